@@ -113,16 +113,17 @@ class Answers:
 def answers(store: Store, dataset_id: int) -> Answers:
     """The answers of a dataset, cached until a decision moves its revision. The arrays are shared: do not write to
     them. Without any decision, or for an unknown dataset, there are no people and no pairs."""
-
-    def read() -> Answers:
-        query = sa.select(*(decision.c[name] for name in COLUMNS)).where(decision.c.dataset == dataset_id)
-        with store.read() as connection:
-            events = pd.DataFrame(connection.execute(query.order_by(decision.c.id)).all(), columns=list(COLUMNS))
-        return of_events(events)
-
     with store.read() as connection:
         revision = connection.execute(sa.select(dataset.c.revision).where(dataset.c.id == dataset_id)).scalar()
-    return workspace_cached(store, "answers", (dataset_id, revision), read, most=DATASETS_CACHED)
+    return _answers(store, dataset_id, revision)
+
+
+@workspace_cached(most=DATASETS_CACHED)
+def _answers(store: Store, dataset_id: int, _revision: int | None) -> Answers:
+    query = sa.select(*(decision.c[name] for name in COLUMNS)).where(decision.c.dataset == dataset_id)
+    with store.read() as connection:
+        events = pd.DataFrame(connection.execute(query.order_by(decision.c.id)).all(), columns=list(COLUMNS))
+    return of_events(events)
 
 
 def of_events(events: pd.DataFrame) -> Answers:

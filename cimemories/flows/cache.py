@@ -7,14 +7,16 @@ first (cachetools.LRUCache).
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Collection, Hashable
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from cachetools import LRUCache
 
 from cimemories.store.engine import Store
 
+P = ParamSpec("P")
 T = TypeVar("T")
 MOST = 128  # results of one question: a leaderboard asks each of its questions once a run
 
@@ -83,15 +85,17 @@ shared_cache = Cache()  # of this process, for keys that name their workspace
 
 
 def workspace_cached(
-    store: Store,
-    question: str,
-    version: Hashable,
-    compute: Callable[[], T],
-    *,
     most: int = MOST,
-    size: Callable[[T], int] | None = None,
-) -> T:
-    """`Cache.get` for what rests on a workspace alone; one cache for all threads and pages of this process."""
-    return shared_cache.get(
-        question, (store.engine.url, store.workspace.absolute(), version), compute, most=most, size=size
-    )
+) -> Callable[[Callable[Concatenate[Store, P], T]], Callable[Concatenate[Store, P], T]]:
+    """For f(store, ...) whose arguments name the version of what it rests on: computed once for the same arguments, for
+    all threads and pages of this process. most: results kept. All who ask share the result: do not write to it."""
+
+    def decorate(function: Callable[Concatenate[Store, P], T]) -> Callable[Concatenate[Store, P], T]:
+        @functools.wraps(function)
+        def ask(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            key = store.engine.url, store.workspace.absolute(), args, tuple(kwargs.items())
+            return shared_cache.get(function.__qualname__, key, lambda: function(store, *args, **kwargs), most=most)
+
+        return ask
+
+    return decorate

@@ -34,8 +34,8 @@ from cachetools import LRUCache
 from cimemories.flows.cache import Cache, workspace_cached
 from cimemories.flows.labels import CODES, INAPPROPRIATE, NECESSARY, UNLABELLED, cache_file, labels_under, write_cache
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
-from cimemories.model import Strength, is_bio
-from cimemories.store import audits, decisions, judgements
+from cimemories.model import is_bio
+from cimemories.store import decisions, judgements
 from cimemories.store.engine import Store
 from cimemories.store.judgements import PartialMemories
 from cimemories.store.tables import attribute
@@ -60,7 +60,7 @@ def flow_rows(store: Store, scope: Scope) -> dict[str, pd.DataFrame]:
         draws = frame_of(judgements.judged_draws(connection, run_id, judges), [*RESPONSES, "draws"])
         claims = judgements.reveal_counts(connection, run_id, judges, scope.need, grounded=scope.grounded)
         reveals = frame_of(claims, ["attribute", "context", "memory", "reveals"])
-        verdicts = _verdict_changes(connection, scope, held) if scope.verdicts == Verdicts.PEOPLE else []
+        verdicts = _verdict_changes(connection, scope, held) if scope.people else []
         history = decisions.history(connection, scope.run.dataset) if scope.labels == Labels.DECISIONS else []
         profiles = sorted({int(p) for p in by_memory["profile"]})
         columns = [attribute.c[name] for name in ATTRIBUTES]
@@ -108,24 +108,15 @@ def _held_draws(by_memory: pd.DataFrame, held: PartialMemories, attributes: pd.D
 def _verdict_changes(connection: sa.Connection, scope: Scope, held: PartialMemories) -> list[tuple[int, int, int]]:
     """By how much people's standing verdicts move the count of reveals: (attribute, context, + or -).
 
-    In full counts as revealed, everything else does not. Where one of the judges has no judgement of the response, the
-    flow has no draw there that a verdict could speak for, and the verdict waits.
+    Where one of the judges has no judgement of the response, the flow has no draw there that a verdict could speak for,
+    and the verdict waits.
     """
-    standing = audits.standing(audits.of_run(connection, scope.run.id))
-    contexts = audits.places(connection, standing)
-    by_judge = [judgements.claims(connection, j, (flow[0] for flow in standing)) for j in scope.judge_ids]
-    memories = judgements.texts_of(connection, (flow[0] for flow in standing)) if held else {}
-    changes = []
-    for (response_id, attribute_id), verdict in standing.items():
-        if any(response_id not in claims for claims in by_judge):
-            continue
-        if held and not judgements.memory_holds(held, memories[response_id][0], attribute_id):
-            continue
-        claims = [claims[response_id].get(attribute_id) for claims in by_judge]
-        full = [c for c in claims if c and c[0] == Strength.FULL and (c[1] is not None or not scope.grounded)]
-        change = int(audits.says_revealed(verdict.verdict)) - int(len(full) >= scope.need)
-        changes.append((attribute_id, contexts[response_id, attribute_id][0], change))
-    return changes
+    claims = judgements.claims_on_audited(connection, scope.run.id, scope.judge_ids, grounded=scope.grounded)
+    return [
+        (said.attribute, said.context, int(said.revealed) - int(claims[said.response][said.attribute] >= scope.need))
+        for said in scope.people or ()
+        if said.response in claims and judgements.memory_holds(held, said.memory, said.attribute)
+    ]
 
 
 def frame_of(rows: sa.CursorResult[tuple], columns: list[str]) -> pd.DataFrame:
@@ -318,6 +309,7 @@ def _cache_name(scope: Scope) -> str:
     return f"{kind}-{scope.run.id}-judge{judges}{how}"
 
 
+@workspace_cached()
 def shared_flows(store: Store) -> Flows:
     """The one set of flow relations of this process for a record: the app's threads and pages share it."""
-    return workspace_cached(store, "flows", None, lambda: Flows(store))
+    return Flows(store)

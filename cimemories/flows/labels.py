@@ -279,32 +279,29 @@ def vote_counts(store: Store, labelling_id: str) -> VoteCounts:
     return _votes(store, labelling_id, int(row["revision"]), imported=row["endpoint"] == labellings.IMPORTED)
 
 
+@workspace_cached(most=LABELLINGS_KEPT)
 def _votes(store: Store, labelling_id: str, revision: int, *, imported: bool) -> VoteCounts:
     """The same at a revision."""
-
-    def read() -> VoteCounts:
-        path = cache_file(store, f"counts-{labelling_id}", str(revision))
-        frame = read_cache(path)
-        with store.read() as connection:
-            personas = labellings.personas(connection, labelling_id)
-            if frame is None:
-                # By numpy: pandas asks every row of the record what kind of thing it is, which takes longer than the
-                # query.
-                # float64 holds shares and ids alike: whole numbers up to 2**53 are exact.
-                tallies = chain.from_iterable(labellings.tallies(connection, labelling_id))
-                frame = _counted(np.fromiter(tallies, dtype=np.float64), list(personas), imported)
-                write_cache(frame, path, f"counts-{labelling_id}")
-        return VoteCounts(
-            labelling_id=labelling_id,
-            revision=revision,
-            attributes=frame["attribute"].to_numpy(dtype=np.int64),
-            contexts=frame["context"].to_numpy(dtype=np.int64),
-            votes=frame.iloc[:, 2:].to_numpy().reshape(len(frame), len(personas), len(COUNTED)),
-            personas=tuple(personas.values()),
-            imported=imported,
-        )
-
-    return workspace_cached(store, "votes", (labelling_id, revision), read, most=LABELLINGS_KEPT)
+    path = cache_file(store, f"counts-{labelling_id}", str(revision))
+    frame = read_cache(path)
+    with store.read() as connection:
+        personas = labellings.personas(connection, labelling_id)
+        if frame is None:
+            # By numpy: pandas asks every row of the record what kind of thing it is, which takes longer than the
+            # query.
+            # float64 holds shares and ids alike: whole numbers up to 2**53 are exact.
+            tallies = chain.from_iterable(labellings.tallies(connection, labelling_id))
+            frame = _counted(np.fromiter(tallies, dtype=np.float64), list(personas), imported)
+            write_cache(frame, path, f"counts-{labelling_id}")
+    return VoteCounts(
+        labelling_id=labelling_id,
+        revision=revision,
+        attributes=frame["attribute"].to_numpy(dtype=np.int64),
+        contexts=frame["context"].to_numpy(dtype=np.int64),
+        votes=frame.iloc[:, 2:].to_numpy().reshape(len(frame), len(personas), len(COUNTED)),
+        personas=tuple(personas.values()),
+        imported=imported,
+    )
 
 
 def _counted(tallies: npt.NDArray[np.float64], personas: list[int], imported: bool) -> pd.DataFrame:

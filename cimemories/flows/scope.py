@@ -9,6 +9,7 @@ from functools import cached_property
 
 from cimemories.flows.labels import AppliedRule, custom_rule, default_labelling, paper_rule
 from cimemories.store import audits, datasets, judgements, labellings, runs
+from cimemories.store.audits import StandingVerdict
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.judgements import MESSAGE, REASONING, JudgeRow
 from cimemories.store.labellings import LabellingRow
@@ -51,8 +52,9 @@ class Scope:
     and whether people's verdicts count before them.
 
     judge: the judge, or the first of those that `combine` takes together, which are `panel` (empty for one judge
-    alone). grounded: only claims whose quote stands in the message count. audits: (how many, newest id) of the run's
-    audits, 0 where there are none. labels: whether people's decisions go before the consensus. rule: what turns votes
+    alone). people: their standing verdicts on the run, which count before the claims; None: the claims alone count.
+    grounded: only claims whose quote stands in the message count. audits: (how many, newest id) of the run's audits,
+    0 where there are none. labels: whether people's decisions go before the consensus. rule: what turns votes
     into labels; None: the rule that holds for the labelling.
     """
 
@@ -61,13 +63,17 @@ class Scope:
     judge: JudgeRow
     dataset_name: str
     dataset_revision: int
-    verdicts: Verdicts = Verdicts.JUDGE
+    people: tuple[StandingVerdict, ...] | None = None
     audits: tuple[int, int] = (0, 0)
     combine: Combine = Combine.ONE
     panel: tuple[JudgeRow, ...] = ()
     grounded: bool = False
     labels: Labels = Labels.DECISIONS
     rule: AppliedRule | None = None
+
+    @property
+    def verdicts(self) -> Verdicts:
+        return Verdicts.JUDGE if self.people is None else Verdicts.PEOPLE
 
     @property
     def judges(self) -> tuple[JudgeRow, ...]:
@@ -124,7 +130,7 @@ class Scope:
 
     def by_judge(self, judge: JudgeRow) -> Scope:
         """The same question by what one judge alone says, grounded or not, whatever people say."""
-        return replace(self, judge=judge, verdicts=Verdicts.JUDGE, combine=Combine.ONE, panel=(), grounded=False)
+        return replace(self, judge=judge, people=None, combine=Combine.ONE, panel=(), grounded=False)
 
 
 def resolve_scope(
@@ -147,14 +153,14 @@ def resolve_scope(
         judges = messages_first(judgements.of_run(connection, run_id))
         name, revision = datasets.name_and_revision(connection, run.dataset)
         audited = audits.version(connection, run_id)
+        people = audits.standing_verdicts(connection, run_id) if Verdicts(verdicts) == Verdicts.PEOPLE else None
     judge, combine, panel = _chosen(run_id, judges, judge_id)
     labelling = default_labelling(store, run.dataset)
     if labelling_id is not None and (labelling is None or labelling.id != labelling_id):
         labelling = _labelling(store, run.dataset, labelling_id)
-    whose = Verdicts(verdicts)
     applied = _rule(store, labelling, rule) if rule else None
-    scope = Scope(run, labelling, judge, name, revision, whose, audited, combine, panel, grounded)
-    return replace(scope, labels=Labels(labels), rule=applied)
+    how = Labels(labels), applied
+    return Scope(run, labelling, judge, name, revision, people, audited, combine, panel, grounded, *how)
 
 
 def _rule(store: Store, labelling: LabellingRow | None, name: str) -> AppliedRule:

@@ -113,18 +113,19 @@ def labelled_pairs(store: Store, labelling_id: str) -> Pairs:
     with store.read() as connection:
         dataset_id = int(work.load(connection, labelling_id)["dataset"])
         revision = connection.execute(sa.select(dataset.c.revision).where(dataset.c.id == dataset_id)).scalar()
-
-    def lay_decisions() -> Pairs:
-        with store.read() as connection:
-            standing = decisions.standing(decisions.history(connection, dataset_id))
-            decided = [(a, c, CODES[item.label]) for (a, c), item in standing.items() if item.label is not None]
-            counts, labels = with_decisions(votes, np.array(decided, np.int64).reshape(-1, 3))
-            groups = groupings(connection, dataset_id, counts)
-        return Pairs(dataset_id, counts, groups, labels != UNLABELLED, labels)
-
     # Decisions move the dataset's revision, votes the labelling's.
-    version = labelling_id, votes.revision, revision
-    return workspace_cached(store, "labelled pairs", version, lay_decisions, most=LABELLINGS_CACHED)
+    return _labelled_pairs(store, labelling_id, dataset_id, (votes.revision, revision))
+
+
+@workspace_cached(most=LABELLINGS_CACHED)
+def _labelled_pairs(store: Store, labelling_id: str, dataset_id: int, _revisions: tuple[int, int | None]) -> Pairs:
+    votes = vote_counts(store, labelling_id)
+    with store.read() as connection:
+        standing = decisions.standing(decisions.history(connection, dataset_id))
+        decided = [(a, c, CODES[item.label]) for (a, c), item in standing.items() if item.label is not None]
+        counts, labels = with_decisions(votes, np.array(decided, np.int64).reshape(-1, 3))
+        groups = groupings(connection, dataset_id, counts)
+    return Pairs(dataset_id, counts, groups, labels != UNLABELLED, labels)
 
 
 def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[VoteCounts, Labels]:

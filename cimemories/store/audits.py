@@ -325,6 +325,28 @@ def standing(audits: Iterable[Audit]) -> dict[Flow, Audit]:
     return stand
 
 
+@dataclass(frozen=True)
+class StandingVerdict:
+    """Whether people say that a response, to this context and with this memory (None: whole), reveals an attribute."""
+
+    response: int
+    attribute: int
+    context: int
+    memory: str | None
+    revealed: bool
+
+
+def standing_verdicts(connection: sa.Connection, run_id: str) -> tuple[StandingVerdict, ...]:
+    """People's standing verdicts on the responses of a run; only in full counts as revealed."""
+    query = sa.select(response.c.id, response.c.context, response.c.memory)
+    audited = query.where(response.c.run == run_id, response.c.id.in_(sa.select(audit.c.response)))
+    places = {int(row.id): (int(row.context), row.memory) for row in connection.execute(audited)}
+    return tuple(
+        StandingVerdict(of, item.attribute, *places[of], says_revealed(item.verdict))
+        for (of, _), item in standing(of_run(connection, run_id)).items()
+    )
+
+
 def version(connection: sa.Connection, run_id: str) -> tuple[int, int]:
     """(how many, the newest id) of the audits of a run: changes with every new one; (0, 0) where nobody has audited."""
     query = (

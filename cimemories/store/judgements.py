@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +21,7 @@ from cimemories.store.engine import (
     storable,
     values_of,
 )
-from cimemories.store.tables import attribute, judge, judgement, response, reveal, run_judge
+from cimemories.store.tables import attribute, audit, judge, judgement, response, reveal, run_judge
 
 # ---- claims of judges
 #
@@ -166,6 +167,27 @@ def full_claims(
         .where(*_judged_by(run_id, judge_ids), reveal.c.strength == Strength.FULL)
     )
     return connection.execute(query.where(reveal.c.grounded) if grounded else query)
+
+
+def claims_on_audited(
+    connection: sa.Connection, run_id: str, judge_ids: Sequence[int], *, grounded: bool = False
+) -> dict[int, Counter[int]]:
+    """Of each response of a run that people have audited and every one of these judges has judged: how many of them
+    claim each attribute in full."""
+    audited = response.c.id.in_(sa.select(audit.c.response))
+    judged = sa.select(response.c.id).select_from(_judged_by_all(judge_ids)).where(response.c.run == run_id, audited)
+    claims = {int(response_id): Counter[int]() for response_id in connection.execute(judged).scalars()}
+    query = (
+        sa.select(judgement.c.response, reveal.c.attribute)
+        .join(judgement, reveal.c.judgement == judgement.c.id)
+        .join(response, judgement.c.response == response.c.id)
+        .where(*_judged_by(run_id, judge_ids), reveal.c.strength == Strength.FULL, audited)
+    )
+    for response_id, attribute_id in connection.execute(query.where(reveal.c.grounded) if grounded else query):
+        # One judge may have read a response that another has still to read.
+        if response_id in claims:
+            claims[response_id][attribute_id] += 1
+    return claims
 
 
 def judged_by_any(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> sa.CursorResult[tuple]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import streamlit as st
 
 from cimemories.agreement import judge_audit
 from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
-from cimemories.flows.scope import Scope, Verdicts, resolve_scope
+from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.store.audits import SliceRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import JudgeRow
@@ -71,7 +69,7 @@ def main() -> None:
     try:
         with bar[3]:
             me = annotator.ask()
-        scope = replace(resolve_scope(store, run_id, judge_id=judge.id), verdicts=Verdicts.JUDGE)
+        scope = resolve_scope(store, run_id, judge_id=judge.id)
         slices = judge_audit.of_run(shared_flows(store), scope)
         with bar[2]:
             chosen = _slice(slices)

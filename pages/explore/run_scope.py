@@ -54,9 +54,10 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
     try:
         flows = shared_flows(store)
         scope = resolve_scope(store, str(run_id), judge_id=judge)
-        scope = replace(scope, labels=label_choice(flows, scope))
-        if scope.audits[0] and _verdicts(store, scope) == Verdicts.PEOPLE:
-            scope = replace(scope, verdicts=Verdicts.PEOPLE)
+        labels = label_choice(flows, scope)
+        if scope.audits[0]:
+            scope = resolve_scope(store, str(run_id), judge_id=judge, verdicts=_verdicts(store, scope))
+        scope = replace(scope, labels=labels)
         numbers = headline(flows, scope)
         if _grounded(numbers.quotes):
             scope = replace(scope, grounded=True)
