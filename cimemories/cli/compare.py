@@ -130,7 +130,8 @@ def compare(
     """
     from cimemories.compare.difference import difference
     from cimemories.flows.flows import Flows
-    from cimemories.metrics.headline import comparison_warnings, headline
+    from cimemories.metrics.headline import headline
+    from cimemories.metrics.warnings import comparison_warnings
 
     if len(set(run_ids)) < 2:
         raise StoreError("a comparison needs two different runs. `cimemories runs` lists them.")
@@ -294,7 +295,7 @@ def sensitivity(
     from cimemories.compare.ranking import Measure
     from cimemories.flows.flows import Flows
     from cimemories.metrics.breakdown import By, flow_coverage
-    from cimemories.metrics.headline import comparison_warnings
+    from cimemories.metrics.warnings import comparison_warnings
 
     rule = options.identifier_rule()
     measure, group_by = one_of(Measure, order_by, "order by"), one_of(By, by, "breakdown by")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cimemories.labels.survival import Contexts as ContextCounts
     from cimemories.labels.survival import Statistic, Survival
     from cimemories.labels.whatif import WhatIf
-    from cimemories.metrics.headline import FamilyCheck
+    from cimemories.metrics.warnings import FamilyCheck
     from cimemories.store.labellings import LabellingRow
 
 
@@ -135,7 +135,7 @@ def show_survival(
     Example: cimemories survival -d official --json
     """
     from cimemories.labels import survival
-    from cimemories.metrics.headline import family_warnings
+    from cimemories.metrics.warnings import family_warnings
 
     store = open_store(workspace)
     row = _labelling(store, dataset, labelling)

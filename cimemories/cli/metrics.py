@@ -55,7 +55,7 @@ def show_metrics(
     """
     from cimemories.flows.flows import Flows
     from cimemories.metrics.breakdown import By, breakdown
-    from cimemories.metrics.everything import all_numbers
+    from cimemories.metrics.headline import all_numbers
 
     rule = options.identifier_rule()
     group_by = None if by is None else one_of(By, by, "breakdown by")

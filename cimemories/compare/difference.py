@@ -18,7 +18,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.labels.votes import pair_words
 from cimemories.metrics.bootstrap import Interval, Paired, Tallied, by_domain, changes, common, paired_arrays
-from cimemories.metrics.headline import comparison_warnings
+from cimemories.metrics.warnings import comparison_warnings
 from cimemories.store.engine import StoreError
 
 NEWLY, STOPPED = "newly leaks", "stopped leaking"

@@ -24,14 +24,8 @@ from cimemories.flows.labels import default_labelling
 from cimemories.flows.scope import Combine, Scope, messages_first, resolve_scope
 from cimemories.metrics.bootstrap import Interval, intervals
 from cimemories.metrics.breakdown import Baseline, baselines
-from cimemories.metrics.headline import (
-    COVERAGE_WARNING,
-    Headline,
-    comparison_warnings,
-    coverage_warning,
-    headline,
-    task_checks,
-)
+from cimemories.metrics.headline import Headline, headline
+from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning, task_checks
 from cimemories.seeds.published import Figure, Published, PublishedMeasure, load_published
 from cimemories.store import audits, datasets, judgements, runs
 from cimemories.store.engine import Store, StoreError

@@ -15,7 +15,8 @@ from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
 from cimemories.evaluation.respond import CompositionError, Kind, read_composition
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
-from cimemories.metrics.headline import Headline, comparison_warnings, headline
+from cimemories.metrics.headline import Headline, headline
+from cimemories.metrics.warnings import comparison_warnings
 from cimemories.model import WorkStatus
 from cimemories.seeds.presets import load_presets
 from cimemories.seeds.prompts import levels

@@ -11,7 +11,7 @@ from cimemories.charts.bars import before_after
 from cimemories.flows import catalogue
 from cimemories.flows.labels import AppliedRule, rule_of
 from cimemories.labels.whatif import WhatIf, what_if
-from cimemories.metrics import headline
+from cimemories.metrics import warnings
 from cimemories.model import Label
 from cimemories.seeds import SeedError
 from cimemories.store import labellings
@@ -78,7 +78,7 @@ def _rule_line(store: Store, labelling: LabellingRow) -> None:
 def _family_warning(store: Store, labelling: LabellingRow) -> None:
     """The warning where the labelling model is from the same family as a model under test."""
     try:
-        same_family = [item for item in headline.family_warnings(store, labelling.id) if item.warning]
+        same_family = [item for item in warnings.family_warnings(store, labelling.id) if item.warning]
     except SeedError as problem:
         page.error("The families of the models are unknown.", str(problem))
         return

@@ -28,7 +28,7 @@ from cimemories.labels.survival import (
     table2,
 )
 from cimemories.labels.votes import GroupBy
-from cimemories.metrics import headline
+from cimemories.metrics import warnings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
@@ -601,8 +601,8 @@ def draw_models(
     store: Store, dataset: DatasetRow, labelling: LabellingRow, set_takeaway: Callable[[str], None]
 ) -> None:
     """Draws the part; `set_takeaway` as above. Raises SeedError where seeds/models.yaml is not valid."""
-    runs = headline.family_warnings(store, labelling.id)
-    families = " and ".join(headline.families(labelling.model)) or UNKNOWN
+    runs = warnings.family_warnings(store, labelling.id)
+    families = " and ".join(warnings.families(labelling.model)) or UNKNOWN
     if not runs:
         set_takeaway(f"Labelled by {labelling.model} (family: {families}); no model has been tested on it yet.")
         page.empty(

@@ -24,7 +24,7 @@ from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
 from cimemories.charts.theme import GREY, MODEL
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.metrics.headline import KAPPA_WARNING
+from cimemories.metrics.warnings import KAPPA_WARNING
 from cimemories.store.judgements import JudgeRow
 from cimemories.text import count, html_escaped, percent
 from cimemories.ui import charts, page, safe, tables, url

@@ -39,7 +39,7 @@ from cimemories.labels.whatif import effective_labels
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.vllm_reports import ServerFigures, figures_between, read_metrics
 from cimemories.llm.worker import SIMULATOR, WorkError
-from cimemories.metrics.headline import labeller_warning, run_warnings
+from cimemories.metrics.warnings import labeller_warning, run_warnings
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError

@@ -12,7 +12,7 @@ from cimemories.compare.leaderboard import RunLine, run_lines
 from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.progress import ACTIVE
-from cimemories.metrics.headline import comparison_warnings
+from cimemories.metrics.warnings import comparison_warnings
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.runs import RunRow
 from cimemories.text import count, percent, sentence

@@ -8,7 +8,7 @@ from cimemories.charts.heatmap import Map, MapPart, Side, Tooltips, heatmap_figu
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.metrics import headline, heatmap
+from cimemories.metrics import heatmap, warnings
 from cimemories.metrics.heatmap import (
     Difference,
     Grid,
@@ -53,7 +53,7 @@ def draw() -> None:
     for note in notes:
         page.notice(note)
     whole = heatmap.grid(flows, scope, view.rows, view.columns, n)
-    warning = scope.labelling and headline.family_warning(scope.labelling.model, scope.run.model)
+    warning = scope.labelling and warnings.family_warning(scope.labelling.model, scope.run.model)
     if warning:
         page.notice(f"{warning[0].upper()}{warning[1:]}.")
     caveats(chosen.numbers)

@@ -15,7 +15,8 @@ from cimemories.flows.scope import Combine, Scope
 from cimemories.labels.votes import PairView, pairs
 from cimemories.leaks.gallery import run_ids, scopes_of
 from cimemories.leaks.message import LeakView, Memory, Sample, judge_answers
-from cimemories.metrics.headline import NO, PARTLY, Headline
+from cimemories.metrics.headline import Headline
+from cimemories.metrics.warnings import NO, PARTLY
 from cimemories.model import JudgementStatus, Label, ResponseStatus, Strength
 from cimemories.store.engine import StoreError, shared_store
 from cimemories.text import count

@@ -30,7 +30,7 @@ from cimemories.llm.executor import Progress
 from cimemories.llm.identity import flags_of, server_id
 from cimemories.llm.vllm_server import Phase, ServerState, process_of
 from cimemories.llm.worker import WorkError
-from cimemories.metrics.headline import run_warnings
+from cimemories.metrics.warnings import run_warnings
 from cimemories.simulator.server import running_simulator
 from cimemories.store import calls
 from cimemories.store.calls import NOT_KNOWN, ServerId, address_of

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from worlds import add_dataset, add_labels, add_run, ask
 
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
-from cimemories.metrics import headline as metrics_headline
+from cimemories.metrics import warnings
 from cimemories.metrics.headline import headline
 from cimemories.seeds import SeedError
 from cimemories.store.engine import Store, StoreError
@@ -41,18 +41,18 @@ X, N = INAPPROPRIATE, NECESSARY
     ],
 )
 def test_a_name_tells_the_families(model: str, wanted: set[str]) -> None:
-    assert set(metrics_headline.families(model)) == wanted
-    assert set(metrics_headline.families(model.upper())) == wanted
-    assert next(iter(metrics_headline.families(model)), None) in (wanted or {None})
+    assert set(warnings.families(model)) == wanted
+    assert set(warnings.families(model.upper())) == wanted
+    assert next(iter(warnings.families(model)), None) in (wanted or {None})
 
 
 def test_kin_are_warned_of_whichever_way_round() -> None:
     for one, two in [("gpt-5", "openai/gpt-oss-20b"), ("Qwen3-32B", "DeepSeek-R1-Distill-Qwen-7B")]:
-        assert "same family" in (metrics_headline.family_warning(one, two) or "")
-        assert "same family" in (metrics_headline.family_warning(two, one) or "")
-    assert metrics_headline.family_warning("gpt-5", "Qwen/Qwen3-8B") is None
-    assert metrics_headline.family_warning("house-model", "other-house-model") is None
-    assert "the model under test itself" in (metrics_headline.family_warning("house-model", "House-Model") or "")
+        assert "same family" in (warnings.family_warning(one, two) or "")
+        assert "same family" in (warnings.family_warning(two, one) or "")
+    assert warnings.family_warning("gpt-5", "Qwen/Qwen3-8B") is None
+    assert warnings.family_warning("house-model", "other-house-model") is None
+    assert "the model under test itself" in (warnings.family_warning("house-model", "House-Model") or "")
 
 
 def renamed(store: Store, labeller: str, model: str) -> tuple[str, str]:
@@ -67,24 +67,24 @@ def renamed(store: Store, labeller: str, model: str) -> tuple[str, str]:
 
 def test_the_warning_reaches_every_number_of_the_run(sqlite_store: Store) -> None:
     labelling_id, run_id = renamed(sqlite_store, "gpt-5", "openai/gpt-oss-20b")
-    told = metrics_headline.labeller_warning(sqlite_store, run_id)
+    told = warnings.labeller_warning(sqlite_store, run_id)
     assert told and "GPT by OpenAI" in told
-    assert metrics_headline.labeller_warning(sqlite_store, run_id, labelling_id) == told
+    assert warnings.labeller_warning(sqlite_store, run_id, labelling_id) == told
     numbers = headline(*ask(sqlite_store, run_id))
     assert told in numbers.notes and told in numbers.as_json()["notes"]  # type: ignore[operator]
-    [check] = metrics_headline.family_warnings(sqlite_store, labelling_id)
+    [check] = warnings.family_warnings(sqlite_store, labelling_id)
     assert (check.run_id, check.warning) == (run_id, told)
     with pytest.raises(StoreError, match="no labelling"):
-        metrics_headline.labeller_warning(sqlite_store, run_id, "labelling-gone")
+        warnings.labeller_warning(sqlite_store, run_id, "labelling-gone")
 
 
 def test_strangers_are_not_warned_of(sqlite_store: Store) -> None:
     labelling_id, run_id = renamed(sqlite_store, "gpt-5", "Qwen/Qwen3-8B")
-    assert metrics_headline.labeller_warning(sqlite_store, run_id) is None
+    assert warnings.labeller_warning(sqlite_store, run_id) is None
     assert headline(*ask(sqlite_store, run_id)).notes == (
         "1 profile: the numbers describe these attributes, not users",
     )
-    assert [check.warning for check in metrics_headline.family_warnings(sqlite_store, labelling_id)] == [None]
+    assert [check.warning for check in warnings.family_warnings(sqlite_store, labelling_id)] == [None]
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_a_file_that_does_not_fit_is_named(tmp_path: Path, text: str, said: str)
     path = tmp_path / "models.yaml"
     path.write_text(text)
     with pytest.raises(SeedError, match=said):
-        metrics_headline.families("a", path)
+        warnings.families("a", path)
 
 
 def test_a_missing_file_is_a_doubt_and_no_crash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(metrics_headline, "SEEDS", tmp_path)
-    metrics_headline.load_families.cache_clear()
+    monkeypatch.setattr(warnings, "SEEDS", tmp_path)
+    warnings.load_families.cache_clear()
     try:
-        assert "is not known" in (metrics_headline.family_warning("gpt-5", "gpt-4") or "")
+        assert "is not known" in (warnings.family_warning("gpt-5", "gpt-4") or "")
     finally:
-        metrics_headline.load_families.cache_clear()
+        warnings.load_families.cache_clear()

@@ -18,7 +18,8 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.message import leak_view
-from cimemories.metrics.headline import comparison_warnings, headline, run_warnings, task_checks
+from cimemories.metrics.headline import headline
+from cimemories.metrics.warnings import comparison_warnings, run_warnings, task_checks
 from cimemories.model import JudgementStatus
 from cimemories.store import judgements, runs, tables, work
 from cimemories.store.engine import Store

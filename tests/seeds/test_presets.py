@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cimemories.llm.vllm import ServerSpec, server_command
-from cimemories.metrics import headline
+from cimemories.metrics import warnings
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets, preset
 
@@ -30,7 +30,7 @@ def test_the_models_of_the_paper_are_there() -> None:
 @pytest.mark.parametrize("item", load_presets(), ids=lambda item: item.key)
 def test_every_preset_agrees_with_its_name_and_can_be_served(item: Preset) -> None:
     found = preset(item.key)
-    assert found.family in headline.families(found.name)
+    assert found.family in warnings.families(found.name)
     if found.kind == Kind.HOSTED:
         assert found.base_url and found.base_url.startswith("https://") and found.gpus is None
         return

@@ -1,0 +1,369 @@
+"""What speaks against taking a run's numbers at face value, or against comparing runs as they stand.
+
+Models of one family (told from their names by seeds/models.yaml) tend to judge alike: labels or judgements by a model
+of the family under test may make that family look better than it is. A message that does not do its task reveals
+nothing and must not shine as private. And messages may be missing, judges may disagree, or runs may differ in more than
+their model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from cimemories import seeds
+from cimemories.agreement.judges import JudgePair, judges_agreement
+from cimemories.flows.arrays import IdentifierRule
+from cimemories.flows.flows import Flows, shared_flows
+from cimemories.flows.labels import default_labelling
+from cimemories.flows.scope import Scope, judge_title, resolve_scope
+from cimemories.seeds.presets import FILE, FamilyEntry, ModelsFile
+from cimemories.seeds.prompts import FROM_SEEDS, levels, prompt_path
+from cimemories.seeds.reading import SEEDS, SeedError, read, refuse_repeats
+from cimemories.store import calls, judgements, labellings, runs
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.judgements import REASONING, JudgeRow
+from cimemories.store.runs import RunRow
+
+
+@dataclass(frozen=True)
+class FamilyCheck:
+    """A run beside the labelling that its numbers rest on. shared: the families that both models are of."""
+
+    run_id: str
+    run_name: str
+    model: str
+    labeller: str
+    families: tuple[str, ...]
+    labeller_families: tuple[str, ...]
+    warning: str | None
+
+
+@lru_cache(maxsize=4)
+def load_families(path: Path | None = None) -> tuple[FamilyEntry, ...]:
+    """The families of seeds/models.yaml, in the file's order. Raises SeedError where it does not fit."""
+    path = path or SEEDS / FILE
+    entries = read(path, ModelsFile).families
+    refuse_repeats(path, "family", [entry.name for entry in entries])
+    return entries
+
+
+def families(model: str, path: Path | None = None) -> tuple[str, ...]:
+    """The families that a model's name tells, in the file's order; empty for a name that says nothing. A distilled
+    model may be of two: 'DeepSeek-R1-Distill-Qwen-7B'. Raises SeedError where the seeds file does not fit."""
+    return tuple(
+        family.name
+        for family in load_families(path)
+        if any(_occurs(word, model, family.excepted) for word in family.words)
+    )
+
+
+def family_warning(labeller: str, model: str) -> str | None:
+    """Why the labels of one model should not be used to test another, in one sentence; None where nothing speaks
+    against it. Two models of unknown family warn only where their names are the same."""
+    return _same_family(labeller, model, "the labelling model")
+
+
+def _same_family(judging: str, model: str, role: str) -> str | None:
+    # Seeds are edited by hand: an error in them is said where the warning would stand, and takes no number away.
+    try:
+        shared = [name for name in families(judging) if name in families(model)]
+    except SeedError as problem:
+        return f"whether {role} and the model under test are from one family is not known ({problem})"
+    if judging.casefold() == model.casefold():
+        return f"{role}, {judging}, is the model under test itself"
+    if shared:
+        return f"{role}, {judging}, is from the same family as the model under test ({' and '.join(shared)})"
+    return None
+
+
+def labeller_warning(store: Store, run_id: str, labelling_id: str | None = None) -> str | None:
+    """The warning for a run and a labelling (left out: the one that numbers rest on); None where there is no reason, or
+    no labelling. Raises StoreError for a run or labelling that is not there."""
+    with store.read() as connection:
+        run = runs.named(connection, run_id)
+        rows = {row.id: row for row in labellings.all_rows(connection, run.dataset)}
+    if labelling_id is not None and labelling_id not in rows:
+        raise StoreError(f"there is no labelling '{labelling_id}' of this run's dataset.")
+    row = rows[labelling_id] if labelling_id is not None else default_labelling(store, run.dataset)
+    return None if row is None else family_warning(row.model, run.model)
+
+
+def family_warnings(store: Store, labelling_id: str) -> list[FamilyCheck]:
+    """Every run on the dataset of a labelling beside the model that labelled, those to be warned of first. Raises
+    StoreError for an unknown labelling, SeedError where the seeds file does not fit."""
+    with store.read() as connection:
+        row = next((row for row in labellings.all_rows(connection) if row.id == labelling_id), None)
+        every = runs.all_rows(connection)
+    if row is None:
+        raise StoreError(f"there is no labelling '{labelling_id}'. `cimemories labellings` lists what is there.")
+    checks = [
+        FamilyCheck(
+            run_id=run.id,
+            run_name=run.name,
+            model=run.model,
+            labeller=row.model,
+            families=families(run.model),
+            labeller_families=families(row.model),
+            warning=family_warning(row.model, run.model),
+        )
+        for run in every
+        if run.dataset == row.dataset
+    ]
+    return sorted(checks, key=lambda item: item.warning is None)
+
+
+def _occurs(word: str, name: str, excepted: tuple[str, ...]) -> bool:
+    """Whether a word stands in a name other than as a part of an excepted one."""
+    rest = name
+    # Excepted names are blanked first, so that a word inside one of them is not found.
+    for other in excepted:
+        rest = _pattern(other).sub(" ", rest)
+    return _pattern(word).search(rest) is not None
+
+
+@lru_cache(maxsize=512)
+def _pattern(word: str) -> re.Pattern[str]:
+    """A letter before or after makes it another word; so does a digit beside a digit. A digit after letters is a
+    version: qwen3, gemma2."""
+    before = "(?<![a-z0-9])" if word[0].isdigit() else "(?<![a-z])"
+    after = "(?![a-z0-9])" if word[-1].isdigit() else "(?![a-z])"
+    return re.compile(f"{before}{re.escape(word)}{after}", re.IGNORECASE)
+
+
+YES, PARTLY, NO = "yes", "partly", "no"
+WORRYING = 0.05  # of the checked messages, from which on a headline says so
+
+
+@dataclass(frozen=True)
+class TaskCheck:
+    """What one checker says of the answered messages of a run. yes, partly, no: messages by verdict; answered: all that
+    came back whole, whether checked or not. Responses that are missing are in none of them."""
+
+    checker: JudgeRow
+    yes: int
+    partly: int
+    no: int
+    answered: int
+
+    @property
+    def checked(self) -> int:
+        return self.yes + self.partly + self.no
+
+    @property
+    def unchecked(self) -> int:
+        return self.answered - self.checked
+
+    @property
+    def share(self) -> float:
+        """Messages that do the task, partly included, over checked ones; nan where none is checked."""
+        return (self.yes + self.partly) / self.checked if self.checked else float("nan")
+
+    @property
+    def name(self) -> str:
+        return judge_title(self.checker)
+
+    @property
+    def note(self) -> str | None:
+        """What a reader has to know; None where hardly any message misses its task."""
+        if self.checked and self.no > WORRYING * self.checked:
+            return (
+                f"{self.no} of {self.checked} messages do not do their task (checked by {self.name}); an empty message "
+                "or a refusal reveals nothing"
+            )
+        return None
+
+
+def task_checks(connection: sa.Connection, run: RunRow) -> tuple[TaskCheck, ...]:
+    """The task checks of a run, one a checker, in the order of the run; empty where none was asked for."""
+    checkers = judgements.checkers_of_run(connection, run.id)
+    if not checkers:
+        return ()
+    counts: dict[tuple[int, str], int] = {}
+    for row in judgements.task_verdicts(connection, run.id, [c.id for c in checkers]).mappings():
+        counts[int(row["judge"]), str(row["verdict"])] = int(row["messages"])
+    answered = run.responses.get("ok", 0)
+    return tuple(
+        TaskCheck(
+            checker=checker,
+            yes=counts.get((checker.id, YES), 0),
+            partly=counts.get((checker.id, PARTLY), 0),
+            no=counts.get((checker.id, NO), 0),
+            answered=answered,
+        )
+        for checker in checkers
+    )
+
+
+COVERAGE_WARNING = 0.99
+KAPPA_WARNING = 0.6
+UNRECORDED = "not recorded"
+
+
+def run_warnings(store: Store, run_id: str) -> tuple[str, ...]:
+    """What speaks against taking a run's numbers, by its first judge, at face value; empty where nothing does. Raises
+    StoreError for a run that is not there."""
+    with store.read() as connection:
+        run = runs.named(connection, run_id)
+        if not judgements.of_run(connection, run_id):
+            return ("the run has no judge, so what its messages reveal is not known",)
+    scope = resolve_scope(store, run_id)
+    covered = coverage_warning(run.judged, run.expected)
+    mixed = _mixed(store, run_id)
+    return tuple(text for text in (covered, mixed) if text) + scope_warnings(shared_flows(store), scope)
+
+
+def _mixed(store: Store, run_id: str) -> str | None:
+    """The warning where its messages were written by servers that are not known to be the same."""
+    with store.read() as connection:
+        sources = calls.origins(connection, [run_id])[run_id]
+        written = [source for source in sources if source.kind in ("respond", "rewrite")]
+        names = list(dict.fromkeys(source.server for source in written))
+        # Servers that people said are the same count as one.
+        same = calls.same(connection, names[0]).servers if names else ()
+    if all(name in same for name in names[1:]):
+        return None
+    return f"its messages were written by {len(names)} servers: {'; '.join(source.words() for source in written)}"
+
+
+def coverage_warning(judged: int, expected: int) -> str | None:
+    """The warning below COVERAGE_WARNING; None above it, and for a run that plans nothing."""
+    if not expected or judged / expected >= COVERAGE_WARNING:
+        return None
+    return f"only {judged / expected:.1%} of the planned responses are judged; the rest is missing, not 0"
+
+
+def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
+    """The same of any way of counting, coverage aside: judges of the family under test, a judge's prompt that is not
+    today's, judges that disagree, and reasoning that was not shown."""
+    warnings = [judge_family_warning(judge, scope.run.model) for judge in scope.judges]
+    with flows.store.read() as connection:
+        warnings += [_wording(connection, judge) for judge in scope.judges]
+        warnings.append(_hidden(connection, scope))
+        judges = len(judgements.of_run(connection, scope.run.id))
+    # A single judge has nobody to agree with: its claims need not be read.
+    pairs = judges_agreement(flows, scope.run.id, grounded=scope.grounded).pairs if judges > 1 else ()
+    ids = set(scope.judge_ids)
+    # Pairs without a judge that is counted say nothing of these numbers.
+    warnings.append(_disagreement([pair for pair in pairs if ids & {pair.first.judge.id, pair.second.judge.id}]))
+    # Several judges may bring the same sentence: it is said once.
+    return tuple(dict.fromkeys(text for text in warnings if text))
+
+
+def judge_family_warning(judge: JudgeRow, model: str) -> str | None:
+    """Why a judge may be partial to the model under test; None where nothing speaks for it. A simulated judge is of no
+    family: what it says means nothing anyway."""
+    return None if judge.kind != "llm" or judge.simulated else _same_family(judge.model, model, "the judge")
+
+
+def _wording(connection: sa.Connection, judge: JudgeRow) -> str | None:
+    if judge.prompt_hash is None or judge.kind != "llm":
+        return None
+    try:
+        current = _current_wording(prompt_path("judge").stat().st_mtime_ns)
+    except (SeedError, OSError) as problem:
+        return f"whether the judge's prompt is still the one in seeds is not known ({problem})"
+    if judge.prompt_hash in current:
+        return None
+    kept = runs.kept_prompts(connection, judge.prompt_hash)
+    if kept is not None and kept.source != FROM_SEEDS:
+        return f"the judge {judge.name} used the prompt of {kept.source}, not the one in seeds"
+    return (
+        f"the judge {judge.name} used another prompt ({judge.prompt_hash[:8]}) than the one in seeds now "
+        f"({', '.join(sorted(h[:8] for h in current))}), which new runs are judged with"
+    )
+
+
+@lru_cache(maxsize=2)
+def _current_wording(_changed: int) -> frozenset[str]:
+    """Hashes of the judge's prompts in seeds; asked for with the time that their file was last changed."""
+    return frozenset(seeds.load_prompt("judge", level).sha256 for level in levels("judge"))
+
+
+def _disagreement(pairs: Sequence[JudgePair]) -> str | None:
+    """All pairs of judges that disagree much, in one sentence."""
+    texts = [
+        # + 0.0 turns -0.0 into 0.0.
+        f"{pair.first.title} and {pair.second.title} {round(pair.kappa.value, 2) + 0.0:.2f} on {pair.places:,} places "
+        f"of {pair.messages:,} messages"
+        for pair in pairs
+        if pair.kappa.value is not None and pair.kappa.value < KAPPA_WARNING
+    ]
+    return f"judges disagree (Cohen's kappa is under {KAPPA_WARNING}): {'; '.join(texts)}" if texts else None
+
+
+def _hidden(connection: sa.Connection, scope: Scope) -> str | None:
+    """Where reasoning was asked for, or is judged, and messages came without any."""
+    reads = any(judge.channel == REASONING for judge in scope.judges)
+    if not reads and scope.run.manifest.thinking not in ("on", "low", "medium", "high"):
+        return None
+    answered, hidden = judgements.reasoning_counts(connection, scope.run.id)
+    if not hidden:
+        return None
+    end = "; they do not count in the numbers of the reasoning" if reads else ""
+    none = f"{hidden:,} of {answered:,} messages came without a reasoning text"
+    return f"{none}: the server hides it, or there was none{end}"
+
+
+def comparison_warnings(
+    store: Store, compared: Sequence[str | Scope], rules: Sequence[IdentifierRule] = ()
+) -> tuple[str, ...]:
+    """In what two or more runs differ apart from their models, each as a sentence with every value and its
+    runs.
+
+    compared: ids of runs (taken by their first judge), or scopes. rules: the identifier rule of each, where they may
+    differ. Empty where they can be compared as they stand. Raises StoreError for a run that is not there.
+    """
+    scopes = [resolve_scope(store, item) if isinstance(item, str) else item for item in compared]
+    if rules and len(rules) != len(scopes):
+        raise StoreError(f"{len(rules)} identifier rules for {len(scopes)} runs: give one for each, or none.")
+    facts = [_facts(item) for item in scopes]
+    for number, rule in enumerate(rules):
+        facts[number]["the identifier rule"] = str(rule)
+    names = [item.run.id for item in scopes]
+    keys = dict.fromkeys(key for own in facts for key in own)
+    differences = []
+    for key in keys:
+        by_value: dict[str, list[str]] = {}
+        for name, own in zip(names, facts, strict=True):
+            # A parameter that is absent was not sent; any other fact that is absent is only not known.
+            absent = "not sent" if key.startswith("parameter ") else UNRECORDED
+            by_value.setdefault(own.get(key, absent), []).append(name)
+        if len(by_value) > 1:
+            text = "; ".join(f"{value} ({', '.join(whose)})" for value, whose in by_value.items())
+            differences.append(f"the runs differ in {key}: {text}")
+    return tuple(differences)
+
+
+def _facts(scope: Scope) -> dict[str, str]:
+    """Everything about a run that its numbers depend on, apart from its model: texts by name."""
+    run, manifest = scope.run, scope.run.manifest
+    memory, template = manifest.memory, manifest.memory.template
+    labels = scope.labelling
+    facts = {
+        "what answers": "the simulator" if run.simulated else "a real model",
+        "the dataset": f"{scope.dataset_name} {run.dataset_hash[:8]}",
+        "the labels": f"{labels.id} by {labels.model}" if labels else "none",
+        "the prompt": f"level {run.prompt_level}, {(manifest.prompt.sha256 or UNRECORDED)[:12]}",
+        "the memory": f"{run.composition}, order {memory.order}",
+        "the mitigation": manifest.mitigation.kind,
+        "the number of samples": str(run.samples),
+        "the seed": "none" if run.seed is None else str(run.seed),
+        "the judge": scope.judge_text,
+        "the judge's prompt": ", ".join(sorted((j.prompt_hash or "none")[:8] for j in scope.judges)),
+        "which claims count": "grounded ones" if scope.grounded else "all full ones",
+        "whose verdicts count": str(scope.verdicts),
+    }
+    if template is not None:
+        facts["the wording of memories"] = f"{template.level}, {template.sha256[:8]}"
+    # The seed matters only where something was chosen or shuffled by it.
+    if run.composition != "full" or memory.order != "fixed":
+        facts["the memory"] += f", seed {memory.seed}"
+    facts.update({f"parameter {name}": json.dumps(value) for name, value in manifest.parameters.items()})
+    return facts
