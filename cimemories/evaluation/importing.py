@@ -24,9 +24,8 @@ import cimemories
 from cimemories.evaluation.matcher import ground
 from cimemories.formats import importing
 from cimemories.formats.importing import Imported, Kind, with_one_sphere
-from cimemories.formats.labelled import LabelledFile
-from cimemories.formats.official import FormatError, file_hash, shown
-from cimemories.formats.results import FULL, ProfileResults, Result, ResultsFile
+from cimemories.formats.official import FormatError, ProfileFile, file_hash, shown
+from cimemories.formats.results import FULL, Result, ResultsFile
 from cimemories.model import JudgementStatus, Profile, ResponseStatus, Reveal
 from cimemories.store import datasets, judgements, labellings, runs, work
 from cimemories.store.datasets import DatasetRow, ProfileRecord, dataset_with
@@ -125,23 +124,23 @@ def _read(path: Path, spool: IO[bytes]) -> _Read:
     file = ResultsFile(path)
     profiles: list[Profile] = []
     levels: defaultdict[str, _Level] = defaultdict(_Level)
-    for item in file.profiles():
-        profiles.append(item.profile)
-        for result in item.results:
+    for profile, results in file.profiles():
+        profiles.append(profile)
+        for result in results:
             level = levels[result.level]
             level.first, level.last = min(level.first, result.trial), max(level.last, result.trial)
             level.counts[result.status] += 1
-        pickle.dump(_grounded(item), spool)
+        pickle.dump(_grounded(results), spool)
     spool.seek(0)
-    whole = with_one_sphere(LabelledFile(tuple(profiles), (), file.sha256, ()), file.name)
+    whole = with_one_sphere(ProfileFile(tuple(profiles), file.sha256, ()), file.name)
     return _Read(whole.profiles, file, spool, dict(levels))
 
 
-def _grounded(item: ProfileResults) -> list[tuple[Result, list[Reveal]]]:
+def _grounded(results: Sequence[Result]) -> list[tuple[Result, list[Reveal]]]:
     """Each response with its reveals, attributes by position, and where in the text their sentences stand."""
     return [
         (result, [Reveal(at, sentence, ground(sentence, result.text)) for at, sentence in result.reveals])
-        for result in item.results
+        for result in results
     ]
 
 

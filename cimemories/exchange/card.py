@@ -17,7 +17,7 @@ import jinja2
 
 from cimemories.exchange.freezing import frozen as freeze_of
 from cimemories.flows.labels import default_labelling, rule_of
-from cimemories.formats.importing import ORIGINS, WORDS
+from cimemories.formats.importing import KIND_TITLES, ORIGINS
 from cimemories.labels.survival import survival
 from cimemories.labels.votes import GroupBy
 from cimemories.store import archive, datasets, decisions, generations, labellings, runs, versions
@@ -39,7 +39,7 @@ _ORIGINS = {
     "generated": "Written event by event, each in answer to a prompt; people by Faker.",
     "demo": "The demo that ships with CIMemories Studio: written from templates, without a language model.",
 }
-IMPORTED = {origin: WORDS[kind] for kind, origin in ORIGINS.items()}
+IMPORTED = {origin: KIND_TITLES[kind] for kind, origin in ORIGINS.items()}
 
 
 def dataset_card(store: Store, name: str, *, licence: str = "", labelling_id: str | None = None) -> str:

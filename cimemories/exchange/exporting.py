@@ -9,10 +9,7 @@ bundle-parquet     the same as Parquet
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -34,7 +31,7 @@ from cimemories.flows.labels import (
 from cimemories.formats.bundle import Encoding, write_bundle
 from cimemories.formats.huggingface import Settled, write_columns
 from cimemories.formats.labelled import Labelled, refuse_same_names, write_labelled
-from cimemories.formats.official import FormatError, write_profiles
+from cimemories.formats.official import FormatError, write_profiles, written_whole
 from cimemories.formats.results import (
     FULL,
     ExportedJudge,
@@ -47,7 +44,7 @@ from cimemories.formats.results import (
 )
 from cimemories.labels.matrix import matrix
 from cimemories.llm.client import numbered
-from cimemories.model import JudgementStatus, Persona, ResponseStatus, Strength
+from cimemories.model import JudgementStatus, ResponseStatus, Strength
 from cimemories.store import archive, datasets, decisions, judgements, labellings, runs, versions
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError
@@ -109,7 +106,7 @@ def export(
     chosen = chosen_labelling(store, row, labelling)
     if form in NEED_LABELS and chosen is None:
         raise StoreError(f"'{row.name}' has no labels yet, which this format needs. Label it first: cimemories label.")
-    simulated = _simulated(row, chosen, form)
+    simulated = is_simulated(row, chosen, form)
     with written_whole(path) as target:
         notes = _write(store, row, chosen, form, target, path, simulated, with_calls)
     files = path.iterdir() if path.is_dir() else [path]
@@ -121,21 +118,6 @@ def refuse_taken(path: Path, *, replace: bool) -> None:
     if path.exists() and not (replace and path.is_file()):
         what = "a folder of that name" if path.is_dir() else "a file of that name"
         raise StoreError(f"{path}: there is {what}. Choose another --out, or for a file say --replace.")
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """Where to write what shall stand at the path once the block has gone well; nothing is left of one that has not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target: only inside one file system is a rename one step.
-    draft = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
-    try:
-        yield draft / "export"
-        (draft / "export").replace(path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be written ({error.strerror or error}). Nothing was kept of it.") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def chosen_labelling(store: Store, row: DatasetRow, labelling_id: str | None) -> LabellingRow | None:
@@ -151,7 +133,7 @@ def chosen_labelling(store: Store, row: DatasetRow, labelling_id: str | None) ->
     return by_id[labelling_id]
 
 
-def _simulated(row: DatasetRow, chosen: LabellingRow | None, form: Format) -> bool:
+def is_simulated(row: DatasetRow, chosen: LabellingRow | None, form: Format) -> bool:
     """What the file holds decides: a bundle everything, the others one labelling, the profiles alone no votes."""
     if form in NEED_LABELS and chosen is not None:
         return chosen.simulated
@@ -197,9 +179,9 @@ def _records(store: Store, dataset_id: int) -> Iterator[ProfileRecord]:
 
 def _write_labelled(store: Store, row: DatasetRow, chosen: LabellingRow, target: Path) -> list[str]:
     rule = rule_of(store, chosen.id)
-    personas, origin = labelling_told(store, chosen, rule)
+    labels = exported_labels(store, chosen, rule)
     people = (labelled_profile(store, chosen, record, rule) for record in _records(store, row.id))
-    notes = write_labelled(target, people, chosen.model, personas, origin)
+    notes = write_labelled(target, people, labels.model, labels.personas, labels.labelling)
     with store.read() as connection:
         decided = len(decisions.standing(decisions.history(connection, row.id)))
     if decided:
@@ -207,16 +189,14 @@ def _write_labelled(store: Store, row: DatasetRow, chosen: LabellingRow, target:
     return notes
 
 
-def labelling_told(
-    store: Store, chosen: LabellingRow, rule: AppliedRule
-) -> tuple[Sequence[Persona], dict[str, object]]:
+def exported_labels(store: Store, chosen: LabellingRow, rule: AppliedRule) -> ExportedLabels:
     """The personas of a labelling, and what the field "labelling" of every profile says of it. Raises FormatError for
     personas that the layout cannot tell apart."""
     counts = vote_counts(store, chosen.id)
     problem = refuse_same_names(counts.personas)
     if problem:
         raise FormatError(f"export: {problem}; rename one of them")
-    return counts.personas, {
+    labelling = {
         "model": chosen.model,
         "simulated": chosen.simulated,
         "pack": chosen.pack,
@@ -225,6 +205,7 @@ def labelling_told(
             {"key": p.key, "name": p.name, "prior": p.prior, "description": p.description} for p in counts.personas
         ],
     }
+    return ExportedLabels(chosen.model, counts.personas, labelling)
 
 
 def labelled_profile(store: Store, chosen: LabellingRow, record: ProfileRecord, rule: AppliedRule) -> Labelled:
@@ -304,8 +285,7 @@ def _write_bundle(
             "frozen": archive.frozen_content(connection, row.id),
         }
         write_bundle(target, encoding, tables, manifest, zipped=zipped)
-    notes = [] if with_calls else ["the calls behind the votes are left out; votes keep their keys"]
-    return notes
+    return [] if with_calls else ["the calls behind the votes are left out; votes keep their keys"]
 
 
 def _label_rows(
@@ -347,11 +327,6 @@ def suggested_name(row: DatasetRow, form: Format, *, simulated: bool) -> str:
     return "-".join([*parts, form, *mark])[:120] + ENDINGS[form]
 
 
-def is_simulated(row: DatasetRow, chosen: LabellingRow | None, form: Format) -> bool:
-    """Whether the export will be marked simulated."""
-    return _simulated(row, chosen, form)
-
-
 # ---- exporting results
 #
 # Exporting a run in the layout of the authors' results: what is in the record, brought together for the writer.
@@ -385,17 +360,14 @@ def export_run(
     refuse_taken(path, replace=replace)
     chosen = chosen_labelling(store, row, labelling)
     rule = None if chosen is None else rule_of(store, chosen.id)
-    labels = None
-    if chosen is not None and rule is not None:
-        personas, origin = labelling_told(store, chosen, rule)
-        labels = ExportedLabels(chosen.model, personas, origin)
+    labels = None if chosen is None or rule is None else exported_labels(store, chosen, rule)
     with written_whole(path) as target:
-        write_results(target, _lines(store, run, judge, chosen, rule), _told(run, judge), labels)
+        write_results(target, _lines(store, run, judge, chosen, rule), _exported_run(run, judge), labels)
     simulated = run.simulated or judge.simulated or bool(chosen and chosen.simulated)
     return Exported(path, "results", path.stat().st_size, simulated, tuple(_notes(store, run, judge)))
 
 
-def _told(run: RunRow, judge: JudgeRow) -> ExportedRun:
+def _exported_run(run: RunRow, judge: JudgeRow) -> ExportedRun:
     imported = run.manifest.imported
     prompt_hash = run.manifest.prompt.sha256 or str(((imported and imported.own) or {}).get("prompt_hash") or "")
     return ExportedRun(

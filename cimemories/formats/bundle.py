@@ -75,8 +75,7 @@ class Check:
     """Knows of the tables before what later ones refer to."""
 
     def __init__(self) -> None:
-        self.profiles = 0
-        self.attributes: list[int] = []
+        self.attributes: list[int] = []  # how many each profile has
         self.contexts: set[tuple[str, str]] = set()
         self.tested: set[tuple[int, int]] = set()
         self.priors: list[float] = []
@@ -102,38 +101,23 @@ class Check:
                 raise Misfit(f"{name} {too_long(len(text), LONGEST_STATEMENT)}")
         if "number" in row and table != "attributes" and row["number"] != number:
             raise Misfit(f"number must be {number}, as rows are numbered in their order, and is {row['number']}")
-        checks: dict[str, Callable[[Row], None]] = {
-            "profiles": self._profile,
-            "attributes": self._attribute,
-            "contexts": self._context,
-            "profile_contexts": self._profile_context,
-            "personas": self._persona,
-            "generations": self._work,
-            "labellings": self._labelling,
-            "requests": self._request,
-            "calls": self._call,
-            "ballots": self._ballot,
-            "shares": self._share,
-            "decisions": self._decision,
-            "rules": self._rule,
-            "edits": self._edit,
-        }
-        if table in checks:
-            checks[table](row)
+        # By name, as ast.NodeVisitor does it; tables that are not read (labels) have none.
+        check: Callable[[Row], None] | None = getattr(self, f"check_{table}", None)
+        if check is not None:
+            check(row)
 
-    def _profile(self, row: Row) -> None:
+    def check_profiles(self, row: Row) -> None:
         for name in ("name", "sex", "address"):
             _written(row, name)
         if not 0 <= row["age"] <= _OLDEST:
             raise Misfit(f"age must be a number of years from 0 to {_OLDEST}")
         self._ascending((row["ordinal"],), strictly=True)
-        self.profiles += 1
-        if self.profiles > MOST_PROFILES:
-            raise Misfit(f"more than {MOST_PROFILES:,} profiles")
         self.attributes.append(0)
+        if len(self.attributes) > MOST_PROFILES:
+            raise Misfit(f"more than {MOST_PROFILES:,} profiles")
 
-    def _attribute(self, row: Row) -> None:
-        profile = self._in(row, "profile", self.profiles)
+    def check_attributes(self, row: Row) -> None:
+        profile = self._in(row, "profile", len(self.attributes))
         self._ascending((profile, row["ordinal"]), strictly=True)
         if self.attributes[profile] == 0:
             self._keys = set()
@@ -158,7 +142,7 @@ class Check:
             raise Misfit(f"profile {profile}, attribute '{shown(row['key'])}': value {error.message()}") from None
         self.attributes[profile] += 1
 
-    def _context(self, row: Row) -> None:
+    def check_contexts(self, row: Row) -> None:
         _written(row, "task")
         _written(row, "recipient")
         self._ascending((row["ordinal"],), strictly=False)
@@ -167,14 +151,14 @@ class Check:
             raise Misfit(f"task '{shown(pair[0])}' with recipient '{shown(pair[1])}' appears twice")
         self.contexts.add(pair)
 
-    def _profile_context(self, row: Row) -> None:
-        pair = (self._in(row, "profile", self.profiles), self._in(row, "context", len(self.contexts)))
+    def check_profile_contexts(self, row: Row) -> None:
+        pair = self._pair(row)
         self._ascending((pair[0], row["ordinal"]), strictly=False)
         if pair in self.tested:
             raise Misfit("the same profile and context stand twice")
         self.tested.add(pair)
 
-    def _persona(self, row: Row) -> None:
+    def check_personas(self, row: Row) -> None:
         content = content_hash([row[name] for name in ("pack", "key", "name", "prior", "description")])
         if content in self.personas:
             raise Misfit("the same persona appears twice")
@@ -183,14 +167,14 @@ class Check:
         self.personas.add(content)
         self.priors.append(row["prior"])
 
-    def _work(self, row: Row) -> None:
+    def check_generations(self, row: Row) -> None:
         if row["status"] not in ENDED:
             raise Misfit(f"status '{shown(row['status'])}' is none of {', '.join(ENDED)}")
         if not isinstance(row["manifest"], dict):
             raise Misfit("manifest must be an object")
 
-    def _labelling(self, row: Row) -> None:
-        self._work(row)
+    def check_labellings(self, row: Row) -> None:
+        self.check_generations(row)
         voters = row["personas"]
         if not isinstance(voters, list) or not voters or len({str(v) for v in voters}) < len(voters):
             raise Misfit("personas must be a list of numbers, each once")
@@ -205,7 +189,7 @@ class Check:
             raise Misfit("draws must not be below 0")
         self.labellings.append(row)
 
-    def _request(self, row: Row) -> None:
+    def check_requests(self, row: Row) -> None:
         try:
             item = request_of(row["body"])
             body = calls.request_body(item)
@@ -216,7 +200,7 @@ class Check:
             raise Misfit("body is no request to a model: it needs model and messages, each with role and content")
         self.requests.append((content_hash(body), item.model))
 
-    def _call(self, row: Row) -> None:
+    def check_calls(self, row: Row) -> None:
         number = self._in(row, "request", len(self.requests))
         self._ascending((number,), strictly=False)
         base, model = self.requests[number]
@@ -234,7 +218,7 @@ class Check:
             raise Misfit("an answer has no error, and a failure has one")
         self.calls[row["key"]] = row["simulated"]
 
-    def _ballot(self, row: Row) -> None:
+    def check_ballots(self, row: Row) -> None:
         labelling = self._voted(row, ("context", "persona", "draw"), imported=False)
         if row["status"] not in BALLOTS:
             raise Misfit(f"status '{shown(row['status'])}' is none of {', '.join(BALLOTS)}")
@@ -255,7 +239,7 @@ class Check:
                 f"{self.attributes[row['profile']]} attributes"
             )
 
-    def _share(self, row: Row) -> None:
+    def check_shares(self, row: Row) -> None:
         self._voted(row, ("context", "attribute", "persona"), imported=True)
         self._in(row, "attribute", self.attributes[row["profile"]])
         shares = [row[name] for name in ("necessary", "inappropriate", "abstain")]
@@ -264,9 +248,7 @@ class Check:
 
     def _voted(self, row: Row, further: tuple[str, ...], *, imported: bool) -> Row:
         labelling = self.labellings[self._in(row, "labelling", len(self.labellings))]
-        pair = (self._in(row, "profile", self.profiles), self._in(row, "context", len(self.contexts)))
-        if pair not in self.tested:
-            raise Misfit(f"profile {pair[0]} is not tested in context {pair[1]}")
+        self._check_tested(row)
         if row["persona"] not in labelling["personas"]:
             raise Misfit(f"persona {row['persona']} is none of the labelling's")
         if (labelling["endpoint"] == IMPORTED) != imported:
@@ -274,11 +256,10 @@ class Check:
         self._ascending((row["labelling"], row["profile"], *(row[name] for name in further)), strictly=True)
         return labelling
 
-    def _decision(self, row: Row) -> None:
-        profile = self._in(row, "profile", self.profiles)
+    def check_decisions(self, row: Row) -> None:
+        profile = self._in(row, "profile", len(self.attributes))
         self._in(row, "attribute", self.attributes[profile])
-        if (profile, self._in(row, "context", len(self.contexts))) not in self.tested:
-            raise Misfit(f"profile {profile} is not tested in context {row['context']}")
+        self._check_tested(row)
         if row["label"] is not None and row["label"] not in list(Label):
             raise Misfit(f"label '{shown(row['label'])}' is none of {', '.join(Label)}")
         if row["uid"] is not None and (not row["uid"].strip() or row["uid"] in self.uids):
@@ -301,7 +282,7 @@ class Check:
             return ""
         return f"has no row {min(self._awaited) + 1}, which a decision supersedes: {_SUPERSEDES}"
 
-    def _rule(self, row: Row) -> None:
+    def check_rules(self, row: Row) -> None:
         _written(row, "name")
         priors = row["priors"]
         if not isinstance(priors, dict) or not all(
@@ -316,7 +297,7 @@ class Check:
             raise Misfit("each name stands once, and at most one rule is current")
         self.rules[row["name"]] = row["current"]
 
-    def _edit(self, row: Row) -> None:
+    def check_edits(self, row: Row) -> None:
         if row["kind"] not in ("attribute", "context", "bio") or row["action"] not in ("add", "change", "remove"):
             raise Misfit("kind must be attribute, context or bio, and action add, change or remove")
         for side in ("before", "after"):
@@ -326,6 +307,14 @@ class Check:
                 good = False
             if not good:
                 raise Misfit(f"{side} must be the text of a JSON object")
+
+    def _pair(self, row: Row) -> tuple[int, int]:
+        return self._in(row, "profile", len(self.attributes)), self._in(row, "context", len(self.contexts))
+
+    def _check_tested(self, row: Row) -> None:
+        profile, context = pair = self._pair(row)
+        if pair not in self.tested:
+            raise Misfit(f"profile {profile} is not tested in context {context}")
 
     def _in(self, row: Row, name: str, size: int) -> int:
         value: int = row[name]
@@ -444,13 +433,8 @@ def columns_of(table: str, version: int = VERSION) -> tuple[Column, ...]:
     return tuple(column for column in TABLES[table] if column.name not in later)
 
 
-def complaint(table: str, row: Any, version: int = VERSION) -> str:
-    """What is wrong with the types of one row; '' where nothing is."""
-    return complaint_of(columns_of(table, version), row)
-
-
-def complaint_of(columns: Sequence[Column], row: Any) -> str:
-    """The same for a row that has these columns."""
+def complaint(columns: Sequence[Column], row: Any) -> str:
+    """What is wrong with the types of a row that has these columns; '' where nothing is."""
     if not isinstance(row, dict):
         return f"must be an object, not {kind(row)}"
     if hasattr(row, "repeated"):
@@ -508,13 +492,12 @@ def _json(value: Any) -> str:
 
 def line_of(table: str, row: Mapping[str, Any], version: int = VERSION) -> str:
     """A row as its one line of JSON, columns in their order. Raises ValueError for NaN."""
-    plain = {column.name: _plain(column, row[column.name]) for column in columns_of(table, version)}
+    plain = {column.name: row[column.name] for column in columns_of(table, version)}
+    for column in columns_of(table, version):
+        # A whole number in a column of numbers is written as the other engine gives it back: 1.0, not 1.
+        if column.kind == "real" and plain[column.name] is not None:
+            plain[column.name] = float(plain[column.name])
     return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _plain(column: Column, value: Any) -> Any:
-    """A whole number in a column of numbers is written as the other engine gives it back: 1.0, not 1."""
-    return float(value) if column.kind == "real" and value is not None else value
 
 
 # ---- bundle files
@@ -540,12 +523,39 @@ _TYPES = {"text": pa.string(), "integer": pa.int64(), "real": pa.float64(), "tru
 _BAD_ZIP = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error)
 
 
-@dataclass(frozen=True)
-class Written:
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+class Written(_Part):
     """One table as it was written: number of rows, and SHA-256 of its JSON lines."""
 
-    rows: int
+    rows: int = Field(ge=0)
     sha256: str
+
+
+class _Dataset(_Part):
+    name: str = Field(min_length=1, max_length=500)
+
+
+class Manifest(_Part):
+    """What a bundle says of itself. `content`: the hash that tells it from others."""
+
+    format: Literal["cimemories-bundle"]
+    version: Literal[1, 2, 3]
+    encoding: Encoding
+    content: str
+    simulated: bool
+    dataset: _Dataset
+    tables: dict[str, Written]
+
+    def notes(self) -> list[str]:
+        counts = {table: self.tables[table].rows for table in ("labellings", "ballots", "shares", "decisions", "rules")}
+        listed = ", ".join(f"{count:,} {table}" for table, count in counts.items() if count)
+        notes = [f"the bundle brings {listed}" if listed else "the bundle brings profiles without any labels"]
+        if self.simulated:
+            notes.append("the bundle is marked simulated: a simulator voted or wrote")
+        return notes
 
 
 def write_table(folder: Path, table: str, rows: Iterable[dict[str, Any]], encoding: Encoding) -> Written:
@@ -572,7 +582,7 @@ def write_table(folder: Path, table: str, rows: Iterable[dict[str, Any]], encodi
                 waiting = []
         if encoding == "parquet" and waiting:
             writer.write_table(pa.Table.from_pylist(waiting, schema_of(columns)))
-    return Written(count, digest.hexdigest())
+    return Written(rows=count, sha256=digest.hexdigest())
 
 
 def pack_bundle(folder: Path, path: Path) -> None:
@@ -599,14 +609,7 @@ def opened_bundle(path: Path) -> Iterator[Bundle]:
                 archive = stack.enter_context(zipfile.ZipFile(stack.enter_context(opened(path))))
                 scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 yield Bundle(name, _Zip(archive, name, scratch))
-        except (
-            zipfile.BadZipFile,
-            zipfile.LargeZipFile,
-            NotImplementedError,
-            RuntimeError,
-            EOFError,
-            zlib.error,
-        ) as error:
+        except _BAD_ZIP as error:
             raise FormatError(f"{name}: not a whole zip file ({shown(error)}); fetch it again") from None
         except OSError as error:
             raise FormatError(f"{name}: cannot be read ({shown(error.strerror or error)})") from None
@@ -667,51 +670,40 @@ class _Zip:
 
 
 class Bundle:
-    """An open bundle: its manifest, and its tables as often as they are asked for."""
+    """An open bundle: its manifest, and its tables as often as they are read."""
 
     def __init__(self, name: str, container: _Folder | _Zip) -> None:
-        self.name, self._place = name, container
+        self.name, self._container = name, container
         if MANIFEST not in container.names:
             raise FormatError(f"{name}: there is no {MANIFEST} in it, so it is no bundle of ours")
         with container.open(MANIFEST) as stream:
             data = stream.read(LARGEST_MANIFEST + 1)
         if len(data) > LARGEST_MANIFEST:
             raise FormatError(f"{name}: {MANIFEST} is larger than {LARGEST_MANIFEST >> 20} MiB")
-        self.manifest = loads(data, f"{name}: {MANIFEST}")
+        self.manifest = _manifest(loads(data, f"{name}: {MANIFEST}"), f"{name}: {MANIFEST}")
+        wanted = {MANIFEST, *(f"{table}.{self.manifest.encoding}" for table in TABLES)}
+        if missing := sorted(wanted - set(container.names)):
+            raise FormatError(f"{name}: {missing[0]} is missing in it; export the bundle again")
+        if extra := sorted(set(container.names) - wanted):
+            raise FormatError(f"{name}: '{shown(extra[0])}' is no file of a bundle; remove it")
 
-    def check_names(self, encoding: Encoding) -> None:
-        """Exactly the files of a bundle are there. Raises FormatError that names the first that is not."""
-        wanted = {MANIFEST, *(f"{table}.{encoding}" for table in TABLES)}
-        missing = sorted(wanted - set(self._place.names))
-        if missing:
-            raise FormatError(f"{self.name}: {missing[0]} is missing in it; export the bundle again")
-        extra = sorted(set(self._place.names) - wanted)
-        if extra:
-            raise FormatError(f"{self.name}: '{shown(extra[0])}' is no file of a bundle; remove it")
-
-    @property
-    def version(self) -> int:
-        """Of the format, as the manifest says; the newest where it says nothing that is known."""
-        version = self.manifest.get("version") if isinstance(self.manifest, dict) else None
-        return version if isinstance(version, int) and 1 <= version <= VERSION else VERSION
-
-    def rows(self, table: str, encoding: Encoding, written: Written) -> Iterator[dict[str, Any]]:
+    def rows(self, table: str) -> Iterator[Row]:
         """The rows of one table, types checked; at the end their number and hash must be what the manifest tells. What
         a bundle of an earlier version does not have is None."""
-        columns = columns_of(table, self.version)
+        encoding, version, written = self.manifest.encoding, self.manifest.version, self.manifest.tables[table]
+        columns = columns_of(table, version)
         # Left out of the hash too: it was made when the columns did not exist.
         later = {column.name: None for column in TABLES[table] if column not in columns}
         digest, count, where = hashlib.sha256(), 0, f"{self.name}: {table}.{encoding}"
-        with self._place.open(f"{table}.{encoding}") as stream:
+        with self._container.open(f"{table}.{encoding}") as stream:
             for row in _lines(stream, where) if encoding == "jsonl" else _parquet(stream, columns, where):
                 count += 1
                 # At once and not at the end: a table that goes on for ever must not be read for ever.
                 if count > written.rows:
                     raise FormatError(f"{where}: there are more rows than the {written.rows} that {MANIFEST} tells")
-                problem = complaint(table, row, self.version)
-                if problem:
+                if problem := complaint(columns, row):
                     raise FormatError(f"{where} row {count}: {problem}")
-                digest.update(f"{line_of(table, row, self.version)}\n".encode())
+                digest.update(f"{line_of(table, row, version)}\n".encode())
                 yield {**row, **later} if later else row
         if count != written.rows:
             raise FormatError(
@@ -777,47 +769,6 @@ FORMAT = "cimemories-bundle"
 READ = tuple(range(1, VERSION + 1))
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
-    rows: int = Field(ge=0)
-    sha256: str
-
-
-class _Dataset(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
-    name: str = Field(min_length=1, max_length=500)
-
-
-class _Manifest(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
-    format: Literal["cimemories-bundle"]
-    version: Literal[1, 2, 3]
-    encoding: Encoding
-    content: str
-    simulated: bool
-    dataset: _Dataset
-    tables: dict[str, _Table]
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A bundle whose every row was looked at. `content`: the hash that tells it from others."""
-
-    name: str
-    content: str
-    encoding: Encoding
-    simulated: bool
-    tables: Mapping[str, Written]
-
-    def notes(self) -> list[str]:
-        counts = {table: self.tables[table].rows for table in ("labellings", "ballots", "shares", "decisions", "rules")}
-        listed = ", ".join(f"{count:,} {table}" for table, count in counts.items() if count)
-        notes = [f"the bundle brings {listed}" if listed else "the bundle brings profiles without any labels"]
-        if self.simulated:
-            notes.append("the bundle is marked simulated: a simulator voted or wrote")
-        return notes
-
-
 def write_bundle(
     path: Path,
     encoding: Encoding,
@@ -825,85 +776,70 @@ def write_bundle(
     about: Mapping[str, Any],
     *,
     zipped: bool,
-) -> dict[str, Any]:
-    """Write a bundle as a new folder or zip file, whole or not at all; returns its manifest.
+) -> None:
+    """Write a bundle as a folder or a zip file that is not there yet.
 
     about: the parts of the manifest that are not counted here (dataset, simulated, licence, ...).
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}-", dir=path.parent))
+    folder = path.with_name(f"{path.name}-folder") if zipped else path
+    folder.mkdir()
+    written = {table: write_table(folder, table, tables[table](), encoding) for table in TABLES}
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "encoding": encoding,
+        "content": _content(written),
+        **about,
+        "tables": {table: {"rows": w.rows, "sha256": w.sha256} for table, w in written.items()},
+    }
+    text = json.dumps(manifest, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+    if zipped:
+        pack_bundle(folder, path)
+        shutil.rmtree(folder)
+
+
+def _manifest(raw: Any, where: str) -> Manifest:
+    """The manifest, checked by itself. Raises FormatError that names the field."""
+    version = raw.get("version") if isinstance(raw, dict) else None
+    if isinstance(raw, dict) and raw.get("format") == FORMAT and version not in READ:
+        raise FormatError(
+            f"{where}: version {shown(version)} of the format is not known here, only 1 to {VERSION}; update "
+            "CIMemories Studio, or export again with this version"
+        )
     try:
-        folder = draft / "bundle"
-        folder.mkdir()
-        written = {table: write_table(folder, table, tables[table](), encoding) for table in TABLES}
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            "encoding": encoding,
-            "content": _content(written),
-            **about,
-            "tables": {table: {"rows": w.rows, "sha256": w.sha256} for table, w in written.items()},
-        }
-        text = json.dumps(manifest, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-        (folder / MANIFEST).write_text(text, encoding="utf-8")
-        if zipped:
-            pack_bundle(folder, draft / "bundle.zip")
-            # From a folder beside it, so that the rename is atomic and nobody sees half a bundle.
-            (draft / "bundle.zip").replace(path)
-        else:
-            folder.rename(path)
-    finally:
-        # After success too: the folder that was packed is not needed any more.
-        shutil.rmtree(draft, ignore_errors=True)
-    return manifest
-
-
-def check(bundle: Bundle) -> Checked:
-    """Look at every row of a bundle. Raises FormatError on the first that does not fit."""
-    manifest = _manifest(bundle)
-    bundle.check_names(manifest.encoding)
+        manifest = Manifest.model_validate(raw)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the manifest"
+        raise FormatError(f"{where}: {shown(field)}: {shown(first['msg'])}") from None
+    if forbidden(manifest.dataset.name) or not manifest.dataset.name.strip():
+        raise FormatError(f"{where}: dataset.name is blank or holds control characters")
     missing = [table for table in TABLES if table not in manifest.tables]
     if missing or len(manifest.tables) > len(TABLES):
         what = f"does not tell of {missing[0]}" if missing else "tells of tables that are not known"
-        raise FormatError(f"{bundle.name}: manifest.json {what}; export the bundle again")
-    written = {table: Written(manifest.tables[table].rows, manifest.tables[table].sha256) for table in TABLES}
-    if manifest.content != _content(written):
-        raise FormatError(f"{bundle.name}: manifest.json: content is not the hash of its tables; it was changed")
-    checker = Check()
+        raise FormatError(f"{where} {what}; export the bundle again")
+    if manifest.content != _content(manifest.tables):
+        raise FormatError(f"{where}: content is not the hash of its tables; it was changed")
+    return manifest
+
+
+def check(bundle: Bundle) -> None:
+    """Look at every row of a bundle. Raises FormatError on the first that does not fit."""
+    manifest, checker = bundle.manifest, Check()
     for table in TABLES:
-        for number, row in enumerate(bundle.rows(table, manifest.encoding, written[table])):
+        for number, row in enumerate(bundle.rows(table)):
             try:
                 checker.row(table, number, row)
             except Misfit as misfit:
                 raise FormatError(f"{bundle.name}: {table}.{manifest.encoding} row {number + 1}: {misfit}") from None
-    problem = checker.unfinished()
-    if problem:
+    if problem := checker.unfinished():
         raise FormatError(f"{bundle.name}: decisions.{manifest.encoding} {problem}")
-    if not checker.profiles:
+    if not checker.attributes:
         raise FormatError(f"{bundle.name}: there are no profiles in it")
     # Simulated votes must not arrive as real ones by an edited manifest.
     if any(row["simulated"] for row in checker.labellings) and not manifest.simulated:
-        raise FormatError(f"{bundle.name}: manifest.json: simulated is false, and a simulator voted")
-    return Checked(manifest.dataset.name, manifest.content, manifest.encoding, manifest.simulated, written)
-
-
-def _manifest(bundle: Bundle) -> _Manifest:
-    raw = bundle.manifest
-    version = raw.get("version") if isinstance(raw, dict) else None
-    if isinstance(raw, dict) and raw.get("format") == FORMAT and version not in READ:
-        raise FormatError(
-            f"{bundle.name}: manifest.json: version {shown(version)} of the format is not known here, only 1 to "
-            f"{VERSION}; update CIMemories Studio, or export again with this version"
-        )
-    try:
-        manifest = _Manifest.model_validate(raw)
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the manifest"
-        raise FormatError(f"{bundle.name}: manifest.json: {shown(field)}: {shown(first['msg'])}") from None
-    if forbidden(manifest.dataset.name) or not manifest.dataset.name.strip():
-        raise FormatError(f"{bundle.name}: manifest.json: dataset.name is blank or holds control characters")
-    return manifest
+        raise FormatError(f"{bundle.name}: {MANIFEST}: simulated is false, and a simulator voted")
 
 
 # `labels` follows from the other tables, so it does not make another dataset.

@@ -24,7 +24,7 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -38,10 +38,10 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from cimemories.formats.labelled import LabelledFile
 from cimemories.formats.official import (
     MOST_PROFILES,
     FormatError,
+    ProfileFile,
     file_hash,
     forbidden,
     kind,
@@ -61,44 +61,6 @@ from cimemories.model import (
     canonical_event,
 )
 from cimemories.store.labellings import STAND_IN, SharedLabels
-
-# ---- a biography out of memory statements, for files that have none of their own
-
-
-UNKNOWN = "unknown"
-UNKNOWN_AGE = 0  # which no adult of the benchmark has
-_AGE = re.compile(r"\b(1[0-4]\d|[1-9]\d?)\b")
-_ADDRESS = re.compile(
-    r"(?i)\b(?:address (?:is|was)|(?:live|lives|living|reside|resides) (?:at|in)):?\s+(\S.*)", re.DOTALL
-)
-_SEX = re.compile(r"(?i)\b(female|male|woman|man|non-?binary)\b")
-
-
-@dataclass(frozen=True)
-class Biography:
-    """`guessed`: which fields were read out of a statement; the others are unknown."""
-
-    sex: str
-    address: str
-    age: int
-    guessed: tuple[str, ...]
-
-
-def biography(statements: Mapping[str, str]) -> Biography:
-    """From statements by attribute key; a leading `general_` or `current_` of a key does not count."""
-    by_key = {re.sub(r"^(general_|current_)", "", key.strip().lower()): text for key, text in statements.items()}
-
-    def first(pattern: re.Pattern[str], *keys: str) -> str:
-        return next((match[1] for key in keys if (match := pattern.search(by_key.get(key, "")))), "")
-
-    sex, age, address = first(_SEX, "sex", "gender"), first(_AGE, "age"), first(_ADDRESS, "address")
-    return Biography(
-        sex=sex or UNKNOWN,
-        address=(address or UNKNOWN).strip().rstrip("."),
-        age=int(age) if age else UNKNOWN_AGE,
-        guessed=tuple(name for name, value in (("sex", sex), ("address", address), ("age", age)) if value),
-    )
-
 
 # ---- Parquet in bounded memory
 
@@ -218,23 +180,19 @@ _CSV_BLOCK = 16 << 20  # bytes; a row must fit in one block
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
+_PromptContext = tuple[str, str, str, str | None]  # the end of the prompt, recipient, task, sphere
+
+
 @dataclass(frozen=True)
 class Row:
     """One pair. `label` 1.0 necessary, 0.0 inappropriate, None ambiguous; `prompt` is a digest of the whole of it."""
 
     profile: int | None
     name: str
-    attribute: str
-    statement: str
-    domain: str
-    event: str
-    event_spelling: str
+    attribute: Attribute
     label: float | None
     prompt: bytes
-    prompt_end: str
-    recipient: str
-    task: str
-    sphere: str | None
+    context: _PromptContext
     source: str
     rule: str
     simulated: bool
@@ -346,20 +304,15 @@ class _Rows:
         if domain not in _DOMAINS:
             raise FormatError(f"{where}: information_domain '{shown(domain)}' is none of {', '.join(_DOMAINS)}")
         event = self._optional(cells, "event", where)
+        recipient, task, sphere = (self._optional(cells, column, where) for column in ("recipient", "task", "sphere"))
         return Row(
             profile=_whole(cells["profile"], where) if "profile" in cells else None,
             name=name,
-            attribute=key,
-            statement=statement,
-            domain=domain,
-            event=canonical_event(event) or GENERAL,
-            event_spelling=event,
+            # Value None: the columns have none, and a guess out of the statement would be one of ours.
+            attribute=Attribute(key, None, domain, canonical_event(event) or GENERAL, statement, event),
             label=label,
             prompt=digest,
-            prompt_end=end,
-            recipient=self._optional(cells, "recipient", where),
-            task=self._optional(cells, "task", where),
-            sphere=self._optional(cells, "sphere", where) or None,
+            context=(end, recipient, task, sphere or None),
             source=source,
             rule=self._optional(cells, "label_rule", where),
             simulated=_truth(cells.get("simulated"), where),
@@ -497,7 +450,7 @@ def _table(number: int, person: Settled, context: int, rule: str, simulated: boo
 def _same(text: str | None, count: int) -> pa.DictionaryArray:
     """One text in every row, kept once."""
     if text is None:
-        return pa.DictionaryArray.from_arrays(pa.array([None] * count, pa.int32()), pa.array([], pa.string()))
+        return pa.nulls(count, _TEXT)
     return pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([text], pa.string()))
 
 
@@ -552,10 +505,8 @@ def _by_lines(tails: Sequence[str]) -> list[Pair]:
     for tail in tails:
         recipient, task = _RECIPIENT.search(tail), _TASK.search(tail)
         # One line that fits both patterns tells neither.
-        if recipient and task and recipient.start() != task.start():
-            pairs.append(_pair(recipient[1], task[1]))
-        else:
-            pairs.append(None)
+        both = recipient and task and recipient.start() != task.start() and (recipient[1], task[1])
+        pairs.append(_pair(*both) if both else None)
     return pairs
 
 
@@ -616,6 +567,19 @@ def _pair(recipient: str, task: str) -> Pair:
 
 # ---- rows into profiles, contexts and labels
 
+UNKNOWN = "unknown"
+UNKNOWN_AGE = 0  # which no adult of the benchmark has
+# By field of a biography: the pattern of its value, and the keys of attributes whose statements may tell it.
+_BIOGRAPHY = {
+    "sex": (re.compile(r"(?i)\b(female|male|woman|man|non-?binary)\b"), ("sex", "gender")),
+    "age": (re.compile(r"\b(1[0-4]\d|[1-9]\d?)\b"), ("age",)),
+    "address": (
+        re.compile(
+            r"(?i)\b(?:address (?:is|was)|(?:live|lives|living|reside|resides) (?:at|in)):?\s+(\S.*)", re.DOTALL
+        ),
+        ("address",),
+    ),
+}
 
 _CODES = {1.0: 0, 0.0: 1, None: 2}  # of necessary, inappropriate, abstain
 _NONE = 3
@@ -628,20 +592,20 @@ class _Person:
     their first row, each with its position."""
 
     name: str
-    attributes: dict[str, Attribute] = field(default_factory=dict)
-    contexts: dict[bytes, tuple[str, str, str, str | None]] = field(default_factory=dict)
-    attribute_positions: dict[str, int] = field(default_factory=dict)
-    context_positions: dict[bytes, int] = field(default_factory=dict)
+    position: int
+    attributes: dict[str, tuple[int, Attribute]] = field(default_factory=dict)
+    contexts: dict[bytes, tuple[int, _PromptContext]] = field(default_factory=dict)
 
 
-def read_columns(path: Path, *, parquet: bool) -> LabelledFile:
+def read_columns(path: Path, *, parquet: bool) -> ProfileFile:
     """All of such a file. Raises FormatError with one line on the first problem."""
     reader = _Reader(shown(path.name or path))
     for number, row in enumerate(rows(path, parquet=parquet), 1):
         reader.add(number, row)
     profiles = tuple(reader.profile(person) for person in reader.people.values())
     digest = file_hash(path)
-    return LabelledFile(profiles, reader.labels(digest), digest, tuple(reader.notes()))
+    labels = reader.labels(digest)  # counted by it, and told in the notes
+    return ProfileFile(profiles, digest, tuple(reader.notes()), labels)
 
 
 class _Reader:
@@ -650,15 +614,13 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self.name = name
         self.people: dict[object, _Person] = {}
-        self.positions: dict[object, int] = {}
         self.codes = array("i")  # profile, attribute, context, label code of each row
         self.counts: Counter[str] = Counter()
         self.rules: dict[str, None] = {}
 
     def add(self, number: int, row: Row) -> None:
         key = row.name if row.profile is None else row.profile
-        person = self.people.setdefault(key, _Person(row.name))
-        position = self.positions.setdefault(key, len(self.positions))
+        person = self.people.setdefault(key, _Person(row.name, len(self.people)))
         where = f"{self.name}: row {number}"
         if len(self.people) > MOST_PROFILES:
             raise FormatError(f"{where}: more than {MOST_PROFILES:,} profiles; split the file")
@@ -666,36 +628,45 @@ class _Reader:
             raise FormatError(
                 f"{where}: profile {row.profile} is called '{shown(row.name)}' here and '{shown(person.name)}' before"
             )
-        context = (row.prompt_end, row.recipient, row.task, row.sphere)
-        if person.contexts.setdefault(row.prompt, context) != context:
+        towards, context = person.contexts.setdefault(row.prompt, (len(person.contexts), row.context))
+        if context != row.context:
             raise FormatError(
                 f"{where}: recipient, task or sphere differs from earlier rows with the same prompt; use one"
             )
-        # Value None: the columns have none, and a guess out of the statement would be one of ours.
-        attribute = Attribute(row.attribute, None, row.domain, row.event, row.statement, row.event_spelling)
-        if person.attributes.setdefault(row.attribute, attribute) != attribute:
+        name = row.attribute.key
+        own, attribute = person.attributes.setdefault(name, (len(person.attributes), row.attribute))
+        if attribute != row.attribute:
             hint = "" if row.profile is not None else "; two profiles of one name need a column 'profile' with numbers"
-            raise FormatError(f"{where}: attribute '{shown(row.attribute)}' differs from an earlier row{hint}")
-        own = person.attribute_positions.setdefault(row.attribute, len(person.attribute_positions))
-        towards = person.context_positions.setdefault(row.prompt, len(person.context_positions))
-        self.codes.extend((position, own, towards, _NONE if row.source == "none" else _CODES[row.label]))
+            raise FormatError(f"{where}: attribute '{shown(name)}' differs from an earlier row{hint}")
+        self.codes.extend((person.position, own, towards, _NONE if row.source == "none" else _CODES[row.label]))
         self.counts[row.source] += 1
         self.counts["simulated"] += row.simulated
         if row.rule:
             self.rules[row.rule] = None
 
     def profile(self, person: _Person) -> Profile:
-        attributes = tuple(person.attributes.values())
-        bio = biography({a.key: a.statement for a in attributes if a.domain == GENERAL})
-        self.counts.update(bio.guessed)
-        return Profile(person.name, bio.sex, bio.address, bio.age, attributes, self._contexts(person))
+        attributes = tuple(attribute for _, attribute in person.attributes.values())
+        # A leading `general_` or `current_` of a key does not count.
+        statements = {
+            re.sub(r"^(general_|current_)", "", a.key.strip().lower()): a.statement
+            for a in attributes
+            if a.domain == GENERAL
+        }
+        bio = {
+            name: next((match[1] for key in keys if (match := pattern.search(statements.get(key, "")))), "")
+            for name, (pattern, keys) in _BIOGRAPHY.items()
+        }
+        self.counts.update(name for name, text in bio.items() if text)
+        address = (bio["address"] or UNKNOWN).strip().rstrip(".")
+        age = int(bio["age"] or UNKNOWN_AGE)
+        return Profile(person.name, bio["sex"] or UNKNOWN, address, age, attributes, self._contexts(person))
 
     def _contexts(self, person: _Person) -> tuple[Context, ...]:
-        recorded = list(person.contexts.values())
+        recorded = [context for _, context in person.contexts.values()]
         if all(recipient and task for _, recipient, task, _ in recorded):
             pairs: list[Pair] = [(recipient, task) for _, recipient, task, _ in recorded]
         else:
-            statements = [a.statement for a in person.attributes.values()]
+            statements = [a.statement for _, a in person.attributes.values()]
             pairs = recipients_and_tasks(ends([end for end, *_ in recorded], statements))
         contexts = []
         for number, (pair, (*_, sphere)) in enumerate(zip(pairs, recorded, strict=True), 1):
@@ -750,7 +721,7 @@ class _Reader:
             f"biographies are read from the statements, where these tell them: sex of {counts['sex']}, address of "
             f"{counts['address']}, age of {counts['age']} of {len(self.people)} profiles; else 'unknown', and age 0",
         ]
-        if all(a.domain == GENERAL for p in self.people.values() for a in p.attributes.values()):
+        if all(a.domain == GENERAL for p in self.people.values() for _, a in p.attributes.values()):
             notes.append("domains and events are not in the file: all attributes are in 'general'")
         if counts["unread"]:
             notes.append(

@@ -16,20 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-import sqlalchemy as sa
-
 from cimemories.formats import bundle
 from cimemories.formats.bundle import MANIFEST, opened_bundle
 from cimemories.formats.huggingface import is_header, read_columns
-from cimemories.formats.labelled import LabelledFile, read_labelled
-from cimemories.formats.official import FormatError, file_hash, opened, read_profiles, shown
+from cimemories.formats.labelled import read_labelled
+from cimemories.formats.official import FormatError, ProfileFile, file_hash, opened, read_profiles, shown
 from cimemories.store import archive, datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 
 Kind = Literal["profiles", "labelled", "huggingface", "bundle", "results"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-WORDS: dict[Kind, str] = {
+KIND_TITLES: dict[Kind, str] = {
     "profiles": "the authors' profiles",
     "labelled": "the authors' labelled profiles",
     "huggingface": "the published columns, one row a pair",
@@ -60,7 +58,7 @@ class Imported:
     @property
     def recognised(self) -> str:
         """What the file is, for people."""
-        return WORDS[self.kind]
+        return KIND_TITLES[self.kind]
 
 
 def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "results"]:
@@ -122,8 +120,7 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
     if known is not None:
         return Imported(known, False, (), next((k for k in KINDS if ORIGINS[k] == known.origin), possible[content][0]))
     if content == "json" and kind == "profiles":
-        only = read_profiles(path)
-        file = LabelledFile(only.profiles, (), only.sha256, only.notes)
+        file = read_profiles(path)
     elif content == "json":
         file = read_labelled(path)
     else:
@@ -134,7 +131,7 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
     return _import(store, file, name or path.stem, path.name, is_json if content == "json" else "huggingface")
 
 
-def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind: Kind) -> Imported:
+def _import(store: Store, file: ProfileFile, name: str, source_name: str, kind: Kind) -> Imported:
     file = with_one_sphere(file, shown(source_name))
     with store.write() as connection:
         # Asked again: another process may have imported the same file while this one was read.
@@ -144,12 +141,13 @@ def _import(store: Store, file: LabelledFile, name: str, source_name: str, kind:
         dataset_id = datasets.add(
             connection, name, file.profiles, origin=ORIGINS[kind], source_name=source_name, source_hash=file.sha256
         )
-        if file.labels:
-            add_labels(connection, dataset_id, file)
+        records = datasets.profile_records(connection, dataset_id) if file.labels else []
+        for labels in file.labels:
+            labellings.add_imported(connection, dataset_id, records, labels)
         return Imported(datasets.named(connection, name), True, file.notes, kind)
 
 
-def with_one_sphere(file: LabelledFile, name: str) -> LabelledFile:
+def with_one_sphere(file: ProfileFile, name: str) -> ProfileFile:
     """A context is one for all profiles, and so is its sphere: given by one profile, it holds for the others."""
     # By task and recipient, which make a context the same one in several profiles.
     spheres: dict[tuple[str, str], str] = {}
@@ -174,31 +172,26 @@ def with_one_sphere(file: LabelledFile, name: str) -> LabelledFile:
     return replace(file, profiles=tuple(profiles), notes=(*file.notes, note))
 
 
-def add_labels(connection: sa.Connection, dataset_id: int, file: LabelledFile) -> None:
-    records = datasets.profile_records(connection, dataset_id)
-    for labels in file.labels:
-        labellings.add_imported(connection, dataset_id, records, labels)
-
-
 def _import_bundle(store: Store, path: Path, name: str | None) -> Imported:
     # Rows are read twice: checked as a whole before the transaction, and written in it. Each reading checks the hash,
     # so a file that was changed between the two is refused.
     with opened_bundle(path) as opened:
-        checked = bundle.check(opened)
+        bundle.check(opened)
+        manifest = opened.manifest
         with store.write() as connection:
-            known = archive.with_content(connection, checked.content, checked.tables["edits"].rows)
+            known = archive.with_content(connection, manifest.content, manifest.tables["edits"].rows)
             if known is not None:
                 return Imported(known, False, (), "bundle")
-            dataset_name = name or checked.name
+            dataset_name = name or manifest.dataset.name
             _, lost = archive.restore(
                 connection,
                 dataset_name,
-                lambda table: opened.rows(table, checked.encoding, checked.tables[table]),
+                opened.rows,
                 origin=ORIGINS["bundle"],
                 source_name=path.name,
-                source_hash=checked.content,
+                source_hash=manifest.content,
             )
-            notes = checked.notes()
+            notes = manifest.notes()
             if lost:
                 notes.append(f"{lost:,} calls behind votes are neither in the bundle nor here; their votes are kept")
             return Imported(datasets.named(connection, dataset_name), True, tuple(notes), "bundle")

@@ -28,7 +28,17 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cimemories import seeds
-from cimemories.formats.official import FormatError, Remarks, each_profile, forbidden, kind, opened, record_of, shown
+from cimemories.formats.official import (
+    FormatError,
+    ProfileFile,
+    Remarks,
+    each_profile,
+    forbidden,
+    kind,
+    opened,
+    record_of,
+    shown,
+)
 from cimemories.model import LONGEST_NAME, LONGEST_STATEMENT, Persona, Profile
 from cimemories.store.labellings import STAND_IN, SharedLabels
 
@@ -42,16 +52,6 @@ NO_VOTES = "the file gives shares by persona; the votes behind them are not in i
 # text, '**The Pragmatic**' but '*The Unconcerned**', and writes an underscore for each star.
 _MODEL = re.compile(r"labels_(.+?)_{2,3}([a-z0-9]+(?:_[a-z0-9]+)*)__", re.DOTALL)
 Triple = tuple[float, float, float]
-
-
-@dataclass(frozen=True)
-class LabelledFile:
-    """What a file of section 1 or 2 holds; `labels` is empty where it has none."""
-
-    profiles: tuple[Profile, ...]
-    labels: tuple[SharedLabels, ...]
-    sha256: str
-    notes: tuple[str, ...]
 
 
 class _Voter(BaseModel):
@@ -74,7 +74,7 @@ def label_key(model: str, persona: str) -> str:
     return f"labels_{model}___{_slug(persona)}__"
 
 
-def read_labelled(path: Path) -> LabelledFile:
+def read_labelled(path: Path) -> ProfileFile:
     """Profiles with their labels, where there are any. Raises FormatError with one line on the first problem."""
     name = shown(path.name or path)
     digest, remarks = hashlib.sha256(), Remarks(known=("labels_", "labelling"))
@@ -85,7 +85,7 @@ def read_labelled(path: Path) -> LabelledFile:
             reader.read(len(profiles), record, profile)
             profiles.append(profile)
     labels = reader.labels({"file": name, "sha256": digest.hexdigest(), "votes": NO_VOTES})
-    return LabelledFile(tuple(profiles), labels, digest.hexdigest(), (*remarks.notes(), *reader.notes()))
+    return ProfileFile(tuple(profiles), digest.hexdigest(), (*remarks.notes(), *reader.notes()), labels)
 
 
 @dataclass
@@ -125,6 +125,7 @@ class LabelReader:
         self.repeated: list[str] = []
 
     def read(self, number: int, record: Mapping[str, Any], profile: Profile) -> None:
+        """Take in the labels of one record; `number` counts from 0. Raises FormatError."""
         self._own_field(number, record)
         positions: dict[str, list[int]] = defaultdict(list)
         for position, attribute in enumerate(profile.attributes):
@@ -137,15 +138,11 @@ class LabelReader:
             self.repeated.append(f"{shown(profile.name, 40)}: {keys}")
 
     def _own_field(self, number: int, record: Mapping[str, Any]) -> None:
-        raw = record.get("labelling")
-        if raw is None:
-            own = None
-        else:
-            try:
-                own = _Labelling.model_validate(raw)
-            except ValidationError as problem:
-                path = ".".join(str(part) for part in problem.errors()[0]["loc"])
-                raise self._problem((number,), f"labelling: {shown(path)} is missing or of another type") from None
+        try:
+            own = None if (raw := record.get("labelling")) is None else _Labelling.model_validate(raw)
+        except ValidationError as problem:
+            path = ".".join(str(part) for part in problem.errors()[0]["loc"])
+            raise self._problem((number,), f"labelling: {shown(path)} is missing or of another type") from None
         if number and own != self.own:
             raise self._problem((number,), "labelling differs from that of profile 1; a file has one labelling")
         self.own = own
@@ -211,11 +208,12 @@ class LabelReader:
         for statement, triple in combined.items():
             for attribute in positions[statement]:
                 self.combined.add(profile, attribute, context, 0, triple)
-            complete = []  # the shares of models of which every persona has some
-            for personas in by_model.values():
-                shares = [personas[i][statement] for i in range(len(priors)) if statement in personas.get(i, {})]
-                if len(shares) == len(priors):
-                    complete.append(shares)
+            # The shares of models of which every persona has some.
+            complete = [
+                [shares[statement] for shares in personas.values()]
+                for personas in by_model.values()
+                if len(personas) == len(priors) and all(statement in shares for shares in personas.values())
+            ]
             if complete:
                 self.counts["checked"] += 1
                 self.counts["differ"] += not any(_is_mixture(triple, shares, priors) for shares in complete)

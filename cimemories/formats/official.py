@@ -24,6 +24,8 @@ import io
 import json
 import math
 import re
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -58,6 +60,8 @@ from cimemories.model import (
     canonical_domain,
     canonical_event,
 )
+from cimemories.store.engine import StoreError
+from cimemories.store.labellings import SharedLabels
 
 # Of a file: one transaction writes it, and nobody else writes meanwhile. The largest study planned for has 1,000.
 MOST_PROFILES = 10_000
@@ -118,6 +122,22 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise FormatError(f"{name}: this is not a usable path ({shown(error)})") from None
 
 
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Where to write what shall stand at the path once the block has gone well; nothing is left of one that has not.
+    Raises StoreError where the system refuses."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target: only inside one file system is a rename one step.
+    draft = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
+    try:
+        yield draft / "export"
+        (draft / "export").replace(path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written ({error.strerror or error}). Nothing was kept of it.") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
 def file_hash(path: Path) -> str:
     """SHA-256 of the file's bytes. Raises FormatError where it cannot be read."""
     digest = hashlib.sha256()
@@ -155,10 +175,6 @@ def _checked_text(value: object, longest: int = LONGEST_NAME) -> object:
     if not value.strip():
         raise _refuse("is blank; write a text")
     return value
-
-
-def _checked_statement(value: object) -> object:
-    return _checked_text(value, LONGEST_STATEMENT)
 
 
 def _checked_scalar(value: object) -> Scalar:
@@ -247,7 +263,7 @@ class _AttributeRecord(Record):
     value: Annotated[Value, PlainValidator(checked_value)]
     information_domain: Annotated[_FieldText, AfterValidator(_checked_domain)]
     event: Annotated[_FieldText, AfterValidator(_checked_event)]
-    memory_statement: Annotated[str, BeforeValidator(_checked_statement)]
+    memory_statement: Annotated[str, BeforeValidator(lambda value: _checked_text(value, LONGEST_STATEMENT))]
 
 
 class _ContextRecord(Record):
@@ -337,23 +353,22 @@ def _complaint(error: ErrorDetails, raw: object) -> str:
 
 
 def _reason(error: ErrorDetails) -> str:
-    actual, context = kind(error["input"]), error.get("ctx", {})
-    match error["type"]:
-        case "missing":
-            return "is missing"
-        case "official":
-            return str(context["reason"])
-        case "string_type":
-            return f"must be text, not {actual}"
-        case "int_type":
-            return f"must be a whole number, not {actual}"
-        case "greater_than_equal" | "less_than_equal":
-            return "must be a number of years from 0 to 150"
-        case "list_type":
-            return f"must be a list, not {actual}"
-        case "dict_type" | "model_type":
-            return f"must be an object, not {actual}"
-    return f"is not usable: {shown(error['msg'])}"
+    if error["type"] == "official":
+        return str(error["ctx"]["reason"])
+    reason = _REASONS.get(error["type"])
+    return reason.format(kind(error["input"])) if reason else f"is not usable: {shown(error['msg'])}"
+
+
+_REASONS = {
+    "missing": "is missing",
+    "string_type": "must be text, not {}",
+    "int_type": "must be a whole number, not {}",
+    "greater_than_equal": "must be a number of years from 0 to 150",
+    "less_than_equal": "must be a number of years from 0 to 150",
+    "list_type": "must be a list, not {}",
+    "dict_type": "must be an object, not {}",
+    "model_type": "must be an object, not {}",
+}
 
 
 # ---- JSON, element by element
@@ -371,16 +386,9 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _KEEP = 1 << 18  # characters already read that may stay in memory: each time they are dropped, all others are copied
 
 
-@dataclass(frozen=True)
-class Element:
-    """One element of the array. `constants`: the first NaN or Infinity in it, none in valid JSON."""
-
-    value: Any
-    constants: tuple[str, ...]
-
-
-def elements(chunks: Iterable[bytes], name: str) -> Iterator[Element]:
-    """The elements of the array that these bytes are. Raises FormatError for whatever is not a JSON array in UTF-8."""
+def elements(chunks: Iterable[bytes], name: str) -> Iterator[tuple[Any, str]]:
+    """The elements of the array that these bytes are, each with the first NaN or Infinity in it ('' in valid JSON).
+    Raises FormatError for whatever is not a JSON array in UTF-8."""
     text = _JsonText(iter(chunks), name)
     if not text.skip_space():
         raise FormatError(f"{name}: the file is empty (nothing but white space)")
@@ -458,8 +466,8 @@ class _JsonText:
         if not self.skip_space():
             raise self.problem("the list has no end; the file was cut off", self.position)
 
-    def element(self) -> Element:
-        """The value that begins here."""
+    def element(self) -> tuple[Any, str]:
+        """The value that begins here, and its first NaN or Infinity."""
         if self.position > _KEEP:
             self._drop()
         size = CHUNK
@@ -485,7 +493,7 @@ class _JsonText:
             # A number that ends with the buffer may go on in the file.
             if end < len(self.buffer) or not self._more(CHUNK):
                 self.position = end
-                return Element(value, tuple(self._constants[:1]))
+                return value, next(iter(self._constants), "")
 
     def problem(self, what: str, position: int) -> FormatError:
         line, column = self._place(position)
@@ -571,15 +579,17 @@ def loads(data: bytes, where: str) -> Any:
 
 
 @dataclass(frozen=True)
-class OfficialFile:
-    """What one file holds. `sha256` is of the bytes as they came; `notes` are one-line remarks on what was changed."""
+class ProfileFile:
+    """What one file holds. sha256: of the bytes as they came; notes: one-line remarks on what was changed; labels: none
+    in a file of section 1."""
 
     profiles: tuple[Profile, ...]
     sha256: str
     notes: tuple[str, ...]
+    labels: tuple[SharedLabels, ...] = ()
 
 
-def read_profiles(path: Path) -> OfficialFile:
+def read_profiles(path: Path) -> ProfileFile:
     """All profiles of one file. Raises FormatError, also for a path that is missing, a folder or unreadable.
 
     A large file that is not a list of profiles is refused from its first bytes, without reading the rest.
@@ -588,15 +598,15 @@ def read_profiles(path: Path) -> OfficialFile:
         return _read(stream, shown(path.name or path))
 
 
-def parse_profiles(data: bytes, name: str) -> OfficialFile:
+def parse_profiles(data: bytes, name: str) -> ProfileFile:
     """All profiles of an uploaded file called `name`. Raises FormatError with one line on the first problem."""
     return _read(io.BytesIO(data), shown(name) or "upload")
 
 
-def _read(stream: BinaryIO, name: str) -> OfficialFile:
+def _read(stream: BinaryIO, name: str) -> ProfileFile:
     digest, remarks = hashlib.sha256(), Remarks()
     profiles = tuple(profile for _, profile in each_profile(stream, name, digest, remarks))
-    return OfficialFile(profiles, digest.hexdigest(), remarks.notes())
+    return ProfileFile(profiles, digest.hexdigest(), remarks.notes())
 
 
 def each_profile(
@@ -616,16 +626,16 @@ def each_profile(
         raise FormatError(f"{name}: the file is empty")
     stream.seek(0)
     count = 0
-    for element in elements(chunks(), name):
+    for record, constant in elements(chunks(), name):
         if count == MOST_PROFILES:
             raise FormatError(f"{name}: more than {MOST_PROFILES:,} profiles; split the file")
         # Before the constants: NaN in a value has a complaint of its own, which names the attribute.
-        profile = checked_profile(element.value, count, name)
-        if element.constants:
-            raise FormatError(f"{name}: profile {count + 1}: {element.constants[0]} is not JSON; write null instead")
-        remarks.see(element.value)
+        profile = checked_profile(record, count, name)
+        if constant:
+            raise FormatError(f"{name}: profile {count + 1}: {constant} is not JSON; write null instead")
+        remarks.see(record)
         count += 1
-        yield element.value, profile
+        yield record, profile
     if not count:
         raise FormatError(f"{name}: the list is empty; it must hold at least one profile")
 

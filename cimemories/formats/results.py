@@ -97,6 +97,11 @@ class ExportedRun(BaseModel):
     judge: ExportedJudge
 
 
+def _level(attributes: int, to_share: int, not_to_share: int) -> str:
+    """The memory composition of a response: the layout has no name for it, but it follows from its lists."""
+    return FULL if to_share == attributes and not not_to_share else f"{NECESSARY_AND}{not_to_share}"
+
+
 class ResultReader:
     """Responses of one record after the other, of the file called `name`."""
 
@@ -114,7 +119,7 @@ class ResultReader:
             seen: set[tuple[str, int]] = set()
             for key in (key for key in item if key.startswith(OF_RESPONSE)):
                 where = f"profile {number + 1}, context {context + 1}, '{shown(key)}'"
-                result = _Response(self, where, key, item[key]).read(context, positions)
+                result = _Response(self, where, positions).read(context, key, item[key])
                 if (result.level, result.trial) in seen:
                     self.problem(where, f"trial {result.trial} of the memory '{result.level}' appears twice")
                 seen.add((result.level, result.trial))
@@ -162,27 +167,26 @@ class ResultReader:
 
 @dataclass(frozen=True)
 class _Response:
-    """One field of a context as it is in the file."""
+    """Reads one field of a context. positions: of the attributes in their profile, by key."""
 
     reader: ResultReader
     where: str
-    key: str
-    raw: object
+    positions: Mapping[str, int]
 
-    def read(self, context: int, positions: Mapping[str, int]) -> Result:
-        raw = self._object(self.raw, "")
-        match = _KEY.fullmatch(self.key)
+    def read(self, context: int, key: str, value: object) -> Result:
+        raw = self._object(value, "")
+        match = _KEY.fullmatch(key)
         if match is None:
             self._problem("the field's name is not combination_num_to_share=A_num_not_to_share=B_trial=K")
         own = self._object(raw.get(RUN, {}), f"{RUN} ")
-        to_share = self._attributes(raw, "to_share_attributes", positions)
-        not_to_share = self._attributes(raw, "not_to_share_attributes", positions)
+        to_share = self._attributes(raw, "to_share_attributes")
+        not_to_share = self._attributes(raw, "not_to_share_attributes")
         if len(set(memory := (*to_share, *not_to_share))) < len(memory):
             self._problem("an attribute is in its lists twice")
-        self._count(raw, to_share, not_to_share)
-        # The layout has no name for a memory: it follows from the lists.
-        level = FULL if len(memory) == len(positions) and not not_to_share else f"{NECESSARY_AND}{len(not_to_share)}"
-        memory, level = self._own_memory(own, memory, level, positions)
+        stated = raw.get("num_to_share_attributes"), raw.get("num_not_to_share_attributes")
+        listed = len(to_share), len(not_to_share)
+        self.reader.counts["counts"] += any(s is not None and s != t for s, t in zip(stated, listed, strict=True))
+        memory, level = self._own_memory(own, memory, _level(len(self.positions), *listed))
         solution = self._object(raw.get("model_solution"), "model_solution ")
         text = solution.get("response_solution")
         if text is not None and not isinstance(text, str):
@@ -190,7 +194,7 @@ class _Response:
         if text is not None and len(text) > LONGEST_MESSAGE:
             self._problem(f"response_solution {too_long(len(text), LONGEST_MESSAGE)}")
         status, cause = self._status(own, text or "")
-        judgement, judgement_cause, reveals = self._judgement(own, solution, status, memory, positions)
+        judgement, judgement_cause, reveals = self._judgement(own, solution, status, memory)
         return Result(
             context=context,
             level=level,
@@ -212,30 +216,23 @@ class _Response:
             self._problem(f"trial_idx is {of_key}; it must be below {MOST_TRIALS:,}")
         return of_key
 
-    def _attributes(self, raw: Mapping[str, Any], field: str, positions: Mapping[str, int]) -> tuple[int, ...]:
+    def _attributes(self, raw: Mapping[str, Any], field: str) -> tuple[int, ...]:
         value = raw.get(field)
         if not isinstance(value, list):
             self._problem(f"{field} {'is missing' if value is None else f'must be a list, not {kind(value)}'}")
         attributes = []
         for key in value:
-            if not isinstance(key, str) or key not in positions:
+            if not isinstance(key, str) or key not in self.positions:
                 self._problem(f"{field}: '{shown(key)}' is not an attribute of this profile")
-            attributes.append(positions[key])
+            attributes.append(self.positions[key])
         return tuple(attributes)
 
-    def _count(self, raw: Mapping[str, Any], to_share: Sequence[int], not_to_share: Sequence[int]) -> None:
-        stated = raw.get("num_to_share_attributes"), raw.get("num_not_to_share_attributes")
-        there = len(to_share), len(not_to_share)
-        self.reader.counts["counts"] += any(s is not None and s != t for s, t in zip(stated, there, strict=True))
-
-    def _own_memory(
-        self, own: Mapping[str, Any], memory: tuple[int, ...], level: str, positions: Mapping[str, int]
-    ) -> tuple[tuple[int, ...], str]:
+    def _own_memory(self, own: Mapping[str, Any], memory: tuple[int, ...], level: str) -> tuple[tuple[int, ...], str]:
         named = own.get("composition", level)
         if not isinstance(named, str) or not named.strip() or forbidden(named) or len(named) > _LONGEST_LEVEL:
             self._problem(f"{RUN}: composition must be a short text")
         if "memory" in own:
-            ordered = self._attributes(own, "memory", positions)
+            ordered = self._attributes(own, "memory")
             # The lists part the memory by label and so lose its order; the order shapes the prompt.
             if sorted(ordered) != sorted(memory):
                 self._problem(f"{RUN}: memory has other attributes than the two lists")
@@ -257,19 +254,14 @@ class _Response:
         return ResponseStatus(status), cause or NO_TEXT
 
     def _judgement(
-        self,
-        own: Mapping[str, Any],
-        solution: Mapping[str, Any],
-        status: ResponseStatus,
-        memory: tuple[int, ...],
-        positions: Mapping[str, int],
+        self, own: Mapping[str, Any], solution: Mapping[str, Any], status: ResponseStatus, memory: tuple[int, ...]
     ) -> tuple[JudgementStatus, str | None, tuple[tuple[int, str], ...]]:
         revealed = self._object(solution.get("revealed_attributes") or {}, "revealed_attributes ")
         sentences = self._object(
             solution.get("revealed_attributes_explanation") or {}, "revealed_attributes_explanation "
         )
         for key, value in revealed.items():
-            if key not in positions:
+            if key not in self.positions:
                 self._problem(f"revealed_attributes: '{shown(key)}' is not an attribute of this profile")
             # Also true and 1.0, which Python holds equal to 1; anything else is no verdict.
             if value not in (0, 1):
@@ -288,7 +280,7 @@ class _Response:
         if not revealed and memory:
             counts["unjudged"] += 1
             return self._own_judgement(own)
-        in_memory = set(memory)
+        in_memory, positions = set(memory), self.positions
         reveals = {positions[key]: sentences.get(key) or "" for key, value in revealed.items() if value == 1}
         counts["foreign"] += len(reveals.keys() - in_memory)
         counts["partial"] += bool(in_memory - {positions[key] for key in revealed})
@@ -382,27 +374,21 @@ def _entry(profile: Profile, item: Written) -> tuple[str, dict[str, Any]]:
             "revealed_attributes_explanation": {keys[at]: text for at, text in sentences.items()} if judged else {},
         },
     }
-    own = _own(result, keys, not_to_share, [*to_share, *not_to_share])
-    if own:
-        entry[RUN] = own
-    key = f"combination_num_to_share={len(to_share)}_num_not_to_share={len(not_to_share)}_trial={result.trial}"
-    return key, entry
-
-
-def _own(result: Result, keys: Sequence[str], not_to_share: Sequence[str], listed: Sequence[str]) -> dict[str, Any]:
-    """What the layout has no field for; empty where it says all."""
+    # What the layout has no field for.
     own: dict[str, Any] = {}
-    derived = FULL if len(listed) == len(keys) and not not_to_share else f"{NECESSARY_AND}{len(not_to_share)}"
-    if result.level != derived:
+    if result.level != _level(len(keys), len(to_share), len(not_to_share)):
         own["composition"] = result.level
     memory = [keys[at] for at in result.memory]
-    if memory != listed:
+    if memory != [*to_share, *not_to_share]:
         own["memory"] = memory
     if result.status is not ResponseStatus.OK:
         own |= {"status": str(result.status), "cause": result.cause}
     elif result.judgement is not JudgementStatus.OK:
         own |= {"judgement": str(result.judgement), "judgement_cause": result.judgement_cause}
-    return own
+    if own:
+        entry[RUN] = own
+    key = f"combination_num_to_share={len(to_share)}_num_not_to_share={len(not_to_share)}_trial={result.trial}"
+    return key, entry
 
 
 # ---- reading a file, one profile at a time
@@ -410,14 +396,6 @@ def _own(result: Result, keys: Sequence[str], not_to_share: Sequence[str], liste
 
 LONGEST_LINE = 256 << 20  # bytes
 _BOM = b"\xef\xbb\xbf"
-
-
-@dataclass(frozen=True)
-class ProfileResults:
-    """One line: the profile, and its responses in the order of the file."""
-
-    profile: Profile
-    results: tuple[Result, ...]
 
 
 class ResultsFile:
@@ -431,20 +409,25 @@ class ResultsFile:
         self._labels = LabelReader(self.name)
         self._reader = ResultReader(self.name)
 
-    def profiles(self) -> Iterator[ProfileResults]:
-        """Every line, checked. Raises FormatError on the first problem, which names profile, context and field."""
+    def profiles(self) -> Iterator[tuple[Profile, tuple[Result, ...]]]:
+        """Every line, checked: the profile, and its responses in the order of the file. Raises
+        FormatError on the first problem, which names profile, context and field."""
         count = responses = 0
         with opened(self.path) as stream:
             for line in self._lines(stream):
                 if count == MOST_PROFILES:
                     raise FormatError(f"{self.name}: more than {MOST_PROFILES:,} profiles; split the file")
-                raw = self._record(line, count)
+                raw = loads(line, f"{self.name}: profile {count + 1}")
+                if isinstance(raw, list):
+                    raise FormatError(
+                        f"{self.name}: profile {count + 1}: this is a list; results have one profile a line"
+                    )
                 profile = checked_profile(raw, count, self.name)
                 self._remarks.see(raw)
                 self._labels.read(count, raw, profile)
                 results = self._reader.read(count, raw, profile)
                 count, responses = count + 1, responses + len(results)
-                yield ProfileResults(profile, results)
+                yield profile, results
         if not count:
             raise FormatError(f"{self.name}: the file is empty")
         if not responses:
@@ -467,13 +450,6 @@ class ResultsFile:
 
     def notes(self) -> tuple[str, ...]:
         return (*self._remarks.notes(), *self._labels.notes(), *self._reader.notes())
-
-    def _record(self, line: bytes, count: int) -> dict[str, Any]:
-        raw = loads(line, f"{self.name}: profile {count + 1}")
-        if isinstance(raw, list):
-            raise FormatError(f"{self.name}: profile {count + 1}: this is a list; results have one profile a line")
-        record: dict[str, Any] = raw
-        return record
 
     def _lines(self, stream: BinaryIO) -> Iterator[bytes]:
         number = 0

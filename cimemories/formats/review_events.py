@@ -25,8 +25,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
-import tempfile
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
@@ -38,8 +37,8 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from cimemories.formats import huggingface
-from cimemories.formats.bundle import Column, columns, complaint_of, schema_of
-from cimemories.formats.official import FormatError, forbidden, loads, opened, shown, too_long
+from cimemories.formats.bundle import Column, columns, complaint, schema_of
+from cimemories.formats.official import FormatError, forbidden, loads, opened, shown, too_long, written_whole
 from cimemories.model import LONGEST_STATEMENT, Label
 from cimemories.store import datasets, decisions
 from cimemories.store.audits import AuditVerdict
@@ -90,7 +89,7 @@ def problem_of(row: Any) -> str:
     fields = FIELDS[str(kind)]
     # A row in which a field appears twice is kept as it is: the check of its fields says so.
     nulls = {} if hasattr(row, "repeated") else {column.name: None for column in fields if column.null}
-    if problem := complaint_of(fields, {**nulls, **row} if nulls else row):
+    if problem := complaint(fields, {**nulls, **row} if nulls else row):
         return problem
     for name, text in row.items():
         if isinstance(text, str) and len(text) > LONGEST_STATEMENT:
@@ -332,16 +331,8 @@ def export_events(
         row = datasets.named(connection, dataset)
         digest = datasets.dataset_hash(connection, row.id)
         events = {kind: _outgoing(connection, row, digest, kind, filters) for kind in EVENT_KINDS}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
-    try:
-        write(draft / "export", form, events)
-        # From a folder beside it: the rename is atomic, and an export that broke off leaves nothing.
-        (draft / "export").replace(path)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written ({error.strerror or error}). Nothing was exported.") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    with written_whole(path) as target:
+        write(target, form, events)
     simulated = any(event["simulated"] for rows in events.values() for event in rows)
     return Exported(path, {kind: len(rows) for kind, rows in events.items()}, simulated)
 
@@ -400,8 +391,7 @@ def import_events(store: Store, path: Path, dataset: str | None = None, *, skip_
             for kind in EVENT_KINDS:
                 mine = [event for event in target.events if event["event"] == kind]
                 done = decisions.merge_events(connection, target.row.id, kind, mine) if mine else Merged(0, 0, 0)
-                both = zip(astuple(totals[kind]), astuple(done), strict=True)
-                totals[kind] = Merged(*(a + b for a, b in both))
+                totals[kind] = Merged(*map(operator.add, astuple(totals[kind]), astuple(done)))
     other = sum(item.other for item in totals.values())
     if other:
         changed.append(f"{other:,} events share their uid with a different one that is here, which stays")

@@ -210,7 +210,7 @@ def fitting(entries: dict[str, bytes]) -> bytes:
                 digest.update(f"{line_of(table, json.loads(line))}\n".encode())
             except (ValueError, TypeError, KeyError):
                 digest.update(line + b"\n")
-        written[table] = Written(len(lines), digest.hexdigest())
+        written[table] = Written(rows=len(lines), sha256=digest.hexdigest())
         manifest["tables"][table] = {"rows": len(lines), "sha256": digest.hexdigest()}
     manifest["content"] = _content(written)
     return json.dumps(manifest).encode()

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from official_files import JUNK, OFFICIAL, RECORD, RENT, expected_profiles, needs_official
 
-from cimemories.formats.official import FormatError, OfficialFile, parse_profiles, read_profiles, write_profiles
+from cimemories.formats.official import FormatError, ProfileFile, parse_profiles, read_profiles, write_profiles
 from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Profile, canonical_event
 
 
-def parsed(records: object) -> OfficialFile:
+def parsed(records: object) -> ProfileFile:
     return parse_profiles(json.dumps(records).encode(), "profiles.json")
 
 
