@@ -7,9 +7,9 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
@@ -17,6 +17,7 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISDIR, "a folder"),
+    (stat.S_ISLNK, "a symbolic link"),
 )
 
 
@@ -24,18 +25,32 @@ class NotAFileError(OSError):
     """The path leads to something else than a regular file; `strerror` says to what: 'a named pipe'."""
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """A regular file for reading its bytes. Raises NotAFileError for anything else, before it is opened, and OSError
-    where the system refuses. Symbolic links are followed."""
-    _refuse_other(os.stat(path).st_mode, path)
+def open_regular(path: Path, mode: Literal["rb", "ab"] = "rb", *, follow: bool = True) -> BinaryIO:
+    """A regular file for reading its bytes or appending to it. follow: whether a symbolic link is followed; one in a
+    workspace that came from somebody else could lead to any file. Raises NotAFileError for anything else, before it is
+    opened, and OSError where the system refuses."""
+    with suppress(FileNotFoundError):  # which opening it raises again, or mends by creating the file
+        _refuse_other(os.stat(path, follow_symlinks=follow).st_mode, path)
     # Between the two looks the path may have come to lead elsewhere: O_NONBLOCK keeps a pipe from being waited for.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    flags = os.O_RDONLY if mode == "rb" else os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(path, flags if follow else flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
         _refuse_other(os.fstat(descriptor).st_mode, path)
-        return os.fdopen(descriptor, "rb")
+        return os.fdopen(descriptor, mode)
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def tail(path: Path, size: int) -> str:
+    """The last bytes of a file as text; '' where it cannot be read, and for a symbolic link."""
+    try:
+        with open_regular(path, follow=False) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - size))
+            return stream.read(size).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _refuse_other(mode: int, path: Path) -> None:

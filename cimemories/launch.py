@@ -4,13 +4,12 @@ browser; the record says how it stands.
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
 
+from cimemories.files import NotAFileError, open_regular, tail
 from cimemories.model import WorkStatus
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError
@@ -38,7 +37,7 @@ def launch(store: Store, work_id: str) -> None:
     log = log_path(store, work_id)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(_open_log(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as output:
+        with open_regular(log, "ab", follow=False) as output:
             subprocess.Popen(
                 command,
                 env={**os.environ, "PYTHONPATH": path},
@@ -48,29 +47,13 @@ def launch(store: Store, work_id: str) -> None:
                 start_new_session=True,
             )
     except OSError as error:
-        reason = f"the worker could not be started ({error.strerror})"
+        cause = f"its log is {error.strerror}" if isinstance(error, NotAFileError) else error.strerror
+        reason = f"the worker could not be started ({cause})"
         with store.write() as connection:
             work.finish(connection, work_id, WorkStatus.FAILED, reason)
         raise StoreError(f"{work_id}: {reason}. `cimemories resume {work_id}` starts it by hand.") from error
 
 
-def _open_log(log: Path, flags: int) -> int:
-    """A file descriptor of a log. In a workspace that came from somebody else a link there could have us write to any
-    file, and a pipe would be waited for: both raise OSError."""
-    descriptor = os.open(log, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "the log is no regular file", str(log))
-
-
 def log_tail(store: Store, work_id: str, lines: int = 12) -> str:
     """The last lines that the worker wrote; an empty text where it wrote none."""
-    try:
-        with os.fdopen(_open_log(log_path(store, work_id), os.O_RDONLY), "rb") as stream:
-            stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, stream.tell() - 16_384))
-            text = stream.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])
+    return "\n".join(tail(log_path(store, work_id), 16_384).splitlines()[-lines:])

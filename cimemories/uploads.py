@@ -1,6 +1,6 @@
 """Uploads are read by a process of their own, with limits on its memory and time: one file cannot take the app down.
 
-    found = import_upload(store, upload.getbuffer(), upload.name, wanted=page.session_is_open)
+    imported = import_upload(store, upload.getbuffer(), upload.name, wanted=page.session_is_open)
 
 The process imports the file into the record by itself, in one transaction, as the command line does, and says what came
 of it as JSON. It ends when it is not wanted any more, which is when its browser session is gone, and when the app ends:
@@ -43,10 +43,6 @@ _BY_HAND = "import it on the command line, which has no such limit: cimemories i
 _log = logging.getLogger(__name__)
 
 
-def _always() -> bool:
-    return True
-
-
 def import_upload(
     store: Store,
     data: bytes | memoryview,
@@ -54,7 +50,7 @@ def import_upload(
     name: str | None = None,
     *,
     model: str | None = None,
-    wanted: Callable[[], bool] = _always,
+    wanted: Callable[[], bool] = lambda: True,
 ) -> formats_importing.Imported:
     """Import an uploaded file as what it is recognised to be. name: of the dataset; model: what wrote the results.
 
@@ -76,7 +72,7 @@ def review_upload(
     dataset: str,
     *,
     skip_unknown: bool,
-    wanted: Callable[[], bool] = _always,
+    wanted: Callable[[], bool] = lambda: True,
 ) -> review_events.Imported:
     """Add the review events of an uploaded file to a dataset. skip_unknown: leave out events of what is not
     here. Raises like `import_upload`."""
@@ -180,27 +176,15 @@ def _watched(
 
 def _import(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
     imported = importing.import_file(store, Path(request["file"]), request["name"], model=request["model"])
-    return {
-        "dataset": imported.dataset.id,
-        "new": imported.new,
-        "notes": list(imported.notes),
-        "kind": imported.kind,
-        "runs": list(imported.runs),
-    }
+    return {**vars(imported), "dataset": imported.dataset.id}
 
 
 def _review(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
     done = review_events.import_events(
         store, Path(request["file"]), request["dataset"], skip_unknown=request["skip_unknown"]
     )
-    return {
-        "datasets": list(done.datasets),
-        "new": dict(done.new),
-        "known": dict(done.known),
-        # A page shows how many there are, and the first.
-        "skipped": [shown(text, 500) for text in done.skipped[:10_000]],
-        "notes": list(done.notes),
-    }
+    # A page shows how many there are, and the first.
+    return {**vars(done), "skipped": [shown(text, 500) for text in done.skipped[:10_000]]}
 
 
 def _limit(memory: int, seconds: int) -> None:

@@ -582,7 +582,7 @@ def execute(
     cap, or a server is gone; and, once all others are done, where runs failed, naming them. A sweep that was asked to
     pause returns, and its status is `paused`.
     """
-    own, _ = worker.begin(store, sweep_id, queued=queued)
+    own = worker.begin(store, sweep_id, queued=queued)
     # The sweep is claimed by `own`; each of its runs claims itself, so that a run can be looked at and paused alone.
     heart = _Heart(own, sweep_id)
     try:

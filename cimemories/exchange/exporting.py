@@ -31,7 +31,7 @@ from cimemories.flows.labels import (
 from cimemories.formats.bundle import Encoding, write_bundle
 from cimemories.formats.huggingface import Settled, write_columns
 from cimemories.formats.labelled import Labelled, refuse_same_names, write_labelled
-from cimemories.formats.official import FormatError, write_profiles, written_whole
+from cimemories.formats.official import write_profiles, written_whole
 from cimemories.formats.results import (
     FULL,
     ExportedJudge,
@@ -193,9 +193,7 @@ def exported_labels(store: Store, chosen: LabellingRow, rule: AppliedRule) -> Ex
     """The personas of a labelling, and what the field "labelling" of every profile says of it. Raises FormatError for
     personas that the layout cannot tell apart."""
     counts = vote_counts(store, chosen.id)
-    problem = refuse_same_names(counts.personas)
-    if problem:
-        raise FormatError(f"export: {problem}; rename one of them")
+    refuse_same_names(counts.personas)
     labelling = {
         "model": chosen.model,
         "simulated": chosen.simulated,

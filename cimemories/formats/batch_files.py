@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -38,12 +38,12 @@ _FIELDS = ("status", "exchange", "seconds", "started", "error", "reasoning", "fi
 _TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "attempts")
 
 
-def write_calls(store: Store, path: Path, kinds: Sequence[str] | None = None, *, simulated: bool | None = None) -> int:
-    """Write every recorded answer (of these kinds; of simulators alone, or of real servers alone, where that is given),
-    in the order of their first request; returns how many."""
+def write_calls(store: Store, path: Path, *, simulated: bool | None = None) -> int:
+    """Write every recorded answer (where that is given, of simulators or of real servers alone), in the order of their
+    first request; returns how many."""
     with store.read() as connection, lzma.open(path, "wt", encoding="utf-8", preset=9) as file:
         count, last = 0, None
-        for row in calls.answered(connection, kinds):
+        for row in calls.answered(connection):
             if row["fresh"] is not None or (simulated is not None and row["simulated"] != simulated):
                 continue  # an answer that one piece of work wanted fresh is of no use to another
             # Answers come in the order of their requests: a request of thousands of tokens is written once.

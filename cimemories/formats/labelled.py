@@ -388,8 +388,11 @@ def _by_statement(first: Mapping[str, int], shares: Shares) -> dict[str, dict[st
     }
 
 
-def refuse_same_names(personas: Sequence[Persona]) -> str:
-    """Why personas cannot be distinguished in this format, or ''."""
+def refuse_same_names(personas: Sequence[Persona]) -> None:
+    """Raises FormatError where personas cannot be distinguished in this format."""
     keys = [label_key("m", persona.name) for persona in personas]
     name = next((p.name for p, key in zip(personas, keys, strict=True) if keys.count(key) > 1), None)
-    return "" if name is None else f"two personas are called '{shown(name)}', and the format has names only"
+    if name is not None:
+        raise FormatError(
+            f"export: two personas are called '{shown(name)}', and the format has names only; rename one of them"
+        )

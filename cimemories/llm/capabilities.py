@@ -45,12 +45,13 @@ RETRIES = 2  # fewer than a run's calls have: a person waits for the answer
 _VERSION_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class Capabilities:
-    """What the probe found. n and schema are what the server really did; a feature that is not wanted counts as there.
+@dataclass(frozen=True, kw_only=True)
+class Capabilities(ServerInfo):
+    """What the probe learned of a server, beside what it reports of itself. n and schema are what it really did; a
+    feature that is not wanted counts as there.
 
     seed: whether it takes one; None where none is wanted. version: as reported at /version, None where it is not.
-    notes: what has to be worked around, as sentences for the manifest. root, revision: of the model, as reported.
+    notes: what has to be worked around, as sentences for the manifest.
     """
 
     n: bool
@@ -58,12 +59,7 @@ class Capabilities:
     seed: bool | None
     token_limit: str
     version: str | None
-    max_model_len: int | None
-    models: tuple[str, ...]
-    simulated: bool
     notes: tuple[str, ...] = ()
-    root: str | None = None
-    revision: str | None = None
 
 
 @dataclass(frozen=True)
@@ -177,17 +173,13 @@ class _Probe:
         if request.limit != LIMITS[0]:
             self.notes.append(f"the server takes the limit on tokens as {request.limit}")
         return Capabilities(
+            **vars(self.info),
             n=n,
             schema=schema,
             seed=request.seed if self.wanted.seed else None,
             token_limit=request.limit,
             version=version,
-            max_model_len=self.info.max_model_len,
-            models=self.info.models,
-            simulated=self.info.simulated,
             notes=tuple(self.notes),
-            root=self.info.root,
-            revision=self.info.revision,
         )
 
     async def _accepted(self) -> tuple[_Request, Sequence[_Answer]]:

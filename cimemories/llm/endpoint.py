@@ -208,17 +208,8 @@ IN_ERRORS = 6
 IN_ANSWERS = 12  # a model's own words stay what they are: only what no text shares with a key by chance is taken out
 # Each by its own name: a filter at a logger does not see what its children log.
 LOGGERS = (
-    "openai",
-    "openai._base_client",
-    "openai._response",
-    "openai._legacy_response",
-    "httpx2",
-    "httpcore2",
-    "httpcore2.connection",
-    "httpcore2.http11",
-    "httpcore2.http2",
-    "httpcore2.proxy",
-    "httpcore2.socks",
+    *("openai", "openai._base_client", "openai._response", "openai._legacy_response", "httpx2", "httpcore2"),
+    *(f"httpcore2.{name}" for name in ("connection", "http11", "http2", "proxy", "socks")),
 )
 
 

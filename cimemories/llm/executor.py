@@ -125,6 +125,7 @@ class Tally:
         return self.fresh + self.reused
 
     def add(self, reused: int, fresh: Sequence[Answer]) -> None:
+        """Count the outcomes of one job: draws taken from the record, and those sent to a server."""
         self.reused += reused
         self.fresh += len(fresh)
         for answer in fresh:
@@ -142,7 +143,7 @@ class Progress(Tally):
     by_kind: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
 
     def count(self, kind: str, recorded: Mapping[int, Answer], fresh: Sequence[Answer]) -> None:
-        """Count the outcomes of one job: draws taken from the record, and those sent to a server."""
+        """`add` for all calls and for those of this kind."""
         self.add(len(recorded), fresh)
         self.by_kind[kind].add(len(recorded), fresh)
 
@@ -180,23 +181,16 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
-    job: Job
-    recorded: Mapping[int, Answer]
-    fresh: Sequence[Answer]
-    body: str
-    origin: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class _LookedUp:
-    """A job with what the record has of it. remaining: the draws still to be sent, each with the key of its call."""
+class _Task:
+    """A job with what the record has of it. remaining: the draws still to be sent, each with the key of its call.
+    fresh: their answers, once they are there."""
 
     job: Job
     recorded: Mapping[int, Answer]
     remaining: Mapping[int, str]
     body: str
     origin: Origin
+    fresh: Sequence[Answer] = ()
 
 
 def _opening(job: Job) -> str | None:
@@ -227,8 +221,8 @@ class Executor:
         self._on_progress = on_progress
         self._stop_when = stop_when
         self._following: deque[Job] = deque()
-        self._outcomes: deque[_Outcome] = deque()
-        self._openings: Openings[_LookedUp] = Openings(concurrency)
+        self._outcomes: deque[_Task] = deque()
+        self._openings: Openings[_Task] = Openings(concurrency)
         self._under_way = 0  # jobs that have been taken and are not in the record yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()  # an outcome waits for its commit
@@ -313,7 +307,7 @@ class Executor:
     def _is_ending(self) -> bool:
         return bool(self._stop or self._drain or self._broken)
 
-    def _look_up(self, jobs: Sequence[Job], source: Iterator[Job], more: int) -> list[_LookedUp]:
+    def _look_up(self, jobs: Sequence[Job], source: Iterator[Job], more: int) -> list[_Task]:
         """These jobs and at most `more` of the source, each with what the record has of it. Runs in a thread."""
         # The source may be a generator, which two threads must not advance: `_fill` waits for this one.
         jobs = [*jobs, *islice(source, more)]
@@ -321,34 +315,35 @@ class Executor:
             Wanted(canonical_json(calls.request_body(job.request)), job.draws, job.client.origin(job.request.model))
             for job in jobs
         ]
-        held = self._held(wanted) if jobs else []
         return [
-            _LookedUp(job, there.answers, there.owed, item.body, item.origin)
-            for job, item, there in zip(jobs, wanted, held, strict=True)
+            _Task(job, there.answers, there.owed, item.body, item.origin)
+            for job, item, there in zip(jobs, wanted, self._recorded(wanted), strict=True)
         ]
 
-    def _held(self, wanted: Sequence[Wanted]) -> list[Recorded]:
+    def _recorded(self, wanted: Sequence[Wanted]) -> list[Recorded]:
+        """What the record has of these requests. Runs in a thread."""
+
         def read() -> list[Recorded]:
             with self.store.read() as connection:
                 return calls.look_up(connection, wanted)
 
-        return self.store.retry(read)
+        return self.store.retry(read) if wanted else []
 
-    def _begin(self, item: _LookedUp) -> None:
+    def _begin(self, item: _Task) -> None:
         # Everything is in the record. It still goes through a commit: what follows from it may not have been written.
         if not item.remaining:
             self._under_way += 1
-            self._arrive(_Outcome(item.job, item.recorded, (), item.body, item.origin))
+            self._arrive(item)
         elif not self._openings.must_wait(_opening(item.job), item):
             self._start(item)
 
-    def _start(self, item: _LookedUp) -> None:
+    def _start(self, item: _Task) -> None:
         self._under_way += 1
         task = asyncio.create_task(self._send(item))
         self._tasks.add(task)
         task.add_done_callback(self._sent)
 
-    async def _send(self, item: _LookedUp) -> None:
+    async def _send(self, item: _Task) -> None:
         job = item.job
         try:
             origin = await job.client.confirmed(job.request.model)
@@ -362,20 +357,20 @@ class Executor:
         for answer in fresh:
             self._watch(answer)
         self._openings.has_read(_opening(job))
-        self._arrive(_Outcome(job, item.recorded, fresh, item.body, item.origin))
+        self._arrive(replace(item, fresh=fresh))
         self._moved.set()
 
-    def _looked_up_again(self, origin: Origin, item: _LookedUp) -> _LookedUp:
+    def _looked_up_again(self, origin: Origin, item: _Task) -> _Task:
         """The same where another server answers than was planned: that one's own answers serve, under its own keys."""
-        (there,) = self._held([Wanted(item.body, tuple(item.remaining), origin)])
-        return _LookedUp(item.job, {**item.recorded, **there.answers}, there.owed, item.body, origin)
+        (there,) = self._recorded([Wanted(item.body, tuple(item.remaining), origin)])
+        return _Task(item.job, {**item.recorded, **there.answers}, there.owed, item.body, origin)
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
 
-    def _arrive(self, outcome: _Outcome) -> None:
+    def _arrive(self, outcome: _Task) -> None:
         self.progress.count(outcome.job.kind, outcome.recorded, outcome.fresh)
         self._outcomes.append(outcome)
         self._arrived.set()
@@ -427,7 +422,7 @@ class Executor:
         if reason is not None:
             self.drain(reason)
 
-    def _commit(self, outcomes: Sequence[_Outcome]) -> list[Job]:
+    def _commit(self, outcomes: Sequence[_Task]) -> list[Job]:
         """Write outcomes and what follows from them in one transaction; returns the jobs that come after.
 
         Doing it twice changes nothing: a commit that was cut off is tried again as a whole.
@@ -460,7 +455,7 @@ class Executor:
             work.bump(connection, self.work_id)
         return following
 
-    def _used(self, answered: Iterable[tuple[_Outcome, Iterable[Answer]]]) -> Iterator[tuple[str, str]]:
+    def _used(self, answered: Iterable[tuple[_Task, Iterable[Answer]]]) -> Iterator[tuple[str, str]]:
         """(run, call) for every call that a run used; a labelling or generation has its calls in its own rows."""
         for outcome, answers in answered:
             user = outcome.job.work_id or self.work_id

@@ -209,11 +209,8 @@ def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
             )
     if spec.gpu_memory is not None and not 0 < spec.gpu_memory <= 1:
         raise VllmError(f"GPU memory must be a share above 0 and at most 1, not {spec.gpu_memory:g}.", "bad setting")
-    for name, number in (
-        ("tensor parallel", spec.tensor_parallel),
-        ("data parallel", spec.data_parallel),
-        ("maximum length", spec.max_model_len),
-    ):
+    numbers = {"tensor parallel": spec.tensor_parallel, "data parallel": spec.data_parallel}
+    for name, number in {**numbers, "maximum length": spec.max_model_len}.items():
         if number is not None and number < 1:
             raise VllmError(f"{name} must be at least 1, not {number}.", "bad setting")
     line = [str(program), "serve", str(Path(spec.model).expanduser()) if spec.model.startswith("~") else spec.model]

@@ -28,7 +28,6 @@ import os
 import re
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
@@ -43,6 +42,7 @@ from typing import IO, Annotated
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cimemories.files import open_regular, tail
 from cimemories.llm.vllm import (
     HOST,
     ServerSpec,
@@ -161,10 +161,12 @@ class ServerState(BaseModel):
 
 
 def state_folder(workspace: Path) -> Path:
+    """The folder with the state files and locks of a workspace's servers."""
     return workspace / "servers"
 
 
 def state_path(workspace: Path, server_id: str) -> Path:
+    """The state file of a server."""
     return state_folder(workspace) / f"{server_id}.json"
 
 
@@ -194,24 +196,13 @@ def save_state(path: Path, state: ServerState) -> None:
     os.replace(draft, path)
 
 
-def read_regular(path: Path, size: int, *, end: bool = False) -> bytes:
-    """At most `size` bytes of a file, its last ones where `end`. Raises OSError for a link and for anything that is not
-    a regular file: a FIFO would be waited for without end."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(handle, "rb") as stream:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode):
-            raise OSError(f"{path} is not a regular file")
-        stream.seek(max(0, about.st_size - size) if end else 0)
-        return stream.read(size)
-
-
 def load_state(path: Path) -> ServerState | None:
     """The state in a file; None where it is gone, cannot be read, or is of another server."""
     if not _ID.fullmatch(path.stem):
         return None
     try:
-        state = ServerState.model_validate_json(read_regular(path, _LARGEST_STATE))
+        with open_regular(path, follow=False) as stream:
+            state = ServerState.model_validate_json(stream.read(_LARGEST_STATE))
     except (OSError, ValidationError):
         return None
     return state.model_copy(update={"log": str(log_of(path))}) if state.id == path.stem else None
@@ -334,7 +325,7 @@ class Supervisor:
                 if healthy(self.state.port):
                     self._record(phase=Phase.READY, ready=time.time(), step="")
                 # Written on a change only: each write replaces a file that pages read.
-                elif (step := start_step(tail(self.log))) != self.state.step:
+                elif (step := start_step(tail(self.log, TAIL))) != self.state.step:
                     self._record(step=step)
             time.sleep(LOOK_SECONDS)
         end(server)
@@ -342,7 +333,7 @@ class Supervisor:
     def _outcome(self, exit_code: int | None) -> dict[str, object]:
         if self.stopping:
             return {"phase": Phase.STOPPED, "error": self.stopping}
-        failure = explain(tail(self.log), exit_code, was_ready=self.state.ready is not None)
+        failure = explain(tail(self.log, TAIL), exit_code, was_ready=self.state.ready is not None)
         return {"phase": Phase.FAILED, "cause": failure.cause, "error": failure.message, "lines": failure.lines}
 
     def _stop_because(self, reason: str) -> None:
@@ -357,14 +348,12 @@ class Supervisor:
 def healthy(port: int) -> bool:
     """Whether the server on this port reports that it can answer."""
     # http.client follows no proxy of the environment, and 127.0.0.1 is never behind one.
-    connection = http.client.HTTPConnection(HOST, port, timeout=2)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
+    with contextlib.closing(http.client.HTTPConnection(HOST, port, timeout=2)) as connection:
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
 
 
 def end(server: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
@@ -383,14 +372,6 @@ def end(server: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
         with contextlib.suppress(psutil.Error):
             child.kill()
     server.wait()
-
-
-def tail(log: Path, size: int = TAIL) -> str:
-    """The end of a log; '' where there is none."""
-    try:
-        return read_regular(log, size, end=True).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def _pump(source: IO[bytes], log: Path, hidden: tuple[bytes, ...]) -> None:
@@ -425,13 +406,6 @@ def _die_with_parent() -> None:
     if sys.platform == "linux":
         # Sent when the thread that started vLLM ends, which is the supervisor's main one.
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
-
-
-def main(path: str) -> None:
-    # Refuses a path whose name is no server's id, since all other paths follow from that name.
-    state = load_state(Path(path))
-    if state is not None:
-        Supervisor(Path(path), state).run()
 
 
 # ---- start and stop
@@ -635,4 +609,8 @@ def server_log_tail(state: ServerState, lines: int = 12) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    own_path = Path(sys.argv[1])
+    # Refuses a path whose name is no server's id, since all other paths follow from that name.
+    own_state = load_state(own_path)
+    if own_state is not None:
+        Supervisor(own_path, own_state).run()

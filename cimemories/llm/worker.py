@@ -49,18 +49,16 @@ def reachable(base_url: str) -> Iterator[str]:
         yield url
 
 
-def begin(store: Store, work_id: str, *, queued: bool = False) -> tuple[Store, Claim]:
-    """Claim the work; returns the store as its worker must use it, fenced by the claim and patient, and the claim.
-
-    `queued`: only if it still waits for its worker. Raises StoreError where another process works on it."""
+def begin(store: Store, work_id: str, *, queued: bool = False) -> Store:
+    """Claim the work; returns the store as its worker must use it, fenced by the claim and patient. `queued`: only if
+    it still waits for its worker. Raises StoreError where another process works on it."""
     patient = store.patient()
 
     def claimed() -> Claim:
         with patient.write(relaxed=True) as connection:
             return work.claim(connection, work_id, queued=queued)
 
-    claim = patient.retry(claimed)
-    return patient.fenced(claim.hold), claim
+    return patient.fenced(patient.retry(claimed).hold)
 
 
 def perform(
@@ -83,7 +81,7 @@ def perform(
     Raises StoreError where another process works on it, and WorkError where the work ended early: it is then
     `cancelled`, `interrupted` (can be resumed) or `failed`, or another process has taken it over.
     """
-    own, _ = begin(store, work_id, queued=queued)
+    own = begin(store, work_id, queued=queued)
     executor = Executor(own, work_id, concurrency=concurrency, on_progress=on_progress, stop_when=stop_when)
     try:
         asyncio.run(_perform(own, work_id, make_jobs, executor))
@@ -124,7 +122,7 @@ def stopped_message(work_id: str, reason: str) -> str:
 def refuse(store: Store, work_id: str, reason: str, *, queued: bool = False) -> NoReturn:
     """Leave work interrupted for that reason without having begun it. Raises WorkError, and what `perform` raises where
     another process works on it."""
-    own, _ = begin(store, work_id, queued=queued)
+    own = begin(store, work_id, queued=queued)
     _finish(own, work_id, WorkStatus.INTERRUPTED, reason)
     raise WorkError(f"{work_id}: {reason}.")
 

@@ -19,7 +19,7 @@ from cimemories.simulator.policy import judge, load_policy, score_of, scores_of,
 # ---- gate, rewrite, check, published judge
 
 
-_FACT = re.compile(r"^[ \t]*(\d{1,6})[.)][ \t]+(\S.*)$", re.MULTILINE)
+NUMBERED = re.compile(r"^[ \t]*(\d{1,6})[.)][ \t]+(\S.*)$", re.MULTILINE)
 # 'key -> statement'; the reference harness writes the arrow as one character.
 KEYED = re.compile(r"^[ \t]*(?:[-*•][ \t]+)?([A-Za-z][\w.-]*)[ \t]*(?:->|→)[ \t]*(\S.*)$", re.MULTILINE)
 _TO = re.compile(r"^[^\n:]*\bto:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
@@ -57,12 +57,12 @@ def _step_context(text: str) -> tuple[str, str]:
 
 
 def _gate(prompt: str, generator: Random) -> str:
-    facts = _FACT.findall(prompt)
-    end = max((hit.end() for hit in _FACT.finditer(prompt)), default=0)
-    scores = scores_of(tuple(text.strip() for _, text in facts), *_step_context(prompt[end:]))
+    hits = list(NUMBERED.finditer(prompt))
+    end = hits[-1].end() if hits else 0
+    scores = scores_of(tuple(hit[2].strip() for hit in hits), *_step_context(prompt[end:]))
     needed = [
-        int(number)
-        for (number, _), score in zip(facts, scores, strict=True)
+        int(hit[1])
+        for hit, score in zip(hits, scores, strict=True)
         # A number is drawn for every fact, whatever its score, so that the decision on one does not move the draws of
         # the next. Even a slip does not let through what is clearly private.
         if (score > NEEDED) != (generator.random() < SLIPS and score > -0.5)
@@ -116,7 +116,6 @@ def restrained(
 
 
 HELPERS = ("sim-judge", "sim-labeler")
-NUMBERED = re.compile(r"^[ \t]*(\d{1,6})[.)][ \t]+(\S.*)$", re.MULTILINE)
 DASHED = re.compile(r"^[ \t]*[-*•][ \t]+(\S.*)$", re.MULTILINE)
 UNLISTED = r"^(?![ \t]*(?:[-*•]|\d+[.)])[ \t]).*?\b"  # a memory may hold any words, so list lines are left out
 RECIPIENT = re.compile(UNLISTED + r"(?:to|recipient|addressee)[ \t]*:[ \t]*(\S.*)$", re.M | re.I)

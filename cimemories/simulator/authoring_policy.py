@@ -134,37 +134,32 @@ def _spoiled(
 ) -> tuple[str, Item | None]:
     """The item with its domain, as one of the faults changed it; None where it is left out."""
     # One draw against rates laid end to end on [0, 1), so that an item has one fault at most.
-    draw = generator.random()
-    for fault, rate in rules["faults"].items():
+    draw, fault = generator.random(), None
+    for name, rate in rules["faults"].items():
         if draw < rate:
-            spoiled_domain, spoiled = _FAULTS[fault](domain, item, written, rules)
-            return str(spoiled_domain), spoiled
+            fault = name
+            break
         draw -= rate
-    return domain, item
-
-
-def _third_person(text: str) -> str:
-    """As a note about somebody else, in plain but clumsy English."""
-    return "About the user: " + _FIRST_PERSON.sub(lambda word: _THEIRS.get(word[0].lower(), "they"), text)
-
-
-_FAULTS: dict[str, Any] = {
-    "duplicate": lambda domain, item, written, rules: (
-        domain,
-        {**item, "key": written[len(item["statement"]) % len(written)]["key"]} if written else item,
-    ),
-    "empty": lambda domain, item, written, rules: (domain, {**item, "value": ""}),
-    "unknown_domain": lambda domain, item, written, rules: (rules["wrong_domain"], item),
-    "unsaid": lambda domain, item, written, rules: (
-        domain,
-        {**item, "value": f"{item['value']} zx", "statement": "I would rather not put a figure or a name to it."},
-    ),
-    "third_person": lambda domain, item, written, rules: (
-        domain,
-        {**item, "statement": _third_person(item["statement"])},
-    ),
-    "left_out": lambda domain, item, written, rules: (domain, None),
-}
+    match fault:
+        case None:
+            return domain, item
+        case "duplicate":
+            other = written[len(item["statement"]) % len(written)] if written else item
+            return domain, {**item, "key": other["key"]}
+        case "empty":
+            return domain, {**item, "value": ""}
+        case "unknown_domain":
+            return str(rules["wrong_domain"]), item
+        case "unsaid":
+            statement = "I would rather not put a figure or a name to it."
+            return domain, {**item, "value": f"{item['value']} zx", "statement": statement}
+        case "third_person":
+            # As a note about somebody else, in plain but clumsy English.
+            text = _FIRST_PERSON.sub(lambda word: _THEIRS.get(word[0].lower(), "they"), item["statement"])
+            return domain, {**item, "statement": f"About the user: {text}"}
+        case "left_out":
+            return domain, None
+    raise SimulatorError(f"The simulator does not know the fault '{fault}' of seeds/authoring.yaml. Correct the file.")
 
 
 def _sampled(expression: str, generator: Random) -> tuple[Any, str]:

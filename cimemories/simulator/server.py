@@ -5,12 +5,16 @@ memories, recipient, purpose) and lets policy.py decide. Choice i of a request w
 does it, so five choices from seed 0 equal five requests with the seeds 0 to 4. Temperature 0 is greedy: the seed plays
 no part. Requests without a seed are numbered instead.
 
+Faults on purpose are what real servers do to their clients, made repeatable, so that every recovery path can be tested:
+whether request number k fails, and how, depends on the server's seed and k alone.
+
     with running_simulator(seed=7) as base_url:
         OpenAI(base_url=base_url, api_key="none").chat.completions.create(model="sim-average", messages=[...])
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import socket
@@ -28,9 +32,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from cimemories.simulator.answers import HELPERS, answer, persona_of, thoughts
-from cimemories.simulator.faults import FAULT_KINDS, check_faults, draw_fault, spoil
 from cimemories.simulator.policy import SimulatorError, load_policy, unit
 from cimemories.store.calls import SIMULATOR_ROOT
 
@@ -43,6 +47,11 @@ BLOCK = 128  # tokens in one block of the prefix cache, as on vLLM's CPU engine
 CACHED_BLOCKS = 65_536
 REFUSED = ("n", "json_schema", "json_object", "seed", "max_tokens")
 IGNORED = ("ignores n", "ignores json_schema", "ignores json_object")
+# The last two spoil an answer that was otherwise right; the others replace all of it.
+FAULT_KINDS = (
+    *("rate_limit", "server_error", "hang", "cut", "broken_json", "no_choices"),
+    *("truncation", "fewer_choices"),
+)
 
 
 class BadRequest(ValueError):
@@ -207,10 +216,62 @@ def _models() -> tuple[str, ...]:
     return (*load_policy().characters, *HELPERS)
 
 
-def _refusal(message: str, status: int, param: str | None = None) -> JSONResponse:
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    code = "model_not_found" if status == 404 and param == "model" else None
-    return JSONResponse({"error": {"message": message, "type": kind, "param": param, "code": code}}, status)
+def _error(
+    status: int, message: str, param: str | None = None, *, kind: str = "", headers: dict[str, str] | None = None
+) -> JSONResponse:
+    """An error as OpenAI writes it. kind: of a fault on purpose, whose code is the status."""
+    code: object = status if kind else "model_not_found" if status == 404 and param == "model" else None
+    kind = kind or ("invalid_request_error" if status < 500 else "server_error")
+    return JSONResponse({"error": {"message": message, "type": kind, "param": param, "code": code}}, status, headers)
+
+
+class CutResponse(Response):
+    """Promises the whole body, sends only its beginning (or nothing), and leaves: the server closes the connection.
+
+    The wait before the first byte is in seconds. A client sees a read error, or its own timeout if that is shorter.
+    """
+
+    def __init__(self, body: bytes, sent: int, wait: float = 0.0) -> None:
+        super().__init__(body, media_type="application/json")
+        self.sent, self.wait = sent, wait
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(self.wait)
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        # The announced length is never reached, so uvicorn closes the connection when this returns.
+        await send({"type": "http.response.body", "body": self.body[: self.sent], "more_body": True})
+
+
+def _spoiled(kind: str, answer: dict[str, Any], hang: float, generator: Random) -> Response:
+    """The response that a client gets instead of `answer`, a chat completion, for one of FAULT_KINDS."""
+    body = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
+    choices: list[dict[str, Any]] = answer["choices"]
+    match kind:
+        case "rate_limit":
+            headers = {"Retry-After": "0"} if generator.random() < 0.5 else None
+            return _error(
+                429, "The simulator was asked to refuse this request.", kind="rate_limit_error", headers=headers
+            )
+        case "server_error":
+            return _error(500, "The simulator was asked to fail on this request.", kind="server_error")
+        case "hang":
+            return CutResponse(body, sent=0, wait=hang)
+        case "cut":
+            return CutResponse(body, sent=len(body) // 2)
+        case "broken_json":
+            return Response(body[: len(body) // 2], media_type="application/json")
+        case "no_choices" if generator.random() < 0.5:
+            return JSONResponse({**answer, "choices": []})
+        case "no_choices":
+            return JSONResponse({key: value for key, value in answer.items() if key != "choices"})
+        case "truncation":
+            # Half of every text, cut inside a word or a JSON value where there is one.
+            for choice in choices:
+                choice["message"]["content"] = choice["message"]["content"][: len(choice["message"]["content"]) // 2]
+                choice["finish_reason"] = "length"
+            return JSONResponse(answer)
+    # fewer_choices: all but the last few; of a single choice none is left.
+    return JSONResponse({**answer, "choices": choices[: generator.randrange(len(choices))]})
 
 
 def create_app(
@@ -230,7 +291,13 @@ def create_app(
         known = ", ".join((*REFUSED, *IGNORED))
         raise SimulatorError(f"The simulator cannot lack {', '.join(sorted(unknown))}. Choose from: {known}.")
     kinds = FAULT_KINDS if fault_kinds is None else tuple(fault_kinds)
-    check_faults(faults, kinds)
+    if not 0 <= faults < 1:
+        raise SimulatorError(f"The fault rate {faults} is not a share of requests. Give a number from 0 to below 1.")
+    wrong = sorted(set(kinds) - set(FAULT_KINDS))
+    if wrong or not kinds:
+        raise SimulatorError(
+            f"No such kind of fault: {', '.join(wrong) or 'none given'}. Choose from {', '.join(FAULT_KINDS)}."
+        )
     policy, server = load_policy(), _Server(seed, faults, kinds, hang, frozenset(lacks))
 
     async def chat(request: Request) -> Response:
@@ -239,12 +306,12 @@ def create_app(
         try:
             result = _complete(server, json.loads(raw), number)
         except BadRequest as error:
-            return _refusal(str(error), error.status, error.param)
+            return _error(error.status, str(error), error.param)
         except ValueError:
-            return _refusal("The body is not valid JSON.", 400)
-        kind = draw_fault(server.seed, number, server.faults, server.kinds) if server.faults else None
-        if kind is not None:
-            return spoil(kind, result, server.hang, Random(unit("spoil", server.seed, number)))
+            return _error(400, "The body is not valid JSON.")
+        if unit("fault", server.seed, number) < server.faults:
+            kind = server.kinds[int(unit("kind", server.seed, number) * len(server.kinds))]
+            return _spoiled(kind, result, server.hang, Random(unit("spoil", server.seed, number)))
         return JSONResponse(result)
 
     async def models(request: Request) -> Response:
@@ -260,7 +327,7 @@ def create_app(
 
     async def missing(request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 404)
-        return _refusal(f"The simulator does not serve {request.method} {request.url.path}.", status)
+        return _error(status, f"The simulator does not serve {request.method} {request.url.path}.")
 
     routes = [
         Route("/health", health),

@@ -602,15 +602,15 @@ def restore(connection: sa.Connection, exchanges: Sequence[Exchange]) -> None:
         connection.execute(insert_ignore(connection, call), list(rows.values()))
 
 
-def answered(connection: sa.Connection, kinds: Sequence[str] | None = None) -> Iterable[sa.RowMapping]:
-    """Every recorded answer (of these kinds) with the `body` of its request; the draws of a request stand together."""
+def answered(connection: sa.Connection) -> Iterable[sa.RowMapping]:
+    """Every recorded answer with the `body` of its request; the draws of a request stand together."""
     query = (
         sa.select(call, request.c.body)
         .join(request, call.c.request == request.c.hash)
         .where(call.c.status == OK)
         .order_by(call.c.kind, request.c.body, call.c.draw)
     )
-    return connection.execute(query.where(call.c.kind.in_(kinds)) if kinds else query).mappings()
+    return connection.execute(query).mappings()
 
 
 def _settled(connection: sa.Connection, answer: Answer, endpoint: str, there: dict[str, tuple[str, str]]) -> Answer:

@@ -16,9 +16,8 @@ from openai import OpenAI
 from simulating import CONTEXTS, Chat, chat_of, client_of, label_prompt, respond_prompt, texts
 
 from cimemories.simulator import policy
-from cimemories.simulator.faults import FAULT_KINDS
 from cimemories.simulator.policy import SimulatorError
-from cimemories.simulator.server import create_app, running_simulator, serve
+from cimemories.simulator.server import FAULT_KINDS, create_app, running_simulator, serve
 
 
 @pytest.fixture(scope="module")
