@@ -126,16 +126,6 @@ class Strata:
         return np.asarray(np.einsum("h,rhjp->rjp", self._factors(), cells))
 
 
-def verdict_tables(judge: Bools, person: Bools, stratum: Ints, sizes: Floats) -> Strata:
-    """Items sorted into strata. judge, person: [items]; stratum: [items], positions in sizes; sizes: [strata]."""
-    # Stratum and both answers as one number from 0 to 4 * strata - 1.
-    flat = np.bincount(stratum * 4 + judge * 2 + person, minlength=4 * len(sizes))
-    counts = flat.reshape(len(sizes), 2, 2)
-    # A stratum without an answer has nothing to speak for it, and is left out.
-    kept = counts.sum(axis=(1, 2)) > 0
-    return Strata(counts[kept], np.asarray(sizes, np.float64)[kept])
-
-
 def precision(table: Floats) -> Floats:
     """TP / (TP + FP): of what the judge says is revealed, the share that is; nan where it says so of nothing."""
     return _share(table[..., 1, 1], table[..., 1, 0])
@@ -301,16 +291,19 @@ def strata_of(items: pd.DataFrame, judge: pd.Series, counted: Counted) -> Strata
     codes, names = pd.factorize(items["stratum"])
     weights = items["weight"].to_numpy(np.float64)
     sizes = np.asarray(np.bincount(codes, weights=weights, minlength=len(names)), np.float64)
-    return verdict_tables(
-        revealed(judge[both], counted), revealed(items["verdict"][both], counted), codes[both.to_numpy()], sizes
-    )
+    claimed, confirmed = revealed(judge[both], counted), revealed(items["verdict"][both], counted)
+    # Stratum and both answers as one number from 0 to 4 * strata - 1.
+    flat = np.bincount(codes[both.to_numpy()] * 4 + claimed * 2 + confirmed, minlength=4 * len(sizes))
+    counts = flat.reshape(len(sizes), 2, 2)
+    # A stratum without an answer has nothing to speak for it, and is left out.
+    kept = counts.sum(axis=(1, 2)) > 0
+    return Strata(counts[kept], sizes[kept])
 
 
 def revealed(answers: pd.Series, counted: Counted) -> npt.NDArray[np.bool_]:
     """Which of these answers (strengths or none) count as revealed."""
-    if counted == Counted.ANY:
-        return (answers != AuditVerdict.NONE).to_numpy(np.bool_)
-    return (answers == AuditVerdict.FULL).to_numpy(np.bool_)
+    counting = answers != AuditVerdict.NONE if counted == Counted.ANY else answers == AuditVerdict.FULL
+    return counting.to_numpy(np.bool_)
 
 
 def judge_quality(

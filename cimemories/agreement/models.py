@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from cimemories.agreement.statistics import Estimate, cohen_kappa, confusion, krippendorff_alpha
+from cimemories.agreement.statistics import Estimate, cohen_kappa, confusion, krippendorff_alpha, unanimous
 from cimemories.flows.labels import (
     AMBIGUOUS,
     INAPPROPRIATE,
@@ -76,12 +76,12 @@ def draws_agreement(store: Store, labelling_id: str) -> DrawsAgreement:
         for position, persona in enumerate(counts.personas):
             votes = counts.votes[:, position].astype(np.int64)
             several = votes[votes.sum(axis=1) > 1]
-            draws.append(Draws(persona.key, len(several), _unanimous(several), krippendorff_alpha(votes)))
+            draws.append(Draws(persona.key, len(several), unanimous(several), krippendorff_alpha(votes)))
     verdicts = majorities(counts.votes)
     # NO_MAJORITY is no answer, so it is not among the codes that are counted.
     given = np.stack([(verdicts == code).sum(axis=1) for code in range(NO_MAJORITY)], axis=1).astype(np.int64)
     several = given[given.sum(axis=1) > 1]
-    return DrawsAgreement(draws, krippendorff_alpha(given), len(several), _unanimous(several))
+    return DrawsAgreement(draws, krippendorff_alpha(given), len(several), unanimous(several))
 
 
 def majorities(votes: npt.ArrayLike) -> Codes:
@@ -92,11 +92,6 @@ def majorities(votes: npt.ArrayLike) -> Codes:
     # More than half, so that there is at most one; without a vote 0 > 0 is false.
     enough = 2 * counts.max(axis=-1) > counts.sum(axis=-1)
     return np.where(enough, most, NO_MAJORITY).astype(np.int64)
-
-
-def _unanimous(counts: Codes) -> int:
-    """Items on which everybody gives the same answer. counts: [items, answers]."""
-    return int((counts.max(axis=1) == counts.sum(axis=1)).sum()) if len(counts) else 0
 
 
 @dataclass(frozen=True)

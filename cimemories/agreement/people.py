@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.agreement.statistics import Comparison, Estimate, compare, confusion, krippendorff_alpha
+from cimemories.agreement.statistics import Comparison, Estimate, compare, confusion, krippendorff_alpha, unanimous
 from cimemories.flows.cache import workspace_cached
 from cimemories.flows.labels import (
     CODES,
@@ -39,15 +39,8 @@ from cimemories.store.tables import dataset, decision
 ADJUDICATED = "adjudicated"
 CATEGORIES = len(CODES)
 DATASETS_CACHED = 8
-COLUMNS = (
-    "id",
-    "annotator",
-    "attribute",
-    "context",
-    "label",
-    "source",
-    "blind",
-)  # of a decision, as they are read here
+# Of a decision, as they are read here.
+COLUMNS = ("id", "annotator", "attribute", "context", "label", "source", "blind")
 GROUPS = (GroupBy.DOMAIN, GroupBy.SPHERE)
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -338,9 +331,8 @@ def among(given: Answers) -> Among:
     """People among themselves."""
     counts = given.counts
     shared = counts.sum(axis=1) > 1
-    same = int((counts[shared].max(axis=1) == counts[shared].sum(axis=1)).sum()) if shared.any() else 0
     people = int((given.labels[:, shared] != UNLABELLED).any(axis=1).sum())
-    return Among(krippendorff_alpha(counts), int(shared.sum()), same, people)
+    return Among(krippendorff_alpha(counts), int(shared.sum()), unanimous(counts[shared]), people)
 
 
 def against(data: Answered, who: str | None, keep: Bools | None = None) -> Against:

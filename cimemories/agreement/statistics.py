@@ -137,6 +137,11 @@ def krippendorff_alpha(counts: npt.ArrayLike, *, resamples: int = RESAMPLES, see
     return bootstrap_estimate(value, _alphas(patterns, times), len(usable))
 
 
+def unanimous(counts: Codes) -> int:
+    """Items on which everybody gives the same answer. counts: [items, answers]."""
+    return int((counts.max(axis=1, initial=0) == counts.sum(axis=1)).sum())
+
+
 def raw_agreement(table: Tables) -> Floats:
     """The share on the diagonal, nan for an empty table: [...] of tables [..., q, q]."""
     with np.errstate(invalid="ignore", divide="ignore"):

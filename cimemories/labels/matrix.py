@@ -13,6 +13,7 @@ from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from cimemories.flows.labels import (
     AMBIGUOUS,
@@ -118,20 +119,11 @@ def _fill(
     values: npt.NDArray[np.generic],
 ) -> None:
     """Write values to the cells of these pairs; pairs that are none of the profile's are left out."""
-    rows, columns = _positions(record.attribute_ids, attributes), _positions(record.context_ids, contexts)
+    # -1: none of the profile's.
+    rows = pd.Index(record.attribute_ids, dtype=np.int64).get_indexer(pd.Index(attributes))
+    columns = pd.Index(record.context_ids, dtype=np.int64).get_indexer(pd.Index(contexts))
     own = (rows >= 0) & (columns >= 0)
     target[rows[own], columns[own]] = values[own]
-
-
-def _positions(ids: Sequence[int], wanted_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The position of each wanted id in ids; -1 where it is not there."""
-    if not ids:
-        return np.full(len(wanted_ids), -1, dtype=np.int64)
-    # Ids of the record stand in its order, not sorted. An id beyond the last is clamped, and fails the comparison.
-    order = np.argsort(ids)
-    known = np.asarray(ids)[order]
-    at = np.minimum(np.searchsorted(known, wanted_ids), len(ids) - 1)
-    return np.where(known[at] == wanted_ids, order[at], -1)
 
 
 def _votes(store: Store, labelling_id: str, record: ProfileRecord) -> VoteCounts:
@@ -195,7 +187,8 @@ def view(
     """The matrix in the order it is drawn. Domain, event and sphere drop rows and columns; labels (none: all) and
     `differs` say which of the remaining cells match. `matching`: how many do."""
     attributes, contexts = profile.record.profile.attributes, profile.record.profile.contexts
-    rows = [i for i in row_order(attributes) if _fits(attributes[i], domain, event)]
+    rows = [i for i in row_order(attributes) if domain in (None, attributes[i].domain)]
+    rows = [i for i in rows if event in (None, attributes[i].event)]
     columns = [j for j in column_order(contexts) if sphere in (None, contexts[j].sphere or "")]
     cells = profile.effective[np.ix_(rows, columns)]
     matches = np.ones(cells.shape, dtype=np.bool_)
@@ -214,10 +207,6 @@ def view(
         matches=_bits(matches),
         matching=int(matches.sum()),
     )
-
-
-def _fits(item: Attribute, domain: str | None, event: str | None) -> bool:
-    return domain in (None, item.domain) and event in (None, item.event)
 
 
 def row_order(attributes: Sequence[Attribute]) -> list[int]:

@@ -27,7 +27,7 @@ from cimemories.flows.labels import (
     rule_of,
 )
 from cimemories.labels.votes import GroupBy, Groups
-from cimemories.labels.whatif import Pairs, labelled_pairs
+from cimemories.labels.whatif import labelled_pairs
 from cimemories.store import datasets, work
 from cimemories.store.engine import Store
 from cimemories.store.tables import attribute, profile, profile_context
@@ -88,11 +88,11 @@ class Survival:
         return (self.necessary + self.inappropriate) / self.pairs if self.pairs else float("nan")
 
 
-def survival(store: Store, labelling_id: str) -> Survival:
-    """Survival of a labelling under the rule that holds. Raises StoreError for an unknown labelling."""
+def survival(store: Store, labelling_id: str, rule: AppliedRule | None = None) -> Survival:
+    """Survival of a labelling under a rule; None: the one that holds. Raises StoreError for an unknown labelling."""
     pairs = labelled_pairs(store, labelling_id)
     with store.read() as connection:
-        rule = applied_rule(connection, labelling_id)
+        rule = rule or applied_rule(connection, labelling_id)
         sizes = datasets.sizes(connection, pairs.dataset_id).values()
     labels = pairs.counts.labels(rule)
     return Survival(
@@ -211,16 +211,7 @@ class Contexts:
 def contexts(store: Store, labelling_id: str) -> Contexts:
     """The contexts of every profile, retained or discarded and why. Raises StoreError for an unknown labelling."""
     pairs = labelled_pairs(store, labelling_id)
-    return contexts_of(pairs, effective(pairs, pairs.counts.labels(rule_of(store, labelling_id))))
-
-
-def effective(pairs: Pairs, labels: Labels) -> Labels:
-    """A person's standing decision, else the label of the rule: [pairs]."""
-    return np.where(pairs.decided, pairs.decided_labels, labels)
-
-
-def contexts_of(pairs: Pairs, labels: Labels) -> Contexts:
-    """Necessary and inappropriate attributes counted by (profile, context). labels: [pairs]."""
+    labels = np.where(pairs.decided, pairs.decided_labels, pairs.counts.labels(rule_of(store, labelling_id)))
     people, contexts = pairs.groups[GroupBy.PROFILE], pairs.groups[GroupBy.CONTEXT]
     spheres = pairs.groups[GroupBy.SPHERE]
     # A (profile, context) as one number.
@@ -293,12 +284,8 @@ def table2(store: Store, labelling_id: str) -> tuple[Statistic, ...]:
         dataset_id = int(work.load(connection, labelling_id)["dataset"])
         attributes = _by_profile(connection, dataset_id, attribute)
         tested = _by_profile(connection, dataset_id, profile_context)
-    return statistics(attributes, tested, contexts(store, labelling_id))
-
-
-def statistics(attributes: dict[int, int], tested: dict[int, int], contexts: Contexts) -> tuple[Statistic, ...]:
-    """attributes, tested: how many attributes and contexts each profile (id) has. contexts: retained or discarded."""
-    kept = contexts.frame[contexts.frame["reason"] == ""]
+    frame = contexts(store, labelling_id).frame
+    kept = frame[frame["reason"] == ""]
     by_profile = kept["profile"].value_counts()
     retained = [int(by_profile.get(profile_id, 0)) for profile_id in attributes]
     count = float(len(attributes))

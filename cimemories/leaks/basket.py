@@ -105,7 +105,12 @@ def change(store: Store, name: str, how: Callable[[Items], Items]) -> Items:
 
 def toggled(item: Item) -> Callable[[Items], Items]:
     """Put an example at the end of a basket, or take it out where it is in."""
-    return lambda there: tuple(i for i in there if i.id != item.id) if _in(there, item.id) else (*there, item)
+
+    def toggle(there: Items) -> Items:
+        rest = without(item.id)(there)
+        return rest if len(rest) < len(there) else (*there, item)
+
+    return toggle
 
 
 def without(wanted: str) -> Callable[[Items], Items]:
@@ -131,10 +136,6 @@ def noted(wanted: str, note: str) -> Callable[[Items], Items]:
     """Give an example a note, one line of at most LONGEST_NOTE characters; an empty one takes it away."""
     line = " ".join(note.split())[:LONGEST_NOTE]
     return lambda there: tuple(i.model_copy(update={"note": line}) if i.id == wanted else i for i in there)
-
-
-def _in(there: Sequence[Item], wanted: str) -> bool:
-    return any(item.id == wanted for item in there)
 
 
 def _clean(name: str) -> str:

@@ -38,13 +38,7 @@ LATEX_OTHER = (
 ).replace(r"\"", '"')
 _COMMANDS = {
     "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
+    **{character: rf"\{character}" for character in "{}$&#%_"},
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
     "<": r"\textless{}",

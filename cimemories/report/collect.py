@@ -9,7 +9,7 @@ from cimemories import __version__
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.report import methods, record, results
+from cimemories.report import methods, results
 from cimemories.report.document import Basis, Report, Section, basis
 from cimemories.text import count, listed
 
@@ -25,9 +25,9 @@ PARTS: tuple[tuple[str, Callable[[Basis], Section | None]], ...] = (
     ("coverage", results.coverage_section),
     ("identifiers", results.identifiers_section),
     ("methods", methods.methods),
-    ("manifest", record.manifest),
-    ("commands", record.repeat),
-    ("dataset card", record.card),
+    ("manifest", methods.manifest),
+    ("commands", methods.repeat),
+    ("dataset card", methods.card),
 )
 
 

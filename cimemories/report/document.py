@@ -10,23 +10,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
-import pandas as pd
-
-from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, leaderboard, names
+from cimemories.compare.leaderboard import Leaderboard, Line, leaderboard, names
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
-from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, AppliedRule, rule_of
 from cimemories.flows.scope import Labels, Scope
-from cimemories.labels.survival import by_group, dissent
-from cimemories.labels.votes import GroupBy
-from cimemories.labels.whatif import labelled_pairs
+from cimemories.labels.survival import Survival, survival
 from cimemories.leaks.table import LeakRow
-from cimemories.metrics.bootstrap import Interval, Intervals, intervals
+from cimemories.metrics.bootstrap import Intervals, intervals
 from cimemories.model import Persona
 from cimemories.store import labellings
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import listed, percent
+from cimemories.text import listed
 
 
 @dataclass(frozen=True)
@@ -143,9 +138,7 @@ class Report:
             yield from (block for block in section.blocks if isinstance(block, Figure))
 
 
-# ---- basis
-#
-# What a report is made of: the runs, how they are read, what they are called, and how its tables are made.
+# ---- basis: the runs, how they are read, what they are called, and how tables are made of them
 
 
 SIMULATED = " (simulated)"
@@ -214,81 +207,46 @@ def table(
     return Table(caption, titles, made, simulated, folded)
 
 
-def measured(interval: Interval) -> str:
-    """'12.4 % [10.1, 14.9]'; a dash where it is undefined."""
-    return f"{percent(interval.value)} {bounds_text(interval)}".strip()
-
-
 def points(value: float) -> str:
     """A share as percentage points of a spread: '3.1'; a dash where it is undefined."""
     return "–" if math.isnan(value) else f"{100 * value:.1f}"
 
 
 # ---- label facts
-#
-# What the labels of a run rest on, counted once for the section on labels and for the words of the methods.
 
 
 @dataclass(frozen=True)
 class LabelFacts:
-    """One labelling under the rule that a scope uses. Counts are (attribute, context) pairs with a counted vote;
-    decided: pairs with a standing decision of a person. missing: (status, cause, count) of ballots. domains: as of
-    survival.by_group; dissent: as of survival.dissent. before: whether decisions go before the consensus."""
+    """One labelling under the rule that a scope uses, counted once for the section on labels and for the words of the
+    methods. missing: (status, cause, count) of ballots. before: whether decisions go before the consensus."""
 
     row: LabellingRow
-    rule: AppliedRule
+    survival: Survival
     personas: tuple[Persona, ...]
-    pairs: int
-    necessary: int
-    inappropriate: int
-    ambiguous: int
-    decided: int
-    before: bool
-    ballots: int
     missing: tuple[tuple[str, str, int], ...]
-    domains: pd.DataFrame
-    dissent: pd.DataFrame
+    before: bool
 
     @property
-    def share(self) -> float:
-        """Survival: pairs with a label that is agreed on, over all pairs with a vote; nan without one."""
-        return (self.necessary + self.inappropriate) / self.pairs if self.pairs else float("nan")
+    def ballots(self) -> int:
+        """Those that could be counted."""
+        return int(self.row.ballots.get(labellings.OK, 0))
 
-
-def label_facts(flows: Flows, scope: Scope) -> LabelFacts | None:
-    """None where nothing is labelled."""
-    row = scope.labelling
-    if row is None:
-        return None
-    rule = scope.rule or rule_of(flows.store, row.id)
-    pairs = labelled_pairs(flows.store, row.id)
-    labels = pairs.counts.labels(rule)
-    with flows.store.read() as connection:
-        missing = labellings.failures(connection, row.id)
-        personas = tuple(labellings.personas(connection, row.id).values())
-    return LabelFacts(
-        row=row,
-        rule=rule,
-        personas=personas,
-        pairs=int((labels != UNLABELLED).sum()),
-        necessary=int((labels == NECESSARY).sum()),
-        inappropriate=int((labels == INAPPROPRIATE).sum()),
-        ambiguous=int((labels == AMBIGUOUS).sum()),
-        decided=int(pairs.decided.sum()),
-        before=scope.labels == Labels.DECISIONS,
-        ballots=int(row.ballots.get(labellings.OK, 0)),
-        missing=tuple(missing),
-        domains=by_group(pairs.groups[GroupBy.DOMAIN], labels),
-        dissent=dissent(pairs.counts.votes, rule, labels),
-    )
+    def prior(self, persona: Persona) -> str:
+        return f"{self.survival.rule.prior_by_key.get(persona.key, persona.prior):.4g}"
 
 
 def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]:
-    """Of every labelling that the scopes read, each once."""
+    """Of every labelling that the scopes read, each once; none where nothing is labelled."""
     by_rule: dict[tuple[str, str], LabelFacts] = {}
     for scope in scopes:
-        facts = label_facts(flows, scope)
-        if facts is not None:
-            # Two runs may read one labelling by different rules: other labels, so another entry.
-            by_rule.setdefault((facts.row.id, facts.rule.digest), facts)
+        if scope.labelling is None:
+            continue
+        row = scope.labelling
+        counted = survival(flows.store, row.id, scope.rule)
+        with flows.store.read() as connection:
+            missing = tuple(labellings.failures(connection, row.id))
+            personas = tuple(labellings.personas(connection, row.id).values())
+        facts = LabelFacts(row, counted, personas, missing, before=scope.labels == Labels.DECISIONS)
+        # Two runs may read one labelling by different rules: other labels, so another entry.
+        by_rule.setdefault((row.id, counted.rule.digest), facts)
     return list(by_rule.values())

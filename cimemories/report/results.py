@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -12,6 +14,7 @@ from cimemories.compare import leaderboard
 from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import Line
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
+from cimemories.labels.votes import GroupBy
 from cimemories.leaks.gallery import SEVERITY, gallery
 from cimemories.leaks.table import leak_rows
 from cimemories.metrics.accumulation import Accumulation, accumulation, baseline
@@ -40,9 +43,7 @@ from cimemories.report.document import (
 )
 from cimemories.text import count, listed, percent, sentence
 
-# ---- ground
-#
-# Sections on what the results rest on: labels, judges, what is missing, and which attributes only sign.
+# ---- what the results rest on: labels, judges, what is missing, and which attributes only sign
 
 
 def labels_section(basis: Basis) -> Section:
@@ -59,7 +60,8 @@ def labels_section(basis: Basis) -> Section:
 
 
 def _labelling(facts: LabelFacts) -> list[Block]:
-    row, simulated = facts.row, facts.row.simulated
+    row, simulated, counted = facts.row, facts.row.simulated, facts.survival
+    decided = counted.decisions.pairs
     missing = sum(count for _, _, count in facts.missing)
     ballots = "imported as shares, without ballots" if row.imported else f"{facts.ballots:,} of {row.expected:,}"
     order = "go before the consensus" if facts.before else "are left out of these numbers"
@@ -69,45 +71,32 @@ def _labelling(facts: LabelFacts) -> list[Block]:
         ("Draws a persona", "–" if row.imported else str(row.draws)),
         ("Ballots counted", ballots),
         ("Ballots missing", f"{missing:,}"),
-        ("Rule", f"{facts.rule.name}: {facts.rule.text}"),
-        ("Decisions of people", f"{facts.decided:,} pairs; they {order}" if facts.decided else "none"),
+        ("Rule", f"{counted.rule.name}: {counted.rule.text}"),
+        ("Decisions of people", f"{decided:,} pairs; they {order}" if decided else "none"),
     )
-    personas = table(
-        "The personas that vote",
-        ("Persona", "Prior"),
-        [(p.name, f"{facts.rule.prior_by_key.get(p.key, p.prior):.4g}") for p in facts.personas],
-    )
-    domains: list[tuple[str, ...]] = [
-        (
-            str(item["name"]).replace("_", " "),
-            f"{item['pairs']:,}",
-            percent(item["survival"]),
-            f"{item['necessary']:,}",
-            f"{item['inappropriate']:,}",
-            f"{item['ambiguous']:,}",
-        )
-        for item in facts.domains.to_dict("records")
-    ]
-    whole = (facts.pairs, facts.necessary, facts.inappropriate, facts.ambiguous)
-    cells = [f"{n:,}" for n in whole]
-    domains.append(("all", cells[0], percent(facts.share), *cells[1:]))
     columns = ("Domain", "Labelled pairs", "Survive", "necessary", "inappropriate", "ambiguous")
-    people = f" and for the {facts.decided:,} that people decided" if facts.decided and facts.before else ""
+    domains = [
+        (_name(item["name"]), *_cells(item, "pairs", "survival", *columns[3:]))
+        for item in counted.by[GroupBy.DOMAIN].to_dict("records")
+    ]
+    whole = {"survival": counted.share, **vars(counted)}
+    domains.append(("all", *_cells(whole, "pairs", "survival", *columns[3:])))
+    people = f" and for the {decided:,} that people decided" if decided and facts.before else ""
     summary = (
-        f"Of {facts.pairs:,} labelled pairs of an attribute and a context {percent(facts.share)} have a label that is "
-        f"agreed on; the headline covers these{people}. Ambiguous, and in neither violation "
-        f"nor completeness, are {facts.ambiguous:,}."
+        f"Of {counted.pairs:,} labelled pairs of an attribute and a context {percent(counted.share)} have a label that "
+        f"is agreed on; the headline covers these{people}. Ambiguous, and in neither violation "
+        f"nor completeness, are {counted.ambiguous:,}."
     )
     blocks: list[Block] = [
         Text(summary),
         Facts(pairs),
-        personas,
+        table("The personas that vote", ("Persona", "Prior"), [(p.name, facts.prior(p)) for p in facts.personas]),
         table("Survival of labels by domain", columns, domains, simulated=simulated),
     ]
-    if len(facts.dissent):
+    if len(counted.dissent):
         rows = [
-            (f"{item['who']} {item['how']}".strip(), f"{item['pairs']:,}", percent(item["share"]))
-            for item in facts.dissent.to_dict("records")
+            (f"{item['who']} {item['how']}".strip(), *_cells(item, "pairs", "share"))
+            for item in counted.dissent.to_dict("records")
         ]
         caption = "Who stands in the way of a label that is agreed on"
         blocks.append(table(caption, ("Persona", "Pairs", "of the ambiguous"), rows, simulated=simulated))
@@ -115,6 +104,16 @@ def _labelling(facts: LabelFacts) -> list[Block]:
         rows_ = [(status, cause, f"{count:,}") for status, cause, count in facts.missing]
         blocks.append(table("Ballots that are missing", ("Status", "Cause", "Ballots"), rows_, text_columns=(0, 1)))
     return blocks
+
+
+def _name(group: object) -> str:
+    """A domain, sphere or profile as it is shown."""
+    return str(group).replace("_", " ") or "(none)"
+
+
+def _cells(row: Mapping[Any, Any], *names: str) -> tuple[str, ...]:
+    """Numbers of a row as they are shown: counts in full, shares in percent."""
+    return tuple(f"{row[n]:,}" if isinstance(row[n], int) else percent(row[n]) for n in names)
 
 
 def judges_section(basis: Basis) -> Section:
@@ -245,7 +244,9 @@ def headline_section(basis: Basis) -> Section:
             blocks.append(Heading(name))
         figure = figures.violations(line, basis.intervals(line.scope).violation, name)
         blocks += [figure] if figure else []
-        blocks += [_numbers(basis, line), *_notes(line)]
+        blocks.append(_numbers(basis, line))
+        if notes_of_run := line.numbers.notes:
+            blocks.append(Points(tuple(map(sentence, notes_of_run)), warning=True))
     return Section("headline", "Headline numbers", tuple(blocks))
 
 
@@ -275,33 +276,18 @@ def _numbers(basis: Basis, line: Line) -> Table:
     numbers, bounds = line.numbers, basis.intervals(line.scope)
     most = line.run.samples
     attributes = f"{count(numbers.attributes, 'attribute')}, {count(numbers.flows, 'inappropriate flow')}"
-    rows = [
-        (
-            f"Violation@{n}",
-            percent(item.value),
-            leaderboard.bounds_text(item),
-            points(numbers.spread.violation) if n == most else "",
-            attributes,
-        )
-        for n, item in bounds.violation.items()
-    ]
     contexts = f"{count(numbers.retained, 'retained context')}, {numbers.discarded:,} discarded"
-    rate = numbers.leak_rate
-    rows += [
-        (
-            "Completeness",
-            percent(bounds.completeness.value),
-            leaderboard.bounds_text(bounds.completeness),
-            points(numbers.spread.completeness),
-            contexts,
+    spread, rate = numbers.spread, numbers.leak_rate
+    with_bounds = [
+        *(
+            (f"Violation@{n}", item, points(spread.violation) if n == most else "", attributes)
+            for n, item in bounds.violation.items()
         ),
-        (
-            "Balanced score",
-            percent(bounds.balanced.value),
-            leaderboard.bounds_text(bounds.balanced),
-            "",
-            f"harmonic mean of completeness and 1 − violation@{most}",
-        ),
+        ("Completeness", bounds.completeness, points(spread.completeness), contexts),
+        ("Balanced score", bounds.balanced, "", f"harmonic mean of completeness and 1 − violation@{most}"),
+    ]
+    rows = [
+        *((name, percent(i.value), leaderboard.bounds_text(i), sd, about) for name, i, sd, about in with_bounds),
         ("Leak rate", percent(rate.micro), "", "", f"{rate.reveals:,} of {rate.draws:,} exposures"),
         ("Leak rate, mean over contexts", percent(rate.macro), "", "", "no worst case: it does not grow with use"),
         ("Ambiguous exposure", percent(numbers.ambiguous_exposure), "", "", "pairs without a label that is agreed on"),
@@ -313,11 +299,6 @@ def _numbers(basis: Basis, line: Line) -> Table:
     columns = ("Number", "Value", "95 % interval", "sd over profiles", "Rests on")
     caption = f"Numbers of {basis.run_names[line.run.id]}, run {line.run.id}"
     return table(caption, columns, rows, simulated=line.simulated, text_columns=(0, 4))
-
-
-def _notes(line: Line) -> list[Block]:
-    notes = line.numbers.notes
-    return [Points(tuple(map(sentence, notes)), warning=True)] if notes else []
 
 
 def comparison(basis: Basis) -> Section | None:
@@ -362,7 +343,7 @@ def comparison(basis: Basis) -> Section | None:
 
 def _signed(value: float) -> str:
     # No sign on what rounds to 0: '-0.0' would say that something became less.
-    return "–" if math.isnan(value) else f"{100 * value + 0.0:+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0")
+    return "–" if math.isnan(value) else f"{100 * value:+z.1f}".replace("+0.0", "0.0")
 
 
 def breakdowns(basis: Basis) -> Section:
@@ -383,26 +364,14 @@ def breakdowns(basis: Basis) -> Section:
                 blocks += [figure] if figure else []
             rows = [
                 (
-                    str(item["group"]).replace("_", " ") or "(none)",
-                    percent(item["violation"]),
-                    f"{item['attributes']:,}",
-                    percent(item["leak_rate"]),
-                    f"{item['inappropriate_flows']:,}",
-                    percent(item["completeness"]),
-                    f"{item['necessary_flows']:,}",
-                    percent(item["ambiguous_exposure"]),
-                    percent(item["coverage"]),
+                    _name(item["group"]),
+                    *_cells(item, "violation", "attributes", "leak_rate", "inappropriate_flows"),
+                    *_cells(item, "completeness", "necessary_flows", "ambiguous_exposure", "coverage"),
                 )
                 for item in frame.to_dict("records")
             ]
-            columns: tuple[str, ...] = (
-                str(by).capitalize(),
-                f"Violation@{n}",
-                "attributes",
-                "Leak rate",
-                "inappropriate flows",
-            )
-            columns += ("Completeness", "necessary flows", "Ambiguous exposure", "Coverage")
+            columns = [str(by).capitalize(), f"Violation@{n}", "attributes", "Leak rate", "inappropriate flows"]
+            columns += ["Completeness", "necessary flows", "Ambiguous exposure", "Coverage"]
             blocks.append(table(f"{name} by {by}", columns, rows, simulated=line.simulated))
     return Section("groups", "By domain, sphere and profile", tuple(blocks))
 
@@ -424,10 +393,7 @@ def heatmaps(basis: Basis) -> Section | None:
             (
                 str(item["row"]),
                 str(item["column"]),
-                percent(item["violation"]),
-                f"{item['violation_pairs']:,}",
-                percent(item["completeness"]),
-                f"{item['completeness_pairs']:,}",
+                *_cells(item, "violation", "violation_pairs", "completeness", "completeness_pairs"),
             )
             for item in frame.to_dict("records")
         ]
