@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cimemories.charts.theme import (
-    CHARACTER_WIDTH,
-    INAPPROPRIATE,
-    LONGEST_TICK,
-    MARGINS_FIT,
-    MODEL,
-)
+from cimemories.charts.theme import CHARACTER_WIDTH, INAPPROPRIATE, LONGEST_TICK, MARGINS_FIT, MODEL, text_width
 from cimemories.text import count, html_escaped, percent, shortened
 
 if TYPE_CHECKING:
@@ -232,15 +226,6 @@ def _cell(shares: list[float], pairs: list[int], unit: str) -> str:
 def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any], dict[str, Any]], dict[str, int]]:
     """The axes of columns and rows with their names, and the margins that hold these, computed here: left to Plotly,
     the chart is laid out several times over."""
-    spikes = {
-        "showspikes": True,
-        "spikemode": "across",
-        "spikesnap": "data",
-        # Under a spike Plotly draws a line two pixels wider in the colour of the paper: at -2 that one has no width,
-        # and the spike itself the browser's default of 1.
-        "spikethickness": -2,
-        "spikedash": "solid",
-    }
     axis = {
         "tickmode": "array",
         "showgrid": False,
@@ -248,7 +233,13 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         "ticks": "",
         "ticklabeloverflow": "allow",
         "spikecolor": "rgba(128,128,128,.9)",
-        **spikes,
+        "showspikes": True,
+        "spikemode": "across",
+        "spikesnap": "data",
+        # Under a spike Plotly draws a line two pixels wider in the colour of the paper: at -2 that one has no width,
+        # and the spike itself the browser's default of 1.
+        "spikethickness": -2,
+        "spikedash": "solid",
     }
     if width >= UPRIGHT:
         room = int(width / CHARACTER_WIDTH) - 1
@@ -259,9 +250,8 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         angle = -40 if width >= SLANTED else -90
         limit = LONGEST_TICK if angle == -40 else NARROW
         ticks = [html_escaped(name, limit) for name in columns.names]
-        longest = max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH
         # Of a text at 40 degrees: its height is sin 40 = 0.64 of its length, its width (below) cos 40 = 0.77.
-        bottom = round(longest * (0.65 if angle == -40 else 0.85)) + 18
+        bottom = round(text_width(ticks) * (0.65 if angle == -40 else 0.85)) + 18
     size = 11 if width >= SLANTED else 10
     xaxis = {
         **axis,
@@ -280,11 +270,8 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         "ticktext": left,
         "tickfont": {"size": 12 if len(rows.names) <= ROW_HEIGHTS[1][0] else 10},
     }
-    longest = max((len(html.unescape(text)) for text in left), default=0) * CHARACTER_WIDTH
-    slanted = (
-        max((len(html.unescape(text)) for text in ticks), default=0) * CHARACTER_WIDTH * 0.77 if angle == -40 else 0
-    )
-    return (xaxis, yaxis), {"l": round(max(longest, slanted)) + 14, "b": bottom}
+    slanted = text_width(ticks) * 0.77 if angle == -40 else 0
+    return (xaxis, yaxis), {"l": round(max(text_width(left), slanted)) + 14, "b": bottom}
 
 
 def _hatch(empty: Bools, size: tuple[float, float]) -> str | None:

@@ -315,7 +315,6 @@ def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRul
     identifier rule the violations and what the rule leaves out. Numbers that are undefined are null."""
     data = flow_arrays(flows, scope, rule)
     bounds = intervals(flows, scope, rule)
-    most = scope.run.samples
     return headline(flows, scope, rule).as_json() | {
         "intervals": {
             "violation": {str(n): item.as_json() for n, item in bounds.violation.items()},
@@ -331,7 +330,7 @@ def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRul
             }
             for item in baselines(data)
         ],
-        "by": {str(by): _records(flows, scope, by, most, rule) for by in By},
+        "by": {str(by): _records(flows, scope, by, rule) for by in By},
         "identifier_rules": {
             str(other): {
                 "violation": {str(n): _number(value) for n, value in headline(flows, scope, other).violation.items()},
@@ -342,8 +341,8 @@ def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRul
     }
 
 
-def _records(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule) -> list[dict[str, object]]:
-    frame = breakdown(flows, scope, by, n, rule)
+def _records(flows: Flows, scope: Scope, by: By, rule: IdentifierRule) -> list[dict[str, object]]:
+    frame = breakdown(flows, scope, by, scope.run.samples, rule)
     return [
         {str(k): _number(v) if isinstance(v, float) else v for k, v in row.items()} for row in frame.to_dict("records")
     ]

@@ -401,23 +401,18 @@ def _aligned(grid: Grid, rows: Ints, columns: Ints) -> Grid:
     """Values of these rows and columns, -1 for one that is not there."""
     here, there = np.ix_(rows >= 0, columns >= 0), np.ix_(rows[rows >= 0], columns[columns >= 0])
 
-    def shares(values: Floats) -> Floats:
-        whole = np.full((len(rows), len(columns)), np.nan)
-        whole[here] = values[there]
-        return whole
-
-    def counts(values: Ints) -> Ints:
-        whole = np.zeros((len(rows), len(columns)), dtype=np.int64)
+    def moved(values: npt.NDArray[Any], empty: float) -> npt.NDArray[Any]:
+        whole = np.full((len(rows), len(columns)), empty)
         whole[here] = values[there]
         return whole
 
     return replace(
         grid,
-        violation=shares(grid.violation),
-        violation_pairs=counts(grid.violation_pairs),
-        completeness=shares(grid.completeness),
-        completeness_pairs=counts(grid.completeness_pairs),
-        necessary_draws=counts(grid.necessary_draws),
+        violation=moved(grid.violation, np.nan),
+        violation_pairs=moved(grid.violation_pairs, 0),
+        completeness=moved(grid.completeness, np.nan),
+        completeness_pairs=moved(grid.completeness_pairs, 0),
+        necessary_draws=moved(grid.necessary_draws, 0),
     )
 
 
