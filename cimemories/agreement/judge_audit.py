@@ -53,14 +53,13 @@ from cimemories.agreement.statistics import (
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE
 from cimemories.flows.scope import Scope
-from cimemories.labels.votes import pair_words
+from cimemories.labels.votes import describe_pairs
 from cimemories.store import audits, judgements
 from cimemories.store.audits import JUDGEMENTS, AuditVerdict, SliceRow
 from cimemories.store.engine import StoreError
 from cimemories.store.judgements import JudgeRow
 
 Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 ANSWERS = tuple(AuditVerdict)  # rows (the judge) and columns (the person) of a confusion table
 MISSING = "missing"
 NOTHING_CLAIMED = "the judge claims no reveal among the audited items"
@@ -348,7 +347,7 @@ def cell_items(flows: Flows, audit: JudgeAudit, judge: JudgeRow, claim: str, ver
     frame = audit.items[(audit.items["verdict"] == verdict) & (audit.items[column(judge)] == claim)]
     kept = frame[["response", "attribute", "context", "weight", "verdict", "annotator", "blind", "seconds"]]
     with flows.store.read() as connection:
-        return pair_words(connection, audit.slice.dataset, kept)
+        return describe_pairs(connection, audit.slice.dataset, kept)
 
 
 @dataclass(frozen=True)

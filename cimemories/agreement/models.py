@@ -24,7 +24,7 @@ from cimemories.flows.labels import (
     rule_of,
     vote_counts,
 )
-from cimemories.labels.votes import pair_words
+from cimemories.labels.votes import describe_pairs
 from cimemories.store import labellings
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
@@ -143,7 +143,9 @@ def agreement(store: Store, first_id: str, second_id: str) -> Agreement:
     here, there = both["label_first"].notna(), both["label_second"].notna()
     shared = both[here & there].astype({"label_first": np.int64, "label_second": np.int64})
     with store.read() as connection:
-        named = pair_words(connection, first.dataset, shared[["attribute", "context", "label_first", "label_second"]])
+        named = describe_pairs(
+            connection, first.dataset, shared[["attribute", "context", "label_first", "label_second"]]
+        )
     table = label_confusion(named["label_first"], named["label_second"])
     return Agreement(
         first=first,

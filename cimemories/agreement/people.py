@@ -28,7 +28,7 @@ from cimemories.flows.labels import (
     consensus,
     vote_counts,
 )
-from cimemories.labels.votes import GroupBy, Groups, groupings, pair_words
+from cimemories.labels.votes import GroupBy, Groups, describe_pairs, groupings
 from cimemories.model import Label
 from cimemories.store import audits
 from cimemories.store.audits import SliceItem, SliceRow
@@ -378,7 +378,7 @@ def cell_pairs(
     store: Store, dataset_id: int, data: Answered, who: str | None, label: int, consensus: int
 ) -> pd.DataFrame:
     """The pairs behind one cell of a confusion table, by label codes: attribute, context (ids), people (the label of
-    each by name, as text), and the columns of pair_words; in the order of the record."""
+    each by name, as text), and the columns of describe_pairs; in the order of the record."""
     given = data.answers.at((data.labels_of(who) == label) & (data.consensus == consensus))
     texts = [
         ", ".join(
@@ -388,4 +388,4 @@ def cell_pairs(
     ]
     frame = pd.DataFrame({"attribute": given.attributes, "context": given.contexts, "people": texts})
     with store.read() as connection:
-        return pair_words(connection, dataset_id, frame)
+        return describe_pairs(connection, dataset_id, frame)

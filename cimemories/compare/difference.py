@@ -16,7 +16,7 @@ from cimemories.compare.leaderboard import none_for_nan, same_dataset
 from cimemories.flows.arrays import IdentifierRule, flow_arrays, necessary_mask
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.labels.votes import pair_words
+from cimemories.labels.votes import describe_pairs
 from cimemories.metrics.bootstrap import Interval, Paired, Tallied, by_domain, changes, common, paired_arrays
 from cimemories.metrics.warnings import comparison_warnings
 from cimemories.store.engine import StoreError
@@ -135,8 +135,8 @@ def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule)
 def difference_text(apart: Interval, who: str, whom: str, does: str, of: str, what: str = "") -> str:
     """A difference in percentage points as a sentence, which says whether the interval includes 0.
 
-    'B leaks 4.1 points less than A [1.2, 7.0]; the interval does not include 0.' The bounds are of the size as it is
-    said: 'less' by so much."""
+    'B leaks 4.1 points less than A [1.2, 7.0]; the interval does not include 0.' The bounds are
+    of that size: 'less' by so much."""
     if math.isnan(apart.value):
         return f"{who} and {whom} have no common flow on which {of} could be compared."
     sign = -1 if apart.value < 0 else 1
@@ -158,7 +158,7 @@ def difference_text(apart: Interval, who: str, whom: str, does: str, of: str, wh
 def _named(flows: Flows, scope: Scope, changed: pd.DataFrame) -> pd.DataFrame:
     """The changed flows with the words that a person reads."""
     with flows.store.read() as connection:
-        named = pair_words(connection, scope.run.dataset, changed.drop(columns="profile"))
+        named = describe_pairs(connection, scope.run.dataset, changed.drop(columns="profile"))
     # The larger share of the two sides: how much the flow leaks where it leaks.
     most = np.maximum(named["first_reveals"] / named["first_draws"], named["second_reveals"] / named["second_draws"])
     named = named.assign(change=np.where(named["newly"] == 1, NEWLY, STOPPED), most=most)

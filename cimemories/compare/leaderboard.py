@@ -329,8 +329,8 @@ def coverage_warnings(lines: Sequence[Line]) -> tuple[str, ...]:
     if len(by_size) < 2:
         return ()
     sizes = "; ".join(
-        f"{count(people, 'profile')}, {places:,} retained contexts ({', '.join(whose)})"
-        for (people, places), whose in by_size.items()
+        f"{count(profiles, 'profile')}, {contexts:,} retained contexts ({', '.join(whose)})"
+        for (profiles, contexts), whose in by_size.items()
     )
     return (f"the runs do not cover the same profiles and contexts: {sizes}",)
 

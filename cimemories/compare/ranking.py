@@ -54,8 +54,8 @@ def ranks(values: Floats, measure: Measure) -> Floats:
     from scipy.stats import rankdata  # takes a second to import
 
     # inf puts undefined numbers behind all others; their rank is taken away again below.
-    places = rankdata(np.where(np.isnan(values), np.inf, -measure.goodness(values)), method="min", axis=0)
-    return np.where(np.isnan(values), np.nan, places)
+    result = rankdata(np.where(np.isnan(values), np.inf, -measure.goodness(values)), method="min", axis=0)
+    return np.where(np.isnan(values), np.nan, result)
 
 
 def tau(first: Floats, second: Floats) -> float:

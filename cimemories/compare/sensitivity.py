@@ -350,10 +350,10 @@ def as_frame(study: Study, tried: Sequence[Tried], names: Sequence[str]) -> pd.D
     violation, completeness, balanced (shares, nan where undefined), attributes, flows, necessary, retained (counts),
     and tau_violation, tau_completeness, tau_balanced of the setting."""
     every = [(NOW, "current settings", study.at(study.base)), *((t.choice, t.name, t.numbers) for t in tried)]
-    places = {m: ranks(np.hstack([measure_values(numbers, m) for _, _, numbers in every]), m) for m in Measure}
+    orders = {m: ranks(np.hstack([measure_values(numbers, m) for _, _, numbers in every]), m) for m in Measure}
     rows = []
     for column, (choice, setting, of_runs) in enumerate(every):
-        taus = {m: tau(places[m][:, 0], places[m][:, column]) for m in Measure}
+        taus = {m: tau(orders[m][:, 0], orders[m][:, column]) for m in Measure}
         for name, item in zip(names, of_runs, strict=True):
             rows.append(
                 {
@@ -374,7 +374,7 @@ def ranges(study: Study, tried: Sequence[Tried], measure: Measure) -> list[Range
     """How far each choice moves this number, the widest first. Choices without any other setting are left out; where
     a setting leaves a run without the number, that run counts as unchanged."""
     now = measure_values(study.at(study.base), measure)[:, 0]
-    places_now = ranks(now, measure)
+    ranks_now = ranks(now, measure)
     result = []
     for choice in Choice:
         settings = [item for item in tried if item.choice == choice]
@@ -382,7 +382,7 @@ def ranges(study: Study, tried: Sequence[Tried], measure: Measure) -> list[Range
             values = np.stack([measure_values(item.numbers, measure)[:, 0] for item in settings])
             change = np.nan_to_num(values - now)
             low, high = (np.unravel_index(at, change.shape) for at in (change.argmin(), change.argmax()))
-            taus = [tau(places_now, row) for row in ranks(values.T, measure).T]
+            taus = [tau(ranks_now, row) for row in ranks(values.T, measure).T]
             # An undefined tau counts as the highest, so that it is chosen only where there is no other.
             least = min(range(len(settings)), key=lambda n: math.inf if math.isnan(taus[n]) else taus[n])
             result.append(
@@ -405,13 +405,13 @@ def left_out_frame(
 ) -> pd.DataFrame:
     """One row a run, the best first: run, now, rank, and for each persona left out value, change and rank, with the
     persona's key behind ('value_pragmatic'); the last row is Kendall's tau of each order with the current one."""
-    places_now = ranks(now, measure)
-    columns: dict[str, list[object]] = {"run": list(names), "now": list(now), "rank": list(places_now)}
+    ranks_now = ranks(now, measure)
+    columns: dict[str, list[object]] = {"run": list(names), "now": list(now), "rank": list(ranks_now)}
     taus: dict[str, object] = {"run": "Kendall's tau", "now": math.nan, "rank": math.nan}
     for key, values in without:
-        places = ranks(values, measure)
-        columns |= {f"value_{key}": list(values), f"change_{key}": list(values - now), f"rank_{key}": list(places)}
-        taus |= {f"value_{key}": tau(places_now, places), f"change_{key}": math.nan, f"rank_{key}": math.nan}
+        order = ranks(values, measure)
+        columns |= {f"value_{key}": list(values), f"change_{key}": list(values - now), f"rank_{key}": list(order)}
+        taus |= {f"value_{key}": tau(ranks_now, order), f"change_{key}": math.nan, f"rank_{key}": math.nan}
     frame = pd.DataFrame(columns).sort_values("rank", kind="stable", na_position="last")
     return pd.concat([frame, pd.DataFrame([taus])], ignore_index=True)
 

@@ -109,7 +109,7 @@ def _coded(codes: Sequence[int], position: Codes) -> Codes:
     return np.array(codes, np.int64)[position] if codes else position
 
 
-def pair_words(connection: sa.Connection, dataset_id: int, pairs: pd.DataFrame) -> pd.DataFrame:
+def describe_pairs(connection: sa.Connection, dataset_id: int, pairs: pd.DataFrame) -> pd.DataFrame:
     """These pairs (columns attribute, context: ids) in their order, with what a person reads beside their further
     columns: profile (id), user, key, domain, statement, recipient, task."""
     attributes = connection.execute(
@@ -348,7 +348,7 @@ def pairs(
                 decision=standing.get((i, context_id)),
                 history=tuple(d for d in history if d.attribute == i),
                 explanation=explain(ballots[n], label, rule.threshold if rule else PAPER_THRESHOLD),
-                missing=missing_words(ballots[n]),
+                missing=missing_text(ballots[n]),
                 rule=rule,
             )
         )
@@ -425,7 +425,7 @@ def _leading(sums: npt.NDArray[np.float64]) -> int:
     return 0 if sums[0] >= sums[1] else 1
 
 
-def missing_words(votes: Sequence[PersonaVotes]) -> str:
+def missing_text(votes: Sequence[PersonaVotes]) -> str:
     """Which votes are missing and why: 'fundamentalist 1 unparsed; unconcerned 2 failed'; empty where none are."""
     return "; ".join(
         f"{item.persona.key} {', '.join(f'{n} {cause}' for cause, n in item.missing.items())}"

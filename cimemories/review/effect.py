@@ -23,7 +23,7 @@ from cimemories.flows.arrays import (
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED, consensus_labels
 from cimemories.flows.scope import Scope
-from cimemories.labels.votes import pair_words
+from cimemories.labels.votes import describe_pairs
 from cimemories.metrics import completeness, violation
 
 COLUMNS = ("attribute", "context", "consensus", "decision", "violation", "completeness")
@@ -75,7 +75,7 @@ def moved_pairs(flows: Flows, scope: Scope, moved: pd.DataFrame) -> pd.DataFrame
     """These rows of `DecisionEffect.moved` with what a person reads: profile (id), user, key, domain, statement,
     recipient, task."""
     with flows.store.read() as connection:
-        return pair_words(connection, scope.run.dataset, moved)
+        return describe_pairs(connection, scope.run.dataset, moved)
 
 
 def _effect(flows: Flows, scope: Scope, n: int, rule: IdentifierRule) -> DecisionEffect:
