@@ -248,11 +248,7 @@ def _same_context(shape: PairShape, statements: _Statements, cosines: Floats, or
 
 
 def _other_profiles(
-    shape: PairShape,
-    statements: _Statements,
-    cosines: Floats,
-    origin: int,
-    contexts: Sequence[tuple[int, float]],
+    shape: PairShape, statements: _Statements, cosines: Floats, origin: int, contexts: Sequence[tuple[int, float]]
 ) -> Candidates:
     """In the same context; of a profile that is not tested in it, in the most similar one that it is tested in."""
     owners = shape.row_codes[Facet.PROFILE][statements.rows]

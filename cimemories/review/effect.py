@@ -26,8 +26,6 @@ from cimemories.flows.scope import Scope
 from cimemories.labels.votes import describe_pairs
 from cimemories.metrics import completeness, violation
 
-COLUMNS = ("attribute", "context", "consensus", "decision", "violation", "completeness")
-
 _DECIDED = """
 SELECT profile, attribute, context, label, position FROM {pairs} WHERE decided
 """
@@ -107,8 +105,7 @@ def _effect(flows: Flows, scope: Scope, n: int, rule: IdentifierRule) -> Decisio
             "decision": [str(LABELS.get(code, "")) for code in changed["label"]],
             "violation": decided.violation[n] - less_violation,
             "completeness": decided.completeness - less_completeness,
-        },
-        columns=list(COLUMNS),
+        }
     )
     size = moved[["violation", "completeness"]].abs().fillna(np.inf)  # undefined without it: the largest effect
     # The last key of lexsort is the first to sort by.

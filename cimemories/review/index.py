@@ -245,16 +245,6 @@ class PairIndex:
         return self.shape.dataset_id
 
     @property
-    def attributes(self) -> npt.NDArray[np.generic]:
-        """Attribute ids [pairs]."""
-        return self.shape.attributes
-
-    @property
-    def contexts(self) -> npt.NDArray[np.generic]:
-        """Context ids [pairs]."""
-        return self.shape.contexts
-
-    @property
     def personas(self) -> tuple[str, ...]:
         """Keys, in the order of `dissents`."""
         return self.rule.keys if self.rule else ()

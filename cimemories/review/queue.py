@@ -134,23 +134,18 @@ def _mask(store: Store, index: PairIndex, filters: Filters) -> Bools | None:
 
     parts: list[Bools] = []
     # Of attributes and of contexts there are far fewer than of pairs: these filters are joined before they are spread.
-    attributes: list[Bools] = []
+    facets = ((Facet.DOMAIN, filters.domain), (Facet.EVENT, filters.event))
+    attributes = [named(facet, name) for facet, name in facets if name is not None]
     if filters.attribute is not None:
         attributes.append(shape.attribute_ids == filters.attribute)
     if filters.profile is not None:
         own = np.flatnonzero(shape.profile_ids == filters.profile)
         attributes.append(np.isin(shape.row_codes[Facet.PROFILE], own))
-    if filters.domain is not None:
-        attributes.append(named(Facet.DOMAIN, filters.domain))
-    if filters.event is not None:
-        attributes.append(named(Facet.EVENT, filters.event))
     if attributes:
         parts.append(np.logical_and.reduce(attributes)[shape.attribute_row])
-    contexts: list[Bools] = []
+    contexts = [] if filters.sphere is None else [named(Facet.SPHERE, filters.sphere)]
     if filters.context is not None:
         contexts.append(shape.context_ids == filters.context)
-    if filters.sphere is not None:
-        contexts.append(named(Facet.SPHERE, filters.sphere))
     if contexts:
         parts.append(np.logical_and.reduce(contexts)[shape.context_row])
     if filters.dissenter is not None:

@@ -1,13 +1,15 @@
-"""Decisions, marks and comments from the queue, recorded once each, however often the browser sends them."""
+"""What people answer in the queues of the review and of a judge audit: decisions, verdicts, marks and comments, each
+recorded once, however often the browser sends it; and how far the slice of an audit has come."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from cimemories.model import Label
-from cimemories.store import decisions, reviews
+from cimemories.store import audits, decisions, reviews
+from cimemories.store.audits import AuditVerdict, Flow, NewVerdict, SliceItem
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Connection, Store
 from cimemories.store.reviews import Mark, MarkKind
@@ -43,18 +45,18 @@ class Event(Protocol):
 
 @dataclass(frozen=True)
 class Recorded:
-    """back: the pair that an undo of something decided before the page was opened leads back to. new: decisions that
-    the record did not have. gone: uids of events that the record cannot hold: their pair was taken away by an edit or a
-    deletion."""
+    """back: the pair, of an audit the flow, that an undo of something decided before the page was opened leads back to.
+    gone: uids of events that the record cannot hold: an edit or a deletion took away their pair, of an audit their run.
+    new: decisions that the record did not have; verdicts are not counted."""
 
-    back: Pair | None
-    new: int
+    back: Pair | Flow | None
     gone: frozenset[str]
+    new: int = 0
 
 
-def card_id(pair: Pair) -> str:
+def card_id(ids: Pair | Flow) -> str:
     """What a card of the queue is known by."""
-    return f"{pair[0]}.{pair[1]}"
+    return f"{ids[0]}.{ids[1]}"
 
 
 def pair_of(card: str) -> Pair | None:
@@ -63,6 +65,11 @@ def pair_of(card: str) -> Pair | None:
     # From a browser, so anything may come: isdigit alone takes '²', which int refuses, and 15 digits fit any id.
     valid = len(ids) == 2 and all(text.isascii() and text.isdigit() and len(text) < 16 for text in ids)
     return (int(ids[0]), int(ids[1])) if valid else None
+
+
+def flow_of(card: str) -> Flow:
+    """The (response id, attribute id) that a card of an audit is about; (0, 0), which is none, where it names none."""
+    return pair_of(card) or (0, 0)
 
 
 def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event]) -> Recorded:
@@ -113,7 +120,7 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
                     mark = Mark(*pair, MarkKind(event.kind), uid=event.uid, seconds=event.seconds)
                     reviews.add_marks(connection, dataset_id, annotator, [mark])
         new += decisions.add_all(connection, dataset_id, annotator, waiting)
-    return Recorded(back, new, frozenset(gone))
+    return Recorded(back, frozenset(gone), new)
 
 
 def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event) -> Pair | None:
@@ -131,3 +138,72 @@ def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event)
         return None
     decisions.undo(connection, dataset_id, annotator, last.uid, event.uid)
     return last.attribute, last.context
+
+
+# ---- the audit of a judge
+
+
+@dataclass(frozen=True)
+class AuditState:
+    """A slice as one reviewer sees it. undecided: the items without a verdict of theirs, in the slice's order; audited:
+    how many of the slice's `total` items anybody has given a verdict on."""
+
+    undecided: list[Flow]
+    audited: int
+    total: int
+
+
+def slice_flows(store: Store, slice_id: int) -> dict[Flow, SliceItem]:
+    """The items of a slice by the flow that they are about, in their order."""
+    with store.read() as connection:
+        return {(item.response or 0, item.attribute): item for item in audits.slice_items(connection, slice_id)}
+
+
+def audit_state(store: Store, run_id: str, flows: Mapping[Flow, SliceItem], annotator: str) -> AuditState:
+    """How far these items have come, for this reviewer and in all."""
+    with store.read() as connection:
+        of_run = audits.of_run(connection, run_id)
+    # Theirs are taken before standing: another person's newer verdict must not hide them.
+    mine = audits.standing(item for item in of_run if item.annotator == annotator)
+    audited = len(flows.keys() & audits.standing(of_run).keys())
+    return AuditState([flow for flow in flows if flow not in mine], audited, len(flows))
+
+
+def record_audit(
+    store: Store, dataset_id: int, annotator: str, events: Sequence[Event], flows: Collection[Flow]
+) -> Recorded:
+    """Record events in their order, in one transaction, each once however often it comes; those of a slice that was on
+    the screen before this one (`flows`) too.
+
+    Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
+    """
+    back: Flow | None = None
+    gone: set[str] = set()
+    verdicts = {str(verdict): verdict for verdict in AuditVerdict}
+    with store.write() as connection:
+        owners = audits.datasets_of(connection, (flow_of(event.card)[0] for event in events))
+        for event in events:
+            flow = flow_of(event.card)
+            owner = owners.get(flow[0])  # none: the run has been deleted meanwhile, and its messages with it
+            if event.kind == "undo" and event.of is None:
+                # Sent again, it must not take back one verdict more.
+                if not audits.is_known(connection, dataset_id, event.uid):
+                    last = audits.last_verdict(connection, dataset_id, annotator, flows)
+                    if last is not None and audits.undo(connection, dataset_id, annotator, last.uid, event.uid):
+                        back = last.flow
+            elif owner is None:
+                gone.add(event.uid)
+            elif event.kind == "undo" and event.of is not None:
+                audits.undo(connection, owner, annotator, event.of, event.uid)
+            elif event.kind == "say":
+                verdict = verdicts.get(event.says or "")
+                if verdict is None:
+                    gone.add(event.uid)
+                else:
+                    new = NewVerdict(*flow, verdict, uid=event.uid, seconds=event.seconds, blind=event.blind)
+                    audits.add_all(connection, owner, annotator, [new])
+            elif event.kind == "comment" and event.text.strip():
+                context, _ = audits.places(connection, [flow])[flow]
+                comment = f"{event.text} (response {flow[0]})"
+                reviews.add_comment(connection, owner, annotator, flow[1], context, comment, event.uid)
+    return Recorded(back, frozenset(gone))

@@ -153,10 +153,6 @@ class Population:
     def __len__(self) -> int:
         return len(self.attributes)
 
-    def level(self, size: int) -> int:
-        """The finest of LEVELS that has no more strata than `size`."""
-        return next(n for n, (names, _) in enumerate(self.strata) if len(names) <= size or n == len(LEVELS) - 1)
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -167,10 +163,6 @@ class Plan:
     names: tuple[str, ...]
     sizes: Ints
     drawn: Ints
-
-    @property
-    def size(self) -> int:
-        return int(self.drawn.sum())
 
     def half_width(self, share: float = 0.5) -> float:
         """Half the width of the 95 % interval for the share of pairs on which people agree with the consensus, if it is
@@ -257,7 +249,8 @@ def plan(labelled: Population, size: int) -> Plan:
     """How a slice would be drawn. Raises StoreError for a size below 1 or above all pairs."""
     if not 1 <= size <= len(labelled):
         raise StoreError(f"{size:,} pairs cannot be sampled: the labelling has {len(labelled):,} labelled pairs.")
-    level = labelled.level(size)
+    # The finest level with no more strata than pairs; the last one has a single stratum.
+    level = next(n for n, (names, _) in enumerate(labelled.strata) if len(names) <= size)
     names, code = labelled.strata[level]
     sizes = np.bincount(code, minlength=len(names)).astype(np.int64)
     return Plan(LEVELS[level], names, sizes, allocation(sizes, size))
@@ -266,7 +259,7 @@ def plan(labelled: Population, size: int) -> Plan:
 def expected_interval(labelled: Population, size: int) -> str:
     """How wide the interval will be, as a sentence, before any work is done. Raises StoreError as `plan` does."""
     planned = plan(labelled, size)
-    if planned.size == len(labelled):
+    if size == len(labelled):
         return f"All {len(labelled):,} labelled pairs: nothing is sampled, so every share is exact."
     worst, usual = (f"{100 * planned.half_width(share):.1f}" for share in (0.5, 0.8))
     return (

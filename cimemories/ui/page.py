@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -254,6 +255,21 @@ def error(what: str, where: str = "", next: str = "") -> None:
     details = " ".join(part for part in (where, next) if part)
     what, details = without_credentials(what), without_credentials(details)
     safe.show(safe.tag("div", safe.tag("b", what), details, cls="ci-error"))
+
+
+class Reporting(AbstractContextManager[None, bool]):
+    """`with Reporting("Nothing was saved.", StoreError):` draws such an error where its block raises one, and the page
+    goes on behind it. What needs the block's success belongs into it."""
+
+    def __init__(self, what: str, *errors: type[Exception], next: str = "") -> None:
+        self.what, self.errors, self.next = what, errors, next
+
+    # bool, not None: so mypy knows that the block may be left halfway.
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> bool:
+        if not isinstance(problem, self.errors):
+            return False
+        error(self.what, str(problem), self.next)
+        return True
 
 
 def empty(title: str, text: str, action: Callable[[], object] | None = None) -> None:

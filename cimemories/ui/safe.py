@@ -275,13 +275,14 @@ def facts(pairs: Iterable[tuple[str, Html | str]]) -> Html:
 def grid(
     titles: Sequence[str], rows: Iterable[Html], *, texts: Container[int] = (0,), hints: Mapping[str, str] | None = None
 ) -> Html:
-    """A table of rows under these titles, numbers at the right. texts: positions of the columns that hold none. hints:
-    tooltips by title."""
+    """A table of rows under these titles (none: no head), numbers at the right. texts: positions of the columns that
+    hold none. hints: tooltips by title."""
     heads = [
         tag("th", title, cls="" if i in texts else "ci-number", title=(hints or {}).get(title, ""))
         for i, title in enumerate(titles)
     ]
-    return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), cls="ci-grid")
+    head = [tag("thead", tag("tr", *heads))] if heads else []
+    return tag("table", *head, tag("tbody", *rows), cls="ci-grid")
 
 
 def number(value: Html | str, small: str = "", *, title: str = "") -> Html:

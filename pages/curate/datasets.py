@@ -66,14 +66,13 @@ def draw_versions(store: Store, dataset: DatasetRow) -> None:
     """The versions of a dataset, its hash, freezing it, its next version, and which runs used which content."""
     versions = editing.versions_of(store, dataset.id)
     ids = [item.dataset for item in versions.members]
-    names = {item.dataset: item.name for item in versions.members}
+    names: dict[int | None, str] = {item.dataset: item.name for item in versions.members}
     frame = pd.DataFrame(
         [
             {
                 "version": item.version,
                 "name": item.name,
-                # -1 is no id: the first version has no parent.
-                "from": names.get(item.parent or -1, ""),
+                "from": names.get(item.parent, ""),
                 "changes": versions.changes[item.dataset],
                 "made": item.created[:10],
                 "frozen": (item.frozen or "")[:8],
@@ -111,13 +110,10 @@ def draw_versions(store: Store, dataset: DatasetRow) -> None:
         key=f"profiles.next.{dataset.id}",
         help="Copies profiles, contexts, rules and decisions into a new version to continue from.",
     ):
-        try:
+        with page.Reporting("No version was created.", StoreError):
             new, name = editing.new_version(store, dataset.id)
-        except StoreError as problem:
-            page.error("No version was created.", str(problem))
-            return
-        url.put(dataset=new, profile=None, attribute=None, labelling=None, context=None)
-        _done(f"'{name}' was created from '{dataset.name}'.")
+            url.put(dataset=new, profile=None, attribute=None, labelling=None, context=None)
+            _done(f"'{name}' was created from '{dataset.name}'.")
     if versions.runs:
         current = versions.content if frozen is None else str(frozen.row.counts["content"])
         same, other = ("current", "earlier") if frozen is None else ("same as frozen", "differs from frozen")
@@ -158,20 +154,16 @@ def _freeze_form(store: Store, dataset: DatasetRow) -> None:
         name = st.text_input("Your name", value=known, max_chars=80, key=f"{key}.name")
         if not st.form_submit_button("Freeze", icon=":material/ac_unit:"):
             return
-    try:
+    with page.Reporting("Nothing was frozen.", StoreError):
         row = freezing.freeze(store, dataset.id, labelling_id=labelling, annotator=name)
-    except StoreError as problem:
-        page.error("Nothing was frozen.", str(problem))
-        return
-    st.session_state[ANNOTATOR] = row.annotator
-    st.rerun()
+        st.session_state[ANNOTATOR] = row.annotator
+        st.rerun()
 
 
 def card_form(store: Store, dataset: DatasetRow) -> None:
     """The dataset card, made when it is downloaded."""
     safe.inline(
-        "Origin, versions, models, prompts, personas, counts, survival, decisions and licence, as Markdown.",
-        muted=True,
+        "Origin, versions, models, prompts, personas, counts, survival, decisions and licence, as Markdown.", muted=True
     )
     licence = st.text_input(
         "Licence",
@@ -268,17 +260,6 @@ def import_form(store: Store) -> None:
     _done(f"Imported {count(row.profiles, 'profile')} as '{row.name}'.", *notes)
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """A prepared export; `request`: what it was prepared for, so that another choice withdraws it."""
-
-    request: tuple[object, ...]
-    name: str
-    data: bytes
-    simulated: bool
-    notes: tuple[str, ...]
-
-
 def export_form(store: Store, dataset: DatasetRow) -> None:
     """Choose a format (and whose labels), prepare the file, download it."""
     labellings = catalogue.labellings_of(store, dataset.id)
@@ -312,7 +293,7 @@ def export_form(store: Store, dataset: DatasetRow) -> None:
     if st.button("Prepare the file", icon=":material/inventory_2:", key="profiles.export.prepare"):
         st.session_state.pop(_READY, None)
         name = exporting.suggested_name(dataset, form, simulated=exporting.is_simulated(dataset, labelling, form))
-        try:
+        with page.Reporting("The dataset could not be exported.", FormatError, StoreError):
             with st.spinner("Writing the file"), tempfile.TemporaryDirectory() as folder:
                 export = exporting.export(
                     store,
@@ -323,26 +304,26 @@ def export_form(store: Store, dataset: DatasetRow) -> None:
                     with_calls=with_calls,
                 )
                 data = export.path.read_bytes()
-            st.session_state[_READY] = _Ready(request, name, data, export.simulated, export.notes)
-        except (FormatError, StoreError) as problem:
-            page.error("The dataset could not be exported.", str(problem))
+            st.session_state[_READY] = (request, name, data, export.simulated, export.notes)
     ready = st.session_state.get(_READY)
-    if not isinstance(ready, _Ready) or ready.request != request:
+    # Another choice withdraws what was prepared for an earlier one.
+    if ready is None or ready[0] != request:
         return
+    _, name, data, simulated, notes = ready
     st.download_button(
         "Download",
-        data=ready.data,
-        file_name=ready.name,
-        mime=MIME[Path(ready.name).suffix],
+        data=data,
+        file_name=name,
+        mime=MIME[Path(name).suffix],
         type="primary",
         icon=":material/download:",
         key="profiles.export.download",
         on_click="ignore",
     )
-    safe.inline(f"{ready.name}, {len(ready.data) / 1e6:,.2f} MB")
-    if ready.simulated:
+    safe.inline(f"{name}, {len(data) / 1e6:,.2f} MB")
+    if simulated:
         page.badge_simulated()
-    for note in ready.notes:
+    for note in notes:
         page.notice(_sentence(note))
 
 
@@ -354,13 +335,10 @@ def delete_form(store: Store, dataset: DatasetRow) -> None:
     # created in the key: a dataset that is given a deleted one's id must not find the box ticked.
     sure = st.checkbox("Yes, delete all of it", key=f"profiles.sure.{dataset.id}.{dataset.created}")
     if st.button("Delete", disabled=not sure, icon=":material/delete:"):
-        try:
+        with page.Reporting("The dataset was not deleted.", StoreError):
             deleting.delete(store, deletion)
-        except StoreError as problem:
-            page.error("The dataset was not deleted.", str(problem))
-            return
-        url.put(dataset=None, profile=None, attribute=None, labelling=None, run=None, context=None)
-        _done(f"The dataset '{dataset.name}' was deleted.")
+            url.put(dataset=None, profile=None, attribute=None, labelling=None, run=None, context=None)
+            _done(f"The dataset '{dataset.name}' was deleted.")
 
 
 # ---- new profiles: from templates at once, or by a model in a worker of its own
@@ -429,8 +407,8 @@ def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
 
 
 def _title(row: GenerationRow, what: str) -> None:
-    parts: list[safe.Html | str] = [safe.tag("b", row.name), f" by {row.model} {what} "]
-    safe.show(safe.tag("div", *parts, page.SIMULATED if row.simulated else "", cls="ci-line"))
+    badge = page.SIMULATED if row.simulated else ""
+    safe.show(safe.tag("div", safe.tag("b", row.name), f" by {row.model} {what} ", badge, cls="ci-line"))
 
 
 def _stopped(store: Store, row: GenerationRow) -> None:
@@ -524,7 +502,7 @@ def _from_templates(store: Store, request: _Request) -> None:
     )
     if not st.button("Create profiles", type="primary", icon=":material/person_add:", disabled=not request.name):
         return
-    try:
+    with page.Reporting("No profiles were created.", StoreError, SeedError, ValueError):
         with st.spinner("Creating the profiles"):
             row = generate_dataset(
                 store,
@@ -536,12 +514,9 @@ def _from_templates(store: Store, request: _Request) -> None:
                 events=events,
                 contexts=request.contexts,
             )
-    except (StoreError, SeedError, ValueError) as problem:
-        page.error("No profiles were created.", str(problem))
-        return
-    counts = f"{count(row.profiles, 'profile')}, {count(row.attributes, 'attribute')}"
-    st.session_state[_MADE] = (row.id, f"'{row.name}': {counts}.")
-    st.rerun()
+        counts = f"{count(row.profiles, 'profile')}, {count(row.attributes, 'attribute')}"
+        st.session_state[_MADE] = (row.id, f"'{row.name}': {counts}.")
+        st.rerun()
 
 
 def _by_model(store: Store, request: _Request, *, simulator: bool) -> None:
@@ -605,11 +580,8 @@ def _by_model(store: Store, request: _Request, *, simulator: bool) -> None:
     ready = bool(request.name and model and base_url)
     if not st.button("Start writing", type="primary", icon=":material/play_arrow:", disabled=not ready):
         return
-    try:
+    with page.Reporting("Nothing was started.", EndpointError, StoreError, SeedError, SimulatorError):
         with st.spinner("Checking the server"):
             generation_id = authoring.plan(store, spec)
-    except (EndpointError, StoreError, SeedError, SimulatorError) as problem:
-        page.error("Nothing was started.", str(problem))
-        return
-    st.session_state[_WATCHED].add(generation_id)
-    launch_worker(store, generation_id)
+        st.session_state[_WATCHED].add(generation_id)
+        launch_worker(store, generation_id)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from cimemories import launch
 from cimemories.curation import labelling
@@ -30,6 +31,41 @@ from cimemories.text import count
 from cimemories.ui import matrix, page, safe, tables, url
 from pages.curate.profile_view import display_name
 from pages.start import database_lost
+
+# ---- dataset and labelling
+
+
+def named(row: LabellingRow) -> str:
+    """A labelling as an option: model, status, draws, personas other than Westin's, and whether it is simulated."""
+    simulated = ", simulated" if row.simulated else ""
+    if row.imported:
+        return f"{row.model}: imported, without votes{simulated}"
+    pack = "" if row.pack == DEFAULTS["personas"] else f", personas {row.pack}"
+    return f"{row.model}: {row.status}, {row.draws} draws{pack}{simulated}"
+
+
+def draw_scope(
+    store: Store,
+    rows: Sequence[DatasetRow],
+    prefix: str,
+    left: DeltaGenerator,
+    right: DeltaGenerator,
+    title: Callable[[LabellingRow], str] = named,
+    *,
+    voted: bool = False,
+) -> tuple[DatasetRow, LabellingRow | None]:
+    """The scope bar's selectboxes: which of these datasets, and which of its labellings (voted: that have a vote)."""
+    by_id = {row.id: row for row in rows}
+    with left:
+        chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, f"{prefix}.dataset", "dataset")
+    dataset = by_id[chosen] if chosen is not None else rows[0]
+    labelled = catalogue.labellings_of(store, dataset.id, voted=voted)
+    with right:
+        labelling = page.select(
+            "Labelling", list(labelled), lambda i: title(labelled[i]), f"{prefix}.labelling", "labelling"
+        )
+    return dataset, labelled.get(labelling or "")
+
 
 # ---- filters: every choice is in the URL
 
@@ -94,12 +130,7 @@ def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) 
             there = list(dict.fromkeys(c.sphere or NO_SPHERE for c in profile.contexts))
             sphere = choice("Sphere", "sphere", there, _sphere, "all spheres", above=above)
         differs = choice(
-            "Disagreement",
-            "differs",
-            list(map(str, Differs)),
-            lambda d: DIFFERS[Differs(d)],
-            "all pairs",
-            above=above,
+            "Disagreement", "differs", list(map(str, Differs)), lambda d: DIFFERS[Differs(d)], "all pairs", above=above
         )
     return Filters(
         domain, event, "" if sphere == NO_SPHERE else sphere, tuple(kinds), Differs(differs) if differs else None
@@ -199,21 +230,9 @@ def worker_log(store: Store, work_id: str) -> None:
 
 def launch_worker(store: Store, work_id: str) -> None:
     """Start a worker for planned work and run the page again."""
-    try:
+    with page.Reporting("The worker was not started.", StoreError):
         launch.launch(store, work_id)
-    except StoreError as problem:
-        page.error("The worker was not started.", str(problem))
-        return
-    st.rerun()
-
-
-def named(row: LabellingRow) -> str:
-    """A labelling as an option: model, status, draws, personas other than Westin's, and whether it is simulated."""
-    simulated = ", simulated" if row.simulated else ""
-    if row.imported:
-        return f"{row.model}: imported, without votes{simulated}"
-    pack = "" if row.pack == DEFAULTS["personas"] else f", personas {row.pack}"
-    return f"{row.model}: {row.status}, {row.draws} draws{pack}{simulated}"
+        st.rerun()
 
 
 def _settled(row: LabellingRow) -> int:
@@ -361,14 +380,11 @@ def _form(store: Store, dataset: DatasetRow) -> None:
     if not spec.model or not spec.base_url:
         page.error("Nothing was started.", "A labelling needs a model and a base URL.", "Fill in both and try again.")
         return
-    try:
+    with page.Reporting("Nothing was started.", EndpointError, StoreError, SeedError, SimulatorError):
         with st.spinner("Checking the server"):
             labelling_id = labelling.plan(store, spec)
-    except (EndpointError, StoreError, SeedError, SimulatorError) as problem:
-        page.error("Nothing was started.", str(problem))
-        return
-    url.put(labelling=labelling_id)
-    launch_worker(store, labelling_id)
+        url.put(labelling=labelling_id)
+        launch_worker(store, labelling_id)
 
 
 def _personas(store: Store) -> str:
@@ -377,11 +393,8 @@ def _personas(store: Store) -> str:
     chosen = st.selectbox(
         "Personas", names, key="start.personas", help="A pack of personas. You can add your own to the workspace."
     )
-    try:
+    with page.Reporting("This pack cannot be used.", SeedError):
         pack = persona_pack(chosen, store.workspace)
-    except SeedError as problem:
-        page.error("This pack cannot be used.", str(problem))
-    else:
         safe.inline("; ".join(f"{p.name} {p.prior * 100:.4g} %" for p in pack.personas), muted=True)
     return chosen
 
@@ -390,7 +403,7 @@ def _personas(store: Store) -> str:
 
 
 PIXELS_ABOVE, PIXELS_OF_MATCHES = 376, 46  # of the page around the matrix, and of the line on what matches
-COUNTS = {"necessary": "count", "inappropriate": "count", "ambiguous": "count"}
+COUNTS: dict[str, tables.Column] = {"necessary": "count", "inappropriate": "count", "ambiguous": "count"}
 
 
 def draw(labels: Matrix, seen: MatrixView, filters: Filters) -> tuple[int, int] | None:
@@ -405,10 +418,7 @@ def draw(labels: Matrix, seen: MatrixView, filters: Filters) -> tuple[int, int] 
     if attribute is not None and attribute not in labels.record.attribute_ids:
         page.notice(f"Attribute {attribute} of the link is not one of this profile's. Choose a cell.")
         url.put(attribute=None)
-    cursor = (
-        attribute if attribute in attributes else attributes[0],
-        context if context in contexts else contexts[0],
-    )
+    cursor = (attribute if attribute in attributes else attributes[0], context if context in contexts else contexts[0])
     moved = matrix.matrix(shown, key="labels.matrix", cursor=cursor)
     # The browser may still name a pair that the filters have hidden since.
     if moved and moved.attribute in attributes and moved.context in contexts:
@@ -483,16 +493,20 @@ def counts(labels: Matrix) -> None:
     """The counts of every context and attribute, and all pairs as a file."""
     profile = labels.record.profile
     retained = labels.retained.tolist()
-    contexts = pd.DataFrame(labels.context_counts.tolist(), columns=list(COUNTS))
-    contexts.insert(0, "recipient", [c.recipient for c in profile.contexts])
-    contexts.insert(1, "task", [c.task for c in profile.contexts])
-    contexts.insert(2, "sphere", [display_name(c.sphere or "") for c in profile.contexts])
-    contexts["retained"] = ["retained" if kept else "discarded" for kept in retained]
-    attributes = pd.DataFrame(labels.attribute_counts.tolist(), columns=list(COUNTS))
-    attributes.insert(0, "attribute", [a.key for a in profile.attributes])
-    attributes.insert(1, "statement", [a.statement for a in profile.attributes])
-    attributes.insert(2, "domain", [display_name(a.domain) for a in profile.attributes])
-    attributes.insert(3, "event", [display_name(a.event) for a in profile.attributes])
+    contexts = pd.DataFrame(
+        [
+            (c.recipient, c.task, display_name(c.sphere or ""), *numbers, "retained" if kept else "discarded")
+            for c, numbers, kept in zip(profile.contexts, labels.context_counts.tolist(), retained, strict=True)
+        ],
+        columns=["recipient", "task", "sphere", *COUNTS, "retained"],
+    )
+    attributes = pd.DataFrame(
+        [
+            (a.key, a.statement, display_name(a.domain), display_name(a.event), *numbers)
+            for a, numbers in zip(profile.attributes, labels.attribute_counts.tolist(), strict=True)
+        ],
+        columns=["attribute", "statement", "domain", "event", *COUNTS],
+    )
     left, right = st.columns(2, gap="large")
     with left:
         dropped = len(retained) - sum(retained)
@@ -501,13 +515,7 @@ def counts(labels: Matrix) -> None:
         tables.table(
             contexts,
             key="labels.counts.contexts",
-            columns={
-                "retained": "text",
-                "recipient": "text",
-                **dict.fromkeys(COUNTS, "count"),
-                "task": "wide",
-                "sphere": "text",
-            },
+            columns={"retained": "text", "recipient": "text", **COUNTS, "task": "wide", "sphere": "text"},
             height=560,
             alt="Contexts of the profile with how many attributes are necessary, inappropriate and ambiguous there",
         )
@@ -518,13 +526,7 @@ def counts(labels: Matrix) -> None:
         tables.table(
             attributes,
             key="labels.counts.attributes",
-            columns={
-                "attribute": "text",
-                **dict.fromkeys(COUNTS, "count"),
-                "domain": "text",
-                "event": "text",
-                "statement": "wide",
-            },
+            columns={"attribute": "text", **COUNTS, "domain": "text", "event": "text", "statement": "wide"},
             height=560,
             alt="Attributes of the profile with in how many contexts each is necessary, inappropriate and ambiguous",
         )

@@ -15,7 +15,7 @@ import streamlit as st
 from cimemories.flows import catalogue
 from cimemories.labels.matrix import Flags, Matrix, differing, matrix, view
 from cimemories.labels.votes import PairView, pairs
-from cimemories.store.datasets import DatasetRow, ProfileRecord
+from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.ui import page, safe, tables, url
@@ -25,54 +25,13 @@ from pages.curate.profile_view import display_name
 
 MATRIX, CONTEXT, COUNTS = "matrix", "context", "counts"
 VIEWS = {MATRIX: "Matrix", CONTEXT: "One context", COUNTS: "Counts"}
-Say = Callable[[str], None]
-
-
-def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingRow | None, int | None, str]:
-    """The scope bar: dataset, labelling, profile, and which view of it."""
-    columns = st.columns([5, 6, 5, 6], vertical_alignment="bottom")
-    by_id = {row.id: row for row in rows}
-    with columns[0]:
-        chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "labels.dataset", "dataset")
-    dataset = by_id[chosen] if chosen is not None else rows[0]
-    labellings = catalogue.labellings_of(store, dataset.id)
-    with columns[1]:
-        labelling = page.select(
-            "Labelling", list(labellings), lambda i: label_matrix.named(labellings[i]), "labels.labelling", "labelling"
-        )
-    names = catalogue.profile_names(store, dataset.id)
-    with columns[2]:
-        profile = page.select("Profile", list(names), lambda i: names[i], "labels.profile", "profile")
-    with columns[3]:
-        shown = _view()
-    return dataset, labellings.get(labelling or ""), profile, shown
-
-
-def _view() -> str:
-    key = "labels.show"
-    name = url.get("show") or MATRIX
-    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
-    st.session_state[key] = name if name in VIEWS else MATRIX
-    chosen = st.segmented_control(
-        "View",
-        list(VIEWS),
-        format_func=VIEWS.__getitem__,
-        key=key,
-        required=True,
-        on_change=lambda: url.put(show=None if st.session_state[key] == MATRIX else st.session_state[key]),
-    )
-    return chosen or MATRIX
+SetTakeaway = Callable[[str], None]
 
 
 def _context(record: ProfileRecord) -> int:
     contexts = dict(zip(record.context_ids, record.profile.contexts, strict=True))
-    chosen = page.select(
-        "Context",
-        list(contexts),
-        lambda i: f"{contexts[i].recipient}: {contexts[i].task}",
-        "labels.context",
-        "context",
-    )
+    texts = {i: f"{context.recipient}: {context.task}" for i, context in contexts.items()}
+    chosen = page.select("Context", list(texts), texts.__getitem__, "labels.context", "context")
     return record.context_ids[0] if chosen is None else chosen
 
 
@@ -166,12 +125,7 @@ def _matrix(
 ) -> PairView | None:
     """The matrix; returns the pair that its cursor is on."""
     seen = view(
-        labels,
-        domain=filters.domain,
-        event=filters.event,
-        sphere=filters.sphere,
-        labels=filters.labels,
-        differs=flags,
+        labels, domain=filters.domain, event=filters.event, sphere=filters.sphere, labels=filters.labels, differs=flags
     )
     if filters.any:
         left, button = st.columns([6, 1], vertical_alignment="center")
@@ -185,10 +139,12 @@ def _matrix(
     return pairs(store, labelling.id if labelling else None, labels.record.id, context, attribute)[0]
 
 
-def _profile(store: Store, labelling: LabellingRow | None, labels: Matrix, shown: str, say: Say) -> None:
+def _profile(
+    store: Store, labelling: LabellingRow | None, labels: Matrix, shown: str, set_takeaway: SetTakeaway
+) -> None:
     """One profile in the chosen view with the pair beside it; the takeaway is shown as soon as it is known."""
     if shown == COUNTS:
-        say(label_matrix.takeaway(labels))
+        set_takeaway(label_matrix.takeaway(labels))
         label_matrix.counts(labels)
         return
     top = st.container()
@@ -196,7 +152,7 @@ def _profile(store: Store, labelling: LabellingRow | None, labels: Matrix, shown
     with left:
         context = None if shown == MATRIX else _context(labels.record)
     views = None if context is None else pairs(store, labelling.id if labelling else None, labels.record.id, context)
-    say(label_matrix.takeaway(labels) if views is None else _takeaway(views))
+    set_takeaway(label_matrix.takeaway(labels) if views is None else _takeaway(views))
     with top:
         totals = labels.totals if context is None else labels.context_totals(context)
         counts = {word(label): number for label, number in totals.items()}
@@ -226,42 +182,50 @@ def main() -> None:
         )
         return
     top = st.container()
-    dataset, labelling, profile, shown = _scope(store, rows)
+    first, second, third, fourth = st.columns([5, 6, 5, 6], vertical_alignment="bottom")
+    dataset, labelling = label_matrix.draw_scope(store, rows, "labels", first, second)
+    names = catalogue.profile_names(store, dataset.id)
+    with third:
+        profile = page.select("Profile", list(names), lambda i: names[i], "labels.profile", "profile")
+    with fourth:
+        shown = page.choice("View", VIEWS, "labels.show", "show", default=MATRIX)
     label_matrix.watch(store, labelling)
     if labelling is None:
         label_matrix.start(store, dataset, labelling)
     simulated = labelling is not None and labelling.simulated
     takeaways = []
 
-    def say(takeaway: str) -> None:
+    def set_takeaway(takeaway: str) -> None:
         takeaways.append(takeaway)
         with top:
             page.head("Labels", takeaway, simulated=simulated)
 
     try:
-        _shown(store, labelling, profile, shown, say)
+        _shown(store, labelling, profile, shown, set_takeaway)
     except StoreError as problem:
         page.error("These pairs could not be read.", str(problem))
         if not takeaways:
-            say("Nothing is shown.")
+            set_takeaway("Nothing is shown.")
     if labelling is not None:
         label_matrix.start(store, dataset, labelling)
 
 
-def _shown(store: Store, labelling: LabellingRow | None, profile: int | None, shown: str, say: Say) -> None:
+def _shown(
+    store: Store, labelling: LabellingRow | None, profile: int | None, shown: str, set_takeaway: SetTakeaway
+) -> None:
     if profile is None:
-        say("There are no pairs to label.")
+        set_takeaway("There are no pairs to label.")
         page.empty("No profiles", "This dataset has no profiles, so it has no pairs.")
         return
     record = catalogue.profile_of(store, profile)
     if not record.context_ids:
-        say("There are no pairs to label.")
+        set_takeaway("There are no pairs to label.")
         page.empty("No contexts", "This profile is not tested in any context, so it has no pairs.")
     elif not record.attribute_ids:
-        say("This profile has no attributes.")
+        set_takeaway("This profile has no attributes.")
         page.empty("No attributes", "This profile has no memory statements, so it has no pairs.")
     else:
-        _profile(store, labelling, matrix(store, labelling.id if labelling else None, record), shown, say)
+        _profile(store, labelling, matrix(store, labelling.id if labelling else None, record), shown, set_takeaway)
 
 
 main()

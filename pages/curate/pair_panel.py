@@ -5,7 +5,7 @@ Beside it what tables of pairs share: the columns that say which pair a row is a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -24,13 +24,31 @@ from pages.curate.profile_view import display_name, spoken
 
 _ANNOTATOR = "annotator"
 MOST_RUNS = 3  # shown at once: the browser takes its time for each
-PAIR_COLUMNS: dict[str, tables.Column | tuple[tables.Column, str]] = {
-    "user": ("text", "Profile"),
-    "key": ("text", "Attribute"),
-    "recipient": ("text", "Recipient"),
-    "statement": ("wide", "Memory statement"),
-    "domain": ("text", "Domain"),
-}
+MOST_ROWS = 500  # of a table of pairs; its download has all
+
+
+def pair_table(
+    frame: pd.DataFrame, key: str, columns: Mapping[str, tables.Column | tuple[tables.Column, str]], alt: str, note: str
+) -> int | None:
+    """The first rows of a table of pairs, `columns` before those of the pair; returns the row that is selected."""
+    shown = frame.head(MOST_ROWS)
+    of_pair: Mapping[str, tuple[tables.Column, str]] = {
+        "user": ("text", "Profile"),
+        "key": ("text", "Attribute"),
+        "recipient": ("text", "Recipient"),
+        "statement": ("wide", "Memory statement"),
+        "domain": ("text", "Domain"),
+    }
+    selected = tables.table(
+        shown.assign(domain=shown["domain"].str.replace("_", " ")),
+        key=key,
+        columns={**columns, **of_pair},
+        on_select="row",
+        alt=alt,
+    )
+    first = f"The first {MOST_ROWS} are shown; the download has all. " if len(frame) > MOST_ROWS else ""
+    safe.inline(f"{first}{note}", muted=True)
+    return selected
 
 
 def go_to_pair(dataset: DatasetRow, labelling: LabellingRow, row: pd.Series[Any]) -> None:
@@ -53,8 +71,7 @@ def draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, vi
         _runs(store, record, view)
         if view.history:
             safe.heading("Decisions")
-            rows = [decision_row(d) for d in reversed(view.history)]
-            safe.show(tag("table", tag("tbody", *rows), cls="ci-grid"))
+            safe.show(safe.grid((), map(decision_row, reversed(view.history))))
         _form(store, record.dataset, view)
 
 
@@ -94,12 +111,9 @@ def _source(view: PairView) -> str:
 def _votes(view: PairView, labelling: LabellingRow | None) -> None:
     if not view.votes:
         return
-    if labelling is not None and labelling.imported:
-        safe.heading("Imported shares, without votes")
-        page.vote_shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in view.votes)
-    else:
-        safe.heading("Votes")
-        page.vote_rows((v.persona.key, v.prior, v.draws) for v in view.votes)
+    imported = labelling is not None and labelling.imported
+    safe.heading("Imported shares, without votes" if imported else "Votes")
+    show_votes(view, imported=imported)
     sentences = []
     if view.mixture is not None:
         necessary, inappropriate, abstain = (percent(share).replace(" ", "\u00a0") for share in view.mixture)
@@ -111,6 +125,14 @@ def _votes(view: PairView, labelling: LabellingRow | None) -> None:
         sentences.append(f"Missing, not counted: {view.missing}.")
     lines = [tag("div", view.explanation, cls="ci-line"), *(tag("div", line, cls="ci-muted") for line in sentences)]
     safe.show(tag("div", *lines, cls="ci-lines"))
+
+
+def show_votes(view: PairView, *, imported: bool) -> None:
+    """What each persona said of the pair: its votes, or its shares of them where a labelling is imported."""
+    if imported:
+        page.vote_shares((v.persona.key, v.prior, v.shares or (0.0, 0.0, 0.0)) for v in view.votes)
+    else:
+        page.vote_rows((v.persona.key, v.prior, v.draws) for v in view.votes)
 
 
 def _runs(store: Store, record: ProfileRecord, view: PairView) -> None:
@@ -158,13 +180,9 @@ def _revealed(runs: Sequence[PairRun]) -> str:
 def decision_row(item: Decision) -> Html:
     """A row of a history: when, who, which label, and how and why."""
     how = [item.source if item.source != "single" else "", "blind" if item.blind else "", item.cause or "", item.reason]
-    return tag(
-        "tr",
-        tag("td", item.created[:16].replace("T", " ")),
-        tag("td", item.annotator),
-        tag("td", safe.label_chip(item.label) if item.label else "withdrawn"),
-        tag("td", ", ".join(filter(None, how))),
-    )
+    label = safe.label_chip(item.label) if item.label else "withdrawn"
+    cells = (item.created[:16].replace("T", " "), item.annotator, label, ", ".join(filter(None, how)))
+    return tag("tr", *(tag("td", cell) for cell in cells))
 
 
 def _form(store: Store, dataset_id: int, view: PairView) -> None:
@@ -202,9 +220,6 @@ def _form(store: Store, dataset_id: int, view: PairView) -> None:
 
 
 def _write(store: Store, dataset_id: int, view: PairView, annotator: str, label: Label | None, reason: str) -> None:
-    try:
+    with page.Reporting("No decision was saved.", StoreError):
         decide(store, dataset_id, view, annotator=annotator, label=label, reason=reason)
-    except StoreError as problem:
-        page.error("No decision was saved.", str(problem))
-        return
-    st.rerun()
+        st.rerun()

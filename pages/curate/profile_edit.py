@@ -42,12 +42,8 @@ class _Pending:
 def propose(store: Store, dataset: DatasetRow, edit: Edit, undo: int | None = None) -> None:
     """Put a change up for review; one that is not valid is refused in one line."""
     drop()
-    try:
-        plan = editing.plan(store, dataset.id, edit)
-    except StoreError as problem:
-        page.error("This change cannot be saved.", str(problem))
-        return
-    st.session_state[_PENDING] = _Pending(dataset.id, edit, plan, undo)
+    with page.Reporting("This change cannot be saved.", StoreError):
+        st.session_state[_PENDING] = _Pending(dataset.id, edit, editing.plan(store, dataset.id, edit), undo)
 
 
 def drop() -> None:
@@ -73,11 +69,9 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         page.notice(" ".join(pending.plan.sentences))
         with st.form("profiles.save", enter_to_submit=False, border=False):
             left, right = st.columns(2)
-            with left:
-                known = st.session_state.get(ANNOTATOR, "")
-                name = st.text_input("Your name", value=known, max_chars=80, key="profiles.save.name")
-            with right:
-                reason = st.text_input("Reason", max_chars=500, key="profiles.save.reason", disabled=bool(pending.undo))
+            known = st.session_state.get(ANNOTATOR, "")
+            name = left.text_input("Your name", value=known, max_chars=80, key="profiles.save.name")
+            reason = right.text_input("Reason", max_chars=500, key="profiles.save.reason", disabled=bool(pending.undo))
             save = st.form_submit_button("Save the change", type="primary", icon=":material/save:")
         st.button("Discard the change", icon=":material/close:", key="profiles.discard", on_click=drop, type="tertiary")
     if save:
@@ -120,14 +114,14 @@ def _both_sides(edit: Edit) -> Html:
     names = [name for name in (edit.after or edit.before or {}) if name not in _HIDDEN]
     rows = []
     for name in names:
-        before, after = _spoken(edit.before, name), _spoken(edit.after, name)
+        before, after = _side_text(edit.before, name), _side_text(edit.after, name)
         if before != after or edit.action != "change":
             rows.append(tag("tr", tag("td", name), tag("td", before), tag("td", tag("b", after) if after else "")))
     head = tag("thead", tag("tr", *(tag("th", title) for title in ("", "Before", "After"))))
     return tag("table", head, tag("tbody", *rows), cls="ci-grid ci-change")
 
 
-def _spoken(side: Side | None, name: str) -> str:
+def _side_text(side: Side | None, name: str) -> str:
     if side is None:
         return ""
     value = side.get(name)
@@ -190,16 +184,8 @@ def _key(row: EditRow) -> str:
 
 def _history_table(changes: Sequence[tuple[EditRow, str]]) -> int | None:
     frame = pd.DataFrame(
-        [
-            {
-                "when": row.created[:16].replace("T", " "),
-                "who": row.annotator,
-                "what": row.words,
-                "why": row.reason,
-                "on": name,
-            }
-            for row, name in changes
-        ],
+        [(row.created[:16].replace("T", " "), row.annotator, row.words, row.reason, name) for row, name in changes],
+        columns=["when", "who", "what", "why", "on"],
         index=[row.id for row, _ in changes],
     )
     return tables.table(
@@ -215,7 +201,7 @@ def _history_table(changes: Sequence[tuple[EditRow, str]]) -> int | None:
 
 
 NEW = 0  # a new attribute or context, in a list of ids
-EVERYONE, THIS_ONE = "all profiles that have it", "this profile only"
+EVERYONE, THIS_ONE = "all profiles", "this profile only"
 
 
 def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
@@ -232,21 +218,19 @@ def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None
     key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.{chosen}"
     with st.form(key, enter_to_submit=False, border=False):
         left, middle, right = st.columns(3)
-        with left:
-            name = st.text_input("Key", value=before.key if before else "", max_chars=LONGEST_KEY, key=f"{key}.key")
-        with middle:
-            known = list(dict.fromkeys([*KNOWN_DOMAINS, *([before.domain] if before else [])]))
-            at = known.index(before.domain) if before else 0
-            domain = st.selectbox("Domain", known, index=at, format_func=display_name, key=f"{key}.domain")
-        with right:
-            event = st.selectbox(
-                "Event",
-                list(dict.fromkeys([GENERAL, *record.profile.events])),
-                index=([GENERAL, *record.profile.events].index(before.event) if before else 0),
-                format_func=safe.option,
-                accept_new_options=True,
-                key=f"{key}.event",
-            )
+        name = left.text_input("Key", value=before.key if before else "", max_chars=LONGEST_KEY, key=f"{key}.key")
+        known = list(dict.fromkeys([*KNOWN_DOMAINS, *([before.domain] if before else [])]))
+        at = known.index(before.domain) if before else 0
+        domain = middle.selectbox("Domain", known, index=at, format_func=display_name, key=f"{key}.domain")
+        events = list(dict.fromkeys([GENERAL, *record.profile.events]))
+        event = right.selectbox(
+            "Event",
+            events,
+            index=events.index(before.event) if before else 0,
+            format_func=safe.option,
+            accept_new_options=True,
+            key=f"{key}.event",
+        )
         statement = st.text_area(
             "Memory statement",
             value=before.statement if before else "",
@@ -265,12 +249,9 @@ def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None
         "Remove this attribute", icon=":material/delete:", key=f"{key}.remove", type="tertiary"
     )
     if review or removed:
-        try:
+        with page.Reporting("This value cannot be saved.", StoreError):
             after = None if removed else Attribute(name, parse_value(value), domain, event or GENERAL, statement)
-        except StoreError as problem:
-            page.error("This value cannot be saved.", str(problem))
-            return
-        propose(store, dataset, editing.attribute_edit(record.ordinal, before, after))
+            propose(store, dataset, editing.attribute_edit(record.ordinal, before, after))
 
 
 def _choose(what: Literal["Attribute", "Context"], names: dict[int, str], current: int) -> int:
@@ -303,7 +284,7 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
             help="The part of life it belongs to, e.g. housing. Optional; the same in all profiles.",
             key=f"{key}.sphere",
         )
-        scope = st.radio("For", [EVERYONE, THIS_ONE], horizontal=True, key=f"{key}.scope", format_func=_scope_words)
+        scope = st.radio("For", [EVERYONE, THIS_ONE], horizontal=True, key=f"{key}.scope")
         review = st.form_submit_button("Review the change", type="primary", icon=":material/preview:")
     whose = None if scope == EVERYONE else record.ordinal
     removed = before is not None and st.button(
@@ -314,23 +295,16 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         propose(store, dataset, editing.context_edit(whose, before, after))
 
 
-def _scope_words(scope: str) -> str:
-    return scope if scope == THIS_ONE else "all profiles"
-
-
 def biography(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     """Change name, sex, address or age."""
     profile = record.profile
     key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.bio"
     with st.form(key, enter_to_submit=False, border=False):
         left, middle, right = st.columns([3, 2, 1])
-        with left:
-            name = st.text_input("Name", value=profile.name, max_chars=LONGEST_KEY, key=f"{key}.name")
-        with middle:
-            sex = st.text_input("Sex", value=profile.sex, key=f"{key}.sex")
-        with right:
-            # An imported age may be above what can be typed, and the field has to hold it all the same.
-            age = st.number_input("Age", 0, max(OLDEST, profile.age), profile.age, key=f"{key}.age")
+        name = left.text_input("Name", value=profile.name, max_chars=LONGEST_KEY, key=f"{key}.name")
+        sex = middle.text_input("Sex", value=profile.sex, key=f"{key}.sex")
+        # An imported age may be above what can be typed, and the field has to hold it all the same.
+        age = right.number_input("Age", 0, max(OLDEST, profile.age), profile.age, key=f"{key}.age")
         address = st.text_area("Address", value=profile.address, height=80, key=f"{key}.address")
         safe.inline(
             "The biography is in no prompt. Attributes that repeat it (name, age, address in general) are edited under "

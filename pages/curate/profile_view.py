@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -36,16 +36,9 @@ def spoken(value: Value | dict[str, Scalar]) -> str:
 def person(profile: Profile) -> None:
     """The biography, and the life events in their order."""
     safe.heading(profile.name)
-    safe.show(
-        safe.facts(
-            [
-                ("Age", str(profile.age)),
-                ("Sex", profile.sex),
-                ("Address", profile.address),
-                ("Tested in", f"{len(profile.contexts)} contexts"),
-            ]
-        )
-    )
+    tested_in = f"{len(profile.contexts)} contexts"
+    facts = ("Age", str(profile.age)), ("Sex", profile.sex), ("Address", profile.address), ("Tested in", tested_in)
+    safe.show(safe.facts(facts))
     own = {event: [a for a in profile.attributes if a.event == event] for event in profile.events}
     if own:
         moments = [
@@ -173,21 +166,15 @@ HITS = 200
 _BETWEEN = "|"  # of names in the URL: a comma may be part of one
 
 
-def chosen(param: str, options: Sequence[str]) -> list[str]:
-    """The values of a filter in the URL, without those that are no options."""
-    return [name for name in (url.get(param) or "").split(_BETWEEN) if name in options]
+def _filter(param: str, options: Sequence[str], text: Callable[[str], str]) -> list[str]:
+    key = f"profiles.{param}"
 
-
-def _filter(label: str, param: str, options: Sequence[str], key: str) -> list[str]:
     def changed() -> None:
         url.put(**{param: _BETWEEN.join(st.session_state[key]) or None})
 
     # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
-    st.session_state[key] = chosen(param, options)
-    # The label is one of two literals below.
-    if label == "Domains":
-        return st.multiselect("Domains", options, key=key, format_func=display_name, on_change=changed)
-    return st.multiselect("Events", options, key=key, format_func=safe.option, on_change=changed)
+    st.session_state[key] = [name for name in (url.get(param) or "").split(_BETWEEN) if name in options]
+    return st.multiselect(safe.plain_label(param.capitalize()), options, key=key, format_func=text, on_change=changed)
 
 
 def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[str], list[str]]:
@@ -206,26 +193,19 @@ def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[st
     )
     left, right = st.columns(2)
     with left:
-        chosen_domains = _filter("Domains", "domains", domains, "profiles.domains")
+        chosen_domains = _filter("domains", domains, display_name)
     with right:
-        chosen_events = _filter("Events", "events", events, "profiles.events")
+        chosen_events = _filter("events", events, safe.option)
     return text.strip(), chosen_domains, chosen_events
 
 
 def profile_table(rows: Sequence[Summary], ambiguous: Mapping[int, float], current: int | None) -> int | None:
     """The profiles; returns the one that is clicked, else `current`."""
+    ids = [r.id for r in rows]
     frame = pd.DataFrame(
-        [
-            {
-                "name": r.name,
-                "age": r.age,
-                "attributes": r.attributes,
-                "ambiguous": ambiguous.get(r.id),
-                "events": ", ".join(r.events),
-            }
-            for r in rows
-        ],
-        index=[r.id for r in rows],
+        [(r.name, r.age, r.attributes, ambiguous.get(r.id), ", ".join(r.events)) for r in rows],
+        columns=["name", "age", "attributes", "ambiguous", "events"],
+        index=ids,
     )
     columns: dict[str, tables.Column | tuple[tables.Column, str]] = {
         "name": "text",
@@ -234,7 +214,6 @@ def profile_table(rows: Sequence[Summary], ambiguous: Mapping[int, float], curre
         **({"ambiguous": "percent"} if ambiguous else {}),
         "events": "text",
     }
-    ids = [r.id for r in rows]
     position = tables.table(
         frame,
         key="profiles.table",
@@ -248,8 +227,8 @@ def profile_table(rows: Sequence[Summary], ambiguous: Mapping[int, float], curre
 
 def hits_table(hits: Sequence[Hit], total: int, current: int | None) -> Hit | None:
     """The statements that match; returns the one that is clicked, else that of the attribute `current`."""
-    what = "statement" if total == 1 else "statements"
-    safe.inline(f"{count(total)} {what} found" + (f", the first {len(hits)} shown" if total > len(hits) else ""))
+    cut = f", the first {len(hits)} shown" if total > len(hits) else ""
+    safe.inline(f"{count(total, 'statement')} found{cut}")
     frame = pd.DataFrame(
         [{"profile": h.name, "statement": h.statement, "domain": display_name(h.domain)} for h in hits],
         columns=["profile", "statement", "domain"],

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import streamlit as st
 
-from cimemories.flows.catalogue import all_datasets, labellings_of
+from cimemories.flows.catalogue import all_datasets
 from cimemories.review.index import pair_index
 from cimemories.review.queue import select
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
-from cimemories.ui import annotator, page, url
-from pages.curate import review_adjudication, review_agreement, review_bulk, review_comments, review_queue
-from pages.curate.label_matrix import named
+from cimemories.ui import annotator, page
+from pages.curate import review_agreement, review_discussion, review_queue
+from pages.curate.label_matrix import draw_scope
 
 QUEUE, BULK, GUIDELINE = "queue", "bulk", "guideline"
 TABS = {
@@ -29,35 +29,6 @@ TABS = {
 }
 
 
-def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingRow | None, str]:
-    """The scope bar: dataset, labelling, and which tab of the page."""
-    left, middle, right = st.columns([2, 3, 7], vertical_alignment="bottom")
-    by_id = {row.id: row for row in rows}
-    with left:
-        chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "review.dataset", "dataset")
-    dataset = by_id[chosen] if chosen is not None else rows[0]
-    labelled = labellings_of(store, dataset.id)
-    with middle:
-        labelling = page.select(
-            "Labelling", list(labelled), lambda i: named(labelled[i]), "review.labelling", "labelling"
-        )
-    key = "review.tab"
-    tab = url.get("tab")
-    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
-    st.session_state[key] = tab if tab in TABS else QUEUE
-    with right:
-        st.segmented_control(
-            "Part of the work",
-            list(TABS),
-            format_func=TABS.__getitem__,
-            key=key,
-            required=True,
-            label_visibility="collapsed",
-            on_change=lambda: url.put(tab=None if st.session_state[key] == QUEUE else st.session_state[key]),
-        )
-    return dataset, labelled.get(labelling or ""), str(st.session_state[key] or QUEUE)
-
-
 def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, tab: str) -> str:
     """The tabs that are about the pairs that the filters leave."""
     me = annotator.name()
@@ -67,7 +38,7 @@ def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ta
         return "This dataset has no pairs to decide."
     filters, order, seed = review_queue.draw_filters(store, dataset, index, me)
     if tab == BULK:
-        return review_bulk.draw(store, dataset, labelling, index, select(store, index, filters, order, seed))
+        return review_queue.draw_bulk(store, dataset, labelling, index, select(store, index, filters, order, seed))
     review_queue.draw(review_queue.Work(store, dataset, labelling, filters, order, seed, me))
     # How many are decided is on the bar alone: it moves with every key, and this heading with the page.
     matching = len(select(store, index, replace(filters, undecided_by=None), order, seed))
@@ -98,7 +69,10 @@ def main() -> None:
         )
         return
     top = st.container()
-    dataset, labelling, tab = _scope(store, rows)
+    left, middle, right = st.columns([2, 3, 7], vertical_alignment="bottom")
+    dataset, labelling = draw_scope(store, rows, "review", left, middle)
+    with right:
+        tab = page.choice("Part of the work", TABS, "review.tab", "tab", default=QUEUE, visible=False)
     takeaway = "Enter your name to begin."
     try:
         match tab:
@@ -108,13 +82,13 @@ def main() -> None:
             case "agreement":
                 takeaway = review_agreement.draw(store, dataset, labelling)
             case "adjudication":
-                takeaway = review_adjudication.draw(store, dataset, labelling)
+                takeaway = review_discussion.draw_disputes(store, dataset, labelling)
             case "comments":
-                takeaway = review_comments.draw(store, dataset, labelling)
+                takeaway = review_discussion.draw_comments(store, dataset, labelling)
             case "guideline":
-                takeaway = review_comments.draw_guideline(store)
+                takeaway = review_discussion.draw_guideline(store)
             case _:
-                takeaway = review_comments.draw_exchange(store, dataset)
+                takeaway = review_discussion.draw_exchange(store, dataset)
     except StoreError as problem:
         page.error("This part of the review cannot be shown.", str(problem))
     simulated = dataset.simulated or (labelling is not None and labelling.simulated)

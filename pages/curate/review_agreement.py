@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
@@ -35,12 +35,10 @@ from cimemories.text import count, percent
 from cimemories.ui import annotator, page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
 from pages.curate.label_matrix import choice
-from pages.curate.pair_panel import PAIR_COLUMNS, go_to_pair
+from pages.curate.pair_panel import go_to_pair, pair_table
 
 EVERYONE = "all people together"
-BY = {GroupBy.DOMAIN: "domain", GroupBy.SPHERE: "sphere"}
-WORDS = [str(LABELS[code]) for code in ORDER]
-MOST_ROWS = 500  # of a table of pairs; its download has all
+LABEL_NAMES = [str(LABELS[code]) for code in ORDER]
 USUAL_SIZE = 200  # pairs of a slice
 MOST_SEED = 2**31 - 1
 _NOTICE = "agreement.notice"
@@ -57,6 +55,12 @@ STATISTICS = {
         "Cohen's kappa: agreement beyond what chance would give, each side with the shares of its own labels.",
     ),
     "ac1": ("Gwet's AC1", "Gwet's AC1: like kappa, but stable where one label is much more frequent than the others."),
+}
+HINTS = {
+    **dict(STATISTICS.values()),
+    "Compared": "pairs with a counted vote",
+    "By two or more": "pairs that alpha rests on",
+    "Pairs": "with two counted votes or more",
 }
 
 
@@ -147,26 +151,12 @@ def _shown(estimate: Estimate, *, share: bool = False) -> Html:
     return join([percent(estimate.value) if share else f"{estimate.value:.2f}", " ", muted])
 
 
-def _head(name: str) -> Html:
-    title, definition = STATISTICS[name]
-    return _number_head(title, definition)
-
-
 def _cell(estimate: Estimate, name: str) -> Html:
     return tag("td", _shown(estimate, share=name == "agreement"), cls="ci-number")
 
 
-def _number_head(text: str, title: str = "") -> Html:
-    return tag("th", text, cls="ci-number", title=title)
-
-
 def _number(text: int | str) -> Html:
     return tag("td", count(text) if isinstance(text, int) else text, cls="ci-number")
-
-
-def _grid(heads: Sequence[Html], rows: Iterable[Sequence[Html]]) -> None:
-    body = tag("tbody", *(tag("tr", *row) for row in rows))
-    safe.show(tag("table", tag("thead", tag("tr", *heads)), body, cls="ci-grid"))
 
 
 def _columns(name: str, estimate: Estimate) -> dict[str, object]:
@@ -250,27 +240,19 @@ def _among(result: PeopleAgreement) -> None:
 def _against(store: Store, result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow) -> None:
     safe.heading("People against the consensus")
     names = ("agreement", "kappa", "ac1")
-    heads = [tag("th", "Who"), _number_head("Answered"), _number_head("Compared", "pairs with a counted vote")]
-    _grid(
-        [*heads, *map(_head, names)],
-        [
-            [
-                tag("td", item.who or tag("b", EVERYONE)),
-                _number(item.answered),
-                _number(item.comparison.items),
-                *(_cell(getattr(item.comparison, name), name) for name in names),
-            ]
-            for item in result.against
-        ],
-    )
-    st.caption("All people together: the label that most of them give; on a tie, the one given last.")
-    rows = []
+    titles = ["Who", "Answered", "Compared", *(STATISTICS[name][0] for name in names)]
+    cells, rows = [], []
     for item in result.against:
-        row: dict[str, object] = {"who": item.who or EVERYONE, "answered": item.answered}
-        row["pairs"] = item.comparison.items
-        for name in names:
-            row |= _columns(name, getattr(item.comparison, name))
+        estimates = {name: getattr(item.comparison, name) for name in names}
+        who, answered_pairs, compared = item.who or EVERYONE, item.answered, item.comparison.items
+        first = tag("td", item.who or tag("b", EVERYONE)), _number(answered_pairs), _number(compared)
+        cells.append(tag("tr", *first, *(_cell(value, name) for name, value in estimates.items())))
+        row: dict[str, object] = {"who": who, "answered": answered_pairs, "pairs": compared}
+        for name, value in estimates.items():
+            row |= _columns(name, value)
         rows.append(row)
+    safe.show(safe.grid(titles, cells, hints=HINTS))
+    st.caption("All people together: the label that most of them give; on a tie, the one given last.")
     _download(pd.DataFrame(rows), "people-against-consensus", result, dataset, labelling)
     _confusion(store, result, dataset, labelling)
 
@@ -285,8 +267,8 @@ def _confusion(store: Store, result: PeopleAgreement, dataset: DatasetRow, label
         page.notice("None of these pairs has a counted vote, so there is nothing to compare.")
         return
     chosen = _confusion_buttons(item)
-    frame = pd.DataFrame([[item.counts[i, j] for j in ORDER] for i in ORDER], columns=WORDS)
-    frame.insert(0, "person \\ consensus", WORDS)
+    frame = pd.DataFrame([[item.counts[i, j] for j in ORDER] for i in ORDER], columns=LABEL_NAMES)
+    frame.insert(0, "person \\ consensus", LABEL_NAMES)
     _download(frame.assign(who=who or EVERYONE), "confusion", result, dataset, labelling)
     if chosen is None:
         return
@@ -298,7 +280,7 @@ def _confusion(store: Store, result: PeopleAgreement, dataset: DatasetRow, label
     safe.heading(title)
     if pairs.empty:
         return
-    picked = _pair_table(
+    selected = pair_table(
         pairs,
         f"agreement.pairs.{item.who}.{label}.{consensus}",
         {"people": ("text", "People")},
@@ -306,13 +288,13 @@ def _confusion(store: Store, result: PeopleAgreement, dataset: DatasetRow, label
         "Select a row to see its votes on the Labels page.",
     )
     _download(pairs, "confusion-pairs", result, dataset, labelling)
-    if picked is not None:
-        go_to_pair(dataset, labelling, pairs.iloc[picked])
+    if selected is not None:
+        go_to_pair(dataset, labelling, pairs.iloc[selected])
 
 
 def _confusion_buttons(item: Against) -> tuple[int, int] | None:
     """The confusion table as buttons; the cell (person's code, consensus's code) that the URL names."""
-    cells = {f"{WORDS[i]}-{WORDS[j]}": (ORDER[i], ORDER[j]) for i in range(3) for j in range(3)}
+    cells = {f"{LABEL_NAMES[i]}-{LABEL_NAMES[j]}": (ORDER[i], ORDER[j]) for i in range(3) for j in range(3)}
     chosen = url.get("cell") or ""
     names = [safe.glyphed(LABELS[code]) for code in ORDER]
     safe.inline(f"Rows: {item.who or EVERYONE}. Columns: the consensus. Click a cell to see its pairs.", muted=True)
@@ -327,7 +309,7 @@ def _confusion_buttons(item: Against) -> tuple[int, int] | None:
         with row[0]:
             safe.inline(name, strong=True)
         for j, column in enumerate(row[1:4]):
-            cell = f"{WORDS[i]}-{WORDS[j]}"
+            cell = f"{LABEL_NAMES[i]}-{LABEL_NAMES[j]}"
             number = int(item.counts[cells[cell]])
             column.button(
                 safe.plain_label(f"{count(number)} ({percent(item.comparison.table[cells[cell]] / weighted)})"),
@@ -341,57 +323,26 @@ def _confusion_buttons(item: Against) -> tuple[int, int] | None:
     return cells.get(chosen)
 
 
-def _pair_table(
-    frame: pd.DataFrame, key: str, columns: dict[str, tables.Column | tuple[tables.Column, str]], alt: str, note: str
-) -> int | None:
-    """The first rows of a table of pairs, with these columns before those of the pair; the row that is selected."""
-    shown = frame.head(MOST_ROWS)
-    picked = tables.table(
-        shown.assign(domain=shown["domain"].str.replace("_", " ")),
-        key=key,
-        columns={**columns, **PAIR_COLUMNS},
-        on_select="row",
-        alt=alt,
-    )
-    first = f"The first {MOST_ROWS} are shown; the download has all. " if len(frame) > MOST_ROWS else ""
-    safe.inline(f"{first}{note}", muted=True)
-    return picked
-
-
 def _groups(result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow | None) -> None:
-    wanted = url.get("by")
-    by = GroupBy(wanted) if wanted in {str(item) for item in BY} else GroupBy.DOMAIN
-    safe.heading(f"By {BY[by]}")
-    key = "agreement.by"
-    st.session_state[key] = str(by)
-    st.segmented_control(
-        "By",
-        [str(item) for item in BY],
-        key=key,
-        required=True,
-        width="content",
-        label_visibility="collapsed",
-        on_change=lambda: url.put(by=st.session_state[key]),
-    )
+    title = st.container()
+    options = {str(item): str(item) for item in (GroupBy.DOMAIN, GroupBy.SPHERE)}
+    by = GroupBy(page.choice("By", options, "agreement.by", "by", default=str(GroupBy.DOMAIN), visible=False))
+    with title:
+        safe.heading(f"By {by}")
     names = ("alpha", "agreement", "kappa", "ac1") if labelling is not None else ("alpha",)
-    heads = [
-        tag("th", BY[by].capitalize()),
-        _number_head("Answered", "pairs that somebody answered"),
-        _number_head("By two or more", "pairs that alpha rests on"),
-    ]
+    titles = [by.capitalize(), "Answered", "By two or more", *(STATISTICS[name][0] for name in names)]
     groups = result.by[by].to_dict("records")
-    _grid(
-        [*heads, *map(_head, names)],
-        [
-            [
-                tag("td", str(row["name"])),
-                _number(row["answered"]),
-                _number(row["shared"]),
-                *(_cell(row[name], name) for name in names),
-            ]
-            for row in groups
-        ],
-    )
+    cells = [
+        tag(
+            "tr",
+            tag("td", str(row["name"])),
+            _number(row["answered"]),
+            _number(row["shared"]),
+            *(_cell(row[name], name) for name in names),
+        )
+        for row in groups
+    ]
+    safe.show(safe.grid(titles, cells, hints=HINTS | {"Answered": "pairs that somebody answered"}))
     st.caption("Alpha is among people; the other statistics are of all people together against the consensus.")
     rows: list[dict[str, object]] = []
     for group in groups:
@@ -409,24 +360,18 @@ def _models(store: Store, labelling: LabellingRow) -> None:
     )
     if result.draws:
         safe.heading("Votes of one persona")
-        heads = [
-            tag("th", "Persona"),
-            _number_head("Pairs", "with two counted votes or more"),
-            _number_head("All votes the same"),
-            _head("alpha"),
+        cells = [
+            tag(
+                "tr",
+                tag("td", item.persona),
+                _number(item.pairs),
+                _number(percent(item.share) if item.pairs else "no pair has two votes"),
+                _cell(item.alpha, "alpha"),
+            )
+            for item in result.draws
         ]
-        _grid(
-            heads,
-            [
-                [
-                    tag("td", item.persona),
-                    _number(item.pairs),
-                    _number(percent(item.share) if item.pairs else "no pair has two votes"),
-                    _cell(item.alpha, "alpha"),
-                ]
-                for item in result.draws
-            ],
-        )
+        titles = ["Persona", "Pairs", "All votes the same", STATISTICS["alpha"][0]]
+        safe.show(safe.grid(titles, cells, hints=HINTS))
     else:
         page.notice("These labels were imported as shares: there are no votes to compare.")
     safe.heading("Personas with each other")
@@ -478,39 +423,26 @@ def _slice_form(store: Store, labelling: LabellingRow) -> None:
         page.notice("No pair of this labelling has a counted vote yet, so there is nothing to sample.")
         return
     left, right, _ = st.columns([2, 2, 8])
-    with left:
-        size = st.number_input(
-            "Pairs to sample", 1, len(labelled), min(USUAL_SIZE, len(labelled)), key="agreement.slice.size"
-        )
-    with right:
-        seed = st.number_input(
-            "Seed", 0, MOST_SEED, 0, key="agreement.slice.seed", help="The same seed samples the same pairs."
-        )
-    try:
+    usual = min(USUAL_SIZE, len(labelled))
+    size = left.number_input("Pairs to sample", 1, len(labelled), usual, key="agreement.slice.size")
+    seed = right.number_input(
+        "Seed", 0, MOST_SEED, 0, key="agreement.slice.seed", help="The same seed samples the same pairs."
+    )
+    with page.Reporting("This slice cannot be sampled.", StoreError):
         page.notice(expected_interval(labelled, int(size)))
-    except StoreError as problem:
-        page.error("This slice cannot be sampled.", str(problem))
     first, second, third, _ = st.columns([3, 3, 2, 4], vertical_alignment="bottom")
-    with first:
-        name = st.text_input(
-            "Name of the slice",
-            max_chars=audits.LONGEST_SLICE_NAME,
-            key="agreement.slice.name",
-            placeholder="first audit",
-        )
+    longest = audits.LONGEST_SLICE_NAME
+    name = first.text_input(
+        "Name of the slice", max_chars=longest, key="agreement.slice.name", placeholder="first audit"
+    )
     with second:
         who = annotator.ask()
-    with third:
-        pressed = st.button("Sample the slice", type="primary", icon=":material/casino:", key="agreement.slice.draw")
-    if not pressed:
+    if not third.button("Sample the slice", type="primary", icon=":material/casino:", key="agreement.slice.draw"):
         return
-    try:
+    with page.Reporting("The slice was not saved.", StoreError):
         draw_slice(store, labelling.id, size=int(size), seed=int(seed), name=name, annotator=who)
-    except StoreError as problem:
-        page.error("The slice was not saved.", str(problem))
-        return
-    st.session_state[_NOTICE] = f"Drew {count(int(size), 'pair')} as '{' '.join(name.split())}'."
-    st.rerun()
+        st.session_state[_NOTICE] = f"Drew {count(int(size), 'pair')} as '{' '.join(name.split())}'."
+        st.rerun()
 
 
 def _slice(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, row: SliceRow) -> None:
@@ -614,8 +546,8 @@ def _effect_numbers(effect: DecisionEffect) -> None:
     rows.append(
         [tag("td", "Retained contexts of profiles"), _number(before.retained), _number(after.retained), difference]
     )
-    heads = ("Consensus alone", "With decisions", "Difference")
-    _grid([tag("th", ""), *map(_number_head, heads)], rows)
+    body = [tag("tr", *cells) for cells in rows]
+    safe.show(safe.grid(("", "Consensus alone", "With decisions", "Difference"), body))
 
 
 def _moved(
@@ -626,7 +558,7 @@ def _moved(
     def points(value: float) -> str:
         return "undefined without it" if value != value else f"{100 * value:+.3f}"
 
-    picked = _pair_table(
+    selected = pair_table(
         frame.assign(
             violation=frame["violation"].map(points),
             completeness=frame["completeness"].map(points),
@@ -645,5 +577,5 @@ def _moved(
     )
     marked = frame.assign(run=scope.run.id, n=effect.n, simulated=", ".join(scope.simulated))
     tables.csv_button(marked, f"decisions-{scope.run.id}.csv", key="agreement.csv.moved")
-    if picked is not None and labelling is not None:
-        go_to_pair(dataset, labelling, frame.iloc[picked])
+    if selected is not None and labelling is not None:
+        go_to_pair(dataset, labelling, frame.iloc[selected])

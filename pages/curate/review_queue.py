@@ -1,19 +1,34 @@
-"""Part of the Review page: the queue. One pair at a time, decided by keys that the browser answers (ui.workbench).
+"""Parts of the Review page in which pairs are decided: one at a time in the queue, by keys that the browser answers
+(ui.workbench), or all that match at once, with batches undone and a decision spread further.
 
 Which pairs come, in what order, and who sees them is all in the URL, or saved under a name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from cimemories.model import Label
 from cimemories.review import queue
-from cimemories.review.index import Facet, PairIndex, Positions, pair_index
-from cimemories.review.queue import UNLABELLED_NAME, Filters, Item, Order, Pair, items, select, undecided
+from cimemories.review.bulk import (
+    Axis,
+    Batch,
+    LastDecision,
+    Proposal,
+    batches,
+    decide_all,
+    last_single,
+    proposals,
+    undo_batch,
+)
+from cimemories.review.index import Facet, Ints, PairIndex, Positions, pair_index
+from cimemories.review.queue import UNLABELLED_NAME, Filters, Item, Order, Pair, items, sample, select, undecided
 from cimemories.review.recording import card_id, pair_of, record
 from cimemories.review.sampling import label_slices
 from cimemories.review.status import guidelines, pair_history, sitting
@@ -22,8 +37,8 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import Guideline, Plan
-from cimemories.text import percent
-from cimemories.ui import page, safe, url, workbench
+from cimemories.text import count, percent
+from cimemories.ui import annotator, page, safe, tables, url, workbench
 from cimemories.ui.safe import tag
 from cimemories.ui.workbench import Card, Key
 from pages.curate.label_matrix import choice
@@ -118,11 +133,8 @@ def _views(store: Store, me: str) -> None:
         name = st.text_input("Name of this view", max_chars=reviews.LONGEST_VIEW_NAME)
         if st.form_submit_button("Save this view", icon=":material/bookmark_add:"):
             query = {p: v for p in ("dataset", "labelling", *PARAMETERS) if (v := url.get(p)) is not None}
-            try:
+            with page.Reporting("The view was not saved.", StoreError):
                 queue.save_view(store, name, query, me)
-            except StoreError as problem:
-                page.error("The view was not saved.", str(problem))
-            else:
                 st.rerun()
 
 
@@ -216,10 +228,7 @@ def _queue(work: Work) -> None:
         page.fold("Guideline", ":material/menu_book:", "review.box.norms", lambda: _guideline(guideline))
     with right:
         page.fold(
-            "History and comments of this pair",
-            ":material/history:",
-            _HISTORY,
-            lambda: _history(store, dataset, blind),
+            "History and comments of this pair", ":material/history:", _HISTORY, lambda: _history(store, dataset, blind)
         )
 
 
@@ -340,18 +349,12 @@ def _history(store: Store, dataset: DatasetRow, blind: bool) -> None:
         return
     made, notes = pair_history(store, dataset.id, pair)
     rows = [decision_row(d) for d in reversed(made)]
-    rows += [
-        tag(
-            "tr",
-            tag("td", c.created[:16].replace("T", " ")),
-            tag("td", c.annotator),
-            tag("td", "resolved" if c.resolved_by else "comment"),
-            tag("td", c.text),
-        )
-        for c in reversed(notes)
-    ]
+    for note in reversed(notes):
+        kind = "resolved" if note.resolved_by else "comment"
+        cells = (note.created[:16].replace("T", " "), note.annotator, kind, note.text)
+        rows.append(tag("tr", *(tag("td", cell) for cell in cells)))
     if rows:
-        safe.show(tag("table", tag("tbody", *rows), cls="ci-grid"))
+        safe.show(safe.grid((), rows))
     else:
         safe.inline("No decisions or comments on this pair yet.", muted=True)
     url.page_link(
@@ -362,3 +365,236 @@ def _history(store: Store, dataset: DatasetRow, blind: bool) -> None:
         attribute=pair[0],
         context=pair[1],
     )
+
+
+# ---- many at once
+
+
+PREVIEWED = 20
+_BULK_NOTICE = "bulk.notice"
+_SHUFFLES = "bulk.shuffles"
+_SOURCES = {"batch": "all that matched", "proposal": "spread from one decision"}
+_AXES = {Axis.CONTEXTS: "Similar contexts", Axis.ATTRIBUTES: "Same domain and event", Axis.PROFILES: "Other profiles"}
+
+
+def draw_bulk(
+    store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, positions: Ints
+) -> str:
+    """Draws the part for the pairs at these positions of the index; returns the page's takeaway."""
+    if notice := st.session_state.pop(_BULK_NOTICE, None):
+        page.notice(notice)
+    person = annotator.name()
+    open_pairs = undecided(store, index, positions, person) if person else positions
+    left, right = st.columns([2, 5], gap="large")
+    with left:
+        safe.heading("Label all matching pairs")
+        _form(store, dataset, index, person, positions, open_pairs)
+        if person:
+            _own_batches(store, dataset, person)
+    with right:
+        _preview(store, labelling, index, positions)
+        if person:
+            page.fold(
+                "Spread your last decision",
+                ":material/account_tree:",
+                "bulk.box.spread",
+                lambda: _spread(store, dataset, labelling, index, person),
+            )
+    if not len(positions):
+        return "No pair matches the filters."
+    done = len(positions) - len(open_pairs)
+    decided = f"; you have decided {count(done)} of them" if done else ""
+    return f"{count(len(positions))} of {count(len(index))} pairs match the filters{decided}."
+
+
+def _form(store: Store, dataset: DatasetRow, index: PairIndex, person: str, positions: Ints, open_pairs: Ints) -> None:
+    done = len(positions) - len(open_pairs)
+    again = st.toggle(
+        "Include pairs I have decided",
+        key="bulk.again",
+        help="Off: your earlier decisions stay. Other people's decisions stay in the record either way.",
+    )
+    chosen = positions if again else open_pairs
+    if done and not again:
+        safe.inline(f"{count(done)} matching pairs are left out: you have decided them.", muted=True)
+    label = st.radio("Label", list(Label), index=None, format_func=safe.glyphed, horizontal=True, key="bulk.label")
+    reason = st.text_input("Reason", key="bulk.reason", max_chars=500)
+    missing = "your name" if not person else "a label" if label is None else ""
+    pressed = st.button(
+        safe.plain_label(f"Apply to all {count(len(chosen))}"),
+        type="primary",
+        icon=":material/done_all:",
+        key="bulk.apply",
+        disabled=not len(chosen) or bool(missing),
+    )
+    if missing and len(chosen):
+        safe.inline(f"Needs {missing}.", muted=True)
+    if pressed and label is not None:
+        _record_batch(store, dataset, person, index.pairs(chosen), label, reason.strip(), "batch")
+
+
+def _record_batch(
+    store: Store, dataset: DatasetRow, person: str, pairs: Sequence[Pair], label: Label, reason: str, source: str
+) -> None:
+    """Decide a batch; ends this run of the script unless something fails."""
+    written = 0
+    bar = st.progress(0.0)
+    try:
+        # Piece by piece, each a transaction of its own: where one fails, those before it stay and are counted.
+        for written in decide_all(store, dataset.id, person, pairs, label, reason=reason, source=source):
+            bar.progress(written / len(pairs))
+    except StoreError as problem:
+        page.error(f"Only {count(written)} of {count(len(pairs))} pairs were decided.", str(problem))
+        return
+    _rerun(f"{count(written)} pairs decided as {label}, in one batch. You can undo it under Your batches.")
+
+
+def _rerun(notice: str) -> None:
+    st.session_state[_BULK_NOTICE] = notice
+    st.rerun()
+
+
+def _preview(store: Store, labelling: LabellingRow | None, index: PairIndex, positions: Ints) -> None:
+    if not len(positions):
+        page.empty("No pair matches", "Widen the filters to see a preview here.")
+        return
+    title, again = st.columns([4, 1], vertical_alignment="bottom")
+    with title:
+        shown = min(PREVIEWED, len(positions))
+        safe.heading(f"{shown} of {count(len(positions))} pairs, a random sample")
+    with again:
+        if st.button("Show others", icon=":material/shuffle:", key="bulk.shuffle", disabled=len(positions) <= shown):
+            # The seed of the sample: a number that only this button changes, so that no other rerun shows other pairs.
+            st.session_state[_SHUFFLES] = st.session_state.get(_SHUFFLES, 0) + 1
+    sampled = items(store, index, sample(positions, PREVIEWED, seed=st.session_state.get(_SHUFFLES, 0)))
+    frame = pd.DataFrame([_row(item, labelling) for item in sampled])
+    tables.table(
+        frame,
+        key="bulk.preview",
+        columns={
+            "statement": ("wide", "Statement"),
+            "recipient": ("text", "Recipient"),
+            "task": ("wide", "Task"),
+            "label": ("text", "Label"),
+            "votes": ("text", "Votes"),
+            "revealed": ("small", "Revealed"),
+            "user": ("text", "User"),
+        },
+        height="content",
+        alt="A random sample of the matching pairs, with their current labels",
+    )
+    tables.csv_button(frame, "review-sample.csv", key="bulk.csv.preview")
+
+
+def _row(item: Item, labelling: LabellingRow | None) -> dict[str, Any]:
+    return {
+        "user": item.user,
+        "statement": item.statement,
+        "recipient": item.recipient,
+        "task": item.task,
+        "domain": item.domain,
+        "event": item.event,
+        "label": safe.glyphed(item.effective),
+        "consensus": safe.glyphed(item.consensus),
+        "votes": " ".join(letters for _, _, letters in item.votes),
+        "revealed": f"{item.reveals} of {item.draws}" if item.draws else "",
+        "people": item.decided,
+        "labels": "simulated" if labelling is not None and labelling.simulated else "",
+    }
+
+
+def _own_batches(store: Store, dataset: DatasetRow, person: str) -> None:
+    safe.heading("Your batches")
+    rows = batches(store, dataset.id, person)
+    if not rows:
+        safe.inline("None yet. You can undo any batch, however large.", muted=True)
+    for row in rows:
+        text, button = st.columns([3, 1], vertical_alignment="center")
+        with text:
+            label = f"as {row.label}" if row.label else "with several labels"
+            undone = f", {count(row.taken_back)} of them undone" if row.taken_back else ""
+            source = _SOURCES.get(row.source, row.source)
+            safe.inline(f"{count(row.pairs)} pairs {label}, {source}{undone}.")
+            safe.inline(f"{row.created[:16].replace('T', ' ')} UTC. {row.reason}", muted=True)
+        with button:
+            key = f"bulk.undo.{row.id}"
+            if st.button("Undo", icon=":material/undo:", key=key, disabled=row.taken_back >= row.pairs):
+                _undo(store, dataset, person, row)
+
+
+def _undo(store: Store, dataset: DatasetRow, person: str, row: Batch) -> None:
+    with page.Reporting("The batch was not undone.", StoreError):
+        undone = undo_batch(store, dataset.id, person, row.id)
+        # Of the batch, what was decided anew since: that decision is another one and stays.
+        kept = row.pairs - row.taken_back - undone
+        later = f" {count(kept)} keep your later decisions." if kept else ""
+        _rerun(f"{count(undone)} decisions undone; your earlier decisions count again.{later}")
+
+
+def _spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, person: str) -> None:
+    last = last_single(store, dataset.id, person)
+    if last is None:
+        safe.inline("Decide a pair in the queue first. Similar pairs are then proposed here.", muted=True)
+        return
+    try:
+        proposed = proposals(store, index, person, last.attribute, last.context)
+    except StoreError as problem:
+        page.error("Nothing can be proposed.", str(problem))
+        return
+    _origin(store, index, last)
+    if not proposed:
+        page.notice("No undecided pair resembles this one.")
+        return
+    chosen = [item for item in proposed if _axis(item)]
+    _proposed(store, labelling, index, proposed)
+    pairs = [(pair.attribute, pair.context) for item in chosen for pair in item.pairs]
+    if st.button(
+        safe.plain_label(f"Decide these {count(len(pairs))} as {last.label}"),
+        type="primary",
+        icon=":material/done_all:",
+        key="bulk.accept",
+        disabled=not pairs,
+    ):
+        reason = "Spread from one decision: " + ", ".join(_AXES[item.axis].lower() for item in chosen)
+        _record_batch(store, dataset, person, pairs, last.label, reason, "proposal")
+
+
+def _origin(store: Store, index: PairIndex, last: LastDecision) -> None:
+    for item in items(store, index, index.shape.locate([last.attribute], [last.context])):
+        towards = ("Towards", f"{item.recipient}: {item.task}")
+        safe.show(safe.facts([("You decided", safe.label_chip(last.label)), ("Statement", item.statement), towards]))
+
+
+def _axis(item: Proposal) -> bool:
+    """A checkbox for each axis, none ticked: nothing is applied without being chosen."""
+    ticked = st.checkbox(safe.plain_label(_AXES[item.axis]), key=f"bulk.axis.{item.axis}")
+    closest = max(pair.similarity for pair in item.pairs)
+    pairs = count(len(item.pairs), "pair")
+    safe.inline(f"{pairs}, similarity {item.similarity:.2f} to {closest:.2f}. {item.reason}", muted=True)
+    return bool(ticked)
+
+
+def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, proposed: Sequence[Proposal]) -> None:
+    rows = []
+    for proposal in proposed:
+        similarity = {(pair.attribute, pair.context): pair.similarity for pair in proposal.pairs}
+        at = index.shape.locate([a for a, _ in similarity], [c for _, c in similarity])
+        for item in items(store, index, at):
+            own = {"because": _AXES[proposal.axis], "similarity": similarity[item.attribute, item.context]}
+            rows.append(own | _row(item, labelling))
+    frame = pd.DataFrame(rows)
+    tables.table(
+        frame,
+        key="bulk.proposed",
+        columns={
+            "because": ("text", "Proposed by"),
+            "similarity": ("number", "Similarity"),
+            "statement": ("wide", "Statement"),
+            "recipient": ("text", "Recipient"),
+            "task": ("wide", "Task"),
+            "label": ("text", "Label"),
+            "user": ("text", "User"),
+        },
+        alt="Proposed pairs, with the reason and their similarity to the decided one",
+    )
+    tables.csv_button(frame, "review-proposals.csv", key="bulk.csv.proposed")

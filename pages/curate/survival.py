@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -22,48 +22,20 @@ from cimemories.text import count, percent
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.page import rule_sliders
 from pages.curate import survival_figures
-from pages.curate.label_matrix import named
+from pages.curate.label_matrix import draw_scope, named
 from pages.curate.survival_figures import PLURALS, Columns, chart_and_table, group_control
 
 TITLE = "Survival"
 
 
-def _scope(store: Store, rows: list[DatasetRow]) -> tuple[DatasetRow, LabellingRow | None]:
-    """The scope bar: dataset and labelling."""
-    left, right, _ = st.columns([2, 3, 4])
-    by_id = {row.id: row for row in rows}
-    with left:
-        chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "survival.dataset", "dataset")
-    dataset = by_id[chosen] if chosen is not None else rows[0]
-    voted = catalogue.labellings_of(store, dataset.id, voted=True)
-    with right:
-        labelling = page.select(
-            "Labelling", list(voted), lambda i: f"{named(voted[i])} ({i})", "survival.labelling", "labelling"
-        )
-    return dataset, voted.get(labelling or "")
-
-
 def _part() -> str:
     """Which part of the page is shown: what the URL says, else the part shown last, else the shares."""
     part = url.get("part") or url.remembered("part")
-    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
-    st.session_state["survival.part"] = part if part in PARTS else "shares"
-
-    def changed() -> None:
-        url.put(part=st.session_state["survival.part"])
-
-    st.segmented_control(
-        "Part",
-        list(PARTS),
-        format_func=lambda key: PARTS[key][0],
-        key="survival.part",
-        on_change=changed,
-        required=True,
-        label_visibility="collapsed",
-    )
-    part = str(st.session_state["survival.part"] or "shares")
-    url.put(part=part)
-    return part
+    # Also where it is the default: without it, the address would lead to the part that its reader looked at last.
+    url.put(part=part if part in PARTS else "shares")
+    titles = {name: title for name, (title, _) in PARTS.items()}
+    # No part is the default here, so that each is named in the URL.
+    return page.choice("Part", titles, "survival.part", "part", visible=False)
 
 
 def _rule_line(store: Store, labelling: LabellingRow) -> None:
@@ -77,15 +49,11 @@ def _rule_line(store: Store, labelling: LabellingRow) -> None:
 
 def _family_warning(store: Store, labelling: LabellingRow) -> None:
     """The warning where the labelling model is from the same family as a model under test."""
-    try:
-        same_family = [item for item in warnings.family_warnings(store, labelling.id) if item.warning]
-    except SeedError as problem:
-        page.error("The families of the models are unknown.", str(problem))
-        return
-    if same_family:
-        first, others = same_family[0], len(same_family) - 1
-        more = f" The same holds for {others} more of the dataset's runs." if others else ""
-        page.notice(f"Run '{first.run_name}': {first.warning}.{more} See 'Labeller and models'.")
+    with page.Reporting("The families of the models are unknown.", SeedError):
+        if same_family := [item for item in warnings.family_warnings(store, labelling.id) if item.warning]:
+            first, others = same_family[0], len(same_family) - 1
+            more = f" The same holds for {others} more of the dataset's runs." if others else ""
+            page.notice(f"Run '{first.run_name}': {first.warning}.{more} See 'Labeller and models'.")
 
 
 # ---- what if
@@ -95,7 +63,7 @@ def _family_warning(store: Store, labelling: LabellingRow) -> None:
 
 MOST_ROWS = 60
 _ANNOTATOR = "annotator"
-_MESSAGE = "survival.said"
+_MESSAGE = "survival.message"
 
 
 def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_takeaway: Callable[[str], None]) -> None:
@@ -108,7 +76,9 @@ def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_ta
             page.notice(message)
         safe.heading("A rule to try")
         threshold, priors = _sliders(current)
-        effect = _what_if(store, labelling, threshold, priors)
+        effect: WhatIf | None = None
+        with page.Reporting("This rule is not valid.", StoreError):
+            effect = what_if(store, labelling.id, threshold, priors)
     with right:
         if effect is None:
             set_takeaway("Move a slider to see what another rule would do to the labels.")
@@ -119,14 +89,6 @@ def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_ta
         if effect is not None:
             _save_form(store, dataset, effect)
     _rules_table(store, dataset)
-
-
-def _what_if(store: Store, labelling: LabellingRow, threshold: float, priors: Mapping[str, float]) -> WhatIf | None:
-    try:
-        return what_if(store, labelling.id, threshold, priors)
-    except StoreError as problem:
-        page.error("This rule is not valid.", str(problem))
-        return None
 
 
 def _sliders(current: AppliedRule) -> tuple[float, dict[str, float]]:
@@ -151,6 +113,14 @@ def _forget() -> None:
     url.put(threshold=None, priors=None)
 
 
+def _done(message: str, *, keep_sliders: bool = False) -> None:
+    """Run the page again, which then shows the message."""
+    st.session_state[_MESSAGE] = message
+    if not keep_sliders:
+        _forget()
+    st.rerun()
+
+
 def _takeaway(effect: WhatIf) -> str:
     if not effect.changed:
         survival = percent(effect.survival_before)
@@ -162,19 +132,14 @@ def _takeaway(effect: WhatIf) -> str:
 
 
 def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
-    safe.show(
-        safe.facts(
-            [
-                ("Current rule", f"{effect.before.name}: {effect.before.text}"),
-                ("Tried", effect.after.text),
-                ("Survival", f"{percent(effect.survival_before)} → {percent(effect.survival_after)}"),
-                *(
-                    (f"{count(n)} pairs", f"{safe.glyphed(Label(before))} → {safe.glyphed(Label(after))}")
-                    for before, after, n in effect.changes
-                ),
-            ]
-        )
-    )
+    facts = [
+        ("Current rule", f"{effect.before.name}: {effect.before.text}"),
+        ("Tried", effect.after.text),
+        ("Survival", f"{percent(effect.survival_before)} → {percent(effect.survival_after)}"),
+    ]
+    for before, after, n in effect.changes:
+        facts.append((f"{count(n)} pairs", f"{safe.glyphed(Label(before))} → {safe.glyphed(Label(after))}"))
+    safe.show(safe.facts(facts))
     if effect.decided:
         safe.inline(f"{count(effect.decided)} of the pairs that change were decided by a person and keep that label.")
     safe.inline("Nothing changes until you save a rule and make it current.", muted=True)
@@ -184,11 +149,10 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
     group_by = group_control("survival.whatif.by")
     frame = effect.by[group_by].sort_values("changed", ascending=False, kind="stable").reset_index(drop=True)
     top = frame.iloc[0]
-    shown = frame.head(MOST_ROWS)
     cut = f"; the first {MOST_ROWS} of {len(frame)} {PLURALS[group_by]} shown" if len(frame) > MOST_ROWS else ""
     top_name = safe.option(top["name"], 50)
     fig = before_after(
-        shown,
+        frame.head(MOST_ROWS),
         name="name",
         before="survival_before",
         after="survival_after",
@@ -207,8 +171,7 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
         "survival_after": ("percent", "Survival then"),
         "pairs": ("count", "Labelled pairs"),
     }
-    alt = f"Survival by {group_by} before and after"
-    name = f"what-if-{group_by}"
+    alt, name = f"Survival by {group_by} before and after", f"what-if-{group_by}"
     chart_and_table(fig, alt, frame, columns, labelling, effect.after.text, name=name, box="whatif")
 
 
@@ -223,7 +186,7 @@ def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
         saved = st.form_submit_button("Save this rule", icon=":material/save:")
     if not saved:
         return
-    try:
+    with page.Reporting("The rule was not saved.", StoreError):
         catalogue.save_rule(
             store,
             dataset.id,
@@ -233,15 +196,9 @@ def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
             annotator=annotator,
             use=bool(use),
         )
-    except StoreError as problem:
-        page.error("The rule was not saved.", str(problem))
-        return
-    st.session_state[_ANNOTATOR] = " ".join(annotator.split())
-    outcome = "and labels rest on it now" if use else "not yet in use"
-    st.session_state[_MESSAGE] = f"Saved '{name.strip()}', {outcome}."
-    if use:
-        _forget()
-    st.rerun()
+        st.session_state[_ANNOTATOR] = " ".join(annotator.split())
+        outcome = "and labels rest on it now" if use else "not yet in use"
+        _done(f"Saved '{name.strip()}', {outcome}.", keep_sliders=not use)
 
 
 def _rules_table(store: Store, dataset: DatasetRow) -> None:
@@ -290,36 +247,27 @@ def _choose_rule(store: Store, dataset: DatasetRow, names: Sequence[str], curren
         safe.inline("No rule has been saved yet: labels rest on the paper's.", muted=True)
         return
     choice, use, delete = st.columns([3, 2, 5], vertical_alignment="bottom")
-    with choice:
-        name = st.selectbox(
-            "Rule",
-            names,
-            index=names.index(current),
-            format_func=lambda item: "the paper's rule" if item == labellings.PAPER_RULE else safe.option(item),
-            # The current rule in the key: once it is another, the list starts at that one.
-            key=f"survival.rule.{dataset.id}.{current}",
-        )
-    try:
+    name = choice.selectbox(
+        "Rule",
+        names,
+        index=names.index(current),
+        format_func=lambda item: "the paper's rule" if item == labellings.PAPER_RULE else safe.option(item),
+        # The current rule in the key: once it is another, the list starts at that one.
+        key=f"survival.rule.{dataset.id}.{current}",
+    )
+    with page.Reporting("The rule was not changed.", StoreError):
         with use:
             if st.button("Make it current", disabled=name == current, key="survival.make", icon=":material/check:"):
                 catalogue.use_rule(store, dataset.id, name)
                 paper = name == labellings.PAPER_RULE
-                st.session_state[_MESSAGE] = (
-                    "Labels rest on the paper's rule again." if paper else f"Labels rest on '{name}' now."
-                )
-                _forget()
-                st.rerun()
+                _done("Labels rest on the paper's rule again." if paper else f"Labels rest on '{name}' now.")
         with delete, st.popover("Delete", icon=":material/delete:", disabled=name == labellings.PAPER_RULE):
             st.text(
                 "This deletes the rule. Votes and decisions stay. If it is current, the paper's rule applies again."
             )
             if st.button("Delete this rule", type="primary", key="survival.delete"):
                 catalogue.delete_rule(store, dataset.id, name)
-                st.session_state[_MESSAGE] = f"Deleted '{name}'."
-                _forget()
-                st.rerun()
-    except StoreError as problem:
-        page.error("The rule was not changed.", str(problem))
+                _done(f"Deleted '{name}'.")
 
 
 # ---- page
@@ -345,7 +293,10 @@ def main() -> None:
         )
         return
     top = st.container()
-    dataset, labelling = _scope(store, rows)
+    left, right, _ = st.columns([2, 3, 4])
+    dataset, labelling = draw_scope(
+        store, rows, "survival", left, right, lambda row: f"{named(row)} ({row.id})", voted=True
+    )
     if labelling is None:
         with top:
             page.head(TITLE, f"'{dataset.name}' has no labels yet.")

@@ -34,8 +34,8 @@ from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count, percent
 from cimemories.ui import charts, page, safe, tables, url
-from cimemories.ui.safe import Html, join, tag
-from pages.curate.pair_panel import PAIR_COLUMNS, go_to_pair
+from cimemories.ui.safe import tag
+from pages.curate.pair_panel import go_to_pair, pair_table
 
 Columns = Mapping[str, tables.Column | tuple[tables.Column, str]]
 
@@ -75,16 +75,7 @@ def draw_shares(
 
 def group_control(key: str) -> GroupBy:
     """What shares are broken down by, as the URL says."""
-    by = url.get("by")
-    st.session_state[key] = by if by in set(GroupBy) else str(GroupBy.DOMAIN)
-
-    def changed() -> None:
-        url.put(by=st.session_state[key])
-
-    st.segmented_control(
-        "By", [str(item) for item in GroupBy], key=key, on_change=changed, required=True, width="content"
-    )
-    return GroupBy(st.session_state[key] or GroupBy.DOMAIN)
+    return GroupBy(page.choice("By", {by: by for by in map(str, GroupBy)}, key, "by", default=str(GroupBy.DOMAIN)))
 
 
 def _shares_takeaway(result: Survival) -> str:
@@ -105,17 +96,16 @@ def _shares_takeaway(result: Survival) -> str:
 
 def _group_bars(result: Survival, group_by: GroupBy, labelling: LabellingRow) -> None:
     frame = result.by[group_by].sort_values("survival", ascending=False, kind="stable").reset_index(drop=True)
-    shown = frame.head(MOST_BARS)
     least = frame.iloc[-1]
-    words = PLURALS[group_by]
+    name = safe.option(least["name"], 60)
     title = (
-        f"{_short(least['name'])} keeps the fewest labels: {percent(least['survival'])} of its pairs"
+        f"{name} keeps the fewest labels: {percent(least['survival'])} of its pairs"
         if len(frame) > 1
-        else f"{_short(least['name'])}: {percent(least['survival'])} of the pairs keep a label"
+        else f"{name}: {percent(least['survival'])} of the pairs keep a label"
     )
-    cut = f"; the first {MOST_BARS} of {len(frame)} {words} shown" if len(frame) > MOST_BARS else ""
+    cut = f"; the first {MOST_BARS} of {len(frame)} {PLURALS[group_by]} shown" if len(frame) > MOST_BARS else ""
     fig = share_bars(
-        shown,
+        frame.head(MOST_BARS),
         LABEL_PARTS,
         name="name",
         title=title[0].upper() + title[1:],
@@ -130,9 +120,8 @@ def _group_bars(result: Survival, group_by: GroupBy, labelling: LabellingRow) ->
         "ambiguous": ("count", "? ambiguous"),
         "inappropriate": ("count", "X inappropriate"),
     }
-    alt = f"Labels by {group_by}, as shares of the labelled pairs"
-    name = f"survival-{group_by}"
-    chart_and_table(fig, alt, frame, columns, labelling, result.rule.text, name=name, box="shares")
+    alt, file = f"Labels by {group_by}, as shares of the labelled pairs", f"survival-{group_by}"
+    chart_and_table(fig, alt, frame, columns, labelling, result.rule.text, name=file, box="shares")
 
 
 def chart_and_table(
@@ -202,8 +191,7 @@ def _dissent(result: Survival, labelling: LabellingRow) -> None:
         "A persona dissents alone where the rule, applied to the others only, would give a label. It says the "
         "opposite, or abstains, where more than half of its votes do; otherwise it is divided."
     )
-    rule = result.rule.text
-    chart_and_table(fig, alt, named, columns, labelling, rule, name="dissent", box="dissent", note=note)
+    chart_and_table(fig, alt, named, columns, labelling, result.rule.text, name="dissent", box="dissent", note=note)
 
 
 def _people_decided(result: Survival, dataset: DatasetRow, labelling: LabellingRow) -> None:
@@ -229,16 +217,11 @@ def _who(who: str) -> str:
     return WHO.get(who, f"{who} alone")
 
 
-def _short(name: object) -> str:
-    return safe.option(name, 60)
-
-
 # ---- agreement
 #
 # how far two labellings of the dataset agree, models with models.
 
 
-MOST_AGREEMENT_ROWS = 500
 LABEL_NAMES = [safe.glyphed(LABELS[code]) for code in ORDER]
 
 
@@ -323,21 +306,14 @@ def _confusion(agreement: Agreement) -> None:
     one, two = _names(agreement)
     safe.heading("Labels side by side")
     safe.inline(f"Rows: {one}. Columns: {two}.", muted=True)
-    total = agreement.pairs
-    head = tag("tr", tag("th", "first \\ second"), *(tag("th", name, cls="ci-number") for name in LABEL_NAMES))
-    rows: list[Html] = []
+    rows = []
     for i, name in enumerate(LABEL_NAMES):
-        cells = [
-            tag(
-                "td",
-                tag("b", count(n)) if i == j else count(n),
-                f" ({percent(n / total)})",
-                cls="ci-number",
-            )
-            for j, n in enumerate(agreement.confusion[i].tolist())
-        ]
-        rows.append(tag("tr", tag("td", name), *cells))
-    safe.show(tag("table", tag("thead", head), tag("tbody", join(rows)), cls="ci-grid"))
+        cells = [tag("td", name)]
+        for j, n in enumerate(agreement.confusion[i].tolist()):
+            share = f" ({percent(n / agreement.pairs)})"
+            cells.append(tag("td", tag("b", count(n)) if i == j else count(n), share, cls="ci-number"))
+        rows.append(tag("tr", *cells))
+    safe.show(safe.grid(["first \\ second", *LABEL_NAMES], rows))
     st.caption(
         "Pairs by both labels; bold: the same label. These are models only; people's decisions are not included."
     )
@@ -375,30 +351,17 @@ def _differing(agreement: Agreement, dataset: DatasetRow, labelling: LabellingRo
     if frame.empty:
         page.notice("They give the same label to every pair.")
         return
-    shown = frame.head(MOST_AGREEMENT_ROWS)
-    picked = tables.table(
-        shown.assign(
-            domain=shown["domain"].str.replace("_", " "),
-            opposite=["opposite" if flag else "" for flag in shown["opposite"]],
-        ),
-        key=f"survival.differing.{agreement.first.id}.{agreement.second.id}",
-        columns={
-            "opposite": ("small", ""),
-            "first": ("text", "First"),
-            "second": ("text", "Second"),
-            **PAIR_COLUMNS,
-        },
-        on_select="row",
-        alt="Pairs on which the two labellings differ, opposite labels first",
+    selected = pair_table(
+        frame.assign(opposite=["opposite" if flag else "" for flag in frame["opposite"]]),
+        f"survival.differing.{agreement.first.id}.{agreement.second.id}",
+        {"opposite": ("small", ""), "first": ("text", "First"), "second": ("text", "Second")},
+        "Pairs on which the two labellings differ, opposite labels first",
+        "Choose a row to see its votes.",
     )
-    first = (
-        f"The first {MOST_AGREEMENT_ROWS} are shown; the download has all. " if len(frame) > MOST_AGREEMENT_ROWS else ""
-    )
-    safe.inline(f"{first}Choose a row to see its votes.", muted=True)
     rules = f"{agreement.rules[0].text} / {agreement.rules[1].text}"
     download(_marked(frame, agreement), "differing", labelling, rules)
-    if picked is not None:
-        go_to_pair(dataset, labelling, shown.iloc[picked])
+    if selected is not None:
+        go_to_pair(dataset, labelling, frame.iloc[selected])
 
 
 def _marked(frame: pd.DataFrame, agreement: Agreement) -> pd.DataFrame:
@@ -410,28 +373,27 @@ def _marked(frame: pd.DataFrame, agreement: Agreement) -> pd.DataFrame:
 
 def _every_two(store: Store, dataset: DatasetRow) -> None:
     def table() -> None:
-        found = agreements(store, dataset.id)
         frame = pd.DataFrame(
             [
                 {
-                    "first": _named(item.first),
-                    "second": _named(item.second),
-                    "share": item.share,
-                    "kappa": _kappa(item.kappa),
-                    "pairs": item.pairs,
+                    "First": _named(item.first),
+                    "Second": _named(item.second),
+                    "Same label": item.share,
+                    "Cohen's kappa": _kappa(item.kappa),
+                    "Pairs of both": item.pairs,
                 }
-                for item in found
+                for item in agreements(store, dataset.id)
             ]
         )
         tables.table(
             frame,
             key=f"survival.agreements.{dataset.id}",
             columns={
-                "first": ("text", "First"),
-                "second": ("text", "Second"),
-                "share": ("percent", "Same label"),
-                "kappa": ("text", "Cohen's kappa"),
-                "pairs": ("count", "Pairs of both"),
+                "First": "text",
+                "Second": "text",
+                "Same label": "percent",
+                "Cohen's kappa": "text",
+                "Pairs of both": "count",
             },
             height="content",
             alt="Agreement of every two labellings",
@@ -518,7 +480,7 @@ def _contexts_table(contexts: Contexts, dataset: DatasetRow, labelling: Labellin
         only = len(discarded) > 0 and st.toggle("Only discarded ones", value=True, key="survival.contexts.only")
         shown = discarded if only else contexts.frame.reset_index(drop=True)
         worded = shown.assign(reason=shown["reason"].replace("", "retained"))
-        picked = tables.table(
+        selected = tables.table(
             worded,
             key=f"survival.contexts.table.{labelling.id}",
             columns={
@@ -535,15 +497,11 @@ def _contexts_table(contexts: Contexts, dataset: DatasetRow, labelling: Labellin
         )
         st.caption("Choose a row to see its labels. A person's decision goes before the consensus, here and in runs.")
         download(worded, "contexts", labelling, "effective labels")
-        if picked is not None:
-            go_to_pair(dataset, labelling, shown.iloc[picked])
+        if selected is not None:
+            go_to_pair(dataset, labelling, shown.iloc[selected])
 
     page.fold(
-        "All contexts as a table",
-        ":material/table:",
-        "survival.box.contexts",
-        table,
-        expanded=0 < len(discarded) <= 12,
+        "All contexts as a table", ":material/table:", "survival.box.contexts", table, expanded=0 < len(discarded) <= 12
     )
 
 

@@ -10,7 +10,7 @@ import streamlit as st
 
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope
-from cimemories.review.auditing import audit_state, card_id, flow_of, record_audit, slice_flows
+from cimemories.review.recording import audit_state, card_id, flow_of, record_audit, slice_flows
 from cimemories.review.sampling import (
     ASSUMED,
     CLAIMED,

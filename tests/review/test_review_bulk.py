@@ -40,7 +40,7 @@ def bulk_part(domain: str | None) -> None:
     from cimemories.review.queue import Filters, Order, select
     from cimemories.store import datasets as store_datasets
     from cimemories.store.engine import shared_store
-    from pages.curate import review_bulk as curate_review_bulk
+    from pages.curate import review_queue as curate_review_queue
 
     store = shared_store()
     with store.read() as connection:
@@ -48,7 +48,7 @@ def bulk_part(domain: str | None) -> None:
     labelling = default_labelling(store, dataset.id)
     index = pair_index(store, dataset.id, labelling.id if labelling else None)
     positions = select(store, index, Filters(domain=domain), Order.EFFECT)
-    st.session_state["takeaway"] = curate_review_bulk.draw(store, dataset, labelling, index, positions)
+    st.session_state["takeaway"] = curate_review_queue.draw_bulk(store, dataset, labelling, index, positions)
 
 
 def opened(name: str = "Ada", *folds: str, domain: str | None = None) -> AppTest:

@@ -296,7 +296,7 @@ def test_an_index_is_kept_until_votes_runs_or_the_rule_change(sqlite_store: Stor
     labelling = add_labels(sqlite_store, data.id, votes)
     first = pair_index(sqlite_store, data.id, labelling)
     with sqlite_store.write() as connection:
-        a, c = (int(item[0]) for item in (first.attributes, first.contexts))
+        a, c = (int(item[0]) for item in (first.shape.attributes, first.shape.contexts))
         decisions.add_all(connection, data.id, "A", [decisions.NewDecision(a, c, Label.NECESSARY)])
     assert pair_index(sqlite_store, data.id, labelling) is first  # a decision is laid over it, not built into it
     found = select(sqlite_store, first, Filters(labels=("necessary",)), Order.ATTRIBUTE)

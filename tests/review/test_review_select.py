@@ -12,9 +12,9 @@ from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
 from cimemories.flows.labels import NECESSARY
 from cimemories.model import Label
-from cimemories.review.auditing import flow_of
 from cimemories.review.index import pair_index
 from cimemories.review.queue import Filters, Order, items, open_to, sample, select, undecided
+from cimemories.review.recording import flow_of
 from cimemories.review.status import Sitting, sitting
 from cimemories.store import audits, decisions
 from cimemories.store.engine import Store, StoreError, open_store
