@@ -375,14 +375,14 @@ def choice(
 
     linked = url.get(param) or (url.remembered(param) if remembered else None)
     # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
-    st.session_state[key] = linked if linked in options else default
+    # As a plain text, since of an enumeration's members Streamlit would compare the classes.
+    st.session_state[key] = str(linked if linked in options else default)
     shared: dict[str, Any] = {
         "key": key,
         "on_change": lambda: url.put(**{param: address(st.session_state[key])}),
         "help": help,
         "label_visibility": "visible" if visible else "collapsed",
     }
-    # Plain texts: of an enumeration's members Streamlit would compare the classes.
     values = [str(option) for option in options]
     if boxed:
         st.selectbox(label, values, format_func=lambda item: safe.option(options[item]), **shared)

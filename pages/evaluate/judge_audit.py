@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
+import pandas as pd
 import streamlit as st
 
 from cimemories.agreement import judge_audit
 from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
-from cimemories.store.audits import SliceRow
-from cimemories.store.engine import Store, StoreError, shared_store
+from cimemories.review.recording import audit_state, card_id, flow_of, record_audit, slice_flows
+from cimemories.review.sampling import (
+    ASSUMED,
+    CLAIMED,
+    NOT_REVEALED,
+    AuditItem,
+    AuditPlan,
+    AuditPopulation,
+    audit_items,
+    audit_plan,
+    draw_audit_slice,
+)
+from cimemories.review.sampling import audit_population as population_of
+from cimemories.store.audits import AuditVerdict, SliceRow
+from cimemories.store.engine import Store, StoreError, content_hash, shared_store
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.text import count
-from cimemories.ui import annotator, page, safe
-from pages.evaluate import judge_audit_results, judge_audit_work
+from cimemories.text import count, percent
+from cimemories.ui import annotator, page, safe, tables, url, workbench
+from cimemories.ui.workbench import Card, Event, Key
+from pages.evaluate import judge_audit_results
 from pages.evaluate.judge_audit_results import judge_text
+from pages.start import failure
 
 TITLE = "Judge audit"
 
@@ -88,24 +107,247 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, me: str) -> str:
     """Everything below the scope bar; returns the page's takeaway."""
     if chosen is None:
         safe.heading("Sample a slice of the judge's answers")
-        judge_audit_work.draw_slice_form(store, scope, me)
+        _slice_form(store, scope, me)
         return f"{scope.run.name}: nobody has audited {judge_text(scope.judge)} yet. Sample a slice to begin."
     page.fold(
         "Sample another slice",
         ":material/casino:",
         "judge_audit.box.draw",
-        lambda: judge_audit_work.draw_slice_form(store, scope, me),
+        lambda: _slice_form(store, scope, me),
     )
     flows = shared_flows(store)
     audit = judge_audit.judge_audit(flows, scope, chosen.id)
     if me:
-        judge_audit_work.draw(store, scope, chosen, me, audit.audited)
+        # A fragment: redrawn by itself whenever the browser sends answers.
+        st.fragment(_work)(store, scope, chosen, me, audit.audited)
     else:
         page.notice("Enter your name above to give verdicts. The figures so far are below.")
     if not audit.audited:
         page.notice("No item of this slice has been audited yet, so there are no figures.")
         return f"{scope.run.name}: none of {count(chosen.items)} items is audited yet."
     return judge_audit_results.draw(flows, scope, audit)
+
+
+# ---- a new slice, and what it would show
+
+
+SIZE, MOST = 200, 5000
+_PROBLEM = "judge_audit.problem"
+
+
+def _slice_form(store: Store, scope: Scope, me: str) -> None:
+    """The form: size, share of claimed reveals, seed; and the button that draws."""
+    flows = shared_flows(store)
+    population = population_of(flows, scope)
+    if not population.items:
+        page.notice("This judge has not judged any message of this run yet.")
+        return
+    left, middle, right, button = st.columns([2, 3, 2, 2], vertical_alignment="bottom")
+    most = min(MOST, population.items)
+    with left:
+        size = int(st.number_input("Items", 1, most, min(SIZE, most), key=f"judge_audit.size.{scope.run.id}"))
+    with middle:
+        share = st.slider(
+            "Share of claimed reveals (%)",
+            0,
+            100,
+            round(100 * CLAIMED),
+            5,
+            key="judge_audit.share",
+            help="Claims are rare, so they are oversampled; weights correct for it.",
+        )
+    with right:
+        seed = int(st.number_input("Seed", 0, 999_999, 1, key="judge_audit.seed"))
+    spread = audit_plan(population, size, share / 100)
+    safe.inline(_sample_text(population, spread))
+    page.fold("Strata", ":material/table:", "judge_audit.box.strata", lambda: _strata(scope, population, spread))
+
+    def make() -> None:
+        name = f"{size} items, {share} % claims, seed {seed} ({scope.run.id}, judge {scope.judge.id})"
+        try:
+            new = draw_audit_slice(flows, scope, size=size, seed=seed, claimed=share / 100, name=name, annotator=me)
+        except StoreError as problem:
+            st.session_state[_PROBLEM] = str(problem)
+        else:
+            url.put(slice=new)
+
+    with button:
+        st.button("Sample the slice", key="judge_audit.make", type="primary", disabled=not me, on_click=make)
+    if not me:
+        safe.inline("Enter your name first. It is recorded with the slice.", muted=True)
+    if problem := st.session_state.pop(_PROBLEM, None):
+        page.error("The slice was not created.", problem)
+
+
+def _sample_text(population: AuditPopulation, spread: AuditPlan) -> str:
+    """What the sample is of, and how sure it would make of the judge."""
+    claims = sum(n for (claim, _), n in spread.drawn.items() if claim != NOT_REVEALED)
+    text = (
+        f"The judge decided {count(population.items)} times whether a message reveals an attribute, and claims a "
+        f"reveal {count(population.claimed)} times ({percent(population.claimed / population.items)}). "
+        f"{count(spread.items)} items would be {count(claims)} claims and "
+        f"{count(spread.items - claims)} non-claims. "
+    )
+    if spread.precision is None:
+        return text + "Without a full claim in it, the sample says nothing about precision."
+    text += (
+        f"If precision and recall were both {ASSUMED:.0%}, the 95 % interval of precision would be about "
+        f"±{100 * spread.precision:.0f} points wide"
+    )
+    if spread.recall is None:
+        return f"{text}; without a non-claim in it, the sample says nothing about recall."
+    many = " (too wide to say much)" if spread.recall > 0.4 else ""
+    return f"{text}, that of recall about ±{100 * spread.recall:.0f} points{many}."
+
+
+def _strata(scope: Scope, population: AuditPopulation, spread: AuditPlan) -> None:
+    simulated = bool(scope.simulated) or scope.judge.simulated
+    frame = pd.DataFrame(
+        [
+            {"claim": claim, "label": label, "size": population.sizes[claim, label], "drawn": n}
+            | {"weight": population.sizes[claim, label] / n if n else None, "simulated": simulated}
+            for (claim, label), n in spread.drawn.items()
+        ]
+    )
+    tables.table(
+        frame,
+        key="judge_audit.strata",
+        columns={
+            "claim": ("text", "The judge says"),
+            "label": ("text", "Label of the pair"),
+            "size": ("count", "In the run"),
+            "drawn": ("count", "Sampled"),
+            "weight": ("count", "Each stands for"),
+        },
+        height="content",
+        alt="Strata of the sample: how many items of the run each has, and how many are sampled",
+    )
+    safe.inline(
+        "Within a stratum, domains are sampled in proportion to their size. Biographical attributes are left out: a "
+        "message has to be signed.",
+        muted=True,
+    )
+    tables.csv_button(frame, f"audit-strata-{scope.run.id}.csv", key="judge_audit.csv.strata")
+
+
+# ---- the queue of messages
+
+
+KEY = "judge_audit.bench"
+KEYS = (
+    Key("y", "revealed", str(AuditVerdict.FULL), "●", safe.INAPPROPRIATE),
+    Key("p", "partly", str(AuditVerdict.PARTIAL), "◐", safe.AMBIGUOUS),
+    Key("m", "implied", str(AuditVerdict.IMPLIED), "◌", safe.AMBIGUOUS),
+    Key("n", "not revealed", str(AuditVerdict.NONE), "○", safe.NECESSARY),
+)
+AHEAD = 60  # items that the browser gets at once
+_SKIPPED, _START = "judge_audit.skipped", "judge_audit.start"
+
+
+def _work(store: Store, scope: Scope, chosen: SliceRow, me: str, audited: int) -> None:
+    """The queue. audited: what the figures on the page rest on."""
+    # There with or without a message, so that the queue below keeps its position and is not reset.
+    above = st.container()
+    if store.read_only:
+        page.notice("This workspace is read-only, so verdicts cannot be recorded. Copy it to a writable folder.")
+        return
+    try:
+        known = _queue(store, scope, chosen, me)
+    except Exception as error:  # a full disk is no StoreError
+        reason = failure.explanation(error)
+        if reason is None:
+            raise
+        with above:
+            workbench.not_saved(reason)
+        workbench.redraw(KEY)
+        return
+    if known != audited:
+        left, right = st.columns([7, 2], vertical_alignment="center")
+        with left:
+            safe.inline(f"The figures below use {count(audited)} verdicts; {count(known)} are in.", muted=True)
+        with right:
+            if st.button("Update the figures", key="judge_audit.update", icon=":material/refresh:"):
+                st.rerun()
+
+
+def _queue(store: Store, scope: Scope, chosen: SliceRow, me: str) -> int:
+    """Record what was said and draw what comes next; returns how many items of the slice anybody has audited.
+
+    Raises StoreError where that cannot be done: nothing is confirmed then, so the browser keeps it.
+    """
+    owner = content_hash([str(store.engine.url), str(store.workspace.absolute()), scope.run.id, scope.run.created, me])
+    workbench.set_owner(KEY, owner, me)
+    flows = slice_flows(store, chosen.id)
+    events = workbench.pending(KEY)
+    recorded: set[str] = set()
+    gone: set[str] = set()
+    for who, group in groupby(events, key=lambda event: workbench.owner(KEY, event)):
+        if who is None:
+            continue
+        own = list(group)
+        done = record_audit(store, scope.run.dataset, who, own, flows)
+        recorded |= {event.uid for event in own} - done.gone
+        gone |= done.gone
+        if done.back is not None:
+            st.session_state[_START] = card_id(done.back)
+    workbench.confirm(KEY, recorded, gone)
+    state = audit_state(store, scope.run.id, flows, me)
+    skipped: dict[str, str] = st.session_state.setdefault(_SKIPPED, {})
+    _skip(skipped, events)
+    later = set(skipped.values())
+    ordered = sorted(state.undecided, key=lambda flow: card_id(flow) in later)
+    start = flow_of(st.session_state.get(_START) or "")
+    shown = ordered[:AHEAD] if start not in flows else list(dict.fromkeys([start, *ordered[:AHEAD]]))
+    workbench.draw(
+        [_card(item, scope) for item in audit_items(store, scope.judge.id, shown)],
+        key=KEY,
+        session=f"{chosen.id}.{scope.judge.id}.{me}",
+        owner=owner,
+        keys=KEYS,
+        blind=_blind(),
+        done=state.total - len(state.undecided),
+        total=state.total,
+        start=st.session_state.get(_START),
+        flags=False,
+        empty="You have audited this slice. The figures are below.",
+        hiding="The judge's claim and quote are hidden until you answer.",
+    )
+    return state.audited
+
+
+def _blind() -> bool:
+    """An audit is blind unless somebody asks for the judge's word."""
+    chosen = workbench.blind(KEY)
+    if chosen is not None:
+        url.put(blind=1 if chosen else 0)
+    return url.get("blind") != "0"
+
+
+def _skip(skipped: dict[str, str], events: Sequence[Event]) -> None:
+    """Items that are put off in this session: they come last. By the event, so that an undo brings them back."""
+    for event in events:
+        if event.kind == "skip":
+            skipped[event.uid] = event.card
+        elif event.kind == "undo" and event.of is not None:
+            skipped.pop(event.of, None)
+
+
+def _card(item: AuditItem, scope: Scope) -> Card:
+    claim = f"claims it: {item.claim}" if item.claim else "claims nothing" if item.judged else "has not judged it"
+    quote = [] if item.span or not item.quote else [("its quote, not in the message", "", item.quote)]
+    value = item.value if isinstance(item.value, str) else str(item.value)
+    return Card(
+        id=card_id((item.response, item.attribute)),
+        title=f"Does this message reveal: {item.statement}",
+        facts=[
+            ("Attribute", f"{item.key}: {value}", True),
+            ("Recipient", item.recipient),
+            ("Task", item.task),
+            ("Profile, sample", f"{item.user}, sample {item.sample}"),
+        ],
+        text=item.segments,
+        hidden=[(scope.judge.name, "", claim), *quote],
+    )
 
 
 main()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pandas as pd
 import streamlit as st
@@ -18,7 +18,7 @@ from cimemories.agreement.judge_audit import (
     correction,
     judge_audit,
 )
-from cimemories.agreement.judges import JudgePair, JudgesAgreement, judges_agreement
+from cimemories.agreement.judges import JudgeCounts, JudgePair, JudgesAgreement, judges_agreement
 from cimemories.agreement.statistics import Estimate
 from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
 from cimemories.charts.theme import GREY, MODEL
@@ -26,13 +26,11 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics.warnings import KAPPA_WARNING
 from cimemories.store.judgements import JudgeRow
-from cimemories.text import count, html_escaped, percent
+from cimemories.text import count, html_escaped, percent, sentence
 from cimemories.ui import charts, page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
 
-# ---- judge audit agreement
-#
-# Part of the Judge audit page: how far the judges of a run agree with each other, whoever is right.
+# ---- how far the judges agree with each other, whoever is right
 
 
 def draw_agreement(flows: Flows, scope: Scope) -> None:
@@ -46,7 +44,8 @@ def draw_agreement(flows: Flows, scope: Scope) -> None:
         page.notice("No two judges of this run read the same text, so there is no agreement to show.")
         return
     _pairs(agreement)
-    _agreement_csv(agreement)
+    frame = pd.DataFrame([_row(agreement, pair) for pair in agreement.pairs])
+    tables.csv_button(frame, f"judges-agreement-{agreement.run_id}.csv", key="judge_audit.csv.agreement")
     safe.inline(
         "An item is one attribute of the memory in one message that both have judged; it counts as revealed if the "
         "judge claims it in full. Agreement does not prove that judges are right: see people's verdicts above. There "
@@ -65,65 +64,62 @@ def _agreement_headline(agreement: JudgesAgreement) -> str:
 
 
 def _judges(agreement: JudgesAgreement) -> None:
-    frame = pd.DataFrame(
-        [
-            {
-                "judge": item.title,
-                "reads": item.judge.channel,
-                "judged": item.judged,
-                "reveals": item.reveals,
-                "ungrounded": f"{count(item.ungrounded)} of {count(item.claims)}"
-                + (f" ({percent(item.ungrounded_share)})" if item.claims else ""),
-                "by": "simulator" if item.judge.simulated else "rules" if item.judge.kind == "matcher" else "model",
-            }
-            for item in agreement.judges
-        ]
-    )
-    tables.table(
-        frame,
-        key=f"judge_audit.judges.{agreement.run_id}",
-        columns={
-            "judge": ("text", "Judge"),
-            "by": ("text", "Answered by"),
-            "reads": ("text", "Reads"),
-            "judged": ("count", "Messages judged"),
-            "reveals": ("count", "Items revealed"),
-            "ungrounded": ("text", "Quotes not in the text"),
+    tables.listing(
+        agreement.judges,
+        range(len(agreement.judges)),
+        {
+            "judge": ("text", "Judge", lambda item: item.title),
+            "by": ("text", "Answered by", _answered_by),
+            "reads": ("text", "Reads", lambda item: item.judge.channel),
+            "judged": ("count", "Messages judged", lambda item: item.judged),
+            "reveals": ("count", "Items revealed", lambda item: item.reveals),
+            "ungrounded": ("text", "Quotes not in the text", _ungrounded),
         },
-        height="content",
+        key=f"judge_audit.judges.{agreement.run_id}",
         alt="The judges of this run and how much each claims",
     )
 
 
+def _answered_by(item: JudgeCounts) -> str:
+    return "simulator" if item.judge.simulated else "rules" if item.judge.kind == "matcher" else "model"
+
+
+def _ungrounded(item: JudgeCounts) -> str:
+    share = f" ({percent(item.ungrounded_share)})" if item.claims else ""
+    return f"{count(item.ungrounded)} of {count(item.claims)}{share}"
+
+
 def _pairs(agreement: JudgesAgreement) -> None:
-    names = ["Both", "First alone", "Second alone", "Neither", "Agreement", "Cohen's kappa", "Gwet's AC1"]
-    head = tag("tr", tag("th", "First and second judge"), *(tag("th", name, cls="ci-number") for name in names))
+    names = ["First and second judge", "Both", "First alone", "Second alone", "Neither"]
+    names += ["Agreement", "Cohen's kappa", "Gwet's AC1"]
     rows: list[Html] = []
     reasons: dict[str, None] = {}
     for pair in agreement.pairs:
         (neither, second), (first, both) = pair.table
         on = f"{count(pair.places)} items of {count(pair.messages)} messages"
         cells = [tag("td", join([pair.first.title, " and ", pair.second.title, tag("div", on, cls="ci-muted")]))]
-        cells += [tag("td", count(n), cls="ci-number") for n in (both, first, second, neither)]
+        cells += [safe.number(count(n)) for n in (both, first, second, neither)]
         for figure in (pair.agreement, pair.kappa, pair.ac1):
-            cells.append(tag("td", _agreement_cell(figure, share=figure is pair.agreement), cls="ci-number"))
             if figure.value is None:
+                cells.append(_undefined(figure))
                 reasons[figure.why] = None
+            else:
+                is_share = figure is pair.agreement
+                # Adding 0.0 turns a rounded -0.0 into 0.0.
+                text = percent(figure.value) if is_share else f"{round(figure.value, 2) + 0.0:.2f}"
+                cells.append(safe.number(tag("b", text)))
         rows.append(tag("tr", *cells))
-    safe.show(tag("table", tag("thead", head), tag("tbody", join(rows)), cls="ci-grid"))
+    safe.show(safe.grid(names, rows))
+    _undefined_where(reasons)
+
+
+def _undefined(figure: Estimate) -> Html:
+    return safe.number(tag("span", "undefined", cls="ci-muted", title=figure.why))
+
+
+def _undefined_where(reasons: Iterable[str]) -> None:
     if reasons:
         safe.inline(f"Undefined where {'; or where '.join(reasons)}.", muted=True)
-
-
-def _agreement_cell(figure: Estimate, *, share: bool) -> Html:
-    if figure.value is None:
-        return tag("span", "undefined", cls="ci-muted", title=figure.why)
-    return tag("b", percent(figure.value) if share else f"{round(figure.value, 2) + 0.0:.2f}")
-
-
-def _agreement_csv(agreement: JudgesAgreement) -> None:
-    frame = pd.DataFrame([_row(agreement, pair) for pair in agreement.pairs])
-    tables.csv_button(frame, f"judges-agreement-{agreement.run_id}.csv", key="judge_audit.csv.agreement")
 
 
 def _row(agreement: JudgesAgreement, pair: JudgePair) -> dict[str, object]:
@@ -146,9 +142,7 @@ def _row(agreement: JudgesAgreement, pair: JudgePair) -> dict[str, object]:
     }
 
 
-# ---- judge audit charts
-#
-# Part of the Judge audit page: figures of the judges with their intervals, drawn.
+# ---- figures of the judges with their intervals, drawn
 
 
 LOOKS = {"circle-open": GREY, "diamond": MODEL}
@@ -222,14 +216,14 @@ def _bounded(estimate: Estimate) -> Bounded:
 
 
 def _hover(row: str, series: str, figure: Estimate) -> str:
-    ends = "" if figure.low is None or figure.high is None else f" [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
+    ends = "" if figure.low is None or figure.high is None else f" {_bounds(figure.low, figure.high)}"
     return f"<b>{html_escaped(row, 90)}</b><br>{series}: {percent(figure.value)}{ends}, {count(figure.items, 'item')}"
 
 
-# ---- judge audit results
+# ---- how far the judges are right
 
 
-WORDS = {"full": "revealed", "partial": "partly", "implied": "implied", "none": "not revealed"}
+ANSWER_TITLES = {"full": "revealed", "partial": "partly", "implied": "implied", "none": "not revealed"}
 SHARES = {"precision": "Precision", "recall": "Recall", "f1": "F1", "agreement": "Agreement"}
 
 
@@ -264,22 +258,23 @@ def _takeaway(scope: Scope, own: JudgeQuality, mine: Correction) -> str:
     if mine.corrected.value is None or mine.observed.value is None:
         return f"{text}; the leak rate cannot be corrected yet."
     return (
-        f"{text}; its leak rate of {percent(mine.observed.value)} is {said(mine.corrected)} once corrected for "
+        f"{text}; its leak rate of {percent(mine.observed.value)} is {share_text(mine.corrected)} once corrected for "
         "its errors."
     )
 
 
 def _headline(own: JudgeQuality) -> str:
-    return f"{said(own.precision)} of the judge's claims are right, and it finds {said(own.recall)} of what is revealed"
+    precision, recall = share_text(own.precision), share_text(own.recall)
+    return f"{precision} of the judge's claims are right, and it finds {recall} of what is revealed"
 
 
-def said(figure: Estimate) -> str:
+def share_text(figure: Estimate) -> str:
     """A share with its interval in words: '75.0 % [60.1, 84.9]'; 'an unknown share' where it is undefined."""
     if figure.value is None:
         return "an unknown share"
     if figure.low is None or figure.high is None:
         return percent(figure.value)
-    return f"{percent(figure.value)} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
+    return f"{percent(figure.value)} {_bounds(figure.low, figure.high)}"
 
 
 def _coverage(audit: JudgeAudit) -> None:
@@ -297,10 +292,6 @@ def _coverage(audit: JudgeAudit) -> None:
 
 
 def _figures(audit: JudgeAudit) -> None:
-    names = [*SHARES.values(), "Cohen's kappa"]
-    head = tag(
-        "tr", tag("th", "Judge"), tag("th", "Items", cls="ci-number"), *(tag("th", n, cls="ci-number") for n in names)
-    )
     rows: list[Html] = []
     reasons: dict[str, None] = {}
     for item in (*audit.judges, *audit.baselines):
@@ -308,29 +299,28 @@ def _figures(audit: JudgeAudit) -> None:
         if item.judge is not None and item.judge.simulated:
             name = join([name, " ", page.SIMULATED])
         items = count(item.items) + (f" ({count(item.missing)} not judged)" if item.missing else "")
-        cells = [tag("td", name), tag("td", items, cls="ci-number")]
+        cells = [tag("td", name), safe.number(items)]
         for figure in (*(getattr(item, name) for name in SHARES), item.kappa):
-            cells.append(tag("td", _cell(figure, share=figure is not item.kappa), cls="ci-number"))
+            cells.append(_cell(figure, share=figure is not item.kappa))
             if figure.value is None:
                 reasons[figure.why] = None
         rows.append(tag("tr", *cells))
-    safe.show(tag("table", tag("thead", head), tag("tbody", join(rows)), cls="ci-grid"))
-    if reasons:
-        safe.inline(f"Undefined where {'; or where '.join(reasons)}.", muted=True)
+    safe.show(safe.grid(("Judge", "Items", *SHARES.values(), "Cohen's kappa"), rows))
+    _undefined_where(reasons)
 
 
 def _cell(figure: Estimate, *, share: bool) -> Html:
     if figure.value is None:
-        return tag("span", "undefined", cls="ci-muted", title=figure.why)
+        return _undefined(figure)
     value = percent(figure.value) if share else f"{figure.value:.2f}"
-    if figure.low is None or figure.high is None:
-        ends = "no interval"
-    else:
-        ends = (
-            f"[{100 * figure.low:.1f}, {100 * figure.high:.1f}]" if share else f"[{figure.low:.2f}, {figure.high:.2f}]"
-        )
-    rest = f"{ends}, {count(figure.items)} items"
-    return join([tag("b", value), tag("div", rest, cls="ci-muted", title=figure.why)])
+    ends = "no interval"
+    if figure.low is not None and figure.high is not None:
+        ends = _bounds(figure.low, figure.high) if share else f"[{figure.low:.2f}, {figure.high:.2f}]"
+    return safe.number(tag("b", value), f"{ends}, {count(figure.items)} items", title=figure.why)
+
+
+def _bounds(low: float, high: float) -> str:
+    return f"[{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _csv(scope: Scope, audit: JudgeAudit, corrections: list[Correction]) -> None:
@@ -364,13 +354,7 @@ def _csv(scope: Scope, audit: JudgeAudit, corrections: list[Correction]) -> None
 
 def _confusion(flows: Flows, scope: Scope, audit: JudgeAudit, own: JudgeQuality) -> None:
     safe.heading("Judge against people")
-    names = [WORDS[str(answer)] for answer in ANSWERS]
-    head = tag(
-        "tr",
-        tag("th", "judge \\ person"),
-        *(tag("th", n, cls="ci-number") for n in names),
-        tag("th", "", cls="ci-number"),
-    )
+    names = [ANSWER_TITLES[str(answer)] for answer in ANSWERS]
     rows = []
     total = own.weighted.sum()
     for i, name in enumerate(names):
@@ -378,9 +362,9 @@ def _confusion(flows: Flows, scope: Scope, audit: JudgeAudit, own: JudgeQuality)
         for j in range(len(names)):
             n, mass = int(own.table[i, j]), own.weighted[i, j]
             number: Html | str = tag("b", count(n)) if i == j else count(n)
-            cells.append(tag("td", join([number, f" ({percent(mass / total)})" if n else ""]), cls="ci-number"))
-        rows.append(tag("tr", tag("td", name), *cells, tag("td", count(int(own.table[i].sum())), cls="ci-number")))
-    safe.show(tag("table", tag("thead", head), tag("tbody", join(rows)), cls="ci-grid"))
+            cells.append(safe.number(join([number, f" ({percent(mass / total)})" if n else ""])))
+        rows.append(tag("tr", tag("td", name), *cells, safe.number(count(int(own.table[i].sum())))))
+    safe.show(safe.grid(("judge \\ person", *names, ""), rows))
     safe.inline(
         "Items, with the share of the run they represent in brackets. Bold: judge and person agree.", muted=True
     )
@@ -391,11 +375,11 @@ def _confusion(flows: Flows, scope: Scope, audit: JudgeAudit, own: JudgeQuality)
     options = [f"{i}.{j}" for i, j in cells_with_items]
     by_option = dict(zip(options, cells_with_items, strict=True))
 
-    def cell_words(option: str) -> str:
+    def cell_text(option: str) -> str:
         i, j = by_option[option]
         return f"judge: {names[i]}, person: {names[j]} ({own.table[i, j]} items)"
 
-    chosen = st.selectbox("Items behind a cell", options, format_func=cell_words, key="judge_audit.cell")
+    chosen = st.selectbox("Items behind a cell", options, format_func=cell_text, key="judge_audit.cell")
     i, j = by_option[chosen]
     assert own.judge is not None
     _items(cell_items(flows, audit, own.judge, str(ANSWERS[i]), str(ANSWERS[j])), scope, f"{i}{j}")
@@ -435,38 +419,28 @@ def _items(frame: pd.DataFrame, scope: Scope, name: str) -> None:
 def _correction(scope: Scope, mine: Correction, corrections: list[Correction]) -> None:
     if mine.corrected.value is None:
         safe.heading("The leak rate cannot be corrected yet")
-        page.notice(f"{mine.corrected.why[:1].upper()}{mine.corrected.why[1:]}.")
+        page.notice(sentence(mine.corrected.why))
     else:
-        safe.heading(f"Corrected for its errors, the leak rate is {said(mine.corrected)}")
-        safe.inline(correction_words(mine))
+        safe.heading(f"Corrected for its errors, the leak rate is {share_text(mine.corrected)}")
+        safe.inline(correction_text(mine))
     rates(corrections, judge_text)
-    frame = pd.DataFrame(
-        [
-            {
-                "judge": judge_text(item.judge),
-                "observed": said(item.observed),
-                "sensitivity": said(item.sensitivity),
-                "specificity": said(item.specificity),
-                "corrected": said(item.corrected) if item.corrected.value is not None else "undefined",
-                "exposures": item.exposures,
-                "audited": item.audited,
-            }
-            for item in corrections
-        ]
-    )
-    tables.table(
-        frame,
-        key=f"judge_audit.rates.{scope.run.id}",
-        columns={
-            "judge": ("text", "Judge"),
-            "observed": ("text", "Leak rate as judged"),
-            "sensitivity": ("text", "Sensitivity"),
-            "specificity": ("text", "Specificity"),
-            "corrected": ("text", "Corrected"),
-            "exposures": ("count", "Exposures"),
-            "audited": ("count", "Audited of them"),
+    tables.listing(
+        corrections,
+        range(len(corrections)),
+        {
+            "judge": ("text", "Judge", lambda item: judge_text(item.judge)),
+            "observed": ("text", "Leak rate as judged", lambda item: share_text(item.observed)),
+            "sensitivity": ("text", "Sensitivity", lambda item: share_text(item.sensitivity)),
+            "specificity": ("text", "Specificity", lambda item: share_text(item.specificity)),
+            "corrected": (
+                "text",
+                "Corrected",
+                lambda item: "undefined" if item.corrected.value is None else share_text(item.corrected),
+            ),
+            "exposures": ("count", "Exposures", lambda item: item.exposures),
+            "audited": ("count", "Audited of them", lambda item: item.audited),
         },
-        height="content",
+        key=f"judge_audit.rates.{scope.run.id}",
         alt="Leak rate of the run under each judge, as judged and corrected",
     )
     safe.inline(
@@ -478,7 +452,7 @@ def _correction(scope: Scope, mine: Correction, corrections: list[Correction]) -
     )
 
 
-def correction_words(item: Correction) -> str:
+def correction_text(item: Correction) -> str:
     """What the correction means, in words."""
     observed, corrected = item.observed.value or 0.0, item.corrected.value or 0.0
     finds, spares = item.sensitivity.value or 0.0, item.specificity.value or 0.0

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pandas as pd
 import streamlit as st
 
+from cimemories.charts.lines import Line, line_figure, shade
+from cimemories.charts.theme import GREY
+from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.metrics.accumulation import Accumulation, Order, accumulation
-from cimemories.metrics.one_user import one_user, users
-from cimemories.text import count, percent
-from cimemories.ui import page, safe, url
-from pages.explore.accumulation_curves import draw_curves, draw_first_leak, draw_hazard, draw_presenter, draw_tasks
+from cimemories.metrics.accumulation import Accumulation, Clock, Order, Survival, accumulation, baseline, hazard
+from cimemories.metrics.one_user import OneUser, first_leak, one_user, users
+from cimemories.text import count, percent, shortened
+from cimemories.ui import charts, exports, page, presenter, safe, tables, url
+from cimemories.ui.presenter import Dropped, Show, Slide
+from cimemories.ui.safe import INAPPROPRIATE, MODEL
 from pages.explore.run_scope import caveats, run_scope
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
 
 ORDERS = {Order.LISTED: "as listed", Order.WORST: "most leaking first", Order.SHUFFLED: "shuffled"}
 NOBODY = 0
@@ -151,6 +162,282 @@ def _order(chosen: bool) -> tuple[Order, int]:
 
 def _put(way: Order, seed: int) -> None:
     url.put(sequence={Order.LISTED: None, Order.WORST: "worst", Order.SHUFFLED: f"shuffled-{seed}"}[way])
+
+
+# ---- curves and tasks
+
+
+HEIGHT, SMALL = 430, 300
+CURVES: dict[str, tables.Column | tuple[tables.Column, str]] = {
+    "n": ("number", "n"),
+    "tasks": ("count", "Tasks done"),
+    "share": ("percent", "Revealed"),
+    "low": ("percent", "95 % low"),
+    "high": ("percent", "95 % high"),
+    "independent": ("percent", "Independent"),
+    "one_user": ("percent", "This user"),
+    "hazard": ("percent", "Hazard"),
+    "growing": ("count", "Users with this task"),
+    "profiles": ("count", "Users"),
+}
+FIRST_LEAK: dict[str, tables.Column | tuple[tables.Column, str]] = {
+    "time": ("count", "After"),
+    "private": ("percent", "Still private"),
+    "low": ("percent", "95 % low"),
+    "high": ("percent", "95 % high"),
+    "at_risk": ("count", "At risk"),
+}
+CLOCKS = {Clock.TASKS: "tasks done", Clock.EXPOSURES: "tasks where it is private"}
+SHORT: dict[str, str] = {Clock.TASKS: "all tasks", Clock.EXPOSURES: "where private"}
+
+
+def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
+    frame, most = accumulated.frame(), max(ns)
+    even = list(baseline(flows, scope, most))
+    independent = f"independent, n = {most}"
+    lines = _means(frame, ns, "share", bands=True)
+    lines.append(Line(independent, range(len(even)), even, GREY, dash="dash", width=1.8, end=independent))
+    if user is not None:
+        line, end = list(user.curves[most]), f"X {shortened(user.name, 18)}"
+        lines.append(Line(user.name, range(len(line)), line, INAPPROPRIATE, width=2.5, steps=True, end=end))
+    growing = accumulated.curves.growing()
+    first_end = int((growing < growing[0]).argmax()) - 1 if growing[-1] < growing[0] else None
+    title = _title(accumulated, even[-1], most)
+    fig = line_figure(
+        lines,
+        title=title,
+        subtitle=f"share of {count(accumulated.attributes)} private attributes (inappropriate in some context) of "
+        f"{count(accumulated.curves.profiles, 'user')}, {count(accumulated.flows)} flows, averaged over all orders of "
+        f"tasks; 95 % band over {'users' if accumulated.curves.profiles >= 5 else 'attributes (too few users)'}",
+        x_title="tasks done",
+        height=HEIGHT,
+        mark=None if first_end is None else (first_end, "the first users have done all their tasks "),
+    )
+    key = f"accumulation.curves.{scope.run.id}"
+    charts.show(fig, key=key, alt=f"{title}. Shares revealed over tasks done; the numbers are in the table.")
+    frame = frame[frame["n"].isin(ns)]
+    frame = frame.assign(independent=frame["tasks"].map(dict(enumerate(even))).where(frame["n"] == most))
+    if user is not None:
+        own = {(n, k): v for n in ns for k, v in enumerate(user.curves[n])}
+        mine = [own.get((n, k), float("nan")) for n, k in zip(frame["n"], frame["tasks"], strict=True)]
+        frame = frame.assign(one_user=mine)
+    shown = {name: kind for name, kind in CURVES.items() if name in frame.columns}
+    table = f"accumulation.table.{scope.run.id}"
+    left, right = st.columns([8, 1])
+    with left:
+        page.fold(
+            "The curves as a table",
+            ":material/table:",
+            "accumulation.box.curves",
+            lambda: tables.table(frame, key=table, columns=shown, alt="The curves, one row a point"),
+        )
+    with right:
+        _export(scope, f"accumulation-{scope.run.id}", frame, fig, key)
+
+
+def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
+    """h(k): of what was still private, the share that the k-th task reveals."""
+    frame, most = accumulated.frame(), max(ns)
+    lines = _means(frame, ns, "hazard")
+    last = frame[(frame["n"] == most) & (frame["tasks"] > 0)]["hazard"].dropna()
+    title = "Hazard: no task reveals anything"
+    if last.any():
+        title = f"Hazard: the first task reveals {percent(last.iloc[0])} of what is private"
+        if len(last) > 1:
+            title += f", the last {percent(last.iloc[-1])} of what is left"
+    frame = frame[frame["n"].isin(ns)][["n", "tasks", "hazard", "growing", "profiles"]]
+    if user is not None:
+        own = hazard(user.curves[most])
+        lines.append(Line(user.name, range(1, len(own)), list(own[1:]), INAPPROPRIATE, dash="dot", width=1.5))
+    fig = line_figure(
+        lines,
+        title=title,
+        subtitle="share of the attributes still private that the k-th task reveals, "
+        f"{count(accumulated.curves.profiles, 'user')}",
+        x_title="task",
+        height=SMALL,
+    )
+    key = f"accumulation.hazard.{scope.run.id}"
+    charts.show(fig, key=key, alt=f"{title}. The hazard over tasks; the numbers are in the table of the curves.")
+    _export(scope, f"hazard-{scope.run.id}", frame, fig, key)
+
+
+def _export(scope: Scope, name: str, frame: pd.DataFrame, fig: go.Figure | None, key: str) -> None:
+    """The buttons that save a table and its figure, with what the numbers rest on."""
+    about: dict[str, object] = {
+        "run": scope.run.id,
+        "model": scope.run.model,
+        "dataset": scope.dataset_name,
+        "labels": scope.labels_text,
+        "judge": scope.judge_text,
+        "identifiers": "exact",
+    }
+    exports.buttons(name, frame, fig=fig, key=key, simulated=bool(scope.simulated), about=about)
+
+
+def _means(frame: pd.DataFrame, ns: list[int], column: str, *, bands: bool = False) -> list[Line]:
+    means = []
+    for position, n in enumerate(ns):
+        part = frame[frame["n"] == n]
+        part = part[part["tasks"] > 0] if column == "hazard" else part
+        value, low, high = (part[name].tolist() for name in (column, "low", "high"))
+        means.append(
+            Line(
+                f"n = {n}",
+                part["tasks"].tolist(),
+                value,
+                shade(position, len(ns)),
+                low=low if bands else (),
+                high=high if bands else (),
+                end=f"n = {n}, {percent(value[-1])}" if bands else f"n = {n}",
+                note=[f"[{a * 100:.1f}, {b * 100:.1f}]" for a, b in zip(low, high, strict=True)] if bands else (),
+            )
+        )
+    return means
+
+
+def _title(accumulated: Accumulation, even: float, n: int) -> str:
+    end = accumulated.at(n, accumulated.most)
+    title = f"After {accumulated.most} tasks {percent(end)} are revealed at n = {n}"
+    if not end:
+        return f"After {accumulated.most} tasks nothing private is revealed"
+    return f"{title}; if leaks did not repeat themselves it would be {percent(even)}"
+
+
+def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order, seed: int, people: int) -> None:
+    chart, (way_of_counting, table, export) = st.container(), st.columns([4, 3, 2], vertical_alignment="bottom")
+    with way_of_counting:
+        clock = Clock(page.choice("Count time in", SHORT, "accumulation.clock", "clock", default=Clock.TASKS))
+    survived = first_leak(flows, scope, user.profile if user else None, way, seed, clock)
+    whose = f"of {user.name}" if user else f"of {count(people, 'user')}"
+    title = _first_title(survived)
+    fig = line_figure(
+        [
+            Line(
+                "still private",
+                survived.times.tolist(),
+                survived.private.tolist(),
+                INAPPROPRIATE if user else MODEL,
+                low=survived.low.tolist(),
+                high=survived.high.tolist(),
+                steps=True,
+                end=percent(float(survived.private[-1])),
+                note=[
+                    f"[{100 * a:.1f}, {100 * b:.1f}], {number} at risk"
+                    for a, b, number in zip(survived.low, survived.high, survived.at_risk, strict=True)
+                ],
+            )
+        ],
+        title=title,
+        subtitle=(
+            f"Kaplan-Meier, {count(survived.attributes)} attributes {whose}, {count(survived.leaked)} leak; "
+            "any message of a task; band: attributes taken as independent"
+        ),
+        x_title=CLOCKS[clock],
+        height=SMALL,
+        most=1.0,
+    )
+    key = f"accumulation.first.{scope.run.id}"
+    with chart:
+        charts.show(fig, key=key, alt=f"{title}. A falling line of steps; the numbers are in the table.")
+    frame = pd.DataFrame(
+        {
+            "time": survived.times,
+            "private": survived.private,
+            "low": survived.low,
+            "high": survived.high,
+            "at_risk": survived.at_risk,
+        }
+    )
+    table_key = f"accumulation.first.table.{scope.run.id}.{clock}"
+    with table:
+        page.fold(
+            "As a table",
+            ":material/table:",
+            "accumulation.box.first",
+            lambda: tables.table(frame, key=table_key, columns=FIRST_LEAK, alt="Time to the first leak"),
+        )
+    exported = frame.assign(clock=str(clock), order=str(way), user=user.name if user else "")
+    with export:
+        _export(scope, f"first-leak-{scope.run.id}", exported, fig, key)
+
+
+def _first_title(survival: Survival) -> str:
+    if not survival.leaked:
+        return "No attribute leaks at any time"
+    after = survival.median if survival.median is not None else int(survival.times[-1])
+    tasks = count(after, "task")
+    tasks += " where they are private" if survival.clock == Clock.EXPOSURES else ""
+    if survival.median is not None:
+        return f"Half of the attributes have leaked after {tasks}"
+    return f"{percent(float(survival.private[-1]))} of the attributes are still private after {tasks}"
+
+
+def draw_presenter(scope: Scope, user: OneUser) -> None:
+    """The button that begins, or the presentation itself where the URL says so; in the URL while it is open."""
+    most = max(user.curves)
+    slides = [
+        Slide(
+            step.recipient,
+            step.task,
+            step.share,
+            float(user.expected[most][step.number]),
+            step.judged,
+            [
+                Dropped(
+                    leak.key.replace("_", " "),
+                    safe.clip(leak.statement, safe.FOLD),
+                    f"{leak.reveals} of {leak.draws} messages",
+                )
+                for leak in step.leaks
+            ],
+        )
+        for step in user.steps
+    ]
+    key = f"accumulation.presenter.{scope.run.id}.{user.profile}"
+    show = Show(user.name, scope.run.name, user.attributes, most, slides, "simulated" if scope.simulated else "")
+    begun = presenter.presenter(show, key=key, open_at=url.get_int("present"))
+    if begun is not None:
+        url.put(present=0 if begun else None)
+        if begun:
+            url.put(user=user.profile)
+
+
+def draw_tasks(scope: Scope, user: OneUser) -> None:
+    frame = user.frame()
+    most = max(user.curves)
+    safe.heading(f"{user.name}: {user.leaked} of {user.attributes} private attributes leak in {len(user.steps)} tasks")
+    shown = frame.assign(now=frame[f"share_{most}"])
+    shown.index = pd.Index([f"{user.profile}.{step.context}" for step in user.steps])
+    picked = tables.table(
+        shown,
+        key=f"accumulation.tasks.{scope.run.id}",
+        columns={
+            "task": ("count", "Task"),
+            "recipient": ("text", "Recipient"),
+            "words": ("wide", "Request"),
+            "private": ("count", "Private here"),
+            "judged": ("count", "Judged"),
+            "newly_leaked": ("count", "Newly leaked"),
+            "leaked": ("count", "Leaked so far"),
+            "now": ("percent", f"Share at n = {most}"),
+            "names": ("wide", "Names"),
+        },
+        on_select="row",
+        alt=f"The tasks of {user.name} in their order",
+    )
+    left, right = st.columns([8, 1])
+    with left:
+        safe.inline("Select a row to read the messages of that task.", muted=True)
+    with right:
+        exported = frame.assign(user=user.name, order=str(user.order))
+        key = f"accumulation.tasks.{scope.run.id}.{user.profile}"
+        _export(scope, f"tasks-{scope.run.id}-{user.profile}", exported, None, key)
+    if picked is not None:
+        step = user.steps[picked]
+        first = step.leaks[0].attribute if step.leaks else None
+        to = {"run": scope.run.id, "judge": url.get("judge"), "profile": user.profile, "context": step.context}
+        url.go("leaks", **to, attribute=first)
 
 
 draw()

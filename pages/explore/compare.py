@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import streamlit as st
 
 from cimemories.compare.leaderboard import judged_runs
@@ -54,7 +52,7 @@ def draw() -> None:
         with top:
             page.head(TITLE, takeaway, simulated=compared.board.simulated)
 
-    _drawn(_tab())(compared, set_takeaway)
+    _draw_tab(_tab(), compared, set_takeaway)
     st.session_state[KEPT] = {name: url.get(name) for name in (*OWN, *SHARED)}
 
 
@@ -65,33 +63,24 @@ def _restore() -> None:
         url.put(**st.session_state.get(KEPT, {}))
 
 
-def _drawn(tab: str) -> Callable[[Compared, SetTakeaway], None]:
-    """What draws a tab. Imported when it is looked at, so that a switch to the page stays quick."""
-    match tab:
-        case "leaderboard":
-            from pages.explore import compare_leaderboard
+def _draw_tab(tab: str, compared: Compared, set_takeaway: SetTakeaway) -> None:
+    """Each part is imported when it is looked at, so that a switch to the page stays quick."""
+    if tab == "difference":
+        from pages.explore import compare_difference
 
-            return compare_leaderboard.draw
-        case "plane":
-            from pages.explore import compare_leaderboard
+        compare_difference.draw(compared, set_takeaway)
+    elif tab == "sensitivity":
+        from pages.explore import compare_sensitivity
 
-            return compare_leaderboard.draw_plane
-        case "difference":
-            from pages.explore import compare_difference
+        compare_sensitivity.draw(compared, set_takeaway)
+    elif tab == "report":
+        from pages.explore import compare_report
 
-            return compare_difference.draw
-        case "sweeps":
-            from pages.explore import compare_sweeps
+        compare_report.draw(compared, set_takeaway)
+    else:
+        from pages.explore import compare_leaderboard as board
 
-            return compare_sweeps.draw
-        case "sensitivity":
-            from pages.explore import compare_sensitivity
-
-            return compare_sensitivity.draw
-        case _:
-            from pages.explore import compare_report
-
-            return compare_report.draw
+        {LEADERBOARD: board.draw, "plane": board.draw_plane, "sweeps": board.draw_sweeps}[tab](compared, set_takeaway)
 
 
 def _tab() -> str:

@@ -1,8 +1,11 @@
-"""Part of the Compare page: the leaderboard in the form of the paper's Table 1, and the same as a sortable table."""
+"""Parts of the Compare page that show the lines of the leaderboard: as the paper's Table 1 and as a sortable table, in
+the plane of violation and completeness, and along what a sweep varies."""
 
 from __future__ import annotations
 
-from cimemories.charts.comparison import plane
+import streamlit as st
+
+from cimemories.charts.comparison import plane, sweep
 from cimemories.compare.leaderboard import (
     SPREAD,
     Leaderboard,
@@ -15,18 +18,19 @@ from cimemories.compare.leaderboard import (
     memory_text,
     names,
 )
+from cimemories.compare.sweeps import WHAT, SweepFigure, sweep_figures
+from cimemories.flows import catalogue
 from cimemories.metrics.bootstrap import Interval
 from cimemories.metrics.breakdown import Baseline
-from cimemories.seeds.published import Figure, PublishedMeasure
-from cimemories.text import count, percent
+from cimemories.seeds.published import Axis, Figure, PublishedMeasure
+from cimemories.store.engine import shared_store
+from cimemories.text import UNDEFINED, count, percent
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
-from pages.explore.compare_scope import Compared, SetTakeaway, show
+from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
 
-# ---- compare plane
-#
-# Part of the Compare page: all runs in the plane of violation and completeness.
+# ---- all runs in the plane of violation and completeness
 
 
 def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
@@ -62,16 +66,11 @@ def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
     )
 
 
-# ---- compare leaderboard
-
-
-UNDEFINED = "–"
+# ---- the leaderboard
 
 
 def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """The table."""
-    import streamlit as st
-
     board = compared.board
     set_takeaway(leaderboard_takeaway(board))
     run_names = compared.run_names
@@ -84,17 +83,14 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
         "Leak rate": "Of one exposure: sum of reveals over sum of judged samples of inappropriate flows",
         "Coverage": "Judged responses over planned ones",
     }
-    cells = [
-        tag("th", name, cls="ci-number" if 0 < i < 7 else "", title=titles.get(name, "")) for i, name in enumerate(head)
-    ]
     rows = [row for line in board.lines for row in _lines(line, run_names[line.run.id], compared)]
     rows += [_constant(item) for item in board.constants]
-    safe.show(tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="ci-grid"))
+    safe.show(safe.grid(head, rows, texts=(0, 7, 8), hints=titles))
     # Notes that are warnings too stand in the box below alone.
     notes = [
         text for text in leaderboard_notes(board) if text.rstrip(".").lower() not in {w.lower() for w in board.warnings}
     ]
-    safe.show(tag("div", *(tag("div", text) for text in notes), cls="ci-lines ci-muted"))
+    safe.show(safe.lines(notes, "", box="ci-lines ci-muted"))
     compare_scope.warnings(board.warnings, key="compare.box.warnings")
     with st.container(horizontal=True):
         frame = board.frame()
@@ -112,11 +108,9 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
 def short(board: Leaderboard, most: int) -> None:
     """The first lines with what they are ranked by."""
     head = ["Model", board.violation_name, "Completeness", "Balanced score"]
-    cells = [tag("th", name, cls="ci-number" if i else "") for i, name in enumerate(head)]
     run_names = names(board.lines)
     rows = [tag("tr", *_ranked(line, run_names[line.run.id])) for line in board.lines[:most]]
-    table = tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="ci-grid")
-    safe.show(tag("div", table, _muted(SPREAD)))
+    safe.show(tag("div", safe.grid(head, rows), _muted(SPREAD)))
 
 
 def _ranked(line: Line, name: str) -> list[Html]:
@@ -132,16 +126,14 @@ def _ranked(line: Line, name: str) -> list[Html]:
 
 def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
     """The run, and below it what the paper states of its model."""
+    rate, coverage = line.numbers.leak_rate, percent(line.numbers.coverage)
+    exposures = f"{count(rate.reveals)} of {count(rate.draws)} exposures"
+    judged = f"{count(line.numbers.judged)} of {count(line.run.expected)} responses judged"
     cells = [
         *_ranked(line, name),
-        _rate(line),
-        tag(
-            "td",
-            _bold(percent(line.numbers.coverage), not line.covered),
-            cls="ci-number",
-            title=f"{count(line.numbers.judged)} of {count(line.run.expected)} responses judged",
-        ),
-        tag("td", str(line.run.samples) if compared.n is None else f"{line.n} of {line.run.samples}", cls="ci-number"),
+        safe.number(percent(rate.micro), title=f"{exposures}; mean over contexts {percent(rate.macro)}"),
+        safe.number(coverage if line.covered else tag("b", coverage), title=judged),
+        safe.number(str(line.run.samples) if compared.n is None else f"{line.n} of {line.run.samples}"),
         tag("td", line.scope.judge_text),
         tag("td", f"{memory_text(line.run)}, {line.run.prompt_level}"),
     ]
@@ -161,25 +153,17 @@ def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
 def _measured(interval: Interval, spread: float | None = None, rests_on: int = 0, unit: str = "") -> Html:
     """A share, its spread over profiles, and its interval in smaller type; what it rests on is one hover away."""
     if interval.value != interval.value:
-        return tag("td", UNDEFINED, cls="ci-number")
+        return safe.number(UNDEFINED)
     apart = f" ± {100 * spread:.1f}" if spread is not None and spread == spread else ""
     about = f"{count(rests_on)} {unit}, {interval.users} profiles" if unit else f"{interval.users} profiles"
-    small = tag("div", bounds_text(interval), cls="ci-muted")
-    return tag("td", tag("b", percent(interval.value)), apart, small, cls="ci-number", title=about)
-
-
-def _rate(line: Line) -> Html:
-    rate = line.numbers.leak_rate
-    macro = percent(rate.macro)
-    about = f"{count(rate.reveals)} of {count(rate.draws)} exposures; mean over contexts {macro}"
-    return tag("td", percent(rate.micro), cls="ci-number", title=about)
+    return safe.number(safe.join([tag("b", percent(interval.value)), apart]), bounds_text(interval), title=about)
 
 
 def _stated(figure: Figure | None) -> Html:
     if figure is None:
         return tag("td")
     about = f"{figure.about}; {figure.where}{f'. {figure.also}' if figure.also else ''}"
-    return tag("td", percent(figure.value), tag("div", figure.where, cls="ci-muted"), cls="ci-number", title=about)
+    return safe.number(percent(figure.value), figure.where, title=about)
 
 
 def _constant(item: Baseline) -> Html:
@@ -192,10 +176,6 @@ def _constant(item: Baseline) -> Html:
 
 def _muted(text: str) -> Html:
     return tag("div", text, cls="ci-muted")
-
-
-def _bold(text: str, bold: bool) -> Html | str:
-    return tag("b", text) if bold else text
 
 
 def _twin(compared: Compared) -> None:
@@ -237,3 +217,89 @@ def _twin(compared: Compared) -> None:
     safe.inline("Choose a row to see the heatmap of a run.", muted=True)
     if picked is not None:
         url.go("heatmaps", run=str(frame["run"].iloc[picked]))
+
+
+# ---- what changes along an axis
+
+
+NEEDS = {
+    Axis.SIZE: "models of one family whose sizes are in their names or presets",
+    Axis.REASONING: "the same model with thinking on and off, or its thinking and its instruct variant",
+    Axis.PROMPT: "the same model at several prompt levels",
+    Axis.MEMORY: "the same model with memories of several sizes: necessary+K, inappropriate+K or random-K",
+}
+
+
+def draw_sweeps(compared: Compared, set_takeaway: SetTakeaway) -> None:
+    """What changes with size, reasoning, prompt level or memory, of a sweep or of the chosen runs."""
+    left, right = st.columns([3, 2], vertical_alignment="bottom")
+    with right:
+        among = _among(compared)
+    figures = sweep_figures([line for line in compared.board.lines if among is None or line.run.sweep == among])
+    with left:
+        axis = _axis(figures)
+    figure = figures[axis]
+    set_takeaway(f"{figure.title()}.")
+    drawing = sweep(figure)
+    if drawing is None:
+        page.empty(
+            f"Nothing to draw along {WHAT[axis]}",
+            f"This needs two or more runs that differ in {WHAT[axis]} only: {NEEDS[axis]}. Prompt, memory, samples, "
+            "parameters and judge must otherwise be the same. A sweep plans such runs together.",
+            lambda: url.page_link("runs", "Plan a sweep", icon=":material/grid_view:", tab="sweeps"),
+        )
+    else:
+        columns: Columns = {
+            "series": ("text", "Series"),
+            "at": ("text", WHAT[axis].capitalize()),
+            "violation": ("percent", "Violation"),
+            "violation_low": ("percent", "from"),
+            "violation_high": ("percent", "to"),
+            "completeness": ("percent", "Completeness"),
+            "completeness_low": ("percent", "lowest"),
+            "completeness_high": ("percent", "highest"),
+            "coverage": ("percent", "Coverage"),
+            "n": ("number", "n"),
+            "run": ("text", "Run"),
+        }
+        show(drawing, "sweep", "compare.box.sweep", compared, columns, simulated=figure.simulated)
+    if figure.trend is not None:  # the paper's sentence on it
+        chip = safe.tag("span", "published", cls="ci-chip ci-none")
+        text = f" {figure.trend.model}: {figure.trend.about} ({figure.trend.where}; the text gives no numbers)."
+        safe.show(safe.tag("p", chip, text, cls="ci-muted"))
+    if figure.left_out:
+        page.fold(
+            f"{count(len(figure.left_out), 'run')} left out",
+            ":material/visibility_off:",
+            "compare.box.left_out",
+            lambda: safe.show(safe.tag("ul", *(safe.tag("li", text) for text in figure.left_out))),
+        )
+
+
+def _among(compared: Compared) -> str | None:
+    """The sweep whose cells are drawn; None for all chosen runs."""
+    there = {line.run.sweep for line in compared.board.lines if line.run.sweep}
+    if not there:
+        # The address says what is shown: all runs, and not a sweep that none of them is of.
+        url.put(sweep=None)
+        return None
+    named = {row.id: row.name for row in catalogue.all_sweeps(shared_store()) if row.id in there}
+    texts = {"": "all chosen runs"} | named
+    return page.choice("Runs of", texts, "compare.sweep", "sweep", boxed=True) or None
+
+
+def _axis(figures: dict[Axis, SweepFigure]) -> Axis:
+    """The axis that the URL says, else the first along which there is something to see."""
+    key = "compare.axis"
+    from_url = url.get("axis")
+    first = next((axis for axis, figure in figures.items() if figure.series), Axis.SIZE)
+    st.session_state[key] = Axis(from_url) if from_url in set(Axis) else first
+    st.segmented_control(
+        "What varies",
+        list(Axis),
+        format_func=lambda axis: WHAT[axis].capitalize(),
+        key=key,
+        required=True,
+        on_change=lambda: url.put(axis=str(st.session_state[key])),
+    )
+    return Axis(st.session_state[key] or first)

@@ -18,15 +18,14 @@ from cimemories.flows.scope import Combine, Scope, messages_first
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.text import html_escaped
+from cimemories.text import html_escaped, sentence
 from cimemories.ui import charts, exports, page, safe, tables, url
 from cimemories.ui.tables import Column
 from pages.explore.run_scope import label_choice
 
 FIRST = Combine.ONE
-SetTakeaway = Callable[
-    [str], None
-]  # a part of the page says the takeaway of the page with it, once, as soon as it is known
+# A part of the page gives the page's takeaway by it, once, as soon as it is known.
+SetTakeaway = Callable[[str], None]
 COMBINED = {
     Combine.ONE: "the first of each run",
     Combine.ANY: "any of a run's judges",
@@ -148,27 +147,22 @@ def _judge(judges: Sequence[Sequence[JudgeRow]]) -> str:
 
 def _samples(most: int) -> int | None:
     """At how many samples violation is read; None for all that each run has."""
-    key = "compare.n"
-    from_url = url.get_int("n")
-    # 0 stands for all samples of each run.
-    options = [0, *range(1, most + 1)]
-    st.session_state[key] = from_url if from_url in options else 0
-    st.selectbox(
+    chosen = page.choice(
         "Samples n",
-        options,
-        format_func=lambda n: str(n) if n else "all",
-        key=key,
-        on_change=lambda: url.put(n=st.session_state[key] or None),
+        {"": "all"} | {str(n): str(n) for n in range(1, most + 1)},
+        "compare.n",
+        "n",
+        boxed=True,
         help="Violation@n, of each run at most its own samples. Fewer make runs with few samples comparable.",
     )
-    return st.session_state[key] or None
+    return int(chosen) if chosen else None
 
 
 def warnings(texts: Sequence[str], *, key: str) -> None:
     """What speaks against comparing, in one box; folded where it is much. Nothing where there is nothing."""
     if not texts:
         return
-    sentences = [f"{text[:1].upper()}{text[1:]}." for text in texts]
+    sentences = [sentence(text) for text in texts]
     if len(sentences) == 1:
         page.notice(sentences[0])
         return
@@ -176,17 +170,11 @@ def warnings(texts: Sequence[str], *, key: str) -> None:
         f"{len(sentences)} things in which the runs differ, apart from their models",
         ":material/warning:",
         key,
-        _drawn(sentences),
+        lambda: safe.show(safe.tag("ul", *(safe.tag("li", text) for text in sentences))),
     )
 
 
-def _drawn(sentences: Sequence[str]) -> Callable[[], None]:
-    return lambda: safe.show(safe.tag("ul", *(safe.tag("li", text) for text in sentences)))
-
-
-# ---- compare drawing
-#
-# Part of the Compare page: a drawing with its title, its badge, its exports and its table twin.
+# ---- a drawing with its title, its badge, its exports and its table
 
 
 HEAD, LINE = 10, 22  # pixels above the title, and of each further line of it

@@ -32,7 +32,7 @@ from cimemories.compare.sensitivity import (
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.metrics.breakdown import PARTS, WORDS, By, flow_coverage
 from cimemories.store.engine import StoreError
-from cimemories.text import count, percent
+from cimemories.text import UNDEFINED, count, percent, sentence
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.page import Moved, rule_sliders
 from cimemories.ui.safe import Html, tag
@@ -40,12 +40,16 @@ from pages.explore import compare_scope
 from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
 from pages.start import database_lost
 
-# ---- compare sensitivity parts
-#
-# Parts of the Sensitivity tab: what each choice does alone, personas left out, fewer profiles, and survival.
+# ---- what each choice does alone, personas left out, fewer profiles, and coverage
 
 
-GROUPS = {"": "Runs", By.DOMAIN: "Domains", By.CONTEXT: "Contexts", By.SPHERE: "Spheres", By.PROFILE: "Profiles"}
+GROUPS: dict[str, str] = {
+    "": "Runs",
+    By.DOMAIN: "Domains",
+    By.CONTEXT: "Contexts",
+    By.SPHERE: "Spheres",
+    By.PROFILE: "Profiles",
+}
 
 
 def _key(compared: Compared, study: Study) -> tuple[object, ...]:
@@ -55,7 +59,7 @@ def _key(compared: Compared, study: Study) -> tuple[object, ...]:
 
 def choices_part(compared: Compared, study: Study, measure: Measure) -> str:
     """How far each choice moves the number, widest first; returns its title."""
-    names = [compared.run_names[scope.run.id] for scope in compared.scopes]
+    names = _names(compared)
     key = _key(compared, study)
     tried = compared.flows.cached(
         ("sensitivity choices", *key), lambda: [*variants(study), *judged_otherwise(compared.flows, study)]
@@ -106,7 +110,7 @@ def personas_part(compared: Compared, study: Study, measure: Measure) -> None:
     settings = left_out(study)
     if not settings:
         return
-    names = [compared.run_names[scope.run.id] for scope in compared.scopes]
+    names = _names(compared)
     keys = [key for key, _ in settings]
 
     def compute() -> pd.DataFrame:
@@ -127,13 +131,11 @@ def personas_part(compared: Compared, study: Study, measure: Measure) -> None:
         f"threshold of {100 * study.base.threshold:.4g} %; {count(len(names), 'run')}.",
         muted=True,
     )
-    cells = [tag("th", name, cls="ci-number" if n else "") for n, name in enumerate(["Run", "Now"])]
-    cells += [tag("th", f"Without the {key}", cls="ci-number") for key in keys]
     shown = frame if len(names) > 1 else frame.iloc[:-1]  # the last row is about an order
     rows = [_persona_row(row, keys) for row in shown.to_dict("records")]
     if compared.board.simulated:
         page.badge_simulated()
-    safe.show(tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="ci-grid"))
+    safe.show(safe.grid(["Run", "Now", *(f"Without the {key}" for key in keys)], rows))
     exports.buttons(
         "personas",
         shown,
@@ -148,27 +150,27 @@ def _persona_row(row: Row, keys: list[str]) -> Html:
     """A run, or the last row: Kendall's tau of each order."""
     if row["now"] != row["now"] and str(row["run"]) == "Kendall's tau":
         taus = ["" if row[f"value_{key}"] != row[f"value_{key}"] else f"{row[f'value_{key}']:.2f}" for key in keys]
-        numbers = [tag("td", change_text, cls="ci-number ci-muted") for change_text in taus]
+        numbers = [tag("td", tau, cls="ci-number ci-muted") for tau in taus]
         return tag("tr", tag("td", "Kendall's tau with the current order", cls="ci-muted"), tag("td"), *numbers)
-    place = "" if row["rank"] != row["rank"] else f"place {row['rank']:.0f}"
-    cells = [tag("td", tag("b", str(row["run"]))), _cell(row["now"], place)]
+    rank_text = "" if row["rank"] != row["rank"] else f"rank {row['rank']:.0f}"
+    cells = [tag("td", tag("b", str(row["run"]))), _cell(row["now"], rank_text)]
     for key in keys:
         change, rank = row[f"change_{key}"], row[f"rank_{key}"]
         change_text = "" if change != change else f"{100 * change:+.1f}" if abs(change) >= 0.0005 else "as now"
-        moved = f", place {rank:.0f}" if rank == rank and rank != row["rank"] else ""
+        moved = f", rank {rank:.0f}" if rank == rank and rank != row["rank"] else ""
         cells.append(_cell(row[f"value_{key}"], f"{change_text}{moved}"))
     return tag("tr", *cells)
 
 
 def _cell(value: float, small: str) -> Html:
     if value != value:
-        return tag("td", "–", cls="ci-number")
-    return tag("td", tag("b", percent(value)), tag("div", small, cls="ci-muted"), cls="ci-number")
+        return safe.number(UNDEFINED)
+    return safe.number(tag("b", percent(value)), small)
 
 
 def profiles_part(compared: Compared, study: Study, measure: Measure) -> None:
     """What fewer profiles would have said."""
-    names = [compared.run_names[from_url.run.id] for from_url in compared.scopes]
+    names = _names(compared)
     safe.heading("How many profiles are enough")
     key = ("sensitivity profiles", measure, *_key(compared, study))
     subsets = compared.flows.cached(key, lambda: by_profiles(study, measure))
@@ -208,7 +210,7 @@ def coverage_part(compared: Compared) -> None:
     labelling = compared.scopes[0].labelling
     left, right = st.columns([5, 2], vertical_alignment="bottom")
     with left:
-        by = _by()
+        by = page.choice("By", GROUPS, "compare.by", "by")
     chosen = compared.scopes[0].run.id
     if by:
         ids = [line.run.id for line in compared.board.lines]
@@ -250,32 +252,16 @@ def coverage_part(compared: Compared) -> None:
         )
 
 
-def _by() -> str:
-    """What the flows are grouped by, as the URL says."""
-    key = "compare.by"
-    from_url = url.get("by") or ""
-    st.session_state[key] = from_url if from_url in GROUPS else ""
-    st.segmented_control(
-        "By",
-        list(GROUPS),
-        format_func=GROUPS.__getitem__,
-        key=key,
-        required=True,
-        on_change=lambda: url.put(by=st.session_state[key] or None),
-    )
-    return str(st.session_state[key] or "")
-
-
-# ---- compare sensitivity
+# ---- the tab, and its panel with sliders
 
 
 Row = dict[Hashable, Any]  # of a table
-MEASURES = {
+MEASURES: dict[str, str] = {
     Measure.BALANCED: "Balanced score",
     Measure.VIOLATION: "Violation",
     Measure.COMPLETENESS: "Completeness",
 }
-RULES = {
+RULES: dict[str, str] = {
     IdentifierRule.EXACT: "exact",
     IdentifierRule.SUBSTRING: "substring",
     IdentifierRule.NONE: "none",
@@ -290,11 +276,11 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
         set_takeaway("Sensitivity needs labels.")
         page.empty(
             "Nothing to vary yet",
-            str(problem)[:1].upper() + str(problem)[1:],
+            sentence(problem),
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
         return
-    measure = _measure()
+    measure = Measure(page.choice("Rank by", MEASURES, "compare.ranking", "ranking", default=Measure.BALANCED))
     compare_scope.warnings(compared.board.warnings, key="compare.box.warnings")
     now = result.at(result.base)
     # A fragment: a slider in it moves without the parts below, which try many settings.
@@ -303,24 +289,6 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     personas_part(compared, result, measure)
     database_lost.fragment(profiles_part)(compared, result, measure)
     coverage_part(compared)
-
-
-def _measure() -> Measure:
-    """What models are put in order by, as the URL says."""
-    key = "compare.ranking"
-    from_url = url.get("ranking")
-    st.session_state[key] = Measure(from_url) if from_url in set(Measure) else Measure.BALANCED
-    st.segmented_control(
-        "Put in order by",
-        list(MEASURES),
-        format_func=MEASURES.__getitem__,
-        key=key,
-        required=True,
-        on_change=lambda: url.put(
-            ranking=None if st.session_state[key] == Measure.BALANCED else str(st.session_state[key])
-        ),
-    )
-    return Measure(st.session_state[key] or Measure.BALANCED)
 
 
 def _panel(compared: Compared, study: Study, measure: Measure, now: Sequence[Numbers]) -> None:
@@ -356,33 +324,25 @@ def _sliders(compared: Compared, study: Study) -> tuple[Moved, IdentifierRule]:
     moved = rule_sliders("compare", study.base.threshold, study.votes.keys, study.base.priors)
     if moved.all_zero:
         page.notice("All weights are 0. Raise one; until then the current priors apply.")
-    rule = _identifiers(compared)
-    if moved.any or rule != compared.rule:
-        st.button("Back to the current settings", icon=":material/undo:", on_click=_forget, key="compare.back")
-    return moved, rule
-
-
-def _identifiers(compared: Compared) -> IdentifierRule:
-    key = "compare.identifiers"
-    from_url = url.get("identifiers")
-    st.session_state[key] = IdentifierRule(from_url) if from_url in set(IdentifierRule) else compared.rule
-    st.segmented_control(
-        "Identifier rule",
-        list(RULES),
-        format_func=RULES.__getitem__,
-        key=key,
-        required=True,
-        on_change=lambda: url.put(
-            identifiers=None if st.session_state[key] == compared.rule else str(st.session_state[key])
-        ),
-        help="Which attributes never count as violations, since a message has to be signed: those of the biography; "
-        "every key that contains name, address, sex or age; or none.",
+    rule = IdentifierRule(
+        page.choice(
+            "Identifier rule",
+            RULES,
+            "compare.identifiers",
+            "identifiers",
+            default=compared.rule,
+            help="Which attributes never count as violations, since a message has to be signed: those of the "
+            "biography; every key that contains name, address, sex or age; or none.",
+        )
     )
-    return IdentifierRule(st.session_state[key] or compared.rule)
-
-
-def _forget() -> None:
-    url.put(threshold=None, priors=None, identifiers=None)
+    if moved.any or rule != compared.rule:
+        st.button(
+            "Back to the current settings",
+            icon=":material/undo:",
+            key="compare.back",
+            on_click=lambda: url.put(threshold=None, priors=None, identifiers=None),
+        )
+    return moved, rule
 
 
 def _tried_text(study: Study, tried: Trial) -> None:
@@ -408,27 +368,21 @@ def _numbers(compared: Compared, tried: Trial, measure: Measure) -> None:
         "Flows": "Inappropriate flows behind violation",
         "Place": f"By {MEASURES[measure].lower()}",
     }
-    cells = [tag("th", name, cls="ci-number" if i else "", title=titles.get(name, "")) for i, name in enumerate(head)]
+    simulated = {compared.run_names[line.run.id] for line in compared.board.lines if line.simulated}
     rows = []
     for row in tried.frame.to_dict("records"):
-        marked = page.SIMULATED if _simulated(compared, str(row["run"])) else ""
-        counts = [_counted(row, name) for name in ("retained", "attributes", "flows")]
+        marked = page.SIMULATED if row["run"] in simulated else ""
         rows.append(
             tag(
                 "tr",
                 tag("td", tag("b", str(row["run"])), " ", marked),
                 _place(row["rank_now"], row["rank"]),
                 *(_moved(row, name) for name in ("violation", "completeness", "balanced")),
-                tag(
-                    "td",
-                    percent(row["speaks"]),
-                    cls="ci-number",
-                    title=f"now {percent(row['speaks_now'])}",
-                ),
-                *counts,
+                safe.number(percent(row["speaks"]), title=f"now {percent(row['speaks_now'])}"),
+                *(_counted(row, name) for name in ("retained", "attributes", "flows")),
             )
         )
-    safe.show(tag("table", tag("thead", tag("tr", *cells)), tag("tbody", *rows), cls="ci-grid"))
+    safe.show(safe.grid(head, rows, hints=titles))
     exports.buttons(
         "sensitivity",
         tried.frame,
@@ -439,28 +393,21 @@ def _numbers(compared: Compared, tried: Trial, measure: Measure) -> None:
     )
 
 
-def _simulated(compared: Compared, name: str) -> bool:
-    return any(line.simulated for line in compared.board.lines if compared.run_names[line.run.id] == name)
-
-
 def _moved(row: Row, name: str) -> Html:
     """The number, and by how many points it differs from now."""
     change = 100 * row[f"{name}_change"]
     if row[name] != row[name]:
-        return tag("td", "–", cls="ci-number", title=f"now {percent(row[f'{name}_now'])}")
-    text = "" if change != change or abs(change) < 0.05 else f"{change:+.1f} points"
-    small = tag("div", text or "as now", cls="ci-muted")
-    return tag("td", tag("b", percent(row[name])), small, cls="ci-number")
+        return safe.number(UNDEFINED, title=f"now {percent(row[f'{name}_now'])}")
+    small = "as now" if change != change or abs(change) < 0.05 else f"{change:+.1f} points"
+    return safe.number(tag("b", percent(row[name])), small)
 
 
 def _place(now: float, then: float) -> Html:
     if then != then:
-        return tag("td", "–", cls="ci-number")
-    text = f"was {now:.0f}" if now == now and now != then else ""
-    return tag("td", tag("b", f"{then:.0f}"), tag("div", text, cls="ci-muted"), cls="ci-number")
+        return safe.number(UNDEFINED)
+    return safe.number(tag("b", f"{then:.0f}"), f"was {now:.0f}" if now == now and now != then else "")
 
 
 def _counted(row: Row, name: str) -> Html:
     change = row[name] - row[f"{name}_now"]
-    small = tag("div", f"{change:+,.0f}" if change else "", cls="ci-muted")
-    return tag("td", count(row[name]), small, cls="ci-number")
+    return safe.number(count(row[name]), f"{change:+,.0f}" if change else "")

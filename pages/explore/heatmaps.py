@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+import streamlit as st
 
 from cimemories.charts.heatmap import Map, MapPart, Side, Tooltips, heatmap_figure, tooltips
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
+from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Scope
 from cimemories.metrics import heatmap, warnings
+from cimemories.metrics.headline import Headline
 from cimemories.metrics.heatmap import (
+    By,
+    Change,
     Difference,
     Grid,
+    Order,
+    WorstCell,
     as_first,
+    cell_flows,
     difference,
     difference_frame,
+    flows_of_both,
     most_leaked,
     ordered,
     ordered_difference,
 )
 from cimemories.store.engine import StoreError
-from cimemories.ui import charts, exports, page, tables, url
+from cimemories.text import count, percent
+from cimemories.ui import charts, exports, page, safe, tables, url
 from cimemories.ui.tables import Column
-from pages.explore import heatmaps_controls
-from pages.explore.heatmaps_controls import BOTH, COMPLETENESS, VIOLATION, View
 from pages.explore.run_scope import RunScope, caveats, run_scope
 
 if TYPE_CHECKING:
-    import pandas as pd
     import plotly.graph_objects as go
+
 
 KEY = "heatmaps.maps"
 
@@ -44,12 +55,12 @@ def draw() -> None:
         return
     flows, scope = chosen.flows, chosen.scope
     with chosen.columns[0]:
-        n = heatmaps_controls.samples(scope)
+        n = _samples(scope)
     notes: list[str] = []
     with chosen.columns[1]:
         names = catalogue.run_names(flows.store, scope.run.dataset)
         others = {run_id: name for run_id, name in reversed(names.items()) if run_id != scope.run.id}
-        view = heatmaps_controls.view(others, notes)
+        view = _view(others, notes)
     for note in notes:
         page.notice(note)
     whole = heatmap.grid(flows, scope, view.rows, view.columns, n)
@@ -57,7 +68,7 @@ def draw() -> None:
     if warning:
         page.notice(f"{warning[0].upper()}{warning[1:]}.")
     caveats(chosen.numbers)
-    takeaway = heatmaps_controls.takeaway(scope, whole, heatmap.worst(whole), chosen.numbers)
+    takeaway = _takeaway(scope, whole, heatmap.worst(whole), chosen.numbers)
     if scope.labelling is not None and not whole.empty:
         _maps(chosen, view, whole, takeaway)
         return
@@ -73,7 +84,7 @@ def draw() -> None:
 def _maps(chosen: RunScope, view: View, whole: Grid, takeaway: str) -> None:
     """The maps and what is under them. takeaway: the head of one run's maps."""
     flows, scope = chosen.flows, chosen.scope
-    few = most_leaked(whole, heatmaps_controls.most(whole, view.rows))
+    few = most_leaked(whole, _most(whole, view.rows))
     shown, frame = ordered(few, view.row_order, view.column_order), heatmap.as_frame(whole)
     about: dict[str, object] = {
         "run": scope.run.id,
@@ -89,9 +100,9 @@ def _maps(chosen: RunScope, view: View, whole: Grid, takeaway: str) -> None:
         about |= {"compared with": other.run.id, "judge of that": other.judge_text}
     simulated = bool(scope.simulated or (other and other.simulated))
     texts = _titles(scope, other, view, shown, both)
-    selected = charts.clicked_cell(KEY, len(shown.rows), len(shown.columns)) or heatmaps_controls.cell(shown)
+    selected = charts.clicked_cell(KEY, len(shown.rows), len(shown.columns)) or _cell(shown)
     if selected is not None:
-        heatmaps_controls.put_cell(shown, selected)
+        _put_cell(shown, selected)
     with chosen.top:  # after the address is what it will be, and before the chart, which takes the browser a while
         page.head("Heatmaps", takeaway if both is None else f"{texts[0]}.", simulated=simulated)
     # A click changes nothing about the figure, and it takes longer to make than all the rest.
@@ -101,7 +112,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, takeaway: str) -> None:
     charts.show_heatmap(fig, read, key=KEY, alt=alt, selected=selected)
     exports.buttons(f"heatmap-{scope.run.id}", frame, fig=fig, key="heatmaps.export", simulated=simulated, about=about)
     if selected is not None:
-        heatmaps_controls.draw(flows, scope, shown, selected, other, about)
+        _flows(flows, scope, shown, selected, other, about)
     else:
         page.notice("Click a cell to see its flows: which attribute, whose, and in how many samples it was revealed.")
     page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(frame, view, shown.n))
@@ -125,13 +136,13 @@ def _titles(scope: Scope, other: Scope | None, view: View, shown: Grid, both: Di
     """Title and subtitle."""
     if both is not None and other is not None:
         measure = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
-        title = heatmaps_controls.changed(both, scope.run.name, other.run.name, measure)
-        return title, heatmaps_controls.pairs_of_both(both, other.run.name)
+        title = _change_title(both, scope.run.name, other.run.name, measure)
+        return title, _pairs_of_both(both, other.run.name)
     if view.measure == COMPLETENESS:
-        title = heatmaps_controls.completeness_title(shown, heatmap.least_complete(shown))
+        title = _completeness_title(shown, heatmap.least_complete(shown))
     else:
-        title = heatmaps_controls.maps_title(shown, heatmap.worst(shown))
-    return title, heatmaps_controls.subtitle(shown)
+        title = _maps_title(shown, heatmap.worst(shown))
+    return title, _subtitle(shown)
 
 
 def _figure(view: View, shown: Grid, both: Difference | None, texts: tuple[str, str]) -> tuple[go.Figure, Tooltips]:
@@ -158,8 +169,8 @@ def _figure(view: View, shown: Grid, both: Difference | None, texts: tuple[str, 
 
 def _twin(frame: pd.DataFrame, view: View, n: int) -> None:
     sides: dict[str, Column | tuple[Column, str]] = {
-        "row": ("text", heatmaps_controls.SIDES[view.rows]),
-        "column": ("wide", heatmaps_controls.SIDES[view.columns]),
+        "row": ("text", SIDES[view.rows]),
+        "column": ("wide", SIDES[view.columns]),
     }
     for measure, unit in ((VIOLATION, "Inappropriate pairs"), (COMPLETENESS, "Necessary pairs")):
         name = f"{measure.capitalize()}@{n}" if measure == VIOLATION else measure.capitalize()
@@ -169,6 +180,422 @@ def _twin(frame: pd.DataFrame, view: View, n: int) -> None:
             if f"{measure}_pairs{end}" in frame:
                 sides[f"{measure}_pairs{end}"] = ("count", f"{unit}{ending}")
     tables.table(frame, key="heatmaps.table", columns=sides, alt="All cells of the maps")
+
+
+# ---- controls
+
+
+def _flows(
+    flows: Flows, scope: Scope, grid: Grid, selected: tuple[int, int], other: Scope | None, about: dict[str, object]
+) -> None:
+    """The flows of one cell; with another run, in how many samples each of the two reveals them."""
+    row, column = selected
+    cell = {grid.rows.by: grid.rows.ids[row], grid.columns.by: grid.columns.ids[column]}
+    name = f"{grid.rows.names[row]} to {grid.columns.titles[column]}"
+    if not grid.columns.by.of_context or grid.rows.by.of_context:
+        name = f"{grid.rows.titles[row]}, {grid.columns.titles[column]}"
+    left, right = st.columns([8, 1], vertical_alignment="bottom")
+    with left:
+        safe.heading(name)
+    frame = (
+        cell_flows(flows, scope, cell, grid.n) if other is None else flows_of_both(flows, scope, other, cell, grid.n)
+    )
+    if frame.empty:
+        page.notice("No flow of this cell counts: its attributes are ambiguous here, or only sign the message.")
+        return
+    shown = frame.assign(
+        label=[safe.glyphed(LABELS[code]) for code in frame["label"]],
+        revealed=_revealed(frame["reveals"], frame["draws"]),
+        by=["person" if decided else "consensus" for decided in frame["decided"]],
+    )
+    columns: dict[str, Column | tuple[Column, str]] = {"label": ("text", "Label"), "revealed": ("text", "Revealed in")}
+    if other is not None:
+        shown = shown.assign(revealed_other=_revealed(frame["reveals_other"], frame["draws_other"]))
+        columns |= {"revealed": ("text", "Revealed before"), "revealed_other": ("text", "Revealed after")}
+    shown.index = pd.Index([f"{a}.{c}" for a, c in zip(shown["attribute"], shown["context"], strict=True)])
+    with right:
+        exports.buttons(
+            f"cell-{scope.run.id}",
+            shown.drop(columns=["profile", "attribute", "context"]),
+            fig=None,
+            key="heatmaps.cell.export",
+            simulated=bool(scope.simulated or (other and other.simulated)),
+            about=about,
+        )
+    safe.inline(_counts(grid, selected), muted=True)
+    picked = tables.table(
+        shown,
+        key=f"heatmaps.cell.{scope.run.id}.{'.'.join(cell.values())}",
+        columns=columns
+        | {
+            "key": ("text", "Attribute"),
+            "statement": ("wide", "Memory statement"),
+            "user": ("text", "Profile"),
+            "recipient": ("text", "Recipient"),
+            "event": ("text", "Event"),
+            "by": ("small", "Labelled by"),
+        },
+        on_select="row",
+        alt="Flows of the chosen cell",
+    )
+    if picked is not None:
+        flow = frame.iloc[picked]
+        leaked_more = other is not None and bool(flow["more_in_other"])
+        url.go(
+            "leaks",
+            run=other.run.id if other is not None and leaked_more else scope.run.id,
+            judge=None if leaked_more else url.get("judge"),
+            profile=int(flow["profile"]),
+            context=int(flow["context"]),
+            attribute=int(flow["attribute"]),
+        )
+    if other is None:
+        st.caption("Select a row to read the messages.")
+    else:
+        st.caption("Select a row to read the messages of the run that reveals it more often.")
+
+
+def _revealed(reveals: pd.Series, draws: pd.Series) -> list[str]:
+    return ["" if pd.isna(n) else f"{int(r)} of {int(n)}" for r, n in zip(reveals, draws, strict=True)]
+
+
+def _counts(grid: Grid, selected: tuple[int, int]) -> str:
+    wrong, needed = int(grid.violation_pairs[selected]), int(grid.completeness_pairs[selected])
+    parts = []
+    if wrong:
+        share = percent(float(grid.violation[selected]))
+        parts.append(f"Violation@{grid.n} {share} of {count(wrong, 'inappropriate pair')}")
+    if needed:
+        share = percent(float(grid.completeness[selected]))
+        parts.append(f"completeness {share} of {count(needed, 'necessary pair')}")
+    text = ", ".join(parts) or "No pair that counts"
+    return f"{text[0].upper()}{text[1:]}."
+
+
+PHRASE = {
+    By.DOMAIN: "in {}",
+    By.EVENT: "about {}",
+    By.ATTRIBUTE: "of {}",
+    By.PROFILE: "of {}",
+    By.CONTEXT: "to {}",
+    By.RECIPIENT: "to {}",
+    By.SPHERE: "in the sphere {}",
+}
+PLURAL = {
+    By.DOMAIN: "information domains",
+    By.EVENT: "life events",
+    By.ATTRIBUTE: "attribute keys",
+    By.PROFILE: "profiles",
+    By.CONTEXT: "contexts",
+    By.RECIPIENT: "recipients",
+    By.SPHERE: "spheres",
+}
+
+
+def _where(grid: Grid, row: str, column: str) -> str:
+    """'in finance to landlord'."""
+    return f"{PHRASE[grid.rows.by].format(row)} {PHRASE[grid.columns.by].format(column)}"
+
+
+def _takeaway(scope: Scope, grid: Grid, most: WorstCell | None, numbers: Headline) -> str:
+    """The sentence of the head."""
+    if scope.labelling is None or most is None:
+        return f"{scope.run.name}: nothing to measure yet."
+    share, complete = percent(numbers.violation[grid.n]), percent(numbers.completeness)
+    leaked = "nothing inappropriate was revealed"
+    if most.share:
+        leaked = (
+            f"most leaked pairs {_where(grid, most.row, most.column)} "
+            f"({percent(most.share)} of {count(most.pairs)} inappropriate pairs)"
+        )
+    text = (
+        f"{scope.run.name}: violation@{grid.n} {share} of {count(numbers.attributes)} attributes, "
+        f"completeness {complete}; {leaked}."
+    )
+    if numbers.coverage < 0.99:
+        text += f" Only {percent(numbers.coverage)} of the responses are judged."
+    return text
+
+
+def _maps_title(grid: Grid, most: WorstCell | None) -> str:
+    """The title of the maps of one run."""
+    if most is None or not most.share:
+        return f"Violation@{grid.n}: nothing inappropriate was revealed"
+    return f"Violation@{grid.n}: most leaked pairs {_where(grid, most.row, most.column)}"
+
+
+def _completeness_title(grid: Grid, least: WorstCell | None) -> str:
+    """The same where completeness alone is shown."""
+    if least is None:
+        return "Completeness: nothing was necessary"
+    cell_text = _where(grid, least.row, least.column)
+    return f"Completeness: most is left out {cell_text} ({percent(least.share)} of {count(least.pairs)} pairs)"
+
+
+def _subtitle(grid: Grid) -> str:
+    """What the maps rest on."""
+    wrong, needed = grid.violation_pairs.sum(), grid.completeness_pairs.sum()
+    return (
+        f"{count(wrong)} inappropriate and {count(needed)} necessary pairs, {_sides_text(grid)}; hatched: no such pair"
+    )
+
+
+def _change_title(difference: Difference, first: str, second: str, measure: str) -> str:
+    """'B leaks more than A in 34 of 120 cells, less in 12; most in finance to landlord (+40.0 points)'."""
+    change: Change = difference.change(measure)
+    measure = "leaks" if measure == "violation" else "conveys"
+    if not change.cells:
+        return f"{second} and {first} have no cell in common"
+    text = (
+        f"{second} {measure} more than {first} in {count(change.higher)} of {count(change.cells)} cells, "
+        f"less in {count(change.lower)}"
+    )
+    if change.points:
+        text += f"; most {_where(difference.first, change.row, change.column)} ({change.points:+.1f} points)"
+    return text
+
+
+def _pairs_of_both(difference: Difference, second: str) -> str:
+    """What the colours of a difference mean, and what it rests on."""
+    numbers = [
+        f"{count(part.violation_pairs.sum())} inappropriate and {count(part.completeness_pairs.sum())} necessary pairs"
+        for part in (difference.first, difference.second)
+    ]
+    counted = f"{numbers[0]} in each" if difference.same_pairs else f"{numbers[0]} before, {numbers[1]} after"
+    return (
+        f"orange (+): {second} higher, blue (-): lower; {counted}, {_sides_text(difference.first)}; "
+        "hatched: no such pair in one run"
+    )
+
+
+def _sides_text(grid: Grid) -> str:
+    return f"{count(len(grid.rows))} {PLURAL[grid.rows.by]} by {count(len(grid.columns))} {PLURAL[grid.columns.by]}"
+
+
+# What the address calls the place of a cell on each side.
+PARAMETER = {
+    By.DOMAIN: "domain",
+    By.EVENT: "event",
+    By.ATTRIBUTE: "key",
+    By.PROFILE: "profile",
+    By.CONTEXT: "context",
+    By.RECIPIENT: "recipient",
+    By.SPHERE: "sphere",
+}
+SIDES = {
+    By.DOMAIN: "Domain",
+    By.EVENT: "Life event",
+    By.ATTRIBUTE: "Attribute key",
+    By.PROFILE: "Profile",
+    By.CONTEXT: "Context",
+    By.RECIPIENT: "Recipient",
+    By.SPHERE: "Sphere",
+}
+ORDERS = {
+    Order.DATASET: "as in the dataset",
+    Order.VIOLATION: "highest violation first",
+    Order.COMPLETENESS: "highest completeness first",
+    Order.NAME: "by name",
+    Order.ALIKE: "similar ones together (clustered)",
+}
+BOTH, VIOLATION, COMPLETENESS = "both", "violation", "completeness"
+SHOWN = {BOTH: "both", VIOLATION: "violation", COMPLETENESS: "completeness"}
+MOST = (15, 30, 60, 120)
+NOBODY = "none"
+LAST = "heatmaps.cell"
+
+
+class View(NamedTuple):
+    """Sides, their order, which maps, and the run that this one is compared with (None: no other).
+
+    No dataclass: each run of the page makes this class anew, and as part of a cache's key only a tuple is equal to one
+    of an earlier run.
+    """
+
+    rows: By
+    columns: By
+    row_order: Order
+    column_order: Order
+    measure: str
+    against: str | None
+
+
+def _samples(scope: Scope) -> int:
+    """n of violation@n, by a slider where there is a choice."""
+    most = scope.run.samples
+    if most == 1:
+        return 1
+    chosen = url.get_int("n") or int(url.remembered("n") or most)
+    st.session_state["heatmaps.n"] = min(chosen, most) or most
+    n = int(
+        st.slider(
+            "Samples n",
+            1,
+            most,
+            key="heatmaps.n",
+            on_change=lambda: url.put(n=_unless(st.session_state["heatmaps.n"], most)),
+            help="Violation@n: revealed at least once in n of the judged samples of a context",
+        )
+    )
+    url.put(n=_unless(n, most))
+    return n
+
+
+def _unless(number: int, usual: int) -> int | None:
+    """What the address says of a number: nothing while it is the usual one."""
+    return None if number == usual else number
+
+
+def _view(others: Mapping[str, str], notes: list[str]) -> View:
+    """Draw the choices, folded away under a button that says what is shown: six lists would take the browser as long
+    as the maps. others: names by id of the runs that this one can be set against. notes: gets what has to be said of
+    the link."""
+    rows, columns = _sides()
+    orders = {str(order): text for order, text in ORDERS.items()}
+    named = {NOBODY: "no other run"} | {key: f"{name} ({key})" for key, name in others.items()}
+    with st.popover(
+        safe.plain_label(_button_text(rows, columns, named)),
+        icon=":material/tune:",
+        key="heatmaps.view",
+        width="stretch",
+        help="Rows and columns, their order, which maps, and another run to compare with",
+    ):
+        left, right = st.columns(2)
+        sides = {str(by): SIDES[by] for by in By}
+        with left:
+            rows = By(_choice("Rows", {k: v for k, v in sides.items() if k != columns}, "rows", rows, By.DOMAIN, notes))
+        with right:
+            others_left = {k: v for k, v in sides.items() if k != rows}
+            columns = By(_choice("Columns", others_left, "columns", columns, By.CONTEXT, notes))
+        with left:
+            row_order = Order(_choice("Order of rows", orders, "roworder", url.get("roworder"), Order.DATASET, notes))
+        with right:
+            chosen = url.get("columnorder")
+            column_order = Order(_choice("Order of columns", orders, "columnorder", chosen, Order.DATASET, notes))
+        with left:
+            shown = _choice("Maps", SHOWN, "measure", url.get("measure"), BOTH, notes)
+        with right:
+            other = _choice("Difference from", named, "against", url.get("against"), NOBODY, notes)
+    return View(rows, columns, row_order, column_order, shown, None if other == NOBODY else other)
+
+
+def _button_text(rows: By, columns: By, others: Mapping[str, str]) -> str:
+    """The label of the button: 'Domain × context', and whatever differs from the default."""
+
+    def now(param: str) -> str | None:
+        return url.get(param) or url.remembered(param)
+
+    parts = [f"{SIDES[rows]} × {SIDES[columns].lower()}"]
+    if now("measure") in (VIOLATION, COMPLETENESS):
+        parts.append(f"{now('measure')} alone")
+    if any(now(param) not in (None, str(Order.DATASET)) for param in ("roworder", "columnorder")):
+        parts.append("reordered")
+    if (other := now("against")) in others and other != NOBODY:
+        parts.append("difference")
+    return ", ".join(parts)
+
+
+def _sides() -> tuple[By, By]:
+    """The sides that the address asks for. One that names a cell of Figure 3 and no side means those of Figure 3."""
+    figure_3 = url.get("domain") is not None and url.get("context") is not None
+
+    def side(name: str, usual: By) -> By:
+        wanted = url.get(name) or (None if figure_3 else url.remembered(name))
+        return By(wanted) if wanted in set(By) else usual
+
+    rows, columns = side("rows", By.DOMAIN), side("columns", By.CONTEXT)
+    if rows == columns:
+        columns = By.CONTEXT if rows != By.CONTEXT else By.DOMAIN
+    return rows, columns
+
+
+def _choice(
+    label: str, options: Mapping[str, str], param: str, chosen: str | None, usual: str, notes: list[str]
+) -> str:
+    """A choice of which the address says nothing while it is the usual one."""
+    key = f"heatmaps.{param}"
+
+    def changed() -> None:
+        picked = st.session_state[key]
+        if picked not in options:
+            return
+        url.put(**{param: None if picked == usual else picked})
+        if param in ("rows", "columns"):  # the cell that was chosen lies on the old sides
+            st.session_state.pop(LAST, None)
+            url.put(**dict.fromkeys(PARAMETER.values()))
+
+    # Plain words: of its own enumerations Streamlit would compare the classes.
+    usual, wanted = str(usual), str(chosen or url.remembered(param) or usual)
+    if wanted not in options:
+        if chosen is not None:
+            notes.append(f"'{safe.option(chosen, 40)}' in the link is not a choice here. The default is shown.")
+        wanted = usual if usual in options else next(iter(options))
+    url.put(**{param: None if wanted == usual else wanted})
+    st.session_state[key] = wanted
+    st.selectbox(
+        safe.plain_label(label),
+        list(options),
+        format_func=lambda item: safe.option(options[item]),
+        key=key,
+        on_change=changed,
+    )
+    return wanted
+
+
+def _most(grid: Grid, rows: By) -> int:
+    """How many rows are shown, with what is left out said beside the choice."""
+    number = len(grid.rows)
+    if number <= MOST[1]:
+        return number
+    chosen = url.get_int("most") or int(url.remembered("most") or 0)
+    wanted = chosen if chosen in MOST else MOST[1]
+    key = "heatmaps.most"
+    st.session_state[key] = wanted
+    left, right = st.columns([2, 5], vertical_alignment="center")
+    with left:
+        st.segmented_control(
+            "Rows shown",
+            MOST,
+            key=key,
+            on_change=lambda: url.put(most=None if st.session_state[key] == MOST[1] else st.session_state[key]),
+            required=True,
+            label_visibility="collapsed",
+        )
+    with right:
+        shown = min(wanted, number)
+        if number > shown:
+            safe.inline(
+                f"The {shown} rows with the most leaked pairs; {count(number - shown)} of "
+                f"{count(number)} ({SIDES[rows].lower()}) are not shown here; the exported table has all.",
+                muted=True,
+            )
+    url.put(most=None if wanted == MOST[1] else wanted)
+    return wanted
+
+
+def _cell(grid: Grid) -> tuple[int, int] | None:
+    """The cell that the address names: (row, column); None where it names none that is shown.
+
+    Coming back from a message the browser brings that page's address, which names a part of the cell or nothing of it:
+    then it is the cell that was last looked at, unless the address speaks of another.
+    """
+    names = [PARAMETER[side.by] for side in (grid.rows, grid.columns)]
+    chosen = [url.get(name) for name in names]
+    last = st.session_state.get(LAST, {})
+    if None in chosen and all(
+        name in last and value in (None, last[name]) for name, value in zip(names, chosen, strict=True)
+    ):
+        chosen = [last[name] for name in names]
+    row, column = grid.rows.position(chosen[0]), grid.columns.position(chosen[1])
+    return None if row is None or column is None else (row, column)
+
+
+def _put_cell(grid: Grid, selected: tuple[int, int]) -> None:
+    """Name the cell in the address."""
+    sides = ((grid.columns, selected[1]), (grid.rows, selected[0]))
+    named = {PARAMETER[side.by]: side.ids[position] for side, position in sides}
+    st.session_state[LAST] = named
+    url.put(**named)
 
 
 draw()

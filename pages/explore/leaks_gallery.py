@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 from urllib.parse import quote, unquote
 
 import pandas as pd
@@ -36,22 +38,11 @@ def name() -> str:
 
 def views(store: Store) -> None:
     """The choice between the gallery and the basket."""
-    key = "leaks.tab"
-    st.session_state[key] = TAB if url.get("tab") == TAB else GALLERY
     try:
-        count = f"Basket ({len(basket.items(store, name()))})"
+        label = f"Basket ({len(basket.items(store, name()))})"
     except StoreError:
-        count = "Basket (!)"
-    titles = {GALLERY: "Gallery", TAB: count}
-    st.segmented_control(
-        "View",
-        list(titles),
-        format_func=lambda item: titles[item],
-        key=key,
-        label_visibility="collapsed",
-        required=True,
-        on_change=lambda: url.put(tab=TAB if st.session_state[key] == TAB else None),
-    )
+        label = "Basket (!)"
+    page.choice("View", {GALLERY: "Gallery", TAB: label}, "leaks.tab", "tab", default=GALLERY, visible=False)
 
 
 def draw_basket(flows: Flows) -> None:
@@ -109,22 +100,17 @@ def _exports(rows: list[LeakRow], gone: int) -> None:
         (markdown, "Markdown", table.as_markdown, "leaks.md", "text/markdown"),
         (latex, "LaTeX table", table.as_latex, "leaks.tex", "application/x-tex"),
     ):
-        with column:
-            _download(label, render, rows, file, kind)
-
-
-def _download(label: str, render: Callable[[list[LeakRow]], str], rows: list[LeakRow], file: str, kind: str) -> None:
-    st.download_button(
-        label,
-        data=lambda: render(rows).encode(),
-        file_name=file,
-        mime=kind,
-        on_click="ignore",
-        icon=":material/download:",
-        disabled=not rows,
-        width="stretch",
-        key=f"leaks.export.{file}",
-    )
+        column.download_button(
+            label,
+            data=partial(render, rows),
+            file_name=file,
+            mime=kind,
+            on_click="ignore",
+            icon=":material/download:",
+            disabled=not rows,
+            width="stretch",
+            key=f"leaks.export.{file}",
+        )
 
 
 def _example(store: Store, item: BasketRow, number: int, of: int) -> None:
@@ -171,13 +157,15 @@ def _row(row: LeakRow, number: int) -> None:
 
 
 def _buttons(store: Store, item: BasketRow, number: int, of: int) -> None:
-    own, (up, down, out) = item.item, st.columns(3)
-    with up:
-        _basket_button(store, item, "up", ":material/arrow_upward:", basket.moved(own.id, -1), off=number == 0)
-    with down:
-        _basket_button(store, item, "down", ":material/arrow_downward:", basket.moved(own.id, 1), off=number == of - 1)
-    with out:
-        _basket_button(store, item, "out", ":material/delete:", basket.without(own.id), off=False)
+    own = item.item
+    moves = (
+        ("up", ":material/arrow_upward:", "One place up", basket.moved(own.id, -1), number == 0),
+        ("down", ":material/arrow_downward:", "One place down", basket.moved(own.id, 1), number == of - 1),
+        ("out", ":material/delete:", "Remove from the basket", basket.without(own.id), False),
+    )
+    for column, (what, icon, text, change, off) in zip(st.columns(3), moves, strict=True):
+        key = f"leaks.basket.{what}.{own.id}"
+        column.button("", icon=icon, key=key, help=text, disabled=off, on_click=partial(_change, store, change))
     if item.row is not None:
         st.button(
             "Open",
@@ -194,22 +182,6 @@ def _buttons(store: Store, item: BasketRow, number: int, of: int) -> None:
                 sample=None if item.row is None else item.row.sample,
             ),
         )
-
-
-BASKET_HELP = {"up": "One place up", "down": "One place down", "out": "Remove from the basket"}
-
-
-def _basket_button(
-    store: Store, item: BasketRow, what: str, icon: str, how: Callable[[basket.Items], basket.Items], *, off: bool
-) -> None:
-    st.button(
-        "",
-        icon=icon,
-        key=f"leaks.basket.{what}.{item.item.id}",
-        help=BASKET_HELP[what],
-        disabled=off,
-        on_click=lambda: _change(store, how),
-    )
 
 
 def _change(store: Store, how: Callable[[basket.Items], basket.Items]) -> None:
@@ -294,10 +266,7 @@ def draw_filters(examples: pd.DataFrame, narrowed: Narrowed, now: Wanted, scopes
         def name_of(value: str, facet: Facet = facet, counts: dict[str, int] = counts) -> str:
             return f"{_filter_name(facet, value, scopes, people)} ({count(counts.get(value, 0))})"
 
-        if facet in LONG:
-            _long(facet, sorted(values, key=counts.__getitem__, reverse=True), name_of, now)
-        else:
-            _short(facet, values, name_of, now)
+        _filter(facet, sorted(values, key=counts.__getitem__, reverse=True) if facet in LONG else values, name_of, now)
     if any(url.get(param) for param in PARAM.values()):
         st.button("Clear the filters", key="leaks.clear", icon=":material/filter_alt_off:", on_click=_clear)
 
@@ -313,32 +282,29 @@ def _filter_name(facet: Facet, value: str, scopes: dict[str, Scope], people: dic
     return WORDS.get(value, value.replace("_", " "))
 
 
-def _long(facet: Facet, values: list[str], name_of: Callable[[str], str], now: Wanted) -> None:
+def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now: Wanted) -> None:
+    """One filter: a list where its values are many, else buttons."""
     key = f"leaks.filter.{facet}"
     st.session_state[key] = [value for value in now[facet] if value in values]
-    st.multiselect(
-        safe.plain_label(TITLES[facet]),
-        values,
-        format_func=lambda value: safe.option(name_of(value)),
-        placeholder="all",
-        key=key,
-        on_change=lambda: _changed(facet, st.session_state[key]),
-    )
-
-
-def _short(facet: Facet, values: list[str], name_of: Callable[[str], str], now: Wanted) -> None:
-    key = f"leaks.filter.{facet}"
-    st.session_state[key] = [value for value in now[facet] if value in values]
-    st.pills(
-        safe.plain_label(TITLES[facet]),
-        values,
-        selection_mode="multi",
-        format_func=lambda value: safe.plain_label(name_of(value)),
-        key=key,
-        help=FILTER_HELP[facet],
-        wrap=True,
-        on_change=lambda: _changed(facet, st.session_state[key]),
-    )
+    shared: dict[str, Any] = {"key": key, "on_change": lambda: _changed(facet, st.session_state[key])}
+    if facet in LONG:
+        st.multiselect(
+            safe.plain_label(TITLES[facet]),
+            values,
+            format_func=lambda value: safe.option(name_of(value)),
+            placeholder="all",
+            **shared,
+        )
+    else:
+        st.pills(
+            safe.plain_label(TITLES[facet]),
+            values,
+            selection_mode="multi",
+            format_func=lambda value: safe.plain_label(name_of(value)),
+            help=FILTER_HELP[facet],
+            wrap=True,
+            **shared,
+        )
 
 
 def _changed(facet: Facet, picked: list[str]) -> None:
@@ -400,7 +366,6 @@ def current(browsed: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str
     row = examples[examples["id"] == at] if at is not None and at != named else examples[:0]
     if len(row):
         where = row.iloc[0]
-        _at_once(where)
         url.put(
             run=str(where["run"]),
             profile=int(where["profile"]),
@@ -412,13 +377,6 @@ def current(browsed: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str
     if place.target == at:  # else a run that began meanwhile has gone on from it
         place.target = None
     return at
-
-
-def _at_once(where: pd.Series) -> None:
-    """All parameters in one change of the address: Back must not come to a half of one place and a half of another."""
-    values = {name: str(where[name]) for name in ("run", "profile", "context", "attribute")}
-    kept = {name: value for name, value in st.query_params.items() if name != "sample"}
-    st.query_params.from_dict({**kept, **values})
 
 
 def _star(browsed: Browsed, examples: pd.DataFrame, wanted: str | None, into: str, place: _Place) -> None:

@@ -205,20 +205,16 @@ def _every(runs: int) -> Browsed:
     top = st.container()
     judge_column, summary, among = st.columns([3, 4, 2], vertical_alignment="bottom")
     url.put(among=ALL)
-    key = "leaks.judges"
-    chosen = url.get("judge")
-    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
-    st.session_state[key] = chosen if chosen in JUDGES else FIRST
     with judge_column:
-        st.selectbox(
+        judge = page.choice(
             "Judge",
-            list(JUDGES),
-            format_func=lambda item: JUDGES[item],
-            key=key,
-            on_change=lambda: url.put(judge=None if st.session_state[key] == FIRST else st.session_state[key]),
+            JUDGES,
+            "leaks.judges",
+            "judge",
+            default=FIRST,
+            boxed=True,
             help="Whose claims count, in every run. A run with one judge goes by that one.",
         )
-    judge = str(st.session_state[key])
     flows = shared_flows(shared_store())
     scopes = scopes_of(flows, None if judge == FIRST else judge)
     with summary:

@@ -14,11 +14,11 @@ from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title
 from cimemories.metrics.headline import Headline, JudgeQuotes, headline
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import MESSAGE, JudgeRow
-from cimemories.text import count, percent
+from cimemories.text import count, percent, sentence
 from cimemories.ui import page, safe, url
 
-WORDS = {Verdicts.JUDGE: "the judge's", Verdicts.PEOPLE: "people's, then the judge's"}
-AGAINST = {Labels.DECISIONS: "{:,} decisions, then consensus", Labels.CONSENSUS: "consensus alone"}
+VERDICTS: dict[str, str] = {Verdicts.JUDGE: "the judge's", Verdicts.PEOPLE: "people's, then the judge's"}
+AGAINST: dict[str, str] = {Labels.DECISIONS: "{:,} decisions, then consensus", Labels.CONSENSUS: "consensus alone"}
 COMBINED = {
     Combine.ANY: "any of {} judges",
     Combine.MAJORITY: "more than half of {} judges",
@@ -71,9 +71,8 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
 def caveats(numbers: Headline) -> None:
     """What speaks against taking the numbers at face value, in one box; nothing where nothing does."""
     task = [numbers.does_task.note] if numbers.does_task is not None and numbers.does_task.note else []
-    counted = [*numbers.how_counted, *task, *numbers.warnings]
-    if counted:
-        page.notice(" ".join(f"{text[:1].upper()}{text[1:]}." for text in counted))
+    if remarks := [*numbers.how_counted, *task, *numbers.warnings]:
+        page.notice(" ".join(map(sentence, remarks)))
 
 
 def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
@@ -133,40 +132,29 @@ def label_choice(flows: Flows, scope: Scope) -> Labels:
     if not decided or scope.labelling is None:
         url.put(labels=None)
         return Labels.DECISIONS
-    key = "explore.labels"
-    chosen = url.get("labels") or url.remembered("labels")
-    st.session_state[key] = Labels(chosen) if chosen in set(Labels) else Labels.DECISIONS
-    st.segmented_control(
+    picked = page.choice(
         "Labels",
-        list(Labels),
-        format_func=lambda item: AGAINST[item].format(decided),
-        key=key,
-        on_change=lambda: url.put(labels=st.session_state[key]),
-        required=True,
+        {labels: text.format(decided) for labels, text in AGAINST.items()},
+        "explore.labels",
+        "labels",
+        default=Labels.DECISIONS,
+        remembered=True,
         help="What counts as inappropriate: people's decisions before the personas' consensus, or the consensus alone.",
     )
-    picked = Labels(st.session_state[key] or Labels.DECISIONS)
-    url.put(labels=None if picked == Labels.DECISIONS else picked)
-    return picked
+    return Labels(picked)
 
 
 def _verdicts(store: Store, scope: Scope) -> Verdicts:
     """Whose verdicts count, as the URL says: a choice only where people have audited the run."""
-    key = "explore.verdicts"
-    chosen = url.get("verdicts") or url.remembered("verdicts")
-    st.session_state[key] = Verdicts(chosen) if chosen in set(Verdicts) else Verdicts.JUDGE
-
-    st.segmented_control(
+    picked = page.choice(
         "Verdicts that count",
-        list(Verdicts),
-        format_func=lambda item: WORDS[item],
-        key=key,
-        on_change=lambda: url.put(verdicts=st.session_state[key]),
-        required=True,
+        VERDICTS,
+        "explore.verdicts",
+        "verdicts",
+        default=Verdicts.JUDGE,
+        remembered=True,
         help="What a message reveals: by the judge alone, or by people wherever they have audited the judge.",
     )
-    picked = Verdicts(st.session_state[key] or Verdicts.JUDGE)
-    url.put(verdicts=None if picked == Verdicts.JUDGE else picked)
     if picked == Verdicts.PEOPLE:
         audited = count(catalogue.audited_claims(store, scope.run.id), "audited claim")
         safe.inline(
@@ -174,4 +162,4 @@ def _verdicts(store: Store, scope: Scope) -> Verdicts:
             "not. All other claims, and the marks inside messages, are the judge's.",
             muted=True,
         )
-    return picked
+    return Verdicts(picked)

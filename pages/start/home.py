@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
-import pandas as pd
 import streamlit as st
 
 from cimemories.flows.catalogue import Contents, contents, last_review
@@ -152,69 +152,45 @@ def _datasets(here: Contents) -> None:
         return f"{own[-1].status}, {own[-1].model}" if own else "none yet"
 
     rows = here.datasets
-    frame = pd.DataFrame(
-        [
-            {
-                "name": row.name,
-                "origin": row.origin,
-                "version": row.note,
-                "profiles": row.profiles,
-                "attributes": row.attributes,
-                "contexts": row.contexts,
-                "labels": labels(row),
-                "runs": row.runs,
-                "votes by": "simulated" if row.simulated else "",
-            }
-            for row in rows
-        ],
-        index=[row.id for row in rows],
-    )
-    columns: dict[str, tables.Column] = {
-        "name": "text",
-        "origin": "text",
-        **({"version": "text"} if any(row.note for row in rows) else {}),
-        "profiles": "count",
-        "attributes": "count",
-        "contexts": "count",
-        "labels": "text",
-        "runs": "count",
-        "votes by": "text",
+    columns: dict[str, tuple[tables.Column, str, Callable[[DatasetRow], object]]] = {
+        "name": ("text", "name", lambda row: row.name),
+        "origin": ("text", "origin", lambda row: row.origin),
+        "version": ("text", "version", lambda row: row.note),
+        "profiles": ("count", "profiles", lambda row: row.profiles),
+        "attributes": ("count", "attributes", lambda row: row.attributes),
+        "contexts": ("count", "contexts", lambda row: row.contexts),
+        "labels": ("text", "labels", labels),
+        "runs": ("count", "runs", lambda row: row.runs),
+        "votes by": ("text", "votes by", lambda row: "simulated" if row.simulated else ""),
     }
-    chosen = tables.table(frame, key="home.datasets", columns=columns, on_select="row", alt="Datasets")
+    if not any(row.note for row in rows):
+        del columns["version"]
+    ids = [row.id for row in rows]
+    chosen = tables.listing(rows, ids, columns, key="home.datasets", on_select="row", height="auto", alt="Datasets")
     if chosen is not None:
         url.go("profiles", dataset=rows[chosen].id)
 
 
 def _runs(rows: list[RunRow], names: dict[int, str]) -> None:
-    frame = pd.DataFrame(
-        [
-            {
-                "run": row.name,
-                "dataset": names.get(row.dataset, ""),
-                "model": row.model,
-                "samples": row.samples,
-                "status": str(row.status),
-                "judged": row.coverage,
-                "messages": row.expected,
-                "started": row.created[:16].replace("T", " "),
-                "answers by": "simulated" if row.simulated else "",
-            }
-            for row in rows
-        ],
-        index=[row.id for row in rows],
+    chosen = tables.listing(
+        rows,
+        [row.id for row in rows],
+        {
+            "run": ("text", "run", lambda row: row.name),
+            "dataset": ("text", "dataset", lambda row: names.get(row.dataset, "")),
+            "model": ("text", "model", lambda row: row.model),
+            "samples": ("count", "samples", lambda row: row.samples),
+            "status": ("text", "status", lambda row: str(row.status)),
+            "judged": ("percent", "judged", lambda row: row.coverage),
+            "messages": ("count", "messages", lambda row: row.expected),
+            "started": ("text", "started", lambda row: row.created[:16].replace("T", " ")),
+            "answers by": ("text", "answers by", lambda row: "simulated" if row.simulated else ""),
+        },
+        key="home.runs",
+        on_select="row",
+        height="auto",
+        alt="Runs",
     )
-    columns: dict[str, tables.Column] = {
-        "run": "text",
-        "dataset": "text",
-        "model": "text",
-        "samples": "count",
-        "status": "text",
-        "judged": "percent",
-        "messages": "count",
-        "started": "text",
-        "answers by": "text",
-    }
-    chosen = tables.table(frame, key="home.runs", columns=columns, on_select="row", alt="Runs")
     if chosen is not None:
         url.go("heatmaps", dataset=rows[chosen].dataset, run=rows[chosen].id)
 
