@@ -25,7 +25,7 @@ from cimemories import seeds
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.planning import JudgeSpec, RunSpec
-from cimemories.evaluation.repeat import judge_again
+from cimemories.evaluation.runs import judge_again
 from cimemories.formats.official import read_profiles
 from cimemories.llm.vllm_reports import read_metrics
 from cimemories.seeds.prompts import Prompt, recorded

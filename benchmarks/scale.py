@@ -21,8 +21,7 @@ from pathlib import Path
 
 from cimemories import seeds
 from cimemories.curation import labelling
-from cimemories.curation.generating import generate_dataset
-from cimemories.curation.offline import generate_profiles
+from cimemories.curation.offline import generate_dataset, generate_profiles
 from cimemories.formats.official import read_profiles
 from cimemories.store import datasets
 from cimemories.store.engine import open_store

@@ -59,7 +59,7 @@ def real_is_there(folder: Path, ran: Sequence[RunRow]) -> bool:
     return about is None or any(row.model == about["model"] and row.status.is_finished for row in ran)
 
 
-def prepare_real(store: Store, folder: Path, dataset: str, tell: Callable[[str], None]) -> str | None:
+def prepare_real(store: Store, folder: Path, dataset: str, report: Callable[[str], None]) -> str | None:
     """Put the run into a workspace that holds the demo's dataset; returns its id, None where it is there or none is
     recorded. Where the recorded calls no longer fit (the profiles were made anew) it is left out, and that is told."""
     about = _about(folder)
@@ -67,9 +67,9 @@ def prepare_real(store: Store, folder: Path, dataset: str, tell: Callable[[str],
         ran = store_runs.all_rows(connection)
     if about is None or real_is_there(folder, ran):
         return None
-    tell(f"preparing the demo: a recorded run of {about['model']}, a real model")
+    report(f"preparing the demo: the recorded run of a real model, {about['model']}")
     read_calls(store, folder / REAL_CALLS, server=about["server"].get("identity"))
-    server = Server(**{**about["server"], "notes": tuple(about["server"]["notes"])})
+    server = Server.of(about["server"])
     spec = _real_spec(dataset, about["model"], about["base_url"], about["prompts"])
     prepared = prepare_run(store, spec, look_up=lambda *asked: server)
     with store.write() as connection:
@@ -82,7 +82,7 @@ def prepare_real(store: Store, folder: Path, dataset: str, tell: Callable[[str],
     except WorkError:
         with store.write() as connection:
             store_runs.delete(connection, run_id)
-        tell(f"the recorded calls of {about['model']} do not fit the demo's profiles any more; its run is left out")
+        report(f"skipping the run of {about['model']}: its recorded calls no longer match the demo's profiles")
         return None
     warm(store, run_id)
     return run_id
@@ -170,7 +170,7 @@ def is_wanted(store: Store) -> bool:
     return not labelled or not finished >= set(MODELS) or not real_is_there(FOLDER, ran)
 
 
-def prepare(store: Store, tell: Callable[[str], None], profiles: int | None = None) -> None:
+def prepare(store: Store, report: Callable[[str], None], profiles: int | None = None) -> None:
     """Put the demo into a workspace, or finish it where it was cut short; only its first `profiles` where given.
 
     Raises what its steps raise.
@@ -178,15 +178,15 @@ def prepare(store: Store, tell: Callable[[str], None], profiles: int | None = No
     add_dataset(store, profiles)
     archive = FOLDER / "calls.jsonl.xz"
     if archive.exists():
-        tell("preparing the demo: recorded calls")
+        report("preparing the demo: recorded calls")
         read_calls(store, archive, server=SIMULATED.text)
-    tell("preparing the demo: labels")
+    report("preparing the demo: labels")
     labelling_id = labelling.plan(store, _labelling_spec())
     labelling.execute(store, labelling_id)
     warm(store, labelling_id)
-    prepare_real(store, FOLDER, DATASET, tell)
+    prepare_real(store, FOLDER, DATASET, report)
     for model in MODELS:
-        tell(f"preparing the demo: a run of {model}")
+        report(f"preparing the demo: a run of {model}")
         _run(store, model)
     with suppress(OSError):  # no room for the mark is no reason to call a demo that is there a failure
         store.workspace.mkdir(parents=True, exist_ok=True)

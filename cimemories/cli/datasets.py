@@ -226,7 +226,7 @@ def generate(
     if options.model is None:
         if options.base_url is not None:
             raise StoreError("--base-url needs --model MODEL.")
-        from cimemories.curation.generating import generate_dataset
+        from cimemories.curation.offline import generate_dataset
 
         row = generate_dataset(
             open_store(workspace),
@@ -364,7 +364,7 @@ def contexts(
     """
     store = open_store(workspace)
     if add is not None:
-        from cimemories.curation.generating import add_pack
+        from cimemories.curation.editing import add_pack
 
         added = add_pack(store, dataset, add, annotator=annotator)
         output.note(f"added {added.new} contexts of '{add}' to '{dataset}'; {added.there} were already there")

@@ -249,7 +249,7 @@ def judge(
 
     Example: cimemories judge run-3f9a1c2e --judge-model deepseek-r1 --judge-base-url http://localhost:8002/v1
     """
-    from cimemories.evaluation.repeat import judge_again
+    from cimemories.evaluation.runs import judge_again
 
     if options.judge_model and not options.judge_base_url:
         raise StoreError("where is the judge served? Give --judge-base-url URL.")
@@ -274,7 +274,7 @@ def repeat(
     Example: cimemories repeat run-3f9a1c2e --show
     """
     from cimemories.evaluation import planning
-    from cimemories.evaluation.repeat import command_of, spec_of
+    from cimemories.evaluation.runs import command_of, spec_of
     from cimemories.labels.whatif import effective_labels
 
     store = open_store(workspace)
@@ -468,7 +468,7 @@ def print_estimate(store: Store, spec: RunSpec, concurrency: int) -> None:
         f"tokens     about {plan.prompt_tokens:,} prompt ({plan.cacheable:,} of them can come from the server's prefix "
         f"cache) and {plan.completion_tokens:,} completion"
     )
-    output.line(f"cost       {plan.cost_words}")
+    output.line(f"cost       {plan.cost_text}")
     output.line(f"time       {duration(plan.seconds)} with {concurrency} requests at the same time")
     output.notes(plan.notes)
     output.notes([plan.warning], "warning")

@@ -86,7 +86,7 @@ def _print_sweep(sweep: SweepTable) -> None:
 
     row, cost, cells = sweep.row, sweep.cost, sweep.cells
     cap = f", cap {money(row.cap, cost.currency)}" if row.cap is not None else ""
-    output.line(f"{row.id}  {row.name}: {row.status}, {sweep.done} of {len(cells)} runs, cost {cost.words()}{cap}")
+    output.line(f"{row.id}  {row.name}: {row.status}, {sweep.done} of {len(cells)} runs, cost {cost.text}{cap}")
     axes = _varying(
         [(c.run.model, c.run.composition, c.run.prompt_level, c.mitigation, c.thinking, c.run.name) for c in cells]
     )
@@ -99,7 +99,7 @@ def _print_sweep(sweep: SweepTable) -> None:
                 *(values[i] for _, values in axes),
                 cell.status,
                 *(percent(share) for share in (cell.violation, cell.completeness, cell.coverage, cell.does_task)),
-                cell.cost.words(),
+                cell.cost.text,
             )
             for i, cell in enumerate(cells)
         ],
@@ -128,7 +128,7 @@ def _print_estimate(estimate: SweepEstimate, as_json: bool) -> None:
         (
             *(values[i] for _, values in axes),
             *(cell.responses, cell.recorded, cell.requests, cell.prompt_tokens, cell.completion_tokens),
-            "unknown" if cell.unpriced else cell.cost_words,
+            "unknown" if cell.unpriced else cell.cost_text,
             duration(cell.seconds),
         )
         for i, cell in enumerate(estimate.cells)
@@ -137,7 +137,7 @@ def _print_estimate(estimate: SweepEstimate, as_json: bool) -> None:
     output.line(f"runs       {len(estimate.cells):,} with {total.responses:,} messages")
     output.line(f"requests   {total.requests:,}; {total.recorded:,} of {total.draws:,} samples will be recorded")
     output.line(f"tokens     about {total.prompt_tokens:,} prompt and {total.completion_tokens:,} completion")
-    output.line(f"cost       {total.cost_words}")
+    output.line(f"cost       {total.cost_text}")
     output.line(f"time       {duration(total.seconds)}")
     output.notes(total.notes)
     output.notes([total.warning], "warning")

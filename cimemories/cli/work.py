@@ -227,5 +227,5 @@ def outcome(store: Store, work_id: str) -> None:
     if capped:
         from cimemories.evaluation.costs import run_cost
 
-        if text := run_cost(store, work_id).above_cap_words():
+        if text := run_cost(store, work_id).above_cap_text:
             output.note(f"  {text}")

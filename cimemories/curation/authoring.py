@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -96,26 +97,23 @@ def request_text(
     """One prompt. memories: all that is accepted so far beyond the biography; missing: how many attributes of each
     domain to write; rejected: records of what was rejected in this part."""
     return prompt.render(
-        biography="\n".join(f"- {_one_line(item.statement)}" for item in biography),
-        memories="\n".join(f"- {item.key}: {_one_line(item.statement)}" for item in memories) or NONE,
+        biography="\n".join(f"- {client.one_line(item.statement)}" for item in biography),
+        memories="\n".join(f"- {item.key}: {client.one_line(item.statement)}" for item in memories) or NONE,
         about=about,
         wanted="\n".join(f"- {domain}: {count}" for domain, count in missing.items()),
         refused="\n".join(_rejection_line(item) for item in rejected[-MOST_REFUSED:]) or NONE,
     )
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _rejection_line(item: Mapping[str, object]) -> str:
-    path = " / ".join(_one_line(str(item.get(name) or "")) for name in ("domain", "key") if item.get(name))
-    detail = f" ({_one_line(str(item['detail']))})" if item.get("detail") else ""
-    quote = f': "{_one_line(str(item["said"]))[:LONGEST_TEXT]}"' if item.get("said") else ""
+    texts = {name: client.one_line(str(item.get(name) or "")) for name in ("domain", "key", "detail", "said")}
+    path = " / ".join(text for text in (texts["domain"], texts["key"]) if text)
+    detail = f" ({texts['detail']})" if texts["detail"] else ""
+    quote = f': "{texts["said"][:LONGEST_TEXT]}"' if texts["said"] else ""
     return f"- {path or 'the answer'}: {item['reason']}{detail}{quote}"
 
 
-def attributes_of(event: str, *, per_domain: int, general: int) -> dict[str, int]:
+def attributes_of(event: str, per_domain: int, general: int) -> dict[str, int]:
     """How many attributes a part is to have, by domain."""
     return {GENERAL: general} if event == GENERAL else dict.fromkeys(DOMAINS, per_domain)
 
@@ -129,18 +127,12 @@ def answer_schema(counts: Mapping[str, int]) -> dict[str, object]:
     text: dict[str, object] = {"type": "string"}
     items = {"type": "array", "items": text, "minItems": 1, "maxItems": MOST_ITEMS}
     value = {"anyOf": [text, {"type": "number"}, {"type": "boolean"}, items]}
-    attribute = {
-        "type": "object",
-        "properties": {"key": text, "value": value, "statement": text},
-        "required": ["key", "value", "statement"],
-        "additionalProperties": False,
-    }
+    attribute = client.object_schema({"key": text, "value": value, "statement": text})
     lists = {
         domain: {"type": "array", "items": attribute, "minItems": count, "maxItems": count}
         for domain, count in counts.items()
     }
-    schema = {"type": "object", "properties": lists, "required": list(lists), "additionalProperties": False}
-    return {"type": "json_schema", "json_schema": {"name": "attributes", "strict": True, "schema": schema}}
+    return client.answer_form("attributes", lists)
 
 
 # ---- what is to be written, and what that comes to before a server is asked
@@ -187,13 +179,10 @@ class Estimate:
     prompt_tokens: int
     completion_tokens: int
 
-    def cost(self, price_in: float, price_out: float) -> float:
-        """In the currency of the prices, which are for a million tokens."""
-        return cost(self.prompt_tokens, self.completion_tokens, price_in, price_out)
-
     def sentence(self, price_in: float = 0.0, price_out: float = 0.0) -> str:
         """For people, without its full stop; the cost is in it where there are prices."""
-        money = f", about {self.cost(price_in, price_out):,.2f} at these prices" if price_in or price_out else ""
+        amount = cost(self.prompt_tokens, self.completion_tokens, price_in, price_out)
+        money = f", about {amount:,.2f} at these prices" if price_in or price_out else ""
         return (
             f"{self.calls:,} calls for {self.attributes:,} attributes, about {self.prompt_tokens:,} prompt and "
             f"{self.completion_tokens:,} completion tokens{money}; rejected attributes are asked for again, at most "
@@ -302,8 +291,8 @@ def report(store: Store, generation_id: str) -> Report:
         failures = generations.failures(connection, generation_id)
         prompt, cached, completion = generations.tokens(connection, generation_id)
         names = {item.id: item.name for item in datasets.all_rows(connection)}
-    per_domain, general = int(str(row.manifest["per_domain"])), int(str(row.manifest["general"]))
-    sizes = [attributes_of(part.event, per_domain=per_domain, general=general) for part in parts]
+    manifest: Mapping[str, Any] = row.manifest
+    sizes = [attributes_of(part.event, manifest["per_domain"], manifest["general"]) for part in parts]
     # People with nothing but a biography, which is none of the model's work.
     empty = {part.profile for part in parts} - {part.profile for part in parts if part.attributes}
     return Report(
@@ -384,7 +373,10 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
     A generation without a dataset that was planned with the same content is continued instead of beginning
     another. Raises EndpointError, StoreError or SeedError before anything is written.
     """
-    _check(spec)
+    if not spec.name.strip():
+        raise StoreError("the dataset needs a name: --dataset NAME.")
+    if min(spec.profiles, spec.per_domain, spec.general, 1 if spec.max_tokens is None else spec.max_tokens) < 1:
+        raise StoreError("profiles, attributes for each domain, general attributes and tokens must be 1 or more.")
     persons = people(spec.profiles, seed=spec.seed, locale=spec.locale, events=spec.events)
     contexts = packs.contexts_of(spec.contexts, store.workspace)
     with worker.reachable(spec.base_url) as url:
@@ -433,13 +425,6 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
         )
 
 
-def _check(spec: AuthoringSpec) -> None:
-    if not spec.name.strip():
-        raise StoreError("the dataset needs a name: --dataset NAME.")
-    if min(spec.profiles, spec.per_domain, spec.general, 1 if spec.max_tokens is None else spec.max_tokens) < 1:
-        raise StoreError("profiles, attributes for each domain, general attributes and tokens must be 1 or more.")
-
-
 def execute(
     store: Store,
     generation_id: str,
@@ -456,13 +441,7 @@ def execute(
         row = generations.named(connection, generation_id)
     author = Author(generation_id, row.manifest, row.model)
     with worker.reachable(base_url or row.endpoint) as url:
-        server = row.manifest.get("server")
-        endpoint = Endpoint(
-            url,
-            str(author.spec["api_key_env"]),
-            float(str(author.spec["timeout"])),
-            server=None if server is None else str(server),
-        )
+        endpoint = Endpoint(url, author.spec["api_key_env"], author.spec["timeout"], server=author.server)
 
         def jobs(store: Store, client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
             return author.first_jobs(store, client(endpoint, row.simulated))
@@ -501,15 +480,16 @@ def _conclude(store: Store, generation_id: str) -> None:
 class Author:
     """Makes the calls of one generation, one after the other for each profile, from what its manifest holds."""
 
-    def __init__(self, generation_id: str, manifest: Mapping[str, object], model: str) -> None:
+    def __init__(self, generation_id: str, manifest: Mapping[str, Any], model: str) -> None:
         self.generation_id, self.model = generation_id, model
+        self.server: str | None = manifest.get("server")
         try:
-            self.spec = dict(_mapping(manifest["asked"]))
-            self.parameters = dict(_mapping(manifest["parameters"]))
-            self.people = [Person(**{**p, "events": tuple(p["events"])}) for p in _list(manifest["people"])]
-            self.contexts = tuple(Context(*item) for item in _list(manifest["contexts"]))
-            self.per_domain, self.general = int(str(manifest["per_domain"])), int(str(manifest["general"]))
-            self.seed = None if manifest["seed"] is None else int(str(manifest["seed"]))
+            self.spec = dict(manifest["asked"])
+            self.parameters = dict(manifest["parameters"])
+            self.people = [Person(**{**p, "events": tuple(p["events"])}) for p in manifest["people"]]
+            self.contexts = tuple(Context(*item) for item in manifest["contexts"])
+            self.per_domain, self.general = int(manifest["per_domain"]), int(manifest["general"])
+            self.seed = None if manifest["seed"] is None else int(manifest["seed"])
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"the manifest of {generation_id} cannot be read ({error}). Start a new one with `cimemories generate`."
@@ -529,7 +509,7 @@ class Author:
             with store.write() as connection:
                 ordinals = generations.owing_profiles(connection, self.generation_id)
                 if not ordinals:
-                    self._finish(connection)
+                    self.finish_if_settled(connection)
             return ordinals
 
         def jobs_of(ordinal: int) -> list[Job]:
@@ -570,17 +550,15 @@ class Author:
     def missing(self, part: Part) -> dict[str, int]:
         """How many attributes a part still lacks, by domain."""
         written = Counter(item.domain for item in part.attributes)
-        whole = attributes_of(part.event, per_domain=self.per_domain, general=self.general)
+        whole = attributes_of(part.event, self.per_domain, self.general)
         return {domain: count - written[domain] for domain, count in whole.items() if count > written[domain]}
 
     def finish_if_settled(self, connection: sa.Connection) -> None:
         """Make the dataset once no part is open any more, in this transaction."""
-        settled, expected = generations.progress(connection, self.generation_id)
-        if settled == expected:
-            self._finish(connection)
-
-    def _finish(self, connection: sa.Connection) -> None:
         row = generations.named(connection, self.generation_id)
+        # Another worker may have made it, or a resume come here twice.
+        if row.settled < row.expected or row.dataset is not None:
+            return
         written: dict[int, list[Attribute]] = {}
         for part in generations.parts(connection, self.generation_id):
             # What was asked for again came last; a profile goes through the domains in their order.
@@ -593,8 +571,7 @@ class Author:
             for i, p in enumerate(self.people)
             if written.get(i)
         ]
-        # Another worker may have made it, or a resume come here twice.
-        if row.dataset is not None or not profiles:
+        if not profiles:
             return
         taken = any(other.name == row.name for other in datasets.all_rows(connection))
         dataset_id = datasets.add(
@@ -664,15 +641,3 @@ class _Settle:
         except client.AnswerError as error:
             return Review((), (Rejection(Reason.UNREADABLE, attempt, detail=str(error)),))
         return authoring_rules.review(value, self.missing, self.part.event, self.existing, attempt)
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    if not isinstance(value, dict):
-        raise TypeError("an object is missing")
-    return value
-
-
-def _list(value: object) -> list[dict]:
-    if not isinstance(value, list):
-        raise TypeError("a list is missing")
-    return value

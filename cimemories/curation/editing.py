@@ -20,6 +20,7 @@ from typing import cast
 import sqlalchemy as sa
 
 from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Profile, Value, canonical_event
+from cimemories.seeds import packs
 from cimemories.store import datasets, labellings, runs, versions
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, storable
@@ -438,3 +439,50 @@ def _needs(edit: Edit, sizes: dict[int, datasets.Size]) -> Needs:
         concerned = [size for ordinal, size in sizes.items() if edit.profile in (None, ordinal)]
         return Needs(len(concerned), sum(size.attributes for size in concerned), 1)
     return Needs(0, 0, 0)
+
+
+# ---- packs of contexts
+
+
+@dataclass(frozen=True)
+class Added:
+    """What adding a pack came to: contexts that are new, and contexts that the dataset had already."""
+
+    dataset: str
+    pack: str
+    new: int
+    there: int
+
+
+def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> Added:
+    """Add the contexts of a pack to all profiles of a dataset; those that it has already stay as they are.
+
+    All of it or nothing, and only while nothing rests on the dataset: labels, runs and decisions must go on meaning
+    what they meant. Raises StoreError where something does, and SeedError for a pack that is unknown or does not fit.
+    """
+    who = edit_line(annotator)
+    if not who:
+        raise StoreError("adding a pack needs the name of who does it, for the history. Give it with --annotator.")
+    contexts = packs.contexts_of([pack], store.workspace)
+    with store.write() as connection:
+        row = datasets.named(connection, dataset)
+        # Before the look at what rests on it: a labelling begun in between would miss the new contexts.
+        versions.lock(connection, row.id)
+        rests = versions.rests_on(connection, row.id)
+        if rests.anything:
+            resting = (rests.labellings, rests.runs, rests.decisions, rests.versions)
+            names = ("labelling", "run", "decision", "later version")
+            dependents = [count(n, name) for n, name in zip(resting, names, strict=True) if n]
+            dependents += ["a freeze"] if rests.frozen else []
+            raise StoreError(
+                f"'{dataset}' stays as it is, because {', '.join(dependents)} depend on it. Create or import its "
+                f"profiles under another name, add the pack '{pack}' there and label it. Recorded answers are reused."
+            )
+        known = {(item.context.task, item.context.recipient) for item in datasets.contexts(connection, row.id)}
+        fresh = [context for context in contexts if (context.task, context.recipient) not in known]
+        for context in fresh:
+            # As edits by hand, so that the history shows them and each can be taken back.
+            edit = checked_value(context_edit(None, None, context))
+            done = versions.apply_edit(connection, row.id, edit)
+            versions.add(connection, row.id, done, annotator=who, reason=f"pack {pack}")
+    return Added(dataset, pack, len(fresh), len(contexts) - len(fresh))

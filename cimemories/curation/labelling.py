@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -56,26 +57,18 @@ def read_ballot(text: str | None, attributes: int) -> Ballot:
     Raises client.AnswerError where the answer is no ballot.
     """
     value = llm_client.read_object(text)
-    named: dict[Verdict, set[int]] = {}
-    unknown = 0
-    for verdict in LISTS:
-        entries = [_span(item) for item in llm_client.read_list(value, verdict)]
-        unknown += sum(1 for span in entries if span is None or span[0] < 1 or span[1] > attributes)
-        # Cut to the attributes before it is counted out: '1-999999999' must not become so many numbers.
-        named[verdict] = {
-            n for span in entries if span is not None for n in range(max(span[0], 1), min(span[1], attributes) + 1)
-        }
-    necessary, inappropriate = named[Verdict.NECESSARY], named[Verdict.INAPPROPRIATE]
     # A number that is left out is an abstention: the prompt says so.
     verdicts = [Verdict.ABSTAIN] * attributes
+    unknown = 0
     for verdict in LISTS:
-        for number in named[verdict]:
-            verdicts[number - 1] = verdict
-    conflicts = necessary & inappropriate
-    # After both lists: the second would otherwise overwrite the first's verdict in silence.
-    for number in conflicts:
-        verdicts[number - 1] = Verdict.CONFLICT
-    return Ballot(tuple(verdicts), len(conflicts), unknown)
+        for item in llm_client.read_list(value, verdict):
+            first, last = _span(item) or (0, 0)
+            unknown += first < 1 or last > attributes
+            # Cut to the attributes before it is counted out: '1-999999999' must not become so many numbers.
+            for position in range(max(first, 1) - 1, min(last, attributes)):
+                other = verdicts[position] not in (Verdict.ABSTAIN, verdict)
+                verdicts[position] = Verdict.CONFLICT if other else verdict
+    return Ballot(tuple(verdicts), verdicts.count(Verdict.CONFLICT), unknown)
 
 
 def answer_schema(attributes: int) -> dict[str, object]:
@@ -83,13 +76,7 @@ def answer_schema(attributes: int) -> dict[str, object]:
     number = {"type": "integer", "minimum": 1, "maximum": attributes}
     numbers = {"type": "string", "pattern": "^[0-9]{1,4}-[0-9]{1,4}$"}
     entries = {"type": "array", "items": {"anyOf": [number, numbers]}, "maxItems": attributes}
-    schema = {
-        "type": "object",
-        "properties": {str(verdict): entries for verdict in LISTS},
-        "required": [str(verdict) for verdict in LISTS],
-        "additionalProperties": False,
-    }
-    return {"type": "json_schema", "json_schema": {"name": "votes", "strict": True, "schema": schema}}
+    return llm_client.answer_form("votes", {str(verdict): entries for verdict in LISTS})
 
 
 def _span(item: object) -> tuple[int, int] | None:
@@ -212,15 +199,10 @@ def execute(
     server that has moved). Raises what `worker.perform` raises."""
     with store.read() as connection:
         row = work.load(connection, labelling_id)
-        manifest = next(row.manifest for row in labellings.all_rows(connection) if row.id == labelling_id)
+        rows = labellings.all_rows(connection)
+    manifest: Mapping[str, Any] = next(row.manifest for row in rows if row.id == labelling_id)
     with worker.reachable(base_url or row["endpoint"]) as url:
-        server = manifest.get("server")
-        endpoint = Endpoint(
-            url,
-            str(manifest["api_key_env"]),
-            float(str(manifest["timeout"])),
-            server=None if server is None else str(server),
-        )
+        endpoint = Endpoint(url, manifest["api_key_env"], manifest["timeout"], server=manifest.get("server"))
 
         def jobs(store: Store, client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
             return _jobs(store, labelling_id, manifest, row["model"], client(endpoint, row["simulated"]))
@@ -230,17 +212,15 @@ def execute(
         )
 
 
-def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, object], model: str, client: Client) -> Iterator[Job]:
+def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, Any], model: str, client: Client) -> Iterator[Job]:
     prompt = seeds.load_prompt("label")
-    recorded, parameters, seed = manifest["prompt"], manifest["parameters"], manifest["seed"]
+    parameters, seed = manifest["parameters"], manifest["seed"]
     # Votes under two wordings would be added up as if they were one question.
-    if isinstance(recorded, dict) and recorded["sha256"] != prompt.sha256:
+    if manifest["prompt"]["sha256"] != prompt.sha256:
         raise StoreError(
             f"the labelling prompt has changed since {labelling_id} was planned. Start a new labelling with "
             "`cimemories label`, or restore the old wording."
         )
-    if not isinstance(parameters, dict) or not (seed is None or isinstance(seed, int)):
-        raise StoreError("the manifest of this labelling cannot be read. Start a new one with `cimemories label`.")
 
     def remaining(profile_id: int) -> tuple[ProfileRecord, list[labellings.BallotGroup]]:
         with store.read() as connection:

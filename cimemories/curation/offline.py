@@ -23,9 +23,13 @@ from pathlib import Path
 from faker import Faker
 from faker.config import AVAILABLE_LOCALES
 
+from cimemories import seeds
 from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Profile, Scalar
-from cimemories.seeds import Template, load_general, load_offline, offline_events, offline_path
+from cimemories.seeds import Template, load_general, load_offline, offline_events, offline_path, packs
 from cimemories.seeds.reading import SeedError
+from cimemories.store import datasets
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.engine import Store, content_hash
 
 # ---- locales for which Faker has names and addresses of their own
 #
@@ -520,3 +524,32 @@ def _parsed(path: Path, key: str, value: str) -> Expression:
         return parse(value)
     except ExpressionError as error:
         raise SeedError(f"{path}: key '{key}': value '{value}': {error}") from error
+
+
+def generate_dataset(
+    store: Store,
+    name: str,
+    count: int,
+    *,
+    seed: int = 0,
+    locale: str = "en_US",
+    per_domain: int = 5,
+    events: int = 3,
+    contexts: Sequence[str] = packs.CORE,
+) -> DatasetRow:
+    """Write `count` profiles as a new dataset, tested in the contexts of these packs.
+
+    Raises StoreError where the name is taken, SeedError for bad seeds or an unknown pack.
+    """
+    tested_in = packs.contexts_of(contexts, store.workspace)
+    # Before the transaction: nothing else could be written while templates are filled.
+    profiles = list(
+        generate_profiles(count, seed=seed, locale=locale, events=events, per_domain=per_domain, contexts=tested_in)
+    )
+    source = content_hash(
+        ["offline", seeds.seeds_hash(), count, seed, locale, per_domain, events, list(contexts), name]
+    )
+    made = f"templates, seed {seed}, locale {locale}, {events} events, {per_domain} a domain"
+    with store.write() as connection:
+        datasets.add(connection, name, profiles, origin="offline", source_name=made, source_hash=source)
+        return datasets.named(connection, name)

@@ -27,7 +27,7 @@ from cimemories.llm.executor import Job
 from cimemories.llm.identity import origin_of
 from cimemories.model import ChatRequest, WorkStatus
 from cimemories.store import calls, runs, work
-from cimemories.store.calls import Answer, Exchange, Origin, Wanted, request_body
+from cimemories.store.calls import Answer, Exchange, Wanted, request_body
 from cimemories.store.engine import Store, StoreError, canonical_json, content_hash, now
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import call
@@ -126,9 +126,10 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
         used: set[str] = set()
 
         def fresh(job: Job, owed: Mapping[int, str]) -> list[Answer]:
+            keys = {key for key in owed.values() if key in answers.offsets}
             taken = [answer for answer in _from_file(job, owed, answers) if not _is_there(store, answer)]
-            used.update(key for key in owed.values() if key in answers.offsets)
-            result.there += sum(key in answers.offsets for key in owed.values()) - len(taken)
+            used.update(keys)
+            result.there += len(keys) - len(taken)
             result.settled += sum(answer.ok for answer in taken)
             result.failed.update(answer.status for answer in taken if not answer.ok)
             return taken
@@ -136,19 +137,15 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
         left = {key for _, owed in _walk(store, row, fresh) for key in owed.values()}
         # What failed in the file is taken, so it is not in `left`, and is owed all the same.
         result.owed = len(left) + sum(result.failed.values())
-        _sort_out(store, answers, used, result)
+        # Lines that the run did not need were recorded before, or are of something else.
+        rest = [key for key in answers.offsets if key not in used]
+        with store.read() as connection:
+            recorded = calls.answers_by_key(connection, rest)
+        unknown = [key for key in rest if key not in recorded]
+        result.there += len(recorded)
+        result.unknown, result.unknown_ids = len(unknown), tuple(unknown[:NAMED])
         _finish(store, run_id, result.owed)
     return result
-
-
-def _sort_out(store: Store, answers: BatchAnswers, used: set[str], result: BatchImported) -> None:
-    """What became of the lines that the run did not need: recorded before, or of something else."""
-    rest = [key for key in answers.offsets if key not in used]
-    with store.read() as connection:
-        recorded = calls.answers_by_key(connection, rest)
-    unknown = [key for key in rest if key not in recorded]
-    result.there += len(recorded)
-    result.unknown, result.unknown_ids = len(unknown), tuple(unknown[:NAMED])
 
 
 class _FileClient(Client):
@@ -172,18 +169,16 @@ class _FileClient(Client):
 
 
 def _cause(status_code: int) -> str:
-    """The cause of a failure, in the words of a live call."""
+    """The cause of a failure, named as for a live call."""
     known = {401: "unauthorised", 403: "unauthorised", 404: "unknown model", 408: "timeout", 429: "rate limited"}
-    return known.get(
-        status_code, "server error" if status_code >= 500 else "rejected" if status_code else "batch error"
-    )
+    other = "server error" if status_code >= 500 else "rejected" if status_code else "batch error"
+    return known.get(status_code, other)
 
 
 def _from_file(job: Job, owed: Mapping[int, str], answers: BatchAnswers) -> Iterator[Answer]:
     assert isinstance(job.client, _FileClient)
     for draw, key in owed.items():
-        line = answers.get(key)
-        if line is not None:
+        if (line := answers.get(key)) is not None:
             yield job.client.answer(line, draw, key)
 
 
@@ -204,7 +199,11 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
     clients: dict[tuple[Endpoint, bool], Client] = {}
 
     def client(endpoint: Endpoint, simulated: bool) -> Client:
-        origin = _origin(store, endpoint, simulated)
+        # Nobody knows which server answers a batch, wherever the run was planned. What the record holds of the planned
+        # server serves too.
+        origin = origin_of(store, simulated, endpoint.server, endpoint.fresh)
+        if origin.server is not None:
+            origin = replace(origin, server=calls.BATCH, same=(origin.server, *origin.same))
         return clients.setdefault((endpoint, simulated), _FileClient(endpoint, simulated=simulated, origin=origin))
 
     planned = Addresses(row)
@@ -238,39 +237,23 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
                 work.beat(connection, row.id)
 
 
-def _origin(store: Store, endpoint: Endpoint, simulated: bool) -> Origin:
-    """Whose answers a batch file holds: no server's that is known, wherever the run was planned. What the record holds
-    of the planned server serves too."""
-    planned = origin_of(store, simulated, endpoint.server, endpoint.fresh)
-    if planned.server is None:
-        return planned
-    return replace(planned, server=calls.BATCH, same=(planned.server, *planned.same))
-
-
 def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]]) -> Iterator[Job]:
     """Record answers and write what follows from them, in one transaction; returns the jobs that come after."""
-    exchanges = [
-        Exchange(
-            job.request,
-            taken,
-            job.kind,
-            job.client.endpoint.base_url,
-            job.client.simulated,
-            server=job.client.origin(job.request.model).server,
-            fresh=job.client.origin(job.request.model).fresh,
-        )
-        for job, _, taken in outcomes
-    ]
+    exchanges = []
+    for job, _, taken in outcomes:
+        client, origin = job.client, job.client.origin(job.request.model)
+        address, simulated = client.endpoint.base_url, client.simulated
+        exchange = Exchange(job.request, taken, job.kind, address, simulated, server=origin.server, fresh=origin.fresh)
+        exchanges.append(exchange)
     after: list[Job] = []
     with store.write(relaxed=True) as connection:
         calls.keep_servers(connection, {exchange.server for exchange in exchanges if exchange.answers})
         settled = calls.record_all(connection, exchanges)
         for (job, held, _), answers in zip(outcomes, settled, strict=True):
-            all_of_it = {**held, **answers}
             # `asked` tells what this run paid for from what it found: a cap counts only the former.
             calls.link(connection, [(run_id, answer.key) for answer in answers.values()], asked=True)
             calls.link(connection, [(run_id, answer.key) for answer in held.values()], asked=False)
-            after.extend(job.settle(connection, all_of_it))
+            after.extend(job.settle(connection, {**held, **answers}))
         work.bump(connection, run_id)
     return iter(after)
 

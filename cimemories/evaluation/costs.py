@@ -22,6 +22,7 @@ from cimemories.model import WorkKind
 from cimemories.store import calls, runs, work
 from cimemories.store.calls import ModelCalls
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.runs import RunRow
 
 # ---- prices
 #
@@ -51,7 +52,7 @@ class Prices:
         for name in ("prompt", "cached", "completion"):
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0:
-                raise StoreError(f"the {name} price is {value}: a price is a number of 0 or more for a million tokens.")
+                raise StoreError(f"the {name} price is {value}: a price for a million tokens is 0 or more.")
 
     @classmethod
     def read(cls, text: str) -> Prices:
@@ -87,7 +88,8 @@ class Prices:
     def as_json(self) -> dict[str, object]:
         return asdict(self)
 
-    def words(self) -> str:
+    @property
+    def text(self) -> str:
         """As `read` takes them."""
         numbers = "/".join(f"{value:g}" for value in (self.prompt, self.cached, self.completion))
         return f"{numbers} {self.currency}".strip()
@@ -123,10 +125,6 @@ class StageCost:
     used: ModelCalls
     amount: float | None
 
-    @property
-    def role(self) -> str:
-        return role_of(self.used.kind)
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -134,7 +132,7 @@ class Cost:
 
     amount: all of them; None where a price is missing. known: the part whose prices are known. paid: of `known`, what
     was asked since the run was planned, and so what a cap counts. unpriced: models without a price. seconds: of all
-    exchanges one after the other.
+    exchanges one after the other. prices: as the manifests have them.
     """
 
     stages: tuple[StageCost, ...]
@@ -144,7 +142,8 @@ class Cost:
     currency: str
     unpriced: tuple[str, ...]
     seconds: float
-    cap: float | None = None
+    prices: PriceList
+    cap: float | None
 
     @property
     def cap_reached(self) -> bool:
@@ -152,25 +151,20 @@ class Cost:
         return self.cap is not None and self.paid >= self.cap
 
     @property
-    def above_cap(self) -> float:
-        """By how much the payments exceed the cap, which requests under way when it was reached do; 0 without a cap."""
-        return max(0.0, self.paid - self.cap) if self.cap is not None else 0.0
-
-    def above_cap_words(self) -> str:
+    def above_cap_text(self) -> str:
         """For people: that the cap was exceeded, and why; '' where it was not."""
-        if not self.above_cap or self.cap is None:
+        if self.cap is None or self.paid <= self.cap:
             return ""
-        return (
-            f"paid {money(self.paid, self.currency)}, {money(self.above_cap, self.currency)} above the cap of "
-            f"{money(self.cap, self.currency)}: requests already sent when a cap is reached are paid too"
-        )
+        paid, above, cap = (money(value, self.currency) for value in (self.paid, self.paid - self.cap, self.cap))
+        return f"paid {paid}, {above} above the cap of {cap}: requests already sent when a cap is reached are paid too"
 
-    def words(self) -> str:
+    @property
+    def text(self) -> str:
         """One amount for people, with what is missing of it."""
         if self.amount is not None:
             return money(self.amount, self.currency)
-        if len(self.unpriced) and self.known:
-            return f"{money(self.known, self.currency)} and what {', '.join(self.unpriced)} cost"
+        if self.unpriced and self.known:
+            return f"{money(self.known, self.currency)} plus an unknown cost for {', '.join(self.unpriced)}"
         return money(None)
 
 
@@ -183,31 +177,26 @@ def run_cost(store: Store, run_id: str) -> Cost:
     """What a run has cost so far. Raises StoreError for a run that is not there."""
     with store.read() as connection:
         row = runs.named(connection, run_id)
-        return _cost(connection, [run_id], [row.manifest], row.created, calls.cap_of(connection, run_id))
+        return _cost(connection, [row], row.created, calls.cap_of(connection, run_id))
 
 
 def sweep_cost(store: Store, sweep_id: str) -> Cost:
     """The same of all runs of a sweep together; a call that several of them share counts once."""
     with store.read() as connection:
         sweep = work.load(connection, sweep_id)
-        rows = runs.of_sweep(connection, sweep_id)
-        manifests = [row.manifest for row in rows]
-        return _cost(connection, [row.id for row in rows], manifests, sweep["created"], sweep["cap"])
+        return _cost(connection, runs.of_sweep(connection, sweep_id), sweep["created"], sweep["cap"])
 
 
-def price_list(manifests: Sequence[RunManifest]) -> tuple[dict[tuple[str, str], Prices], tuple[str, ...]]:
+def _price_list(manifests: Sequence[RunManifest]) -> tuple[dict[tuple[str, str], Prices], tuple[str, ...]]:
     """The prices in these manifests, and the models that are asked without one."""
-    known: dict[tuple[str, str], Prices] = {}
-    models: dict[tuple[str, str], None] = {}
+    models: dict[tuple[str, str], Prices | None] = {}
     for manifest in manifests:
         for role in (MODEL, JUDGE):
             for name, part in models_in(manifest, role):
-                models[role, name] = None
-                prices = Prices.of(part.prices)
-                if prices is not None:
-                    # The first manifest's price: a sweep has one price a model, which its file is checked for.
-                    known.setdefault((role, name), prices)
-    return known, tuple(dict.fromkeys(name for role, name in models if (role, name) not in known))
+                # The first manifest's price: a sweep has one price a model, which its file is checked for.
+                models[role, name] = models.get((role, name)) or Prices.of(part.prices)
+    known = {key: prices for key, prices in models.items() if prices is not None}
+    return known, tuple(dict.fromkeys(name for (_, name), prices in models.items() if prices is None))
 
 
 def models_in(manifest: RunManifest, role: str) -> list[tuple[str, ModelPart | JudgePart]]:
@@ -223,14 +212,9 @@ def amount(used: ModelCalls, prices: PriceList) -> float | None:
     return None if price is None else price.cost(used.prompt_tokens, used.cached_tokens, used.completion_tokens)
 
 
-def _cost(
-    connection: sa.Connection,
-    run_ids: Sequence[str],
-    manifests: Sequence[RunManifest],
-    since: str,
-    cap: float | None,
-) -> Cost:
-    prices, unpriced = price_list(manifests)
+def _cost(connection: sa.Connection, rows: Sequence[RunRow], since: str, cap: float | None) -> Cost:
+    run_ids = [row.id for row in rows]
+    prices, unpriced = _price_list([row.manifest for row in rows])
     stages = tuple(StageCost(u, amount(u, prices)) for u in calls.calls_by_model(connection, run_ids))
     # A cap counts what was asked since the plan: answers that the record had are behind the numbers, but cost nothing.
     new = calls.calls_by_model(connection, run_ids, since)
@@ -245,6 +229,7 @@ def _cost(
         currency=next((p.currency for p in prices.values()), ""),
         unpriced=unknown,
         seconds=sum(stage.used.seconds for stage in stages),
+        prices=prices,
         cap=cap,
     )
 
@@ -256,17 +241,17 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
         raise StoreError(f"{work_id} cannot have a cap on cost: only runs and sweeps can. Resume it without --cap.")
     # Not `cap <= 0`, which nan would pass.
     if not cap > 0:
-        raise StoreError(f"a cap on cost is more than 0, not {cap:g}.")
+        raise StoreError(f"a cap on cost must be above 0, not {cap:g}.")
     cost = cost_of(store, work_id)
     if cost.unpriced:
         raise StoreError(
-            f"{work_id} was planned without the prices of {', '.join(cost.unpriced)}, so it cannot have a cap. Plan "
-            "it again with prices: recorded answers cost nothing."
+            f"{work_id} has no prices for {', '.join(cost.unpriced)}, so it cannot have a cap. Plan it again with "
+            "prices: recorded answers cost nothing."
         )
     if cap <= cost.paid:
         raise StoreError(
-            f"{work_id} has paid {money(cost.paid, cost.currency)} already, so a cap of {money(cap, cost.currency)} "
-            "would not let anything start: give a higher one."
+            f"{work_id} has already cost {money(cost.paid, cost.currency)}, so a cap of {money(cap, cost.currency)} "
+            "would stop it at once. Give a higher one."
         )
     # What is paid between the look and this write only brings the new cap nearer.
     with store.write() as connection:
@@ -292,17 +277,8 @@ class CapWatch:
 
     def _look(self) -> float:
         cost = cost_of(self.store, self.work_id)
-        self.cap, self.currency = cost.cap, cost.currency
-        self.prices = self._price_list()
+        self.cap, self.currency, self.prices = cost.cap, cost.currency, cost.prices
         return cost.paid
-
-    def _price_list(self) -> PriceList:
-        with self.store.read() as connection:
-            if work.kind_of(self.work_id) is WorkKind.SWEEP:
-                manifests = [row.manifest for row in runs.of_sweep(connection, self.work_id)]
-            else:
-                manifests = [runs.named(connection, self.work_id).manifest]
-        return price_list(manifests)[0]
 
     def __call__(self, progress: Progress) -> str | None:
         """Why to stop; None to go on."""
@@ -316,7 +292,7 @@ class CapWatch:
         return self.reached()
 
     def reached(self) -> str | None:
-        """What to say where the cap is reached already; None where there is none, or room below it."""
+        """Why nothing more may be asked; None where there is no cap, or it is not reached."""
         # Reached is enough: the next call would exceed it.
         if self.cap is None or self.paid < self.cap:
             return None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import cast
 
 import sqlalchemy as sa
@@ -81,8 +81,6 @@ class Counted:
     yet; it is not among the characters.
     """
 
-    kind: str
-    model: str
     requests: int = 0
     least_requests: int = 0
     draws: int = 0
@@ -188,8 +186,7 @@ class Counter:
                 yield dict.fromkeys(there), item.origin.keys(item.body, [d for d in item.draws if d not in there])
 
     def _counted(self, job: Job) -> Counted:
-        key = job.kind, job.request.model
-        return self.kinds.setdefault(key, Counted(*key))
+        return self.kinds.setdefault((job.kind, job.request.model), Counted())
 
     def _ask(self, item: _Planned, draws: int) -> None:
         """Count the requests for so many draws."""
@@ -233,23 +230,20 @@ def _step(job: Job) -> Step:
 
 
 def slots_of(
-    record: ProfileRecord, samples: int, memories: Mapping[int, Sequence[int]] | None, contexts: Sequence[int]
+    record: ProfileRecord, samples: int, memories: Mapping[int, tuple[int, ...]] | None, contexts: Sequence[int]
 ) -> list[Slot]:
     """The slots of a profile in these contexts. memories: what `compose` gives; None: all attributes."""
     responses = {sample: sample for sample in range(samples)}
-    restricted: dict[Sequence[int], ProfileRecord] = {}
-    slots = []
-    for context_id, context in zip(record.context_ids, record.profile.contexts, strict=True):
-        if context_id not in contexts or (memories is not None and context_id not in memories):
-            continue
-        memory = record
-        if memories is not None:
-            positions = memories[context_id]
-            if positions not in restricted:
-                restricted[positions] = restrict(record, [record.attribute_ids[p] for p in positions])
-            memory = restricted[positions]
-        slots.append(Slot(memory, context, responses))
-    return slots
+
+    @cache
+    def memory(positions: tuple[int, ...]) -> ProfileRecord:
+        return restrict(record, [record.attribute_ids[p] for p in positions])
+
+    return [
+        Slot(record if memories is None else memory(memories[context_id]), context, responses)
+        for context_id, context in zip(record.context_ids, record.profile.contexts, strict=True)
+        if context_id in contexts and (memories is None or context_id in memories)
+    ]
 
 
 # ---- estimates
@@ -379,7 +373,7 @@ class Estimate:
         return sum((s.seconds or 0.0) / max(1, min(self.concurrency, s.requests)) for s in self.stages)
 
     @property
-    def cost_words(self) -> str:
+    def cost_text(self) -> str:
         """The cost as a range for people, or which price is missing."""
         least, most = self.cost_least, self.cost_most
         if least is None or most is None:
@@ -408,8 +402,8 @@ class Estimate:
             return None
         word = "will most likely" if self.cost_least > self.cap else "may"
         return (
-            f"the cap of {money(self.cap, self.currency)} {word} end this before it is done ({self.cost_words}); what "
-            "is answered until then stays, and with a higher cap it goes on"
+            f"the cap of {money(self.cap, self.currency)} {word} end this before it is done ({self.cost_text}); "
+            "recorded answers are kept, and a higher cap lets it continue"
         )
 
 
@@ -436,9 +430,9 @@ def estimate(
     def fallback(error: EndpointError, judge: JudgeSpec | None) -> Server:
         model, base_url = (judge.model, judge.base_url) if judge else (spec.model, spec.base_url)
         last = _last_known(manifests, JUDGE if judge else MODEL, model, base_url)
-        instead = "counted as if the server that was last asked there answered" if last else "none of it is counted"
+        instead = "counted as if it were the server of the last run there" if last else "none of it is counted"
         reason = str(error).split(". ")[0].rstrip(".")
-        unreachable[f"what the record holds of {model} at {base_url} is not known ({reason}): {instead}"] = None
+        unreachable[f"recorded answers of {model} at {base_url} cannot be told ({reason}): {instead}"] = None
         return last or Server(simulated=base_url == SIMULATOR)
 
     prepared = prepare(store, spec, look_up, fallback)
@@ -464,9 +458,7 @@ def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> S
         for name, at in models_in(manifest, role):
             address, server = (at.base_url, at.server) if isinstance(at, JudgePart) else (at.endpoint, at)
             if name == model and address == base_url and server is not None:
-                # Manifests of other versions may have fields that a Server lacks.
-                values = {k: v for k, v in server.recorded.items() if k in Server.__dataclass_fields__}
-                return Server(**{**values, "notes": tuple(values.get("notes", ()))})
+                return Server.of(server.recorded)
     return None
 
 
@@ -498,13 +490,11 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
     return Writer(
         client(spec.base_url, prepared.server),
         spec.model,
-        prepared.wording.respond,
-        prepared.wording.lines,
+        prepared.wording,
         prepared.parameters,
         prepared.seed,
         judges,
         Mitigation(spec.mitigation),
-        prepared.wording.before,
         prepared.server.schema,
     )
 
@@ -567,9 +557,9 @@ def _stages(known: _Experience, counter: Counter) -> tuple[tuple[StageEstimate, 
         measured = known.characters_a_token(kind, model)
         ratio = measured or CHARACTERS_A_TOKEN
         if counted.requests:
-            text = f"{ratio:.2f} characters a token, as counted in recorded calls of {model}"
-            missing = f"{ratio:g} characters a token: no call of {model} is recorded in a run yet"
-            assumptions[text if measured else missing] = None
+            counts = f"{ratio:.2f} characters a token, as counted in recorded calls of {model}"
+            guess = f"{ratio:g} characters a token: no call of {model} is recorded in a run yet"
+            assumptions[counts if measured else guess] = None
         # A message that is not written yet is as long as others of its kind, or as its limit lets it be. What is
         # rewritten is a draft, what is judged is what a run ends with.
         writer = known.prepared.spec.model
@@ -599,10 +589,8 @@ def _stages(known: _Experience, counter: Counter) -> tuple[tuple[StageEstimate, 
         )
         stages.append(stage)
         if stage.requests and learned:
-            mean = stage.completion_tokens / counted.owed
-            assumptions[f"{stage.title}: {mean:,.0f} completion tokens each, the mean of recorded calls of {model}"] = (
-                None
-            )
+            mean = f"{stage.completion_tokens / counted.owed:,.0f} completion tokens each"
+            assumptions[f"{stage.title}: {mean}, the mean of recorded calls of {model}"] = None
         elif stage.requests:
             assumptions[f"{stage.title}: {bound}; none is recorded yet"] = None
     return tuple(stages), (*assumptions, *_general(stages, counter.unnamed))

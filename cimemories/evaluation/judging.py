@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import sqlalchemy as sa
 
@@ -80,29 +80,12 @@ def by_rules(message: str) -> Serves:
     return Serves.YES
 
 
-def schema() -> dict[str, object]:
-    """The response_format that holds a model to one of the three words."""
-    return {
-        "type": "json_schema",
-        "json_schema": {
-            "name": "serves",
-            "strict": True,
-            "schema": {
-                "type": "object",
-                "properties": {"serves": {"type": "string", "enum": [str(item) for item in Serves]}},
-                "required": ["serves"],
-                "additionalProperties": False,
-            },
-        },
-    }
-
-
 def read_check(text: str | None) -> Serves:
-    """The word in an answer. Raises client.AnswerError where it is none of the three."""
-    word = client.read_object(text).get("serves")
-    if word not in tuple(Serves):
+    """The verdict in an answer. Raises client.AnswerError where it is none of the three."""
+    verdict = client.read_object(text).get("serves")
+    if verdict not in tuple(Serves):
         raise client.AnswerError(f"'serves' is none of {', '.join(Serves)}")
-    return Serves(word)
+    return Serves(verdict)
 
 
 # ---- the judge's answer
@@ -125,34 +108,14 @@ def answer_schema(attributes: int) -> dict[str, object]:
     No length of a quote in it: a grammar that counts characters costs servers seconds for each new schema. The limit of
     tokens ends what would not end.
     """
-    return {
-        "type": "json_schema",
-        "json_schema": {
-            "name": "reveals",
-            "strict": True,
-            "schema": {
-                "type": "object",
-                "properties": {
-                    "revealed": {
-                        "type": "array",
-                        "maxItems": attributes,
-                        "items": {
-                            "type": "object",
-                            "properties": {
-                                "attribute": {"type": "integer", "minimum": 1, "maximum": attributes},
-                                "strength": {"type": "string", "enum": [str(item) for item in _ORDER]},
-                                "quote": {"type": "string"},
-                            },
-                            "required": ["attribute", "strength", "quote"],
-                            "additionalProperties": False,
-                        },
-                    }
-                },
-                "required": ["revealed"],
-                "additionalProperties": False,
-            },
-        },
-    }
+    reveal = client.object_schema(
+        {
+            "attribute": {"type": "integer", "minimum": 1, "maximum": attributes},
+            "strength": {"type": "string", "enum": [str(item) for item in _ORDER]},
+            "quote": {"type": "string"},
+        }
+    )
+    return client.answer_form("reveals", {"revealed": {"type": "array", "maxItems": attributes, "items": reveal}})
 
 
 def response_format(schema: Mapping[str, object], kind: str) -> dict[str, object]:
@@ -164,20 +127,15 @@ def response_format(schema: Mapping[str, object], kind: str) -> dict[str, object
 
 def facts(prompt: Prompt, attributes: Sequence[Attribute]) -> str:
     """The attributes as a judge reads them."""
-    if prompt.answers == KEYS:
-        return _keyed(tuple((a.key, a.statement) for a in attributes))
-    return _numbered(tuple(a.statement for a in attributes))
+    return _facts(prompt.answers == KEYS, tuple((a.key, a.statement) for a in attributes))
 
 
 # A judge reads the same attributes with each message of a profile.
 @lru_cache(maxsize=64)
-def _keyed(attributes: tuple[tuple[str, str], ...]) -> str:
-    return "\n".join(f"{client.one_line(key)} -> {client.one_line(statement)}" for key, statement in attributes)
-
-
-@lru_cache(maxsize=64)
-def _numbered(statements: tuple[str, ...]) -> str:
-    return client.numbered(statements)
+def _facts(by_key: bool, attributes: tuple[tuple[str, str], ...]) -> str:
+    if by_key:
+        return "\n".join(f"{client.one_line(key)} -> {client.one_line(statement)}" for key, statement in attributes)
+    return client.numbered([statement for _, statement in attributes])
 
 
 def wording(prompt: Prompt, read: str, text: str) -> str:
@@ -229,16 +187,10 @@ def read_keys(text: str | None, message: str, keys: Sequence[str]) -> Judged:
     attribute count as unknown; an empty sentence or null reveals nothing. Raises client.AnswerError for anything that
     is no object."""
     positions = {key: position for position, key in enumerate(keys)}
-    claims: dict[int, Reveal] = {}
-    unknown = 0
-    for key, quote in client.read_object(text).items():
-        if not isinstance(quote, str) or not quote.strip():
-            continue
-        if key not in positions:
-            unknown += 1
-            continue
-        claims[positions[key]] = Reveal(positions[key], quote, ground(quote, message), Strength.FULL)
-    return Judged(tuple(claims[position] for position in sorted(claims)), unknown)
+    claims = {key: q for key, q in client.read_object(text).items() if isinstance(q, str) and q.strip()}
+    known = sorted((positions[key], quote) for key, quote in claims.items() if key in positions)
+    reveals = tuple(Reveal(at, quote, ground(quote, message), Strength.FULL) for at, quote in known)
+    return Judged(reveals, len(claims) - len(known))
 
 
 # ---- calls and their steps
@@ -313,7 +265,8 @@ def judgement_job(judge: Judge, read: JudgeInput) -> Job | None:
         context = {name: client.one_line(getattr(read.context, name)) for name in ("recipient", "task")}
         # Without memories: whether a message serves its purpose must not depend on what it could have revealed.
         prompt = judge.prompt.render(message=read.message, **context)
-        request = _request(judge, prompt, response_format(schema(), judge.schema))
+        form = client.answer_form("serves", {"serves": {"type": "string", "enum": [str(item) for item in Serves]}})
+        request = _request(judge, prompt, response_format(form, judge.schema))
         return Job("check", judge.client, request, (0,), _CheckStep(judge, read))
     parts = tuple(parts_of(len(read.memory.attribute_ids), judge.split))
     return _JudgeStep(judge, judge.client, judge.prompt, read, parts).job()
@@ -389,17 +342,17 @@ class _JudgeStep(Step):
         return Job("judge", self.client, request, (0,), self, opening=opening_of(text, listed))
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        answer = outcomes[0]
+        settle = partial(judgements.settle, connection, self.read.response, self.judge.id, call_key=outcomes[0].key)
         try:
-            after = self._after(answer)
+            after = self._after(outcomes[0])
         except _Missing as missing:
-            self._write(connection, answer, missing.status, missing.cause)
+            settle(status=missing.status, cause=missing.cause)
             return ()
-        if not after.parts:
-            # The judgement rests on the call of its last part; the calls before it are recorded by themselves.
-            self._write(connection, answer, JudgementStatus.OK, None, after)
-            return ()
-        return (after.job(),)
+        if after.parts:
+            return (after.job(),)
+        # The judgement rests on the call of its last part; the calls before it are recorded by themselves.
+        settle(status=JudgementStatus.OK, reveals=after.reveals, unknown=after.unknown)
+        return ()
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         try:
@@ -422,25 +375,6 @@ class _JudgeStep(Step):
         reveals = (*self.reveals, *_by_id(judged.reveals, memory.attribute_ids[start:end]))
         return replace(self, parts=self.parts[1:], reveals=reveals, unknown=self.unknown + judged.unknown)
 
-    def _write(
-        self,
-        connection: sa.Connection,
-        answer: Answer,
-        status: JudgementStatus,
-        cause: str | None,
-        whole: _JudgeStep | None = None,
-    ) -> None:
-        judgements.settle(
-            connection,
-            self.read.response,
-            self.judge.id,
-            status=status,
-            cause=cause,
-            call_key=answer.key,
-            reveals=whole.reveals if whole else (),
-            unknown=whole.unknown if whole else 0,
-        )
-
 
 @dataclass(frozen=True)
 class _CheckStep(Step):
@@ -448,21 +382,14 @@ class _CheckStep(Step):
     read: JudgeInput
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        status, cause, verdict = JudgementStatus.OK, None, None
+        settle = partial(judgements.settle, connection, self.read.response, self.judge.id, call_key=outcomes[0].key)
         try:
             with _readable(outcomes[0]) as content:
                 verdict = read_check(content)
         except _Missing as missing:
-            status, cause = missing.status, missing.cause
-        judgements.settle(
-            connection,
-            self.read.response,
-            self.judge.id,
-            status=status,
-            cause=cause,
-            call_key=outcomes[0].key,
-            verdict=verdict,
-        )
+            settle(status=missing.status, cause=missing.cause)
+        else:
+            settle(status=JudgementStatus.OK, verdict=verdict)
         return ()
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:

@@ -235,18 +235,8 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 _BODY = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|(?:0|[1-9]\d*)(?:\.\d+)?")
-_SCALES = {
-    "k": 3,
-    "m": 6,
-    "mn": 6,
-    "b": 9,
-    "bn": 9,
-    "hundred": 2,
-    "thousand": 3,
-    "grand": 3,
-    "million": 6,
-    "billion": 9,
-}
+_SCALES = {"k": 3, "m": 6, "mn": 6, "b": 9, "bn": 9}
+_SCALES |= {"hundred": 2, "thousand": 3, "grand": 3, "million": 6, "billion": 9}
 _TO_NINETEEN = re.findall(
     r"\w+",
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
@@ -328,14 +318,12 @@ def _dates(text: str) -> Iterator[Mention]:
             # No such month: it was written day first.
             if number > 12:
                 number, day = int(day), part["first"]
-        token = _date_token(_full_year(year) if year else None, number, int(day) if day else None)
+        if year and len(year) == 2:
+            # Two digits are of this century up to 49, of the last one from 50.
+            year = f"20{year}" if year < "50" else f"19{year}"
+        token = _date_token(int(year) if year else None, number, int(day) if day else None)
         if token:
             yield Mention(token, match.start(), match.end(), vague=token[0] == "day")
-
-
-def _full_year(year: str) -> int:
-    """Two digits are of this century up to 49, of the last one from 50."""
-    return int(year) if len(year) == 4 else int(year) + (2000 if int(year) < 50 else 1900)
 
 
 def _date_token(year: int | None, month: int, day: int | None) -> Token | None:

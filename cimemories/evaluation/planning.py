@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import openai
@@ -17,7 +18,7 @@ import cimemories
 from cimemories import seeds
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
-from cimemories.evaluation.respond import Composition, Labels, Mitigation, compose, read_composition
+from cimemories.evaluation.respond import Composition, Labels, Mitigation, Wording, compose, read_composition
 from cimemories.llm import worker
 from cimemories.llm.capabilities import find_out
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError, ServerInfo
@@ -56,6 +57,12 @@ class Server:
     revision: str | None = None
     identity: str | None = None
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Server:
+        """A server as the probe or a manifest describes it; fields of another version's manifest are passed over."""
+        own = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
+        return cls(**{**own, "notes": tuple(own.get("notes", ()))})
+
     def as_json(self) -> dict[str, object]:
         return {**asdict(self), "notes": list(self.notes)}
 
@@ -83,18 +90,7 @@ def look_up(
             samples=samples,
             retries=retries,
         )
-    return Server(
-        simulated=card.simulated,
-        n=card.n,
-        schema=card.schema,
-        seed=card.seed,
-        token_limit=card.token_limit,
-        version=card.version,
-        max_model_len=card.max_model_len,
-        notes=card.notes,
-        root=card.root,
-        revision=card.revision,
-    )
+    return Server.of(asdict(card))
 
 
 def with_identity(store: Store, base_url: str, server: Server) -> Server:
@@ -121,7 +117,6 @@ MESSAGE_TOKENS = 1024
 JUDGE_TOKENS = 16_384
 SIMULATED_JUDGE_TOKENS = 2048  # the simulator does not think first; as in the recorded calls of the demo
 SERVERS_LIMIT = "server"  # the word for no limit of ours: what the server allows
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty")
 
 
 @dataclass(frozen=True)
@@ -243,7 +238,7 @@ class RunSpec:
         currencies = sorted({item.currency for item in priced})
         if len(currencies) > 1:
             raise StoreError(
-                f"prices of one run are in one unit of money, and these are in {' and '.join(currencies)}."
+                f"all prices of a run must be in one currency, and these are in {' and '.join(currencies)}."
             )
         by_model: dict[str, Prices] = {}
         for judge in models:
@@ -256,37 +251,17 @@ class RunSpec:
             return
         # Not `cap <= 0`, which nan would pass.
         if not self.cap > 0:
-            raise StoreError(f"a cap on cost is more than 0: --cap {self.cap:g} would not let anything start.")
+            raise StoreError(f"a cap on cost must be above 0: --cap {self.cap:g} would stop the run at once.")
         unpriced = [self.model] * (self.prices is None) + [j.model for j in models if j.model not in by_model]
         if unpriced:
             raise StoreError(
-                f"a cap needs the prices of all that costs, and those of {', '.join(unpriced)} are not given. Give "
-                "them, 0 for what is free (on the command line: --price for the model, --judge-price for a judge)."
+                f"a cap needs the prices of all that costs: {', '.join(unpriced)} has none. Give it, 0 where it is free "
+                "(on the command line: --price for the model, --judge-price for a judge)."
             )
-
-    def parameters(self, limit_field: str, preset_thinking: Mapping[str, Any] | None = None) -> dict[str, object]:
-        """The further fields of each request, as sent. limit_field: what the server calls the token limit."""
-        limit = {} if self.max_tokens is None else {limit_field: self.max_tokens}
-        sent: dict[str, object] = {**limit, **self.sampling}
-        if self.temperature is not None:
-            sent["temperature"] = self.temperature
-        return {**sent, **thinking_fields(self.thinking, preset_thinking)}
 
     def as_json(self) -> dict[str, object]:
         """What was asked for, as the manifest keeps it; prompts by hash, since their wording is kept apart."""
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
-
-
-def thinking_fields(thinking: str, preset: Mapping[str, Any] | None = None) -> dict[str, object]:
-    """Body fields that switch a model's thinking; a preset's own way where it has one."""
-    # Nothing is sent, so that a server which knows no such field does not refuse the request.
-    if thinking == "default":
-        return {}
-    if preset and thinking in preset:
-        return dict(preset[thinking])
-    if thinking in ("on", "off"):
-        return {"chat_template_kwargs": {"enable_thinking": thinking == "on"}}
-    return {"reasoning_effort": thinking}
 
 
 def _plain(value: object) -> object:
@@ -326,15 +301,6 @@ Fallback = Callable[[EndpointError, JudgeSpec | None], Server]
 
 
 @dataclass(frozen=True)
-class Wording:
-    """The prompts of a run: of the message, of one memory, and of what a mitigation asks before or after it."""
-
-    respond: Prompt
-    lines: Prompt
-    before: Prompt | None
-
-
-@dataclass(frozen=True)
 class PlannedJudge:
     """A judge of a run, its server looked up and its wording read; neither for one that asks no model. kind: that of
     the spec, or of a task check."""
@@ -365,15 +331,9 @@ class PlannedJudge:
     def as_json(self) -> dict[str, object]:
         """As the manifest describes it."""
         spec, prompt = self.spec, self.prompt
+        same = ("kind", "model", "base_url", "api_key_env", "max_tokens", "channel", "split", "schema")
         return {
-            "kind": spec.kind,
-            "model": spec.model,
-            "base_url": spec.base_url,
-            "api_key_env": spec.api_key_env,
-            "max_tokens": spec.max_tokens,
-            "channel": spec.channel,
-            "split": spec.split,
-            "schema": spec.schema,
+            **{name: getattr(spec, name) for name in same},
             "simulated": self.simulated,
             "server": self.server.as_json() if self.server else None,
             "prompt": _named(prompt) if prompt else None,
@@ -407,9 +367,23 @@ class Prepared:
     @property
     def parameters(self) -> dict[str, object]:
         """The further fields of a message's request, as sent."""
-        thinking = preset(self.spec.preset).thinking if self.spec.preset else None
-        ways = {name: fields for name in ("on", "off") if (fields := getattr(thinking, name, None)) is not None}
-        return self.spec.parameters(self.server.token_limit, ways)
+        spec = self.spec
+        limit = {} if spec.max_tokens is None else {self.server.token_limit: spec.max_tokens}
+        temperature = {} if spec.temperature is None else {"temperature": spec.temperature}
+        return {**limit, **spec.sampling, **temperature, **self._thinking_fields}
+
+    @property
+    def _thinking_fields(self) -> Mapping[str, object]:
+        """What switches the model's thinking: its preset's fields where it has some."""
+        thinking = self.spec.thinking
+        known = preset(self.spec.preset).thinking if self.spec.preset else None
+        # Nothing is sent, so that a server which knows no such field does not refuse the request.
+        if thinking == "default":
+            return {}
+        if thinking not in ("on", "off"):
+            return {"reasoning_effort": thinking}
+        own: Mapping[str, object] | None = getattr(known, thinking, None)
+        return {"chat_template_kwargs": {"enable_thinking": thinking == "on"}} if own is None else own
 
     @property
     def seed(self) -> int | None:
@@ -440,18 +414,16 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
     # Wording is read before a server is asked: a missing prompt costs nothing that way.
     wording, what, gated = wording_of(spec), spec.memory.read(), spec.mitigation == Mitigation.GATE
     server = server_of(None, spec.base_url, spec.api_key_env, spec.model, spec.samples, gated, spec.seed)
-    judges = tuple(
-        planned_judge(judge, server_of(judge, judge.base_url, judge.api_key_env, judge.model, 1, True, None))
-        if judge.kind == LLM
-        else PlannedJudge(judge.kind, judge)
-        for judge in spec.judges
-    )
+    judges = tuple(planned_judge(judge, partial(server_of, judge)) for judge in spec.judges)
     refuse_simulated_judges(server.simulated, judges)
     return Prepared(spec, wording, what, server, judges, _checker(spec, judges))
 
 
-def planned_judge(judge: JudgeSpec, server: Server) -> PlannedJudge:
-    """A judge that is a model, with its own wording or that of the seeds."""
+def planned_judge(judge: JudgeSpec, look_up: LookUp) -> PlannedJudge:
+    """A judge that is a model with its server and its own wording or that of the seeds; the matcher with neither."""
+    if judge.kind != LLM:
+        return PlannedJudge(judge.kind, judge)
+    server = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None)
     return PlannedJudge(judge.kind, judge, server, judge.prompt or seeds.load_prompt("judge"))
 
 
@@ -479,18 +451,16 @@ def refuse_simulated_judges(messages_simulated: bool, judges: Sequence[PlannedJu
             )
 
 
-def plan(
-    store: Store, spec: RunSpec, *, find_labels: FindLabels | None = None, sweep: str | None = None, cell: int = 0
-) -> str:
+def plan(store: Store, spec: RunSpec, *, find_labels: FindLabels | None = None) -> str:
     """Look the servers up, write down every response that the run is to have, and return the run's id.
 
-    find_labels: gives the labels of a dataset for a memory that goes by them. sweep, cell: what the run is a part of.
-    Raises EndpointError, StoreError, SeedError or CompositionError before anything is written.
+    find_labels: gives the labels of a dataset for a memory that goes by them. Raises EndpointError, StoreError,
+    SeedError or CompositionError before anything is written.
     """
     # Before the transaction: servers are asked here, and nobody else could write while one is slow to answer.
     prepared = prepare(store, spec)
     with store.write() as connection:
-        return write(connection, store, prepared, find_labels=find_labels, sweep=sweep, cell=cell)
+        return write(connection, store, prepared, find_labels=find_labels)
 
 
 def write(
@@ -502,7 +472,8 @@ def write(
     sweep: str | None = None,
     cell: int = 0,
 ) -> str:
-    """Write a prepared run with all its responses in the transaction at hand; returns its id. Raises like `plan`."""
+    """Write a prepared run with all its responses in the transaction at hand; returns its id. sweep, cell: what it is a
+    part of. Raises like `plan`."""
     spec, what, server, judges = prepared.spec, prepared.composition, prepared.server, prepared.judges
     dataset = datasets.named(connection, spec.dataset)
     source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
@@ -636,13 +607,7 @@ def keep(connection: sa.Connection, prompt: Prompt) -> str:
 
 
 def _named(prompt: Prompt) -> dict[str, object]:
-    return {
-        "kind": prompt.kind,
-        "level": prompt.level,
-        "sha256": prompt.sha256,
-        "answers": prompt.answers,
-        "source": prompt.source,
-    }
+    return {name: getattr(prompt, name) for name in ("kind", "level", "sha256", "answers", "source")}
 
 
 def add_judge(connection: sa.Connection, run_id: str, judge: PlannedJudge, timeout: float = 120.0) -> int:

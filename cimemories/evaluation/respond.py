@@ -201,19 +201,7 @@ class Mitigation(StrEnum):
 def gate_schema(attributes: int) -> dict[str, object]:
     """The response_format that holds a gate to numbers of notes."""
     number = {"type": "integer", "minimum": 1, "maximum": attributes}
-    return {
-        "type": "json_schema",
-        "json_schema": {
-            "name": "needed",
-            "strict": True,
-            "schema": {
-                "type": "object",
-                "properties": {"needed": {"type": "array", "maxItems": attributes, "items": number}},
-                "required": ["needed"],
-                "additionalProperties": False,
-            },
-        },
-    }
+    return client.answer_form("needed", {"needed": {"type": "array", "maxItems": attributes, "items": number}})
 
 
 def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
@@ -233,20 +221,27 @@ RESPOND, GATE, REWRITE = "respond", "gate", "rewrite"
 
 
 @dataclass(frozen=True)
+class Wording:
+    """The prompts of a run: of the message, of one memory, and of what a mitigation asks before or after it."""
+
+    respond: Prompt
+    lines: Prompt
+    before: Prompt | None
+
+
+@dataclass(frozen=True)
 class Writer:
-    """How messages are asked for in a run. parameters: further fields of every request, as sent. before: the prompt of
-    the mitigation, where there is one. schema: the form of response_format that the server takes."""
+    """How messages are asked for in a run. parameters: further fields of every request, as sent. schema: the form of
+    response_format that the server takes."""
 
     client: Client
     model: str
-    prompt: Prompt
-    lines: Prompt
+    wording: Wording
     parameters: Mapping[str, object]
     seed: int | None
     judges: Sequence[Judge]
-    mitigation: Mitigation = Mitigation.NONE
-    before: Prompt | None = None
-    schema: str = "json_schema"
+    mitigation: Mitigation
+    schema: str
 
     def request(self, text: str, more: Mapping[str, object] | None = None) -> ChatRequest:
         return ChatRequest(self.model, (("user", text),), {**self.parameters, **(more or {})}, self.seed)
@@ -264,20 +259,18 @@ class Slot:
     @property
     def task(self) -> dict[str, str]:
         """What a prompt says of the context."""
-        return {
-            "recipient": client.one_line(self.context.recipient),
-            "task": client.one_line(self.context.task),
-        }
+        return {"recipient": one_line(self.context.recipient), "task": one_line(self.context.task)}
 
 
 def response_job(writer: Writer, slot: Slot) -> Job:
     """The first call for all samples that are owed in one slot: the message itself, or what a mitigation asks."""
     # Sorted: neighbouring draws can be asked for as one request of several samples.
     samples = tuple(sorted(slot.responses))
-    if writer.mitigation == Mitigation.GATE and writer.before is not None:
+    if writer.mitigation == Mitigation.GATE:
+        assert writer.wording.before is not None
         attributes = slot.memory.profile.attributes
         listed = client.numbered([a.statement for a in attributes])
-        text = writer.before.render(memories=listed, **slot.task)
+        text = writer.wording.before.render(memories=listed, **slot.task)
         request = writer.request(text, response_format(gate_schema(len(attributes)), writer.schema))
         # Each sample has a gate of its own: it is a part of what is drawn, not of what is given.
         return Job(GATE, writer.client, request, samples, _GateStep(writer, slot), opening=opening_of(text, listed))
@@ -286,8 +279,8 @@ def response_job(writer: Writer, slot: Slot) -> Job:
 
 
 def _message(writer: Writer, slot: Slot, shown: ProfileRecord, samples: tuple[int, ...], step: Step) -> Job:
-    lines = memory_lines(writer.lines, shown.profile.attributes)
-    text = writer.prompt.render(memories=lines, **slot.task)
+    lines = memory_lines(writer.wording.lines, shown.profile.attributes)
+    text = writer.wording.respond.render(memories=lines, **slot.task)
     return Job(RESPOND, writer.client, writer.request(text), samples, step, opening=opening_of(text, lines))
 
 
@@ -448,10 +441,10 @@ class _DraftStep(Step):
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         writer, slot, jobs = self.writer, self.slot, []
-        assert writer.before is not None
+        assert writer.wording.before is not None
         for sample, answer in outcomes.items():
             if response_status(answer)[0] == ResponseStatus.OK:
-                text = writer.before.render(draft=answer.content or "", **slot.task)
+                text = writer.wording.before.render(draft=answer.content or "", **slot.task)
                 step = _MessageStep(writer, slot, None, {sample: answer.key})
                 # A request for each sample: drafts differ, and so do the prompts.
                 jobs.append(Job(REWRITE, writer.client, writer.request(text), (sample,), step))

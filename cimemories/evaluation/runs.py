@@ -5,31 +5,48 @@ Planned as a whole before the first call (planning.py), worked off by one proces
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
 from cimemories import seeds
-from cimemories.evaluation.costs import CapWatch
-from cimemories.evaluation.judging import LLM, Judge, JudgeInput, judge_at_once, judgement_job
-from cimemories.evaluation.planning import BATCH
-from cimemories.evaluation.repeat import messages_simulated, recorded_prompt
-from cimemories.evaluation.respond import Mitigation, Slot, Writer, response_job, restrict
+from cimemories.evaluation.costs import CapWatch, Prices
+from cimemories.evaluation.judging import CHECK, LLM, Judge, JudgeInput, judge_at_once, judgement_job
+from cimemories.evaluation.planning import (
+    BATCH,
+    SERVERS_LIMIT,
+    JudgeSpec,
+    Memory,
+    PlannedJudge,
+    RunSpec,
+    Server,
+    add_judge,
+    look_up,
+    planned_judge,
+    refuse_simulated_judges,
+    with_identity,
+)
+from cimemories.evaluation.respond import Mitigation, Slot, Wording, Writer, response_job, restrict
 from cimemories.llm import worker
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError, probe
 from cimemories.llm.executor import Job, Progress
-from cimemories.manifest import PromptPart, RequestPart
+from cimemories.manifest import JudgePart, PromptPart, RequestPart
 from cimemories.model import Context
-from cimemories.store import datasets, judgements, runs
+from cimemories.seeds.prompts import FROM_SEEDS, Prompt
+from cimemories.store import calls, datasets, judgements, runs, work
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.engine import Store, StoreError, canonical_json
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import IMPORTED, RunRow
+from cimemories.store.tables import run as run_table
+from cimemories.store.tables import run_judge
 
 MakeClient = Callable[[Endpoint, bool], Client]
 StopWhen = Callable[[Progress], str | None]
@@ -258,18 +275,15 @@ def _writer(
     connection: sa.Connection, row: RunRow, client: MakeClient, endpoint: Endpoint, judges: list[Judge]
 ) -> Writer:
     manifest = row.manifest
-    lines, before = manifest.memory.template, manifest.mitigation.prompt
     return Writer(
-        client=_client(client, endpoint, messages_simulated(row), manifest.model.n),
-        model=row.model,
-        prompt=recorded_prompt(connection, row.id, manifest.prompt),
-        lines=recorded_prompt(connection, row.id, lines) if lines else seeds.load_prompt("memory", "bullets"),
-        parameters=manifest.parameters,
-        seed=row.seed,
-        judges=judges,
-        mitigation=Mitigation(manifest.mitigation.kind),
-        before=recorded_prompt(connection, row.id, before) if before else None,
-        schema=manifest.model.json_schema,
+        _client(client, endpoint, messages_simulated(row), manifest.model.n),
+        row.model,
+        recorded_wording(connection, row),
+        manifest.parameters,
+        row.seed,
+        judges,
+        Mitigation(manifest.mitigation.kind),
+        manifest.model.json_schema,
     )
 
 
@@ -307,3 +321,192 @@ def _judge(
         str(settings.get("schema") or "json_schema"),
         judge.channel,
     )
+
+
+# ---- a run once more: read by another judge, repeated as it was, or as the command that repeats it
+
+
+def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check: bool = False) -> list[int]:
+    """Give a run further judges; returns their ids. `resume` then asks for their judgements and for nothing else.
+
+    check: the first model among them also says whether each message does its task. Raises StoreError where a judge
+    reads this run already, or where somebody is at work on it, and EndpointError where a judge cannot be reached.
+    """
+
+    def server(base_url: str, *question: Any) -> Server:
+        return with_identity(store, base_url, look_up(base_url, *question))
+
+    planned = [planned_judge(judge, server) for judge in judges]
+    # Servers are asked before this: a slow one must not hold the lock on writing.
+    with store.write() as connection:
+        row = runs.named(connection, run_id)
+        if work.is_alive(work.load(connection, run_id)):
+            raise StoreError(f"{run_id} is running. Wait for it, or pause it, then give it another judge.")
+        refuse_simulated_judges(messages_simulated(row), planned)
+        unpriced = [judge.model for judge in judges if judge.kind == LLM and judge.prices is None]
+        if row.manifest.cap is not None and unpriced:
+            raise StoreError(
+                f"{run_id} has a cap on cost: give the prices of {', '.join(unpriced)}, 0 for what is free (on the "
+                "command line: --judge-price)."
+            )
+        calls.keep_servers(connection, [judge.server.identity for judge in planned if judge.server])
+        before = set(connection.execute(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).scalars())
+        ids = [add_judge(connection, run_id, judge) for judge in planned]
+        # A judge that is there keeps its id. Raising takes back what add_judge has written for the others.
+        already = [judge.model for judge, i in zip(judges, ids, strict=True) if i in before]
+        if already:
+            raise StoreError(f"{', '.join(already)} judges {run_id} already, with this wording and these parameters.")
+        if check:
+            first = next((judge for judge in planned if judge.server is not None), None)
+            if first is None:
+                raise StoreError("the task check by a model needs a judge that is one.")
+            whole = replace(first.spec, split=None)
+            add_judge(connection, run_id, PlannedJudge(CHECK, whole, first.server, seeds.load_prompt("check")))
+        there_already = [judge.recorded for judge in row.manifest.judges]
+        manifest = {**row.manifest.recorded, "judges": [*there_already, *(judge.as_json() for judge in planned)]}
+        simulated = row.simulated or any(judge.simulated for judge in planned)
+        values = {"manifest": canonical_json(manifest), "simulated": simulated}
+        connection.execute(sa.update(run_table).where(run_table.c.id == run_id).values(**values))
+        work.queue(connection, run_id)
+    return ids
+
+
+def messages_simulated(row: RunRow) -> bool:
+    """Whether a simulator wrote the messages of a run. Its mark may also come from a judge alone."""
+    recorded = row.manifest.model.simulated
+    return row.simulated if recorded is None else recorded
+
+
+def spec_of(store: Store, run_id: str) -> RunSpec:
+    """What to plan to repeat a run exactly: its own wording, whatever the seeds say now.
+
+    Raises StoreError for a run that was imported, and for one whose wording was not kept and has changed since.
+    """
+    with store.read() as connection:
+        row = runs.named(connection, run_id)
+        manifest = row.manifest
+        if manifest.request is None:
+            raise StoreError(f"{run_id} was imported from a file: what it was asked with is not known.")
+        wording = recorded_wording(connection, row)
+        # The judges that the run began with; others may have been added since.
+        first = manifest.judges[: 1 + len(manifest.request.more_judges)]
+        judges = tuple(_judge_spec(connection, run_id, judge) for judge in first)
+    prompts = {"respond": wording.respond}
+    if manifest.memory.template:
+        prompts["memory"] = wording.lines
+    if wording.before is not None:
+        prompts[manifest.mitigation.kind] = wording.before
+    recorded = manifest.request.recorded
+    plain = {name: recorded[name] for name in _PLAIN if name in recorded}
+    return RunSpec(
+        **plain,
+        judge=judges[0],
+        more_judges=judges[1:],
+        memory=Memory(**recorded["memory"]) if recorded.get("memory") else Memory(),
+        prompts=prompts,
+        prices=Prices.of(recorded.get("prices")),
+    )
+
+
+_PLAIN = {item.name for item in fields(RunSpec)} - {"judge", "more_judges", "memory", "prompts", "name", "prices"}
+
+
+def _judge_spec(connection: sa.Connection, run_id: str, judge: JudgePart) -> JudgeSpec:
+    named = judge.prompt
+    if named is None and judge.prompt_sha256:
+        named = PromptPart(kind="judge", level="base", sha256=judge.prompt_sha256)
+    # The token limit has a field of its own, whatever the server calls it (max_tokens, max_completion_tokens).
+    sent = {name: value for name, value in judge.parameters.items() if not name.startswith("max_")}
+    return JudgeSpec(
+        kind=judge.kind,
+        model=judge.model,
+        base_url=judge.base_url,
+        api_key_env=judge.api_key_env,
+        max_tokens=judge.max_tokens,
+        channel=judge.channel,
+        split=judge.split,
+        schema=judge.json_schema,
+        # 0 is what a judge is asked with anyway; given as a field it would show as somebody's choice.
+        fields={name: value for name, value in sent.items() if (name, value) != ("temperature", 0.0)},
+        prompt=recorded_prompt(connection, run_id, named) if named else None,
+        prices=Prices.of(judge.prices),
+    )
+
+
+def recorded_wording(connection: sa.Connection, run: RunRow) -> Wording:
+    """The prompts that a run was planned with. Raises StoreError like `recorded_prompt`."""
+    lines, before = run.manifest.memory.template, run.manifest.mitigation.prompt
+    return Wording(
+        respond=recorded_prompt(connection, run.id, run.manifest.prompt),
+        lines=recorded_prompt(connection, run.id, lines) if lines else seeds.load_prompt("memory", "bullets"),
+        before=recorded_prompt(connection, run.id, before) if before else None,
+    )
+
+
+def recorded_prompt(connection: sa.Connection, run_id: str, named: PromptPart) -> Prompt:
+    """The wording that a run was planned with. One of before wordings were kept must still be that of the seeds; else
+    StoreError is raised."""
+    kept = runs.kept_prompts(connection, named.sha256)
+    if kept is not None:
+        return seeds.prompts.recorded(kept.kind, kept.level, kept.template, kept.answers, kept.source)
+    current = seeds.load_prompt(named.kind, named.level)
+    if current.sha256 != named.sha256:
+        raise StoreError(
+            f"the {named.kind} prompt has changed since {run_id} was planned, and its wording was not kept, so the "
+            "rest of it would not be comparable. Start a new run, or bring the old wording back."
+        )
+    return current
+
+
+def command_of(spec: RunSpec) -> str:
+    """The command line that asks for the same run, as far as options can say it; wording of a file by its name."""
+    options: list[object] = ["cimemories", "run", "--dataset", spec.dataset, "--model", spec.model]
+    options += ["--base-url", spec.base_url]
+    usual = RunSpec(spec.dataset, spec.model, spec.base_url)
+    for name in ("samples", "profiles", "contexts", "api_key_env", "temperature", "seed", "timeout"):
+        options += _option(name, getattr(spec, name), getattr(usual, name))
+    options += _option("max_tokens", _limit(spec.max_tokens), usual.max_tokens)
+    for name in ("prompt_level", "thinking", "mitigation", "check", "preset"):
+        options += _option(name, getattr(spec, name), getattr(usual, name))
+    respond = spec.prompts.get("respond")
+    if respond is not None and respond.source != FROM_SEEDS:
+        options += ["--prompt-file", respond.source]
+    options += _option("memory", spec.memory.composition, "full")
+    for name in ("order", "seed", "template"):
+        options += _option(f"memory_{name}", getattr(spec.memory, name), getattr(usual.memory, name))
+    for name, value in spec.sampling.items():
+        options += ["--set", f"{name}={json.dumps(value)}"]
+    if spec.prices is not None:
+        options += ["--price", spec.prices.text]
+    options += _option("cap", spec.cap, None)
+    options += ["--fresh"] if spec.fresh else []
+    for judge in spec.judges:
+        options += _judge_options(judge)
+    return " ".join(shlex.quote(str(option)) for option in options)
+
+
+def _limit(limit: int | None) -> int | str:
+    return SERVERS_LIMIT if limit is None else limit
+
+
+def _option(name: str, value: object, usual: object) -> list[object]:
+    return [] if value == usual or value is None else [f"--{name.replace('_', '-')}", value]
+
+
+def _judge_options(judge: JudgeSpec) -> list[object]:
+    if judge.kind != LLM:
+        return ["--judge", judge.kind]
+    if judge.channel != "message":
+        return ["--judge-reasoning"]
+    options: list[object] = ["--judge-model", judge.model, "--judge-base-url", judge.base_url]
+    usual = JudgeSpec()
+    for name in ("api_key_env", "split"):
+        options += _option(f"judge_{name}", getattr(judge, name), getattr(usual, name))
+    options += _option("judge_max_tokens", _limit(judge.max_tokens), None)  # the default depends on the server
+    for name, value in judge.fields.items():
+        options += ["--judge-set", f"{name}={json.dumps(value)}"]
+    if judge.prompt is not None and judge.prompt.source != FROM_SEEDS:
+        options += ["--judge-prompt", f"{judge.prompt.source}:{judge.prompt.level}"]
+    if judge.prices is not None:
+        options += ["--judge-price", judge.prices.text]
+    return options

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,7 +33,6 @@ from cimemories.evaluation.planning import (
     THINKING,
     FindLabels,
     JudgeSpec,
-    LabelSource,
     LookUp,
     Memory,
     RunSpec,
@@ -76,7 +75,7 @@ def _prices(value: object) -> str | None:
     if not isinstance(value, str):
         raise ValueError("write prices as PROMPT/CACHED/COMPLETION for a million tokens, such as 0.15/0.075/0.60 EUR")
     try:
-        return Prices.read(value).words()
+        return Prices.read(value).text
     except StoreError as error:
         raise ValueError(str(error)) from None
 
@@ -88,14 +87,6 @@ def _thinking(value: object) -> object:
 
 def _listed(value: object) -> object:
     return [value] if isinstance(value, str | bool) else value
-
-
-def _composition(text: str) -> str:
-    try:
-        read_composition(text)
-    except CompositionError as error:
-        raise ValueError(str(error)) from None
-    return text
 
 
 def _some(items: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -111,29 +102,34 @@ def _repeats(items: tuple[Any, ...]) -> tuple[Any, ...]:
     return _some(items)
 
 
-def _form(value: object) -> str:
-    """Which of the forms of a field this is, so that an error is said of that one alone."""
-    return "text" if isinstance(value, str | bool) else "mapping" if isinstance(value, dict | Seed) else "list"
+def _accepted_by(check: Callable[[str], object]) -> AfterValidator:
+    """A validator by a check that raises the library's own errors, where pydantic takes ValueErrors alone."""
+
+    def validate(text: str) -> str:
+        try:
+            check(text)
+        except EndpointError as error:
+            raise ValueError(str(error)) from None
+        return text
+
+    return AfterValidator(validate)
 
 
-def _either(value: object) -> str:
-    return "text" if _form(value) == "text" else "mapping"
-
-
-def _number_or_word(value: object) -> str:
-    return "text" if isinstance(value, str) else "number"
+def _forms(types: tuple[type, ...], tag: str, other: str) -> Discriminator:
+    """Tells the two forms of a field apart by type, so that an error is about the one that was meant alone."""
+    return Discriminator(lambda value: tag if isinstance(value, types) else other)
 
 
 # A limit on tokens, or the word for none of ours.
 Limit = Annotated[
     Annotated[int, Field(ge=1), Tag("number")] | Annotated[Literal["server"], Tag("text")],
-    Discriminator(_number_or_word),
+    _forms((str,), "text", "number"),
 ]
 PriceText = Annotated[str | None, BeforeValidator(_prices)]
 Thinking = Annotated[Literal["default", "on", "off", "low", "medium", "high"], BeforeValidator(_thinking)]
 # A Literal cannot be built from a tuple: this keeps the two lists the same.
 assert set(THINKING) == {"default", "on", "off", "low", "medium", "high"}
-Composed = Annotated[str, AfterValidator(_composition)]
+Composed = Annotated[str, _accepted_by(read_composition)]
 Count = Annotated[int, Field(ge=0, le=999_999)]
 
 
@@ -160,12 +156,10 @@ class Steps(Seed):
         yield from range(self.first, self.last + 1, self.step)
 
 
-def _steps(value: object) -> str:
-    return "steps" if _form(value) == "mapping" else "list"
-
-
 Listed = Annotated[tuple[Count, ...], Field(max_length=NUMBERS_AT_MOST), AfterValidator(_some)]
-Numbers = Annotated[Annotated[Listed, Tag("list")] | Annotated[Steps, Tag("steps")], Discriminator(_steps)]
+Numbers = Annotated[
+    Annotated[Listed, Tag("list")] | Annotated[Steps, Tag("steps")], _forms((dict, Seed), "steps", "list")
+]
 
 
 class Compositions(Seed):
@@ -188,25 +182,8 @@ class Compositions(Seed):
                 yield from (f"{kind}{sign}{n}" for n in (numbers.numbers() if isinstance(numbers, Steps) else numbers))
 
 
-def _address(text: str) -> str:
-    try:
-        if text not in NO_SERVERS:
-            checked_address(text)
-    except EndpointError as error:
-        raise ValueError(str(error)) from None
-    return text
-
-
-def _key_variable(name: str) -> str:
-    try:
-        checked_variable(name)
-    except EndpointError as error:
-        raise ValueError(str(error)) from None
-    return name
-
-
-Address = Annotated[Line, AfterValidator(_address)]
-KeyVariable = Annotated[Line, AfterValidator(_key_variable)]
+Address = Annotated[Line, _accepted_by(lambda text: text in NO_SERVERS or checked_address(text))]
+KeyVariable = Annotated[Line, _accepted_by(checked_variable)]
 
 
 class ModelEntry(Seed):
@@ -250,12 +227,9 @@ class JudgeEntry(Seed):
         return JudgeSpec(kind=LLM, **{**self.model_dump(), "prices": prices, "max_tokens": limit})
 
 
-MemoryEntry = Annotated[
-    Annotated[Composed, Tag("text")] | Annotated[Compositions, Tag("mapping")], Discriminator(_either)
-]
-Judging = Annotated[
-    Annotated[Literal["matcher"], Tag("text")] | Annotated[JudgeEntry, Tag("mapping")], Discriminator(_either)
-]
+_EITHER = _forms((str, bool), "text", "mapping")
+MemoryEntry = Annotated[Annotated[Composed, Tag("text")] | Annotated[Compositions, Tag("mapping")], _EITHER]
+Judging = Annotated[Annotated[Literal["matcher"], Tag("text")] | Annotated[JudgeEntry, Tag("mapping")], _EITHER]
 
 
 class SweepFile(Seed):
@@ -287,7 +261,7 @@ class SweepFile(Seed):
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """A sweep that can be planned: its runs in the order of their cells, and the file as it was understood."""
+    """A sweep that can be planned: its runs in the order of their cells, and the file as it was read."""
 
     name: str
     dataset: str
@@ -313,7 +287,9 @@ def check_sweep(content: object, path: Path, prompt_folder: Path | None = None) 
     # Counted before it is built: small lists multiply to millions of cells.
     cells = sum(grid * len(_thoughts(file, entry)) for entry in file.models)
     if cells > CELLS_AT_MOST:
-        raise SeedError(f"{path}: the grid has {cells:,} cells, more than {CELLS_AT_MOST}: make several sweeps")
+        raise SeedError(
+            f"{path}: the grid has {cells:,} cells, more than {CELLS_AT_MOST}. Split it into several sweeps"
+        )
     runs = tuple(
         _run(file, entry, memory, level, mitigation, thinking, wording.get(level, {}))
         for entry in file.models
@@ -349,14 +325,14 @@ def _wording(file: SweepFile, path: Path, folder: Path | None) -> dict[str, dict
         known = levels("respond")
         for number, level in enumerate(file.prompt_levels):
             if level not in known:
-                raise SeedError(f"{path}: prompt_levels[{number}]: there is no '{level}'; there are {', '.join(known)}")
+                raise SeedError(f"{path}: prompt_levels[{number}]: no level '{level}'. Available: {', '.join(known)}")
         if file.memory_template not in levels("memory"):
-            raise SeedError(f"{path}: memory_template: there are {', '.join(levels('memory'))}")
+            raise SeedError(f"{path}: memory_template: must be one of {', '.join(levels('memory'))}")
         return {}
     if folder is None:
         raise SeedError(
-            f"{path}: prompt_file: a sweep in the app cannot name a file of this machine; start the sweep from the "
-            "command line (cimemories sweep FILE), or use prompt_levels that ship"
+            f"{path}: prompt_file: a sweep in the app cannot name a file of this machine. Start it from the command "
+            "line (cimemories sweep FILE), or use the prompt levels that ship"
         )
     given = read_prompt_file(_below(path, folder, file.prompt_file))
     own = (
@@ -377,9 +353,9 @@ def _below(path: Path, folder: Path, name: str) -> Path:
         # Resolved before it is compared: '..' and links inside the folder may lead out of it.
         target = (base / name).resolve()
     except (OSError, ValueError, RuntimeError):
-        raise SeedError(f"{path}: prompt_file: this is no path that can be used") from None
+        raise SeedError(f"{path}: prompt_file: not a usable path") from None
     if not target.is_relative_to(base):
-        raise SeedError(f"{path}: prompt_file: must be in the folder of the sweep's file or below it; copy it there")
+        raise SeedError(f"{path}: prompt_file: must be in the folder of the sweep's file or below it. Copy it there")
     return target
 
 
@@ -436,10 +412,12 @@ def _check(path: Path, file: SweepFile, runs: tuple[RunSpec, ...]) -> None:
             raise SeedError(f"{path}: models: {spec.model} is given more than once with the same settings")
         seen.add(whole)
         if spec.prices is not None and prices.setdefault(spec.model, spec.prices) != spec.prices:
-            raise SeedError(f"{path}: models: {spec.model} has two prices; the same call is paid once, at one price")
+            raise SeedError(
+                f"{path}: models: {spec.model} has two prices. Give one: a call that cells share is paid once"
+            )
     units = {price.currency for spec in runs for price in (spec.prices, *(j.prices for j in spec.judges)) if price}
     if len(units) > 1:
-        raise SeedError(f"{path}: prices of one sweep are in one unit of money, not in {' and '.join(sorted(units))}")
+        raise SeedError(f"{path}: prices: all must be in one currency, not in {' and '.join(sorted(units))}")
 
 
 # ---- sweeps
@@ -447,7 +425,7 @@ def _check(path: Path, file: SweepFile, runs: tuple[RunSpec, ...]) -> None:
 
 Report = Callable[[Progress], None]
 Begin = Callable[[RunRow, int, int], AbstractContextManager[Report | None]]
-WAITS = "waits for its turn in"
+WAITS = "waiting for its turn in"
 
 
 @dataclass(frozen=True)
@@ -476,19 +454,9 @@ class SweepEstimate:
     def as_json(self) -> dict[str, object]:
         """The sums, as they are kept with the sweep."""
         total = self.total
-        return {
-            "cells": len(self.cells),
-            "responses": total.responses,
-            "requests": total.requests,
-            "draws": total.draws,
-            "recorded": total.recorded,
-            "prompt_tokens": total.prompt_tokens,
-            "completion_tokens": total.completion_tokens,
-            "cost_least": total.cost_least,
-            "cost_most": total.cost_most,
-            "currency": total.currency,
-            "seconds": total.seconds,
-        }
+        counts = ("responses", "requests", "draws", "recorded", "prompt_tokens", "completion_tokens")
+        names = (*counts, "cost_least", "cost_most", "currency", "seconds")
+        return {"cells": len(self.cells), **{name: getattr(total, name) for name in names}}
 
 
 def estimate_sweep(
@@ -534,17 +502,17 @@ def plan(
 
 def _look_up_once(ask: LookUp) -> LookUp:
     """Each question to a server asked once for all cells, one that was not answered among them."""
-    answers: dict[tuple[object, ...], Server | EndpointError] = {}
 
-    def server(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
-        key = (base_url, key_env, model, samples, wants_schema, seed)
-        if key not in answers:
-            try:
-                answers[key] = ask(*key)
-            except EndpointError as error:
-                # Kept too: a server that is away would be waited for again with each cell.
-                answers[key] = error
-        known = answers[key]
+    @cache
+    def answer(*question: Any) -> Server | EndpointError:
+        try:
+            return ask(*question)
+        except EndpointError as error:
+            # Kept too: a server that is away would be waited for again with each cell.
+            return error
+
+    def server(*question: Any) -> Server:
+        known = answer(*question)
         if isinstance(known, EndpointError):
             raise known
         return known
@@ -553,18 +521,8 @@ def _look_up_once(ask: LookUp) -> LookUp:
 
 
 def _once(find_labels: FindLabels | None) -> FindLabels | None:
-    """The labels of a dataset, looked up once for all cells."""
-    if find_labels is None:
-        return None
     # Effective labels of a dataset are the same for all cells, and costly to put together.
-    sources: dict[int, LabelSource | None] = {}
-
-    def find(store: Store, dataset_id: int) -> LabelSource | None:
-        if dataset_id not in sources:
-            sources[dataset_id] = find_labels(store, dataset_id)
-        return sources[dataset_id]
-
-    return find
+    return cache(find_labels) if find_labels else None
 
 
 def execute(
@@ -578,9 +536,9 @@ def execute(
     """Work off what the runs of a sweep owe, one after the other; waits until all is done.
 
     begin: entered around each run with (run, its number from 1, how many there are), and gives what its progress is
-    told to. Raises StoreError where another process is at it. Raises WorkError where it ended early: cancelled, at its
-    cap, or a server is gone; and, once all others are done, where runs failed, naming them. A sweep that was asked to
-    pause returns, and its status is `paused`.
+    reported to. A sweep that was asked to pause returns, and its status is `paused`. Raises StoreError where another
+    process is at it, and WorkError where it ended early (cancelled, at its cap, a server is gone) or, once all others
+    are done, where runs failed, naming them.
     """
     own = worker.begin(store, sweep_id, queued=queued)
     # The sweep is claimed by `own`; each of its runs claims itself, so that a run can be looked at and paused alone.
@@ -605,9 +563,9 @@ def execute(
         _finish(own.patient(0), sweep_id, WorkStatus.INTERRUPTED, reason)
         raise WorkError(f"{sweep_id}: {reason}. Free some space or fix the database, then resume it.") from error
     if failed:
-        reason = f"{len(failed)} of its runs could not be done: {'; '.join(failed)}"
+        reason = f"{len(failed)} of its runs did not finish: {'; '.join(failed)}"
         _finish(own, sweep_id, WorkStatus.FAILED, reason)
-        raise WorkError(f"{sweep_id}: {reason}. `cimemories resume {sweep_id}` tries them again.")
+        raise WorkError(f"{sweep_id}: {reason}. Try again with `cimemories resume {sweep_id}`.")
     _finish(own, sweep_id, None, None)
 
 
@@ -620,15 +578,15 @@ class _End(Exception):
 
 
 class _Heart:
-    """Says once a second that the sweep goes on, and hands what is asked of it down to the run at work.
+    """Beats once a second for the sweep, and passes a request to pause or cancel it on to the run at work.
 
-    Where the sweep is somebody else's by now, `lost` says so, and the run at work is to end: the other one needs it.
+    lost: that another process has taken the sweep over; the run at work then has to end.
     """
 
     def __init__(self, store: Store, sweep_id: str) -> None:
         self.store, self.sweep_id = store, sweep_id
         self.run_id: str | None = None
-        self.asked: WorkStatus | None = None
+        self.requested: WorkStatus | None = None
         self.lost: str | None = None
         # An event, not a sleep: the thread ends at once when the sweep does.
         self._over = threading.Event()
@@ -655,30 +613,30 @@ class _Heart:
                 continue  # one missed beat is no reason to stop
 
     def look(self) -> None:
-        """Beat once. What was asked is handed down at every beat: the run may not have been claimed at the last."""
+        """Beat once. A request is passed on at every beat: the run may not have been claimed at the last."""
         with self.store.write(relaxed=True) as connection:
             status = work.beat(connection, self.sweep_id)
             if status in (WorkStatus.CANCELLING, WorkStatus.PAUSING):
-                self.asked = status
+                self.requested = status
             run_id = self.run_id
-            if run_id is not None and self.asked == WorkStatus.CANCELLING:
+            if run_id is not None and self.requested == WorkStatus.CANCELLING:
                 # The run is claimed by this same process: it sees the request at its own next beat.
                 work.request_cancel(connection, run_id)
-            elif run_id is not None and self.asked == WorkStatus.PAUSING:
+            elif run_id is not None and self.requested == WorkStatus.PAUSING:
                 work.request_pause(connection, run_id)
 
     def check(self) -> None:
         """Raises _End where somebody asked the sweep to stop."""
         # Beats itself, so that a request made since the last beat is seen before the next run begins.
         self.store.retry(self.look)
-        if self.asked == WorkStatus.CANCELLING:
+        if self.requested == WorkStatus.CANCELLING:
             raise _End(WorkStatus.CANCELLED, CANCELLED)
-        if self.asked == WorkStatus.PAUSING:
+        if self.requested == WorkStatus.PAUSING:
             raise _End(WorkStatus.PAUSED, PAUSED)
 
 
 def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begin: Begin | None) -> list[str]:
-    """Do the runs that owe something; returns what failed, in words."""
+    """Do the runs that owe something; returns what failed, a sentence each."""
     with store.read() as connection:
         rows = store_runs.of_sweep(connection, sweep_id)
     failed: list[str] = []
@@ -689,7 +647,7 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begi
             continue
         # A server that refused one cell would be asked, with all its retries, for every other.
         if (row.model, row.endpoint) in gone:
-            failed.append(f"{row.id} ({row.name}) was not begun, for the same reason")
+            failed.append(f"{row.id} ({row.name}) was not started, for the same reason")
             continue
         # Anew for each run: what the one before has paid counts, and the cap may have been raised.
         watch = CapWatch(store, sweep_id)
@@ -717,7 +675,7 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begi
             heart.run_id = None
         heart.check()
         if _status(store, row.id)[0] == WorkStatus.PAUSED:
-            failed.append(f"{row.id} ({row.name}) was paused by itself")
+            failed.append(f"{row.id} ({row.name}) was paused on its own")
     return failed
 
 
@@ -753,7 +711,7 @@ def _is_done(store: Store, row: RunRow) -> bool:
     if not row.status.is_finished or any(row.responses.get(status) for status in store_runs.RETRIABLE):
         return False
     with store.read() as connection:
-        judges = judgements.of_run(connection, row.id) + judgements.checkers_of_run(connection, row.id)
+        judges = runs.judges_of(connection, row.id)
         profiles = store_runs.profile_ids(connection, row.id)
         return not any(judgements.owed(connection, row.id, j.id, p) for j in judges for p in profiles)
 

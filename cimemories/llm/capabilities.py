@@ -18,27 +18,14 @@ import httpx2
 import openai
 from openai import AsyncOpenAI
 
-from cimemories.llm.client import split_thought
+from cimemories.llm.client import answer_form, split_thought
 from cimemories.llm.endpoint import AnswerRefused, Endpoint, EndpointError, ServerInfo, look_up, sdk
 from cimemories.seeds import load_prompt
 
 Schema = Literal["json_schema", "json_object", "none"]
 THING = "the sky by day"
 COLOURS = ("blue", "grey")
-FORM: dict[str, object] = {
-    "type": "json_schema",
-    "json_schema": {
-        "name": "colour",
-        "strict": True,
-        "schema": {
-            "type": "object",
-            "properties": {"colour": {"type": "string", "enum": list(COLOURS)}},
-            # OpenAI's strict mode wants every field in `required`, and no others allowed.
-            "required": ["colour"],
-            "additionalProperties": False,
-        },
-    },
-}
+FORM = answer_form("colour", {"colour": {"type": "string", "enum": list(COLOURS)}})
 FEW_TOKENS, MANY_TOKENS = 64, 2048  # the second for models that think first
 LIMITS = ("max_tokens", "max_completion_tokens")
 RETRIES = 2  # fewer than a run's calls have: a person waits for the answer

@@ -82,6 +82,19 @@ def read_number(value: object) -> int | None:
     return None
 
 
+def object_schema(properties: Mapping[str, object]) -> dict[str, object]:
+    """The JSON schema of an object with these fields. All are required and no others allowed, as OpenAI's strict mode
+    wants it."""
+    fields = dict(properties)
+    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+def answer_form(name: str, properties: Mapping[str, object]) -> dict[str, object]:
+    """The response_format that holds an answer to an object with these fields."""
+    schema = {"name": name, "strict": True, "schema": object_schema(properties)}
+    return {"type": "json_schema", "json_schema": schema}
+
+
 def one_line(text: str) -> str:
     """The text with every run of white space as one space, so that it cannot fake a line of a prompt."""
     return " ".join(text.split())

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cimemories import __version__
 from cimemories.compare.leaderboard import Line, memory_text
-from cimemories.evaluation.repeat import command_of, spec_of
+from cimemories.evaluation.runs import command_of, spec_of
 from cimemories.evaluation.respond import CompositionError
 from cimemories.exchange.card import dataset_card
 from cimemories.flows.arrays import IdentifierRule, flow_arrays

@@ -16,8 +16,7 @@ import streamlit as st
 from cimemories import uploads
 from cimemories.curation import authoring, editing
 from cimemories.curation.authoring import AuthoringSpec
-from cimemories.curation.generating import generate_dataset
-from cimemories.curation.offline import LOCALES
+from cimemories.curation.offline import LOCALES, generate_dataset
 from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
 from cimemories.exchange.exporting import Format

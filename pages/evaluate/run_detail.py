@@ -17,8 +17,8 @@ from cimemories.compare.leaderboard import memory_text
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.costs import Cost, money, raise_cap, sweep_cost
 from cimemories.evaluation.planning import BATCH, plan
-from cimemories.evaluation.repeat import command_of, judge_again, messages_simulated, spec_of
 from cimemories.evaluation.respond import CompositionError
+from cimemories.evaluation.runs import command_of, judge_again, messages_simulated, spec_of
 from cimemories.exchange.exporting import export_run
 from cimemories.flows import catalogue
 from cimemories.flows.progress import (
@@ -456,7 +456,7 @@ def calls_table(now: RunProgress) -> safe.Html:
 
 def cost_text(cost: Cost) -> str:
     """What is known of a cost; empty where nothing is, since nothing has a price."""
-    return "" if not cost.known and cost.unpriced else cost.words()
+    return "" if not cost.known and cost.unpriced else cost.text
 
 
 def _money(cost: Cost, *, active: bool, may_go_on: bool) -> str:
@@ -465,9 +465,9 @@ def _money(cost: Cost, *, active: bool, may_go_on: bool) -> str:
     if not cost.known and cost.unpriced:
         return ""
     paid = f" This run paid {money(cost.paid, cost.currency)}; the rest was recorded before."
-    total = f"Cost{' so far' if active else ''}: {cost.words()}.{paid if cost.paid < cost.known else ''}"
-    if cost.above_cap:
-        return f"{total} It {cost.above_cap_words()}."
+    total = f"Cost{' so far' if active else ''}: {cost.text}.{paid if cost.paid < cost.known else ''}"
+    if cost.above_cap_text:
+        return f"{total} It {cost.above_cap_text}."
     if may_go_on and cost.cap is not None:
         return f"{total} It stops once it has paid {money(cost.cap, cost.currency)}."
     return total

@@ -543,7 +543,7 @@ def show(estimated: Estimate) -> None:
         safe.facts(
             [
                 ("Messages", f"{estimated.responses:,} in {estimated.places:,} pairs of profile and context"),
-                ("Cost", estimated.cost_words),
+                ("Cost", estimated.cost_text),
                 ("Time", _time(estimated)),
             ]
         )

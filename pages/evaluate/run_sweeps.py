@@ -163,7 +163,7 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
                 help="Per million tokens. Leave empty for your own server.",
             )
             if prices.strip():
-                entry["prices"] = Prices.read(prices).words()
+                entry["prices"] = Prices.read(prices).text
         entries.append(entry)
     return entries
 
@@ -278,7 +278,7 @@ def _estimated(estimated: SweepEstimate) -> None:
     for spec, cell in zip(estimated.runs, estimated.cells, strict=True):
         settings = (spec.model, spec.memory.composition, spec.prompt_level, str(spec.mitigation), spec.thinking)
         numbers = map(count, (cell.responses, cell.recorded, cell.requests))
-        cost = "no price" if cell.unpriced else cell.cost_words
+        cost = "no price" if cell.unpriced else cell.cost_text
         cells = [safe.tag("td", text) for text in settings]
         if spec.base_url == SIMULATOR:
             cells[0] = safe.tag("td", spec.model, " ", page.SIMULATED)
@@ -386,10 +386,10 @@ def _header(table: SweepTable) -> None:
         f"{count(settled)} of {count(planned)} responses judged",
     ]
     if cost.known or not cost.unpriced:
-        parts.append(f"cost {cost.words()}")
+        parts.append(f"cost {cost.text}")
     if row.cap is not None:
         parts.append(f"cap {money(row.cap, cost.currency)}")
-    parts += [cost.above_cap_words()] if cost.above_cap else []
+    parts += [cost.above_cap_text] if cost.above_cap_text else []
     safe.inline("; ".join(parts) + ".")
     if row.error:
         page.error(f"{str(row.status).capitalize()}.", sentence(row.error))

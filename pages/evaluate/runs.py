@@ -159,7 +159,7 @@ def _side_by_side(together: list[RunLine]) -> safe.Html:
         "Completeness": lambda line: _share(line.completeness),
         "Does the task": lambda line: _share(line.does_task),
         "Judged": lambda line: f"{count(line.run.judged)} of {count(line.run.expected)} ({percent(line.run.coverage)})",
-        "Cost": lambda line: line.cost.words(),
+        "Cost": lambda line: line.cost.text,
         "Prompt level": lambda line: line.run.prompt_level,
         "Memory": lambda line: line.memory,
         "Mitigation": lambda line: line.mitigation,

@@ -11,7 +11,7 @@ from authored import EVENTS, GENERALS, PARTS, PER_DOMAIN, PROFILES, WANTED, call
 from hostile import Asked, Reply, completion, error, hostile_server
 
 from cimemories.curation import authoring
-from cimemories.curation.authoring import estimate, people, report
+from cimemories.curation.authoring import cost, estimate, people, report
 from cimemories.curation.authoring_rules import broken_rules
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import WorkError
@@ -298,6 +298,6 @@ def test_the_plan_says_what_it_comes_to() -> None:
     small, large = estimate(spec()), estimate(spec(profiles=2 * PROFILES))
     assert (small.calls, small.attributes) == (PARTS, WANTED)
     assert large.prompt_tokens == 2 * small.prompt_tokens
-    assert small.cost(1_000_000, 0) == pytest.approx(small.prompt_tokens)
+    assert cost(small.prompt_tokens, small.completion_tokens, 1_000_000, 0) == pytest.approx(small.prompt_tokens)
     assert "prices" not in small.sentence()
     assert "at these prices" in small.sentence(1, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cimemories.curation.generating import generate_dataset
+from cimemories.curation.offline import generate_dataset
 from cimemories.exchange.card import dataset_card
 from cimemories.seeds import SeedError, packs
 from cimemories.store import datasets

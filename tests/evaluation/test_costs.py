@@ -17,7 +17,7 @@ from cimemories.evaluation import costs, planning, runs
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, estimate
 from cimemories.evaluation.planning import Memory
-from cimemories.evaluation.repeat import command_of, spec_of
+from cimemories.evaluation.runs import command_of, spec_of
 from cimemories.flows.progress import run_progress
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.executor import Progress
@@ -40,7 +40,7 @@ def priced(**changes: object) -> planning.RunSpec:
 def test_prices_are_read_as_they_are_written() -> None:
     assert Prices.read("0.15/0.075/0.60") == Prices(0.15, 0.075, 0.60)
     assert Prices.read(" 2/6 EUR") == Prices(2, 2, 6, "EUR")
-    assert Prices.read(PRICE.words()) == PRICE and Prices.of(PRICE.as_json()) == PRICE
+    assert Prices.read(PRICE.text) == PRICE and Prices.of(PRICE.as_json()) == PRICE
     amounts = {None: "not known", 0.0: "0.00 EUR", 12345.678: "12,345.68 EUR", 0.00123: "0.0012 EUR"}
     assert {amount: money(amount, "EUR") for amount in amounts} == amounts
     for wrong in ("", "1", "1/2/3/4", "a/b", "-1/2", "nan/2", "1/2 two words"):
@@ -76,7 +76,7 @@ def test_a_bill_worked_out_by_hand(sqlite_store: Store) -> None:
         connection.execute(sa.update(run).values(manifest=canonical_json(manifest), sweep=sweep_id))
     unknown = costs.run_cost(sqlite_store, with_judge)
     assert unknown.amount is None and unknown.unpriced == ("judge",)
-    assert unknown.known == pytest.approx(message) and "judge" in unknown.words()
+    assert unknown.known == pytest.approx(message) and "judge" in unknown.text
     assert costs.sweep_cost(sqlite_store, sweep_id).known == pytest.approx(message)  # once, though two runs used it
 
 
@@ -173,7 +173,7 @@ def test_what_is_not_known_is_said(sqlite_store: Store) -> None:
     free = simulated()
     first = estimate(sqlite_store, free)
     assert first.cost_most is None and first.seconds is None
-    assert "no price" in first.cost_words and set(first.unpriced) == {"sim-average", "sim-judge"}
+    assert "no price" in first.cost_text and set(first.unpriced) == {"sim-average", "sim-judge"}
     assert any("upper bound" in text for text in first.assumptions)
     assert any("4 characters a token" in text for text in first.assumptions)
     runs.execute(sqlite_store, planning.plan(sqlite_store, free))
@@ -246,11 +246,11 @@ def test_a_run_that_ended_above_its_cap_says_so(sqlite_store: Store) -> None:
     run_id = planning.plan(sqlite_store, priced())
     runs.execute(sqlite_store, run_id)
     paid = costs.run_cost(sqlite_store, run_id).paid
-    assert costs.run_cost(sqlite_store, run_id).above_cap_words() == ""
+    assert costs.run_cost(sqlite_store, run_id).above_cap_text == ""
     with sqlite_store.write() as connection:
         calls.set_cap(connection, run_id, paid / 2)
     told = f"paid {money(paid, 'EUR')}, {money(paid / 2, 'EUR')} above the cap of {money(paid / 2, 'EUR')}"
-    assert told in costs.run_cost(sqlite_store, run_id).above_cap_words()
+    assert told in costs.run_cost(sqlite_store, run_id).above_cap_text
     with redirect_stderr(io.StringIO()) as errors:
         work.outcome(sqlite_store, run_id)
     assert told in " ".join(errors.getvalue().split())

@@ -14,7 +14,7 @@ from worlds import add_dataset, add_run, make_profile
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.planning import JudgeSpec
-from cimemories.evaluation.repeat import judge_again
+from cimemories.evaluation.runs import judge_again
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.simulator.server import running_simulator
 from cimemories.store import labellings, work

@@ -19,7 +19,7 @@ from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import JUDGE_TOKENS, JudgeSpec, RunSpec, Server, judge_limit
-from cimemories.evaluation.repeat import command_of, judge_again, spec_of
+from cimemories.evaluation.runs import command_of, judge_again, spec_of
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.simulator.server import running_simulator
 from cimemories.store import judgements

@@ -18,8 +18,7 @@ from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_pro
 
 from cimemories.evaluation.importing import import_file, import_results
 from cimemories.evaluation.planning import JudgeSpec
-from cimemories.evaluation.repeat import judge_again
-from cimemories.evaluation.runs import execute
+from cimemories.evaluation.runs import execute, judge_again
 from cimemories.exchange.exporting import export_run
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.formats.official import FormatError, record_of

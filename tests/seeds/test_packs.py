@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cimemories import seeds
 from cimemories.curation import labelling
-from cimemories.curation.generating import Added, add_pack
+from cimemories.curation.editing import Added, add_pack
 from cimemories.curation.labelling import LabellingSpec
 from cimemories.model import Context
 from cimemories.seeds import SeedError, packs
