@@ -430,7 +430,7 @@ def estimate(
     def fallback(error: EndpointError, judge: JudgeSpec | None) -> Server:
         model, base_url = (judge.model, judge.base_url) if judge else (spec.model, spec.base_url)
         last = _last_known(manifests, JUDGE if judge else MODEL, model, base_url)
-        instead = "counted as if it were the server of the last run there" if last else "none of it is counted"
+        instead = "counted as if the server last asked there answered" if last else "none of it is counted"
         reason = str(error).split(". ")[0].rstrip(".")
         unreachable[f"recorded answers of {model} at {base_url} cannot be told ({reason}): {instead}"] = None
         return last or Server(simulated=base_url == SIMULATOR)

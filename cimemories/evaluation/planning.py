@@ -255,7 +255,7 @@ class RunSpec:
         unpriced = [self.model] * (self.prices is None) + [j.model for j in models if j.model not in by_model]
         if unpriced:
             raise StoreError(
-                f"a cap needs the prices of all that costs: {', '.join(unpriced)} has none. Give it, 0 where it is free "
+                f"a cap needs the prices of all that costs: {', '.join(unpriced)} has none. Give it, 0 if free "
                 "(on the command line: --price for the model, --judge-price for a judge)."
             )
 
