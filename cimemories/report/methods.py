@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cimemories import __version__
 from cimemories.compare.leaderboard import Line, memory_text
-from cimemories.evaluation.runs import command_of, spec_of
 from cimemories.evaluation.respond import CompositionError
+from cimemories.evaluation.runs import command_of, spec_of
 from cimemories.exchange.card import dataset_card
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
