@@ -31,7 +31,7 @@ from cimemories.formats.batch_files import read_calls, write_calls
 from cimemories.formats.official import read_profiles, write_profiles
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.metrics.headline import warm
-from cimemories.model import Context, Profile
+from cimemories.model import Profile
 from cimemories.store import datasets, labellings
 from cimemories.store import runs as store_runs
 from cimemories.store.calls import SIMULATED
@@ -50,7 +50,6 @@ from cimemories.store.runs import RunRow
 
 REAL_ABOUT, REAL_CALLS = "real.json", "real-calls.jsonl.xz"
 REAL_PROFILES, REAL_CONTEXTS, REAL_SAMPLES, MAX_TOKENS = 1, 6, 2, 200
-WORDED = ("respond", "memory")
 
 
 def real_is_there(folder: Path, ran: Sequence[RunRow]) -> bool:
@@ -114,7 +113,6 @@ def _real_spec(dataset: str, model: str, base_url: str, wording: dict[str, str] 
 
 def record_real(base_url: str, model: str) -> None:
     """Ask the server for the run and write it into data/demo/. Raises what planning and carrying out raise."""
-
     os.environ.pop("CIMEMORIES_DATABASE_URL", None)
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(folder)
@@ -123,14 +121,14 @@ def record_real(base_url: str, model: str) -> None:
 
         def looked_up(*asked: Any) -> Server:
             # Named so that no server of somebody else, at the address it had here, is taken for it.
-            found = look_up(*asked)
-            server.append(replace(found, identity=f"the demo's recording of vLLM {found.version}"))
+            live = look_up(*asked)
+            server.append(replace(live, identity=f"the demo's recording of vLLM {live.version}"))
             return server[-1]
 
         wording = {"respond": seeds.load_prompt("respond").template}
         wording["memory"] = seeds.load_prompt("memory", "bullets").template
         spec = _real_spec(DATASET, model, base_url, wording)
-        prepared = prepare_run(store, replace(spec), look_up=looked_up)
+        prepared = prepare_run(store, spec, look_up=looked_up)
         with store.write() as connection:
             run_id = write(connection, store, prepared)
         runs.execute(store, run_id)
@@ -181,7 +179,8 @@ def prepare(store: Store, report: Callable[[str], None], profiles: int | None = 
         report("preparing the demo: recorded calls")
         read_calls(store, archive, server=SIMULATED.text)
     report("preparing the demo: labels")
-    labelling_id = labelling.plan(store, _labelling_spec())
+    spec = labelling.LabellingSpec(dataset=DATASET, model=LABELLER, base_url=SIMULATOR, draws=DRAWS)
+    labelling_id = labelling.plan(store, spec)
     labelling.execute(store, labelling_id)
     warm(store, labelling_id)
     prepare_real(store, FOLDER, DATASET, report)
@@ -224,10 +223,6 @@ def _run(store: Store, model: str) -> None:
     warm(store, run_id)
 
 
-def _labelling_spec() -> labelling.LabellingSpec:
-    return labelling.LabellingSpec(dataset=DATASET, model=LABELLER, base_url=SIMULATOR, draws=DRAWS)
-
-
 def _run_spec(model: str) -> planning.RunSpec:
     return planning.RunSpec(
         dataset=DATASET,
@@ -243,14 +238,7 @@ def _with_spheres(profiles: tuple[Profile, ...]) -> list[Profile]:
     """The layout of the file knows no spheres; the seeds that its contexts come from do."""
     spheres = {(c.task, c.recipient): c.sphere for c in seeds.load_contexts()}
     return [
-        Profile(
-            p.name,
-            p.sex,
-            p.address,
-            p.age,
-            p.attributes,
-            tuple(Context(c.task, c.recipient, spheres.get((c.task, c.recipient))) for c in p.contexts),
-        )
+        replace(p, contexts=tuple(replace(c, sphere=spheres.get((c.task, c.recipient))) for c in p.contexts))
         for p in profiles
     ]
 

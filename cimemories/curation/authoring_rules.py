@@ -261,11 +261,7 @@ def broken_rules(attribute: Attribute, existing: Sequence[Attribute]) -> Iterato
 
 
 def review(
-    answer: Mapping[str, object],
-    missing: Mapping[str, int],
-    event: str,
-    existing: Sequence[Attribute],
-    attempt: int,
+    answer: Mapping[str, object], missing: Mapping[str, int], event: str, existing: Sequence[Attribute], attempt: int
 ) -> Review:
     """Sort what an answer holds into what is kept and what is not, in the order in which it was written.
 

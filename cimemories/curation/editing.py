@@ -24,7 +24,6 @@ from cimemories.seeds import packs
 from cimemories.store import datasets, labellings, runs, versions
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, storable
-from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
 from cimemories.store.versions import Edit, EditRow, Kind, Rests, Side, Version
 from cimemories.text import count, listed
@@ -406,7 +405,10 @@ def _plan(connection: sa.Connection, dataset_id: int, edit: Edit) -> Plan:
     rests = versions.rests_on(connection, dataset_id)
     target = versions.next_name(connection, dataset_id)[0] if rests.anything else this.name
     rows = labellings.all_rows(connection, dataset_id)
-    draws, personas = _newest_draws(rows)
+    # Calls are counted as for the newest labelling with votes.
+    newest = next((row for row in reversed(rows) if not row.imported), None)
+    draws, packed = (newest.draws, newest.manifest.get("personas")) if newest else (None, None)
+    personas = len(packed) if isinstance(packed, list) else 0
     sizes = datasets.sizes(connection, dataset_id)
     needs = _needs(edit, sizes)
     who = sizes[edit.profile].name if edit.profile in sizes else "all profiles"
@@ -414,15 +416,6 @@ def _plan(connection: sa.Connection, dataset_id: int, edit: Edit) -> Plan:
     newer = tuple(item.name for item in members if item.parent == dataset_id)
     imported = sum(row.imported for row in rows)
     return Plan(this.name, target, rests, imported, newer, edit.kind, who, len(sizes), needs, draws, calls)
-
-
-def _newest_draws(rows: list[LabellingRow]) -> tuple[int | None, int]:
-    """Draws and personas of the newest labelling with votes; None and 0 where there is none."""
-    voted = [row for row in rows if not row.imported]
-    if not voted:
-        return None, 0
-    personas = voted[-1].manifest.get("personas")
-    return voted[-1].draws, len(personas) if isinstance(personas, list) else 0
 
 
 def _needs(edit: Edit, sizes: dict[int, datasets.Size]) -> Needs:

@@ -52,7 +52,7 @@ class BatchExported:
 @dataclass
 class BatchImported:
     """settled: calls that got an answer; failed: by cause; there: lines that the record had already; unknown: how many
-    belong to nothing in the run, the first few in `unknown_ids`. repeated: lines with a custom_id of one before. owed:
+    belong to nothing in the run, the first few in `unknown_ids`; repeated: lines with a custom_id of one before; owed:
     calls that are owed now."""
 
     settled: int = 0

@@ -158,12 +158,7 @@ def _dataset(
         return *there, False
     name = name or path.stem
     dataset_id = datasets.add(
-        connection,
-        name,
-        read.profiles,
-        origin="results",
-        source_name=path.name,
-        source_hash=read.file.sha256,
+        connection, name, read.profiles, origin="results", source_name=path.name, source_hash=read.file.sha256
     )
     return datasets.named(connection, name), datasets.profile_records(connection, dataset_id), True
 

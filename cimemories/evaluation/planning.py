@@ -540,10 +540,7 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
             "template": _named(wording.lines),
             "labels": dict(source.origin) if source else None,
         },
-        "mitigation": {
-            "kind": str(spec.mitigation),
-            "prompt": _named(wording.before) if wording.before else None,
-        },
+        "mitigation": {"kind": str(spec.mitigation), "prompt": _named(wording.before) if wording.before else None},
         "parameters": prepared.parameters,
         "sampling": "as sent" if spec.sampling or spec.temperature is not None else "the model's defaults",
         "judge": judges[0],

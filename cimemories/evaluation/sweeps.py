@@ -526,12 +526,7 @@ def _once(find_labels: FindLabels | None) -> FindLabels | None:
 
 
 def execute(
-    store: Store,
-    sweep_id: str,
-    *,
-    concurrency: int = 32,
-    begin: Begin | None = None,
-    queued: bool = False,
+    store: Store, sweep_id: str, *, concurrency: int = 32, begin: Begin | None = None, queued: bool = False
 ) -> None:
     """Work off what the runs of a sweep owe, one after the other; waits until all is done.
 

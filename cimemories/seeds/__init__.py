@@ -22,27 +22,11 @@ from pydantic import Field, model_validator
 from cimemories.model import DOMAINS, GENERAL, Context, Persona, canonical_event
 from cimemories.seeds import prompts
 from cimemories.seeds.prompts import Prompt, load_prompt
-from cimemories.seeds.reading import (
-    SEEDS,
-    Identifier,
-    Line,
-    Paragraph,
-    Seed,
-    SeedError,
-    Text,
-    read,
-    refuse_repeats,
-)
+from cimemories.seeds.reading import SEEDS, Identifier, Line, Paragraph, Seed, SeedError, Text, read, refuse_repeats
 
 PRIOR_TOLERANCE = 1e-6  # absolute: decimals such as 0.1 are not exact in floats, and need not add to 1 exactly
 BIO_FIELDS = ("name", "sex", "address", "age")
-__all__ = [
-    "SEEDS",
-    "Prompt",
-    "SeedError",
-    "load_prompt",
-    "prompts",
-]  # those of submodules
+__all__ = ["SEEDS", "Prompt", "SeedError", "load_prompt", "prompts"]  # those of submodules
 
 
 class Event(Seed):
