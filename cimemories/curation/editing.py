@@ -312,7 +312,24 @@ def save(
     checked = checked_value(edit)
     with store.write() as connection:
         versions.lock(connection, dataset_id)
-        return _save(connection, dataset_id, checked, who, edit_line(reason), expected)
+        # Planned again under the lock: what was shown may have gone out of date since.
+        now = _plan(connection, dataset_id, checked)
+        if expected is not None and expected.target != now.target:
+            raise StoreError(
+                f"'{now.dataset}' has changed since you looked at it: your change would now be saved as '{now.target}' "
+                f"and not as '{expected.target}'. Nothing was saved: look at its versions, then decide."
+            )
+        if now.in_place:
+            done = versions.apply_edit(connection, dataset_id, checked)
+            row = versions.add(connection, dataset_id, done, annotator=who, reason=edit_line(reason))
+            return Saved(dataset_id, now.target, row, True, 0, 0)
+        _, number = versions.next_name(connection, dataset_id)
+        new = versions.copy(connection, dataset_id, now.target, number)
+        done = versions.apply_edit(connection, new, checked)
+        row = versions.add(connection, new, done, annotator=who, reason=edit_line(reason))
+        # After the edit: only then is it known which pairs are still the same.
+        carried, left_behind = versions.carry_decisions(connection, dataset_id, new)
+        return Saved(new, now.target, row, False, carried, left_behind)
 
 
 def undo(store: Store, dataset_id: int, edit_id: int, *, annotator: str, expected: Plan | None = None) -> Saved:
@@ -371,29 +388,6 @@ def new_version(store: Store, dataset_id: int) -> tuple[int, str]:
         new = versions.copy(connection, dataset_id, name, number)
         versions.carry_decisions(connection, dataset_id, new)
         return new, name
-
-
-def _save(
-    connection: sa.Connection, dataset_id: int, edit: Edit, who: str, reason: str, expected: Plan | None
-) -> Saved:
-    # Planned again under the lock: what was shown may have gone out of date since.
-    now = _plan(connection, dataset_id, edit)
-    if expected is not None and expected.target != now.target:
-        raise StoreError(
-            f"'{now.dataset}' has changed since you looked at it: your change would now be saved as '{now.target}' and "
-            f"not as '{expected.target}'. Nothing was saved: look at its versions, then decide."
-        )
-    if now.in_place:
-        done = versions.apply_edit(connection, dataset_id, edit)
-        row = versions.add(connection, dataset_id, done, annotator=who, reason=reason)
-        return Saved(dataset_id, now.target, row, True, 0, 0)
-    _, number = versions.next_name(connection, dataset_id)
-    new = versions.copy(connection, dataset_id, now.target, number)
-    done = versions.apply_edit(connection, new, edit)
-    row = versions.add(connection, new, done, annotator=who, reason=reason)
-    # After the edit: only then is it known which pairs are still the same.
-    carried, left_behind = versions.carry_decisions(connection, dataset_id, new)
-    return Saved(new, now.target, row, False, carried, left_behind)
 
 
 def _plan(connection: sa.Connection, dataset_id: int, edit: Edit) -> Plan:
