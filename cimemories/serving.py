@@ -25,16 +25,16 @@ def serve_app(port: int, workspace: Path, *, demo_wanted: bool = True, mode: Mod
     page = ROOT / "app.py"
     if not page.exists():
         raise StoreError(f"{page} is missing: the app runs from a checkout of the project, not from a wheel.")
-    held = _require_free(port)
+    reserved = _require_free(port)
     store = open_store(workspace)
     if demo_wanted and demo.is_wanted(store):
         demo.prepare(store, output.note)
     store.close()
     environment = {**os.environ, WORKSPACE: str(workspace.resolve()), MODE: mode}
     environment.pop(HELD_SOCKET, None)
-    if held is not None:
-        os.set_inheritable(held.fileno(), True)
-        environment[HELD_SOCKET] = str(held.fileno())
+    if reserved is not None:
+        os.set_inheritable(reserved.fileno(), True)
+        environment[HELD_SOCKET] = str(reserved.fileno())
     os.chdir(ROOT)  # Streamlit reads .streamlit/config.toml of the folder it is started in
     command = [sys.executable, "-m", "cimemories.ui.server", str(page), str(port)]
     os.execvpe(command[0], command, environment)

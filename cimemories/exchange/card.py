@@ -82,22 +82,12 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
         raise StoreError(f"the labelling '{labelling_id}' is none of '{row.name}'. `cimemories labellings` lists them.")
     # -1 below is no dataset's id: a first version has no parent.
     names = {item.dataset: item.name for item in members}
-    named = [
-        {
-            "number": item.version,
-            "name": item.name,
-            "parent": names.get(item.parent or -1, ""),
-            "created": item.created,
-            "frozen": item.frozen,
-        }
-        for item in members
-    ]
     return {
         "name": row.name,
         "simulated": _simulated(row, labelled, [item.simulated for item in written], [r.simulated for r in ran]),
         "counts": {key: f"{getattr(row, key):,}" for key in ("profiles", "attributes", "contexts")},
         "version": {"number": row.version, "parent": names.get(row.parent or -1, "")},
-        "versions": named,
+        "versions": [{**vars(item), "parent": names.get(item.parent or -1, "")} for item in members],
         "created": row.created[:10],
         "content": wording,
         "frozen": frozen.row if frozen else None,

@@ -62,10 +62,7 @@ ENDINGS: dict[Format, str] = {
     "bundle-parquet": ".zip",
 }
 NEED_LABELS: tuple[Format, ...] = ("labelled", "huggingface")
-LICENCES = {
-    "offline": "Made from the templates of CIMemories Studio (MIT).",
-    "demo": "Made from the templates of CIMemories Studio (MIT).",
-}
+LICENCES = dict.fromkeys(("offline", "demo"), "Made from the templates of CIMemories Studio (MIT).")
 FOREIGN = (
     "The profiles come from elsewhere and stay under the licence of their source; the profiles that the authors of "
     "CIMemories released are CC BY-NC 4.0."

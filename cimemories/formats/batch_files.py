@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cimemories.formats.official import FormatError, kind, loads, opened, shown
+from cimemories.formats.official import FormatError, kind, loads, numbered_lines, opened, shown
 from cimemories.model import ChatRequest
 from cimemories.store import calls
 from cimemories.store.calls import Answer, Exchange
@@ -147,6 +147,7 @@ class BatchAnswers:
     repeated: int = 0
 
     def get(self, custom_id: str) -> BatchAnswer | None:
+        """The answer to that request, read from the file now; None where there is none."""
         if custom_id not in self.offsets:
             return None
         self.stream.seek(self.offsets[custom_id])
@@ -167,17 +168,9 @@ def batch_answers(path: Path) -> Iterator[BatchAnswers]:
     with opened(path) as stream:
         answers = BatchAnswers(name, stream)
         good: set[str] = set()
-        number = 0
-        while True:
-            offset = stream.tell()
-            line = stream.readline(LONGEST_LINE)
-            if not line:
-                break
-            number += 1
-            if len(line) == LONGEST_LINE:
-                raise FormatError(
-                    f"{name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; this is not a batch file"
-                )
+        end = 0
+        for number, line in numbered_lines(stream, name, LONGEST_LINE, "this is not a batch file"):
+            offset, end = end, end + len(line)
             if not line.strip():
                 continue
             answer = _answer(loads(line, f"{name}: line {number}"), f"{name}: line {number}")

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Literal, cast
 
@@ -490,6 +490,9 @@ def _json(value: Any) -> str:
     return next((problem for item in inner if (problem := _json(item))), "")
 
 
+_compact = partial(json.dumps, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def line_of(table: str, row: Mapping[str, Any], version: int = VERSION) -> str:
     """A row as its one line of JSON, columns in their order. Raises ValueError for NaN."""
     plain = {column.name: row[column.name] for column in columns_of(table, version)}
@@ -497,7 +500,7 @@ def line_of(table: str, row: Mapping[str, Any], version: int = VERSION) -> str:
         # A whole number in a column of numbers is written as the other engine gives it back: 1.0, not 1.
         if column.kind == "real" and plain[column.name] is not None:
             plain[column.name] = float(plain[column.name])
-    return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _compact(plain)
 
 
 # ---- bundle files
@@ -550,6 +553,7 @@ class Manifest(_Part):
     tables: dict[str, Written]
 
     def notes(self) -> list[str]:
+        """What the bundle brings beside profiles, for whoever imports it."""
         counts = {table: self.tables[table].rows for table in ("labellings", "ballots", "shares", "decisions", "rules")}
         listed = ", ".join(f"{count:,} {table}" for table, count in counts.items() if count)
         notes = [f"the bundle brings {listed}" if listed else "the bundle brings profiles without any labels"]
@@ -576,7 +580,7 @@ def write_table(folder: Path, table: str, rows: Iterable[dict[str, Any]], encodi
             if encoding == "jsonl":
                 lines.write(line)
                 continue
-            waiting.append(_flat(columns, row))
+            waiting.append({c.name: _compact(row[c.name]) if c.kind == "json" else row[c.name] for c in columns})
             if len(waiting) >= _ROWS:
                 writer.write_table(pa.Table.from_pylist(waiting, schema_of(columns)))
                 waiting = []
@@ -727,8 +731,8 @@ def _lines(stream: IO[bytes], where: str) -> Iterator[Any]:
 def _parquet(stream: BinaryIO, columns: Sequence[Column], where: str) -> Iterator[Any]:
     schema = schema_of(columns)
 
-    def choose(found: pa.Schema) -> list[str]:
-        if [(field.name, field.type) for field in found] != [(field.name, field.type) for field in schema]:
+    def choose(stored: pa.Schema) -> list[str]:
+        if [(field.name, field.type) for field in stored] != [(field.name, field.type) for field in schema]:
             raise FormatError(f"{where}: the columns are not those of this table: {', '.join(schema.names)}")
         return list(schema.names)
 
@@ -750,16 +754,6 @@ def _parsed(texts: list[str | None], where: str) -> list[Any]:
 def schema_of(columns: Sequence[Column]) -> pa.Schema:
     """Columns as Parquet keeps them."""
     return pa.schema([pa.field(column.name, _TYPES[column.kind]) for column in columns])
-
-
-def _flat(columns: Sequence[Column], row: dict[str, Any]) -> dict[str, Any]:
-    """The row with JSON values as text, as Parquet keeps them."""
-    return {
-        column.name: json.dumps(row[column.name], ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        if column.kind == "json"
-        else row[column.name]
-        for column in columns
-    }
 
 
 # ---- bundle

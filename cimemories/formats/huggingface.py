@@ -114,6 +114,13 @@ def columns(
         raise FormatError(f"{name}: not a whole Parquet file ({_first_line(error)}); {hint}") from None
 
 
+def each_row(batches: Iterable[dict[str, list[Any]]]) -> Iterator[dict[str, Any]]:
+    """The rows of batches of columns."""
+    for batch in batches:
+        for cells in zip(*batch.values(), strict=True):
+            yield dict(zip(batch, cells, strict=True))
+
+
 def _is_text(type_: pa.DataType) -> bool:
     value_type = type_.value_type if pa.types.is_dictionary(type_) else type_
     return bool(pa.types.is_string(value_type) or pa.types.is_large_string(value_type))
@@ -208,10 +215,8 @@ def rows(path: Path, *, parquet: bool) -> Iterator[Row]:
     """Every row in its order. Raises FormatError that names the row (from 1, the header not counted) and the column."""
     name = shown(path.name or path)
     number, reader = 0, _Rows()
-    for columns in _parquet(path, name) if parquet else _csv(path, name):
-        for cells in zip(*columns.values(), strict=True):
-            number += 1
-            yield reader.row(dict(zip(columns, cells, strict=True)), f"{name}: row {number}")
+    for number, cells in enumerate(each_row(_parquet(path, name) if parquet else _csv(path, name)), 1):
+        yield reader.row(cells, f"{name}: row {number}")
     if not number:
         raise FormatError(f"{name}: there are no rows; a file of this format has one a profile, context and attribute")
 
@@ -604,7 +609,7 @@ def read_columns(path: Path, *, parquet: bool) -> ProfileFile:
         reader.add(number, row)
     profiles = tuple(reader.profile(person) for person in reader.people.values())
     digest = file_hash(path)
-    labels = reader.labels(digest)  # counted by it, and told in the notes
+    labels = reader.labels(digest)  # before the notes, which name their number
     return ProfileFile(profiles, digest, tuple(reader.notes()), labels)
 
 

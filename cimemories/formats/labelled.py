@@ -260,6 +260,7 @@ class LabelReader:
         return ()
 
     def notes(self) -> list[str]:
+        """One line a thing that was met, with its count."""
         counts, notes = self.counts, []
         labelled = bool(self.by_model or self.combined.shares)
         if labelled:

@@ -21,6 +21,7 @@ import codecs
 import gc
 import hashlib
 import io
+import itertools
 import json
 import math
 import re
@@ -136,6 +137,18 @@ def written_whole(path: Path) -> Iterator[Path]:
         raise StoreError(f"{path}: cannot be written ({error.strerror or error}). Nothing was kept of it.") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def numbered_lines(stream: BinaryIO, name: str, longest: int, hint: str) -> Iterator[tuple[int, bytes]]:
+    """Every line of the file called `name` as it is there, with its number from 1. Raises FormatError that ends with
+    `hint` for one of more than `longest` bytes: without a limit, a file without line breaks would be read whole."""
+    for number in itertools.count(1):
+        line = stream.readline(longest + 1)
+        if not line:
+            return
+        if len(line) > longest:
+            raise FormatError(f"{name}: line {number} is longer than {longest >> 20} MiB; {hint}")
+        yield number, line
 
 
 def file_hash(path: Path) -> str:
@@ -677,14 +690,6 @@ def record_of(profile: Profile) -> dict[str, Any]:
     return {"bio": bio, "information_attributes": attributes, "contexts": contexts}
 
 
-_PARTS: tuple[tuple[str, type[Record]], ...] = (
-    ("profiles", _ProfileRecord),
-    ("bios", _BioRecord),
-    ("attributes", _AttributeRecord),
-    ("contexts", _ContextRecord),
-)
-
-
 @dataclass
 class Remarks:
     """What an import leaves out or spells otherwise, counted over the records of a file."""
@@ -695,9 +700,15 @@ class Remarks:
     domains: int = 0
 
     def see(self, record: dict[str, Any]) -> None:
+        """Count what is to be remarked in one record, which has been checked."""
         attributes = record["information_attributes"].values()
-        items = ([record], [record["bio"]], attributes, record["contexts"])
-        for (part, model), objects in zip(_PARTS, items, strict=True):
+        parts: tuple[tuple[str, type[Record], Iterable[dict[str, Any]]], ...] = (
+            ("profiles", _ProfileRecord, [record]),
+            ("bios", _BioRecord, [record["bio"]]),
+            ("attributes", _AttributeRecord, attributes),
+            ("contexts", _ContextRecord, record["contexts"]),
+        )
+        for part, model, objects in parts:
             fields = model.model_fields  # once: pydantic looks them up anew each time, a sixth of the time of a read
             self.extra.setdefault(part, Counter()).update(
                 key for item in objects for key in item if key not in fields and not key.startswith(self.known)

@@ -13,6 +13,7 @@ is our own, written by our export: "run", of a profile what the run was, of a re
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import re
@@ -33,6 +34,7 @@ from cimemories.formats.official import (
     forbidden,
     kind,
     loads,
+    numbered_lines,
     opened,
     record_of,
     shown,
@@ -127,6 +129,7 @@ class ResultReader:
         return tuple(results)
 
     def problem(self, where: str, what: str) -> NoReturn:
+        """Raises FormatError with the file's name."""
         raise FormatError(f"{self.name}: {where}: {what}")
 
     def _exported_run(self, number: int, raw: object) -> None:
@@ -395,7 +398,6 @@ def _entry(profile: Profile, item: Written) -> tuple[str, dict[str, Any]]:
 
 
 LONGEST_LINE = 256 << 20  # bytes
-_BOM = b"\xef\xbb\xbf"
 
 
 class ResultsFile:
@@ -438,6 +440,7 @@ class ResultsFile:
 
     @property
     def sha256(self) -> str:
+        """Of the lines read so far."""
         return self._digest.hexdigest()
 
     @property
@@ -446,22 +449,17 @@ class ResultsFile:
         return self._reader.run
 
     def labels(self) -> tuple[SharedLabels, ...]:
+        """The shares of votes in the contexts, one labelling a model; none where the file has none."""
         return self._labels.labels({"file": self.name, "sha256": self.sha256, "votes": NO_VOTES})
 
     def notes(self) -> tuple[str, ...]:
+        """What was ignored, changed or missing, one line a thing."""
         return (*self._remarks.notes(), *self._labels.notes(), *self._reader.notes())
 
     def _lines(self, stream: BinaryIO) -> Iterator[bytes]:
-        number = 0
-        # With a limit: without one a file without line breaks would be read whole.
-        while line := stream.readline(LONGEST_LINE):
-            number += 1
+        for number, line in numbered_lines(stream, self.name, LONGEST_LINE, "write one profile a line"):
             self._digest.update(line)
-            if len(line) == LONGEST_LINE:
-                raise FormatError(
-                    f"{self.name}: line {number} is longer than {LONGEST_LINE >> 20} MiB; write one profile a line"
-                )
             if number == 1:
-                line = line.removeprefix(_BOM)
+                line = line.removeprefix(codecs.BOM_UTF8)
             if line.strip():
                 yield line

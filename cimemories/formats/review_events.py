@@ -22,6 +22,7 @@ taken off again.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -38,7 +39,16 @@ import sqlalchemy as sa
 
 from cimemories.formats import huggingface
 from cimemories.formats.bundle import Column, columns, complaint, schema_of
-from cimemories.formats.official import FormatError, forbidden, loads, opened, shown, too_long, written_whole
+from cimemories.formats.official import (
+    FormatError,
+    forbidden,
+    loads,
+    numbered_lines,
+    opened,
+    shown,
+    too_long,
+    written_whole,
+)
 from cimemories.model import LONGEST_STATEMENT, Label
 from cimemories.store import datasets, decisions
 from cimemories.store.audits import AuditVerdict
@@ -183,21 +193,17 @@ def read(path: Path) -> Iterator[tuple[str, Any]]:
         stream.seek(0)
         if start.startswith(b"PAR1"):
             yield from _parquet(stream, name)
-        elif not start.strip() or start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+        elif not start.strip() or start.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
             yield from _lines(stream, name)
         else:
             yield from _csv(stream, name)
 
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
-    number = 0
-    while line := stream.readline(LONGEST_EVENT + 1):
-        number += 1
+    for number, line in numbered_lines(stream, name, LONGEST_EVENT, "this is not a review event"):
         location = f"{name}: line {number}"
-        if len(line) > LONGEST_EVENT:
-            raise FormatError(f"{location}: longer than {LONGEST_EVENT >> 20} MiB, so it is not a review event")
         if number == 1:
-            line = line.removeprefix(b"\xef\xbb\xbf")
+            line = line.removeprefix(codecs.BOM_UTF8)
         if line.strip():
             yield location, loads(line, location)
 
@@ -245,13 +251,11 @@ def _event(cells: dict[str, str], location: str) -> Event:
 
 
 def _parquet(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
-    number = 0
-    for batch in huggingface.columns(
+    batches = huggingface.columns(
         stream, name, lambda schema: schema.names, rows=2000, longest=LONGEST_EVENT, hint="export it again"
-    ):
-        for cells in zip(*batch.values(), strict=True):
-            number += 1
-            yield f"{name}: row {number}", dict(zip(batch, cells, strict=True))
+    )
+    for number, row in enumerate(huggingface.each_row(batches), 1):
+        yield f"{name}: row {number}", row
 
 
 @dataclass(frozen=True)
@@ -491,15 +495,9 @@ def _resolve_ids(connection: sa.Connection, target: _Incoming, event: Event) -> 
 
 def _without_comment(connection: sa.Connection, target: _Incoming) -> list[str]:
     """Events that resolve a comment which is neither here nor in the file; they are taken out of the target."""
-    resolving = [event for event in target.events if event.get("resolves")]
-    if not resolving:
-        return []
     comments = {e["uid"] for e in target.events if e["event"] == "comment" and not e["resolves"]}
     there = decisions.comment_uids(connection, target.row.id) | comments
-    lost = {event["uid"] for event in resolving if event["resolves"] not in there}
-    target.events = [event for event in target.events if not (event.get("resolves") and event["uid"] in lost)]
-    return [
-        f"{e['location']}: resolves '{shown(e['resolves'])}': that comment is not here"
-        for e in resolving
-        if e["uid"] in lost
-    ]
+    lost = [event for event in target.events if event.get("resolves") and event["resolves"] not in there]
+    uids = {event["uid"] for event in lost}
+    target.events = [event for event in target.events if not (event.get("resolves") and event["uid"] in uids)]
+    return [f"{e['location']}: resolves '{shown(e['resolves'])}': that comment is not here" for e in lost]

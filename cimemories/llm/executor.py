@@ -409,18 +409,15 @@ class Executor:
             self._following.extend(following)
             self._under_way -= len(batch)
             try:
-                self._report_progress()
+                if self._on_progress:
+                    self._on_progress(self.progress)
+                reason = self._stop_when(self.progress) if self._stop_when else None
             except BaseException as error:
                 self.fail(error)
                 return
+            if reason is not None:
+                self.drain(reason)
             self._moved.set()
-
-    def _report_progress(self) -> None:
-        if self._on_progress:
-            self._on_progress(self.progress)
-        reason = self._stop_when(self.progress) if self._stop_when else None
-        if reason is not None:
-            self.drain(reason)
 
     def _commit(self, outcomes: Sequence[_Task]) -> list[Job]:
         """Write outcomes and what follows from them in one transaction; returns the jobs that come after.

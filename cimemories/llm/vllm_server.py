@@ -90,6 +90,7 @@ class Process(BaseModel):
 
     @property
     def alive(self) -> bool:
+        """Whether this very process runs; a zombie does not."""
         try:
             process = psutil.Process(self.pid)
             # The kernel counts start times from the boot, whose own time moves when the clock is set. A zombie has
