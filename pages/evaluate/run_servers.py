@@ -109,7 +109,7 @@ def _server(workspace: Path, state: ServerState) -> None:
 
 def _title(state: ServerState) -> safe.Html:
     chip = safe.tag("span", f"{GLYPHS[state.phase]} {state.phase}", cls="ci-chip")
-    ends = "left running when it ends" if state.keep else "stops with it"
+    ends = "keeps running when the app ends" if state.keep else "stops with the app"
     by = f"{state.base_url}, by {state.started_by} ({ends})" if state.live else f"port {state.port}"
     return safe.join(
         [
@@ -125,7 +125,7 @@ def _figures(state: ServerState) -> safe.Html:
     readings: list[ServerFigures] = st.session_state.get(key, [])
     after = read_metrics(state.base_url)
     if after is None:
-        return safe.tag("div", "It gives no figures right now.", cls="ci-muted")
+        return safe.tag("div", "No figures from the server right now.", cls="ci-muted")
     readings = [reading for reading in readings if after.at - reading.at <= SPAN_SECONDS]
     st.session_state[key] = [*readings, after]
     now = figures_between(readings[0] if readings else None, after)
@@ -183,7 +183,7 @@ def _form(workspace: Path) -> None:
     try:
         program = find_program()
     except VllmError as problem:
-        page.error("There is no vLLM here yet.", sentence(problem))
+        page.error("vLLM is not installed.", sentence(problem))
         return
     try:
         presets = {item.key: item for item in load_presets() if item.kind == Kind.LOCAL}
@@ -221,7 +221,7 @@ def _form(workspace: Path) -> None:
             else []
         )
     except VllmError as problem:
-        page.error("It cannot be started like this.", sentence(problem))
+        page.error("The server cannot be started with these settings.", sentence(problem))
         return
     if line:
         st.code(shlex.join(line), language=None, wrap_lines=True)
@@ -250,7 +250,7 @@ def _flags(preset: Preset | None, key: str) -> ServerSpec:
         parser = st.text_input(
             "Reasoning parser",
             value=(serve.reasoning_parser if serve else None) or "",
-            help="Keeps the thinking apart from the message",
+            help="Separates the reasoning from the message",
             key=f"run_servers.parser.{key}",
         )
     with two:
@@ -259,7 +259,7 @@ def _flags(preset: Preset | None, key: str) -> ServerSpec:
             1,
             64,
             value=serve.tensor_parallel if serve else 1,
-            help="GPUs that one copy of the model is spread over",
+            help="GPUs per copy of the model",
             key=f"run_servers.tensor.{key}",
         )
         data = st.number_input("Data parallel", 1, 64, help="Copies of the model", key=f"run_servers.data.{key}")

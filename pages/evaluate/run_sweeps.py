@@ -424,7 +424,7 @@ def _controls(store: Store, table: SweepTable) -> None:
             try:
                 launch.launch(store, row.id)
             except StoreError as problem:
-                page.error("It was not resumed.", sentence(problem))
+                page.error("The sweep was not resumed.", sentence(problem))
                 return
             st.rerun()
         with st.popover("YAML", icon=":material/data_object:"):
