@@ -42,10 +42,11 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/python
 	$(PIP) install --constraint constraints.txt --editable .
 	@touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed
-	@echo "installing what tests and linters need, once"
-	$(PIP) install --constraint constraints.txt --editable '.[dev]'
-	@touch $@
+# In one go, not after the above: pip would resolve all of it twice. Uncompiled: tests import a part of it only.
+$(VENV)/installed-dev: pyproject.toml constraints.txt | $(VENV)/python
+	@echo "installing the app, and what tests and linters need, into $(VENV), once"
+	$(PIP) install --no-compile --constraint constraints.txt --editable '.[dev]'
+	@touch $(VENV)/installed $@
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

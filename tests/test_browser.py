@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,9 +43,14 @@ def browser(workspace: Path) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def app(workspace: Path) -> Iterator[str]:
-    with serving.running_app(workspace) as (address, _):
-        yield address
+def server(workspace: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    with serving.running_app(workspace) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def app(server: tuple[str, subprocess.Popen[bytes]]) -> str:
+    return server[0]
 
 
 @pytest.fixture
@@ -59,25 +65,25 @@ def demo_run(store: Store) -> str:
         return next(row.id for row in runs.all_rows(connection) if row.model == demo.MODELS[-1])
 
 
+# The first test of this file: a server that starts for it alone would take seconds.
 def test_a_deep_link_as_the_first_request_goes_through_the_app(
-    workspace: Path, browser: Browser, record: Store
+    server: tuple[str, subprocess.Popen[bytes]], browser: Browser, record: Store
 ) -> None:
-    run_id = demo_run(record)
-    with serving.running_app(workspace) as (address, process):
-        listening = {
-            c.laddr.ip
-            for p in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-            for c in p.net_connections("inet")
-            if c.status == psutil.CONN_LISTEN
-        }
-        assert listening
-        assert listening <= {"127.0.0.1", "::1"}
-        page = serving.open_page(browser, f"{address}/heatmaps?run={run_id}&n=2")
-        expect(page.locator(".ci-head h2")).to_have_text("Heatmaps")
-        expect(page.get_by_test_id("stSidebarNav")).to_contain_text("Leaks")
-        expect(page.locator(".ci-head p")).to_contain_text("violation@2")
-        expect(page.get_by_role("dialog")).to_have_count(0)
-        page.context.close()
+    address, process = server
+    listening = {
+        c.laddr.ip
+        for p in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        for c in p.net_connections("inet")
+        if c.status == psutil.CONN_LISTEN
+    }
+    assert listening
+    assert listening <= {"127.0.0.1", "::1"}
+    page = serving.open_page(browser, f"{address}/heatmaps?run={demo_run(record)}&n=2")
+    expect(page.locator(".ci-head h2")).to_have_text("Heatmaps")
+    expect(page.get_by_test_id("stSidebarNav")).to_contain_text("Leaks")
+    expect(page.locator(".ci-head p")).to_contain_text("violation@2")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.context.close()
 
 
 def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(

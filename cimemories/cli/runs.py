@@ -33,7 +33,7 @@ from cimemories.cli.options import (
     grouped,
     token_limit,
 )
-from cimemories.cli.work import work_on
+from cimemories.cli.work import find_labels, work_on
 from cimemories.store import calls
 from cimemories.store import datasets as store_datasets
 from cimemories.store import runs as store_runs
@@ -206,7 +206,6 @@ def run(
     Example: cimemories run -d official -m qwen3-32b --base-url http://localhost:8000/v1 --judge matcher
     """
     from cimemories.evaluation import planning
-    from cimemories.labels.whatif import effective_labels
     from cimemories.llm.endpoint import allow_key
     from cimemories.model import WorkStatus
 
@@ -223,7 +222,7 @@ def run(
     if plan:
         print_estimate(store, spec, work.concurrency)
         return
-    run_id = planning.plan(store, spec, find_labels=effective_labels)
+    run_id = planning.plan(store, spec, find_labels=find_labels)
     if base_url != planning.BATCH:
         work_on(store, run_id, work)
         return
@@ -275,7 +274,6 @@ def repeat(
     """
     from cimemories.evaluation import planning
     from cimemories.evaluation.runs import command_of, spec_of
-    from cimemories.labels.whatif import effective_labels
 
     store = open_store(workspace)
     spec = spec_of(store, run_id)
@@ -283,7 +281,7 @@ def repeat(
     if show:
         output.line(command_of(spec))
         return
-    work_on(store, planning.plan(store, spec, find_labels=effective_labels), work)
+    work_on(store, planning.plan(store, spec, find_labels=find_labels), work)
 
 
 @cli.command()
@@ -441,13 +439,12 @@ def print_estimate(store: Store, spec: RunSpec, concurrency: int) -> None:
     """Print what a run would ask, cost and take; nothing is started."""
     from cimemories.evaluation.costs import money
     from cimemories.evaluation.estimates import estimate
-    from cimemories.labels.whatif import effective_labels
 
     def cost(stage: StageEstimate) -> str:
         low, high = stage.cost_least, stage.cost_most
         return money(high) if low == high or low is None or high is None else f"{money(low)}-{money(high)}"
 
-    plan = estimate(store, spec, find_labels=effective_labels, concurrency=concurrency)
+    plan = estimate(store, spec, find_labels=find_labels, concurrency=concurrency)
     titles = ("samples", "recorded", "requests", "prompt tokens", "cacheable", "completion tokens", "cost")
     output.table(
         ("stage", "model", *output.right(titles)),

@@ -23,6 +23,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.text import percent
 
 if TYPE_CHECKING:
+    from cimemories.evaluation.planning import LabelSource
     from cimemories.llm.executor import Progress as Done
     from cimemories.store.runs import RunRow
 
@@ -52,7 +53,6 @@ def work_on(
     # Imported here: together they take longer to load than most commands take to run.
     from cimemories.curation import authoring, labelling
     from cimemories.evaluation import runs
-    from cimemories.metrics.headline import warm
 
     # A database that goes away for a moment must not end a run of many hours.
     store = store.patient()
@@ -75,10 +75,20 @@ def work_on(
                 execute(on_progress=report, queued=queued)
             outcome(store, work_id)
             if kind is not WorkKind.GENERATION:
+                # Only now: pandas, DuckDB and SciPy take half a second to load, and would delay the first request.
+                from cimemories.metrics.headline import warm
+
                 warm(store, work_id)
         exit_if_incomplete(store, work_id, options.allow_missing)
     finally:
         output.line(work_id)
+
+
+def find_labels(store: Store, dataset: int) -> LabelSource | None:
+    """The effective labels of a dataset, for a memory that goes by them; other runs need not wait for pandas."""
+    from cimemories.labels.whatif import effective_labels
+
+    return effective_labels(store, dataset)
 
 
 def exit_if_incomplete(store: Store, work_id: str, allow_missing: float, *, tried: bool = False) -> None:
