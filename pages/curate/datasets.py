@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
 import streamlit as st
 
 from cimemories import uploads
@@ -66,33 +65,21 @@ def draw_versions(store: Store, dataset: DatasetRow) -> None:
     versions = editing.versions_of(store, dataset.id)
     ids = [item.dataset for item in versions.members]
     names: dict[int | None, str] = {item.dataset: item.name for item in versions.members}
-    frame = pd.DataFrame(
-        [
-            {
-                "version": item.version,
-                "name": item.name,
-                "from": names.get(item.parent, ""),
-                "changes": versions.changes[item.dataset],
-                "made": item.created[:10],
-                "frozen": (item.frozen or "")[:8],
-            }
-            for item in versions.members
-        ],
-        index=ids,
-    )
-    clicked = tables.table(
-        frame,
-        key="profiles.versions.table",
-        columns={
-            "version": "number",
-            "name": "text",
-            "from": ("text", "based on"),
-            "changes": "count",
-            "frozen": ("text", "frozen as"),
-            "made": ("text", "created"),
+    clicked = tables.listing(
+        versions.members,
+        ids,
+        {
+            "version": ("number", "version", lambda item: item.version),
+            "name": ("text", "name", lambda item: item.name),
+            "from": ("text", "based on", lambda item: names.get(item.parent, "")),
+            "changes": ("count", "changes", lambda item: versions.changes[item.dataset]),
+            "frozen": ("text", "frozen as", lambda item: (item.frozen or "")[:8]),
+            "made": ("text", "created", lambda item: item.created[:10]),
         },
+        key="profiles.versions.table",
         on_select="row",
         selected=ids.index(dataset.id),
+        height="auto",
         alt="The versions of this dataset",
     )
     if clicked is not None and ids[clicked] != dataset.id:
@@ -116,19 +103,17 @@ def draw_versions(store: Store, dataset: DatasetRow) -> None:
     if versions.runs:
         current = versions.content if frozen is None else str(frozen.row.counts["content"])
         same, other = ("current", "earlier") if frozen is None else ("same as frozen", "differs from frozen")
-        runs = [
+        tables.listing(
+            versions.runs,
+            [row.id for row in versions.runs],
             {
-                "run": row.name,
-                "hash": row.dataset_hash[:8],
-                "is": same if row.dataset_hash == current else other,
-                "answers by": "simulated" if row.simulated else "",
-            }
-            for row in versions.runs
-        ]
-        tables.table(
-            pd.DataFrame(runs, index=[row.id for row in versions.runs]),
+                "run": ("text", "run", lambda row: row.name),
+                "hash": ("text", "dataset hash", lambda row: row.dataset_hash[:8]),
+                "is": ("text", "content", lambda row: same if row.dataset_hash == current else other),
+                "answers by": ("text", "answers by", lambda row: "simulated" if row.simulated else ""),
+            },
             key="profiles.versions.runs",
-            columns={"run": "text", "hash": ("text", "dataset hash"), "is": ("text", "content"), "answers by": "text"},
+            height="auto",
             alt="The runs on this dataset and the content they used",
         )
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import pandas as pd
 import streamlit as st
 
 from cimemories.curation import editing
@@ -183,16 +182,19 @@ def _key(row: EditRow) -> str:
 
 
 def _history_table(changes: Sequence[tuple[EditRow, str]]) -> int | None:
-    frame = pd.DataFrame(
-        [(row.created[:16].replace("T", " "), row.annotator, row.words, row.reason, name) for row, name in changes],
-        columns=["when", "who", "what", "why", "on"],
-        index=[row.id for row, _ in changes],
-    )
-    return tables.table(
-        frame,
+    return tables.listing(
+        changes,
+        [row.id for row, _ in changes],
+        {
+            "when": ("text", "when", lambda change: change[0].created[:16].replace("T", " ")),
+            "who": ("text", "who", lambda change: change[0].annotator),
+            "what": ("wide", "what", lambda change: change[0].words),
+            "why": ("text", "why", lambda change: change[0].reason),
+            "on": ("text", "on", lambda change: change[1]),
+        },
         key="profiles.history",
-        columns={"when": "text", "who": "text", "what": "wide", "why": "text", "on": "text"},
         on_select="row",
+        height="auto",
         alt="Changes, the newest first",
     )
 

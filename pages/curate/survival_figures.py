@@ -373,29 +373,18 @@ def _marked(frame: pd.DataFrame, agreement: Agreement) -> pd.DataFrame:
 
 def _every_two(store: Store, dataset: DatasetRow) -> None:
     def table() -> None:
-        frame = pd.DataFrame(
-            [
-                {
-                    "First": _named(item.first),
-                    "Second": _named(item.second),
-                    "Same label": item.share,
-                    "Cohen's kappa": _kappa(item.kappa),
-                    "Pairs of both": item.pairs,
-                }
-                for item in agreements(store, dataset.id)
-            ]
-        )
-        tables.table(
-            frame,
-            key=f"survival.agreements.{dataset.id}",
-            columns={
-                "First": "text",
-                "Second": "text",
-                "Same label": "percent",
-                "Cohen's kappa": "text",
-                "Pairs of both": "count",
+        items = agreements(store, dataset.id)
+        tables.listing(
+            items,
+            range(len(items)),
+            {
+                "first": ("text", "First", lambda item: _named(item.first)),
+                "second": ("text", "Second", lambda item: _named(item.second)),
+                "share": ("percent", "Same label", lambda item: item.share),
+                "kappa": ("text", "Cohen's kappa", lambda item: _kappa(item.kappa)),
+                "pairs": ("count", "Pairs of both", lambda item: item.pairs),
             },
-            height="content",
+            key=f"survival.agreements.{dataset.id}",
             alt="Agreement of every two labellings",
         )
 
@@ -574,31 +563,18 @@ def draw_models(
         f"Labelled by {labelling.model} (family: {families}); "
         f"{same_family} of {len(runs)} runs on this dataset test a model of the same family."
     )
-    frame = pd.DataFrame(
-        [
-            {
-                "run": item.run_name,
-                "model": item.model,
-                "family": " and ".join(item.families) or UNKNOWN,
-                "labeller": item.labeller,
-                "own": families,
-                "warning": item.warning or "",
-            }
-            for item in runs
-        ]
-    )
-    tables.table(
-        frame,
-        key=f"survival.models.{labelling.id}",
-        columns={
-            "run": ("text", "Run"),
-            "model": ("text", "Model under test"),
-            "family": ("text", "Its family"),
-            "labeller": ("text", "Labelled by"),
-            "own": ("text", "Labeller's family"),
-            "warning": ("wide", "Warning"),
+    tables.listing(
+        runs,
+        range(len(runs)),
+        {
+            "run": ("text", "Run", lambda item: item.run_name),
+            "model": ("text", "Model under test", lambda item: item.model),
+            "family": ("text", "Its family", lambda item: " and ".join(item.families) or UNKNOWN),
+            "labeller": ("text", "Labelled by", lambda item: item.labeller),
+            "own": ("text", "Labeller's family", lambda _: families),
+            "warning": ("wide", "Warning", lambda item: item.warning or ""),
         },
-        height="content",
+        key=f"survival.models.{labelling.id}",
         alt="Runs of this dataset with their model's family and the labeller's",
     )
     st.caption(
