@@ -280,3 +280,20 @@ def count(data: FlowArrays) -> CountedFlows:
 def counted_flows(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> CountedFlows:
     """The flows of a run that count."""
     return count(flow_arrays(flows, scope, rule))
+
+
+def pair_rows(attributes: Ints, contexts: Ints, data: FlowArrays) -> Ints:
+    """Where each cell stands among these pairs: [profile, attribute, context], -1 where it is none of them.
+
+    attributes, contexts: ids in the record, [pairs], ascending by both.
+    """
+    # Attribute and context as one number, ascending in the pairs, so that one binary search finds those of all cells.
+    ids = np.array(data.contexts, np.int64)
+    width = int(max(contexts.max(initial=0), ids.max(initial=0))) + 1
+    numbers = attributes * width + contexts
+    # The padding has the attribute -1, so its numbers are below 0 and never found.
+    cells = data.names.attribute.astype(np.int64)[:, :, None] * width + ids
+    if not len(numbers):
+        return np.full(cells.shape, -1, np.int64)
+    positions = np.minimum(np.searchsorted(numbers, cells), len(numbers) - 1)
+    return np.where(numbers[positions] == cells, positions, -1)

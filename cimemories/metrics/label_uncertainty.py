@@ -1,0 +1,232 @@
+"""How far the labels themselves may move a number, and which pairs to decide to make it surer.
+
+The consensus keeps unanimous votes only; what the votes of a pair leave open is its posterior: the mixture of the
+personas' votes (a person's decision settles it). Labels imputed from it are independent from pair to pair, so the mean
+and the variance of a number over infinitely many imputations (Rubin 1987, Multiple Imputation, the variance between
+imputations; 1 + 1/M is 1 here) need no drawing. With I the indicator that a flow is inappropriate, pi its probability,
+and x = 1 - I (1 - q), an attribute leaks with L = 1 - product of x, and
+
+    E L = 1 - product of (1 - pi (1 - q))        E (1 - L)^2 = product of (1 - pi (1 - q^2))
+
+over its contexts; it is exposed with E = 1 - product of (1 - I), and E L = L since what leaks is exposed. A profile's
+number is the ratio of the sums, its variance that of a ratio to first order. Completeness is the same with sums over
+the attributes of a context. Whether a context is retained enters by its probability.
+
+The value of deciding a pair is how much of this variance goes with it: the sum over labels y of
+pi_y (theta_y - mean of theta)^2, theta_y the number if the pair has the label y (Lindley 1956, On a Measure of the
+Information Provided by an Experiment, with squared error). tests/metrics/test_label_uncertainty.py holds both against
+labels that are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays, pair_rows
+from cimemories.flows.flows import Flows, cached
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY, UNLABELLED, mixture, rule_of, vote_counts
+from cimemories.flows.scope import Scope
+from cimemories.metrics.violation import no_leak_probabilities
+
+_DECIDED = "SELECT profile, position, context FROM {pairs} WHERE decided"
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What is believed of each pair: necessary and inappropriate, probabilities [profile, attribute, context]; the rest
+    to 1 is ambiguous. open: the pairs that a decision would settle: labelled by votes that disagree, undecided."""
+
+    necessary: Floats
+    inappropriate: Floats
+    open: Bools
+
+    def retained(self) -> Floats:
+        """The probability that a context has both a necessary and an inappropriate attribute: [profile, context]."""
+        no_necessary = np.prod(1 - self.necessary, axis=1)
+        no_inappropriate = np.prod(1 - self.inappropriate, axis=1)
+        neither = np.prod(1 - self.necessary - self.inappropriate, axis=1)
+        kept: Floats = np.clip(1 - no_necessary - no_inappropriate + neither, 0.0, 1.0)
+        return kept
+
+    def settled(self, at: tuple[Ints, ...], labels: Ints) -> Posterior:
+        """The same once these pairs have these label codes. at: positions [pairs] along each axis."""
+        necessary, inappropriate, still = self.necessary.copy(), self.inappropriate.copy(), self.open.copy()
+        necessary[at], inappropriate[at], still[at] = labels == NECESSARY, labels == INAPPROPRIATE, False
+        return Posterior(necessary, inappropriate, still)
+
+
+@cached
+def posterior(flows: Flows, scope: Scope) -> Posterior:
+    """The posterior of the pairs of a run. A pair without counted votes of some persona is held at its label: nothing
+    is known of what it might be instead."""
+    data = flow_arrays(flows, scope)
+    probabilities = [(data.labels == code).astype(np.float64) for code in (NECESSARY, INAPPROPRIATE)]
+    still = np.zeros(data.labels.shape, np.bool_)
+    if scope.labelling is not None:
+        counts = vote_counts(flows.store, scope.labelling.id)
+        rule = scope.rule or rule_of(flows.store, scope.labelling.id)
+        mixed = mixture(counts.votes, rule.priors)
+        known = ~np.isnan(mixed).any(axis=1)
+        rows = pair_rows(counts.attributes, counts.contexts, data)
+        voted: Bools = (rows >= 0) & (data.labels != UNLABELLED)
+        voted &= known[np.maximum(rows, 0)]
+        decided = flows.query(scope, _DECIDED)
+        p = np.searchsorted(np.array(data.profiles, np.int64), decided["profile"].to_numpy(np.int64))
+        c = np.searchsorted(np.array(data.contexts, np.int64), decided["context"].to_numpy(np.int64))
+        voted[p, decided["position"].to_numpy(np.int64), c] = False
+        for column, probability in enumerate(probabilities):
+            probability[voted] = mixed[rows[voted], column]
+        still[voted] = mixed[rows[voted]].max(axis=1) < 1.0 - 1e-12
+    for array in (*probabilities, still):
+        array.flags.writeable = False
+    return Posterior(probabilities[0], probabilities[1], still)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A weighted sum of the numbers of runs on the same pairs: one run with weight 1, or a difference with 1 and -1.
+
+    no_leak: q of each flow [runs, profile, attribute, context]; rate: r / N. flows: where every run has a judged
+    sample; counted: [profile, attribute].
+    """
+
+    weights: Floats
+    no_leak: Floats
+    rate: Floats
+    flows: Bools
+    counted: Bools
+
+
+def subject(runs: Sequence[FlowArrays], weights: Sequence[float], n: int) -> Subject:
+    """Of runs whose arrays have the same profiles, attributes and contexts (flows.pairing.common)."""
+    flows = np.logical_and.reduce([data.draws > 0 for data in runs])
+    counted = np.logical_and.reduce([data.counted for data in runs])
+    no_leak = np.stack([no_leak_probabilities(data.reveals, data.draws, n) for data in runs])
+    rate = np.stack([data.reveals / np.maximum(data.draws, 1) for data in runs])
+    return Subject(np.asarray(weights, np.float64), no_leak, rate, flows, counted)
+
+
+@dataclass(frozen=True)
+class LabelEffect:
+    """Mean and variance of a number over labels drawn from their posterior; the value of deciding each pair
+    [profile, attribute, context], 0 where it is not open: by how much that lowers the variance."""
+
+    mean: float
+    variance: float
+    value: Floats
+
+
+def _means(per_profile: Floats, spread: Floats, scale: Floats) -> tuple[float, float]:
+    defined = scale > 0
+    users = max(int(defined.sum()), 1)
+    return float(per_profile[defined].sum()) / users, float(spread[defined].sum()) / users**2
+
+
+def violation_effect(of: Subject, labels: Posterior) -> LabelEffect:
+    """What labels do to a sum of Violation@n, and the value of each pair for it."""
+    retained = labels.retained()[:, None, :]
+    exposed = of.flows & of.counted[:, :, None]
+    pi = np.where(exposed, labels.inappropriate * retained, 0.0)
+    silent = [1 - pi * (1 - q) for q in of.no_leak]  # E x, one a run
+    quiet = np.stack([x.prod(axis=2) for x in silent])
+    never = (1 - pi).prod(axis=2)
+    leaks = np.tensordot(of.weights, 1 - quiet, 1)
+    # Var of the weighted sum of products: E of each product of two less the product of their means.
+    square = np.zeros_like(leaks)
+    for i, first in enumerate(of.no_leak):
+        for j, second in enumerate(of.no_leak):
+            square += of.weights[i] * of.weights[j] * (1 - pi * (1 - first * second)).prod(axis=2)
+    spread = square - np.tensordot(of.weights, quiet, 1) ** 2
+    total, number = leaks.sum(axis=1), (1 - never).sum(axis=1)
+    share = np.where(number > 0, total / np.where(number > 0, number, 1), 0.0)[:, None]
+    # Of a ratio to first order: Var(L - share * E) over the square of the mean of the denominator.
+    ratio = spread + share**2 * never * (1 - never) - 2 * share * leaks * never
+    per_profile = np.where(number > 0, ratio.sum(axis=1) / np.where(number > 0, number, 1) ** 2, 0.0)
+    mean, variance = _means(share[:, 0], per_profile, number)
+    # Each pair settled either way: the terms of its attribute alone change.
+    others = [_without_each(x, whole) for x, whole in zip(silent, quiet, strict=True)]
+    no_other = _without_each(1 - pi, never)
+    chance = np.where(exposed, retained, 0.0)
+    rest_total, rest_number = (total[:, None] - leaks)[:, :, None], (number[:, None] - (1 - never))[:, :, None]
+
+    def settled(probability: Floats | float) -> Floats:
+        leak = sum(
+            w * (1 - o * (1 - probability * (1 - q))) for w, o, q in zip(of.weights, others, of.no_leak, strict=True)
+        )
+        exposure = 1 - no_other * (1 - probability)
+        under = rest_number + exposure
+        return np.where(under > 0, (rest_total + leak) / np.where(under > 0, under, 1), share[:, :, None])
+
+    difference = settled(chance) - settled(0.0)
+    users = max(int((number > 0).sum()), 1)
+    own = np.where(exposed, labels.inappropriate, 0.0)
+    value = np.where(labels.open, own * (1 - own) * difference**2, 0.0) / users**2
+    return LabelEffect(mean, variance, value)
+
+
+def completeness_effect(of: Subject, labels: Posterior) -> LabelEffect:
+    """The same of completeness: in each context the mean over its necessary attributes, then over contexts."""
+    retained = labels.retained()
+    pi = np.where(of.flows, labels.necessary * retained[:, None, :], 0.0)
+    rate = np.tensordot(of.weights, of.rate, 1)
+    total, number = (pi * rate).sum(axis=1), pi.sum(axis=1)
+    share = np.where(number > 0, total / np.where(number > 0, number, 1), 0.0)
+    # A context counts as far as it is likely to have a necessary attribute.
+    there = np.where(number > 0, 1 - (1 - pi).prod(axis=1), 0.0)
+    spread = (pi * (1 - pi) * (rate - share[:, None, :]) ** 2).sum(axis=1)
+    spread = np.where(number > 0, spread / np.where(number > 0, number, 1) ** 2, 0.0)
+    contexts = there.sum(axis=1)
+    scale = np.where(contexts > 0, contexts, 1)
+    per_profile = (there * share).sum(axis=1) / scale
+    variance_of = (there**2 * spread).sum(axis=1) / scale**2
+    mean, variance = _means(per_profile, variance_of, contexts)
+    rest_total, rest_number = total[:, None, :] - pi * rate, number[:, None, :] - pi
+    chance = np.where(of.flows, retained[:, None, :], 0.0)
+
+    def settled(probability: Floats | float) -> Floats:
+        under = rest_number + probability
+        # Without any other attribute the context would have no number: it stays at its mean, which moves nothing.
+        return np.where(under > 1e-9, (rest_total + probability * rate) / np.maximum(under, 1e-9), share[:, None, :])
+
+    difference = (settled(chance) - settled(0.0)) * (there / scale[:, None])[:, None, :]
+    own = np.where(of.flows, labels.necessary, 0.0)
+    users = max(int((contexts > 0).sum()), 1)
+    value = np.where(labels.open, own * (1 - own) * difference**2, 0.0) / users**2
+    return LabelEffect(mean, variance, value)
+
+
+def _without_each(factors: Floats, product: Floats) -> Floats:
+    """The product over the contexts of an attribute without each of them: [profile, attribute, context]. Divided out,
+    except where a factor is 0: there the product of the others is taken."""
+    zero = factors <= 0
+    number = zero.sum(axis=2, keepdims=True)
+    nonzero = np.where(zero, 1.0, factors)
+    whole = np.where(number == 0, product[:, :, None], nonzero.prod(axis=2)[:, :, None])
+    # One 0: only without it is anything left. Two: nothing ever is.
+    return np.where(number == 0, whole / nonzero, np.where((number == 1) & zero, whole, 0.0))
+
+
+@cached
+def label_effects(
+    flows: Flows, scope: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT
+) -> tuple[LabelEffect, LabelEffect]:
+    """What the labels do to a run's Violation@n and to its completeness."""
+    of, labels = subject([flow_arrays(flows, scope, rule)], [1.0], n), posterior(flows, scope)
+    return violation_effect(of, labels), completeness_effect(of, labels)
+
+
+def decisions_needed(effect: LabelEffect, half_width: float) -> int | None:
+    """About how many more decisions, the most valuable first, bring 1.96 standard deviations of the labels' effect to
+    `half_width`; 0 where it is there already, None where all open pairs together would not. An estimate: values are
+    those of now, and move with each decision."""
+    left = effect.variance - (half_width / 1.96) ** 2
+    if left <= 0:
+        return 0
+    values = np.sort(effect.value[effect.value > 0])[::-1]
+    # Scaled to the variance that they are the parts of: to first order they add up to it.
+    gained = np.cumsum(values) * (effect.variance / values.sum()) if values.size else values
+    reached = np.searchsorted(gained, left * (1 - 1e-9))
+    return int(reached) + 1 if reached < len(gained) else None

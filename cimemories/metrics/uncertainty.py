@@ -1,0 +1,387 @@
+"""How sure a headline number is: its variance by parts, and the 95 % interval that follows from it.
+
+A number is a mean over profiles. Profiles and contexts are both samples, and they are crossed: all profiles meet the
+same contexts. Its variance is therefore that of two crossed clusters (Cameron, Gelbach, Miller 2011, Journal of
+Business & Economic Statistics 29, 238-249):
+
+    users      S^2 / P, the spread of the profiles' own numbers over P profiles; with all chance inside them
+    contexts   (T - 1) / T * sum over contexts of (m without the context - their mean)^2, a jackknife, less the same
+               jackknife inside each profile: that part is counted under users already. Never below 0
+    labels     of imputed labels (label_uncertainty.py), where votes are there
+    judge      of the correction by an audit, where there is one
+
+`samples` says how much of `users` comes from having drawn few samples only (Miller 2024, Adding Error Bars to Evals,
+calls it conditional variance). The interval is that of Korn and Graubard for shares of clustered samples (1998, Survey
+Methodology 24, 193-201): Clopper and Pearson's, with the effective number of observations m (1 - m) / variance and
+Student's t for few clusters. It lies inside 0 to 1 and has a width where nothing, or everything, is revealed. Degrees
+of freedom are Satterthwaite's. benchmarks/intervals.py counts how often the intervals cover the truth.
+
+Everything here is computed, nothing sampled: one number has one interval, and A - B that of B - A, mirrored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import betaincinv, betaln, ndtri, stdtr, stdtrit
+
+from cimemories.flows.arrays import Entries, Floats, Ints
+from cimemories.metrics.violation import Exposures, by_outcome, no_leak_probabilities, no_leak_probability, violated
+
+LEVEL = 0.95
+LEAST_USERS = 5  # with fewer profiles an interval says little of users
+# Correlation of attributes inside a profile, assumed only where the data show no spread at all (nothing, or everything,
+# is revealed). In the paper's Table 1 profiles hardly differ more than their attributes explain, so 0.05 is cautious.
+ASSUMED_CORRELATION = 0.05
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Variances (shares squared) that add up to `total`: users (without samples), samples, contexts, labels, judge.
+    labels and judge are nan where they are not known, and count as 0 then."""
+
+    users: float
+    samples: float
+    contexts: float
+    labels: float = math.nan
+    judge: float = math.nan
+
+    @property
+    def total(self) -> float:
+        return float(np.nansum([self.users, self.samples, self.contexts, self.labels, self.judge]))
+
+    def shares(self) -> dict[str, float]:
+        """What each part is of the total, 0 to 1; nan for a part that is not known, and where the total is 0."""
+        total = self.total
+        return {name: getattr(self, name) / total if total else math.nan for name in PARTS}
+
+    def half_widths(self) -> dict[str, float]:
+        """1.96 standard errors of each part alone, as a share."""
+        return {name: 1.96 * math.sqrt(getattr(self, name)) for name in PARTS}
+
+
+PARTS = ("users", "samples", "contexts", "labels", "judge")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A number with its 95 % interval; nan where undefined. users: how many profiles it is from. error: its standard
+    error; freedom: degrees of freedom; parts: what the error is made of."""
+
+    value: float
+    low: float
+    high: float
+    users: int
+    level: float = LEVEL
+    error: float = math.nan
+    freedom: float = math.nan
+    parts: Parts | None = None
+
+    @property
+    def speaks_for(self) -> str:
+        """'users', or 'attributes' where there are too few profiles for it to say anything of users."""
+        return "users" if self.users >= LEAST_USERS else "attributes"
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether 0 lies inside, by unrounded ends: of a difference, that the two may be alike."""
+        return self.low <= 0 <= self.high
+
+    @property
+    def p(self) -> float:
+        """Two-sided, of a difference: how often chance alone would bring one at least as large. nan where undefined, 1
+        where nothing varies and there is no evidence either way."""
+        if math.isnan(self.value):
+            return math.nan
+        if not self.error > 0:
+            return 1.0
+        return float(2 * stdtr(self.freedom, -abs(self.value) / self.error))
+
+    def as_json(self) -> dict[str, object]:
+        parts = None if self.parts is None else {k: none_for_nan(getattr(self.parts, k)) for k in PARTS}
+        return {
+            "value": none_for_nan(self.value),
+            "low": none_for_nan(self.low),
+            "high": none_for_nan(self.high),
+            "level": self.level,
+            "profiles": self.users,
+            "speaks_for": self.speaks_for,
+            "standard_error": none_for_nan(self.error),
+            "variance": parts,
+        }
+
+
+UNDEFINED = Interval(math.nan, math.nan, math.nan, 0)
+
+
+def none_for_nan(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the variance of a mean over profiles is made of.
+
+    own: each profile's number [P], nan where it has none. without: the same with one context left out [P, T]; where
+    nothing would be left, the profile's own number. inside: the variance of each profile's number by chance among its
+    attributes (violation) or contexts (completeness), [P]. samples: the part of it that drawing few samples explains,
+    [P]. units: attributes or contexts behind each number, [P].
+    """
+
+    own: Floats
+    without: Floats
+    inside: Floats
+    samples: Floats
+    units: Ints
+
+    @property
+    def value(self) -> float:
+        defined = self.own[~np.isnan(self.own)]
+        return float(defined.mean()) if defined.size else math.nan
+
+    def combined(self, weight: float, other: Terms, of_other: float) -> Terms:
+        """weight * self + of_other * other, of the same profiles and contexts: a difference, or a linearised score.
+        Samples and attributes of the two are taken as independent."""
+        return Terms(
+            weight * self.own + of_other * other.own,
+            weight * self.without + of_other * other.without,
+            weight**2 * self.inside + of_other**2 * other.inside,
+            weight**2 * self.samples + of_other**2 * other.samples,
+            np.maximum(self.units, other.units),
+        )
+
+
+def violation_terms(flows: Entries, n: int, kept: Sequence[int] | Ints | None = None) -> Terms:
+    """Terms of Violation@n from its flows. kept: the contexts that count as such, all with any flow where None."""
+    profiles, attributes, contexts = flows.shape
+    q = no_leak_probabilities(flows.kinds[:, 1], flows.kinds[:, 0], n)
+    certain = q == 0
+    logs = np.log(np.where(certain, 1.0, q))
+    owners, size = flows.owners, profiles * attributes
+    number = np.bincount(owners, minlength=size)
+    zeros = np.bincount(owners, weights=certain[flows.outcomes], minlength=size)
+    sums: Floats = np.bincount(owners, weights=logs[flows.outcomes], minlength=size).astype(np.float64)
+    values = violated(sums, zeros > 0)
+    shape = (profiles, max(attributes, 1))
+    exposed = (number > 0).reshape(shape).sum(axis=1)
+    total = values.reshape(shape).sum(axis=1)  # an attribute without a flow has the value 0
+    # Each attribute without one of its contexts: its sum of logs less that of the flow. 0 where it has no other.
+    single = number[owners] == 1
+    rest = violated(sums[owners] - logs[flows.outcomes], zeros[owners] - certain[flows.outcomes] > 0)
+    change = np.where(single, 0.0, rest) - values[owners]
+    cell = owners.astype(np.int64) // max(attributes, 1) * contexts + flows.contexts
+    change_of_total = np.bincount(cell, weights=change, minlength=profiles * contexts).reshape(profiles, contexts)
+    change_of_number = np.bincount(cell, weights=single, minlength=profiles * contexts).reshape(profiles, contexts)
+    own = _ratio(total, exposed)
+    left = exposed[:, None] - change_of_number
+    without = np.where(left > 0, _ratio(total[:, None] + change_of_total, left), own[:, None])
+    squares = (values**2).reshape(shape).sum(axis=1)
+    # Sample variance of the attributes over their number; 0 for a single one, which shows no spread.
+    inside = _ratio(squares - exposed * np.nan_to_num(own) ** 2, np.maximum(exposed - 1, 1) * exposed)
+    return Terms(
+        own, _met(without, flows, kept), np.maximum(inside, 0.0), sample_variance(by_outcome(flows), n), exposed
+    )
+
+
+def completeness_terms(needed: Entries, kept: Sequence[int] | Ints | None = None) -> Terms:
+    """Terms of completeness from the flows that it rests on. kept: as in `violation_terms`."""
+    from cimemories.metrics import completeness
+
+    means = completeness.means_of(needed)
+    defined = ~np.isnan(means)
+    filled = np.where(defined, means, 0.0)
+    number, total = defined.sum(axis=1), filled.sum(axis=1)
+    own = _ratio(total, number)
+    left = number[:, None] - defined
+    without = np.where(left > 0, _ratio(total[:, None] - filled, left), own[:, None])
+    squares = (filled**2).sum(axis=1)
+    inside = _ratio(squares - number * np.nan_to_num(own) ** 2, np.maximum(number - 1, 1) * number)
+    return Terms(
+        own, _met(without, needed, kept), np.maximum(inside, 0.0), _completeness_samples(needed, number), number
+    )
+
+
+def _met(without: Floats, flows: Entries, kept: Sequence[int] | Ints | None) -> Floats:
+    """The columns of contexts that the number rests on: a context that nobody met is no sample of anything."""
+    contexts = np.unique(flows.contexts) if kept is None else np.asarray(kept, np.int64)
+    return without[:, contexts]
+
+
+def _ratio(over: Floats | Ints, under: Floats | Ints) -> Floats:
+    return np.where(under > 0, over / np.where(under > 0, under, 1), np.nan)
+
+
+def _leak_prior(kinds: Ints, times: Ints) -> tuple[float, float]:
+    """A Beta distribution of the flows' leak probabilities, by the method of moments. kinds: [K, 2] of (N, r); times:
+    [K], how often each occurs. Half a reveal and half a silence are added, so that neither parameter is 0."""
+    draws, reveals = kinds[:, 0].astype(np.float64), kinds[:, 1].astype(np.float64)
+    mean = (float(times @ reveals) + 0.5) / (float(times @ draws) + 1.0)
+    # Of two samples of one flow, how often both leak; only flows with two samples or more say it.
+    pairs = float(times @ (draws * (draws - 1)))
+    both = float(times @ (reveals * (reveals - 1))) / pairs if pairs else mean * mean
+    correlation = min(max((both - mean**2) / (mean * (1 - mean)), 1e-3), 0.999)
+    strength = 1.0 / correlation - 1.0
+    return mean * strength, (1.0 - mean) * strength
+
+
+def sample_variance(leaks: Exposures, n: int) -> Floats:
+    """How much of the variance of each profile's Violation@n comes from its samples: [profiles], what it would vary by
+    if the same messages were drawn again. Leaks of different flows are taken as independent given their probabilities,
+    although a message may leak several attributes at once: at least so much.
+
+    Given p the estimator q of a flow has the mean (1 - p)^n. Of an attribute, over p from its posterior:
+    E Var(product of q) = product of E q^2 - product of E (1 - p)^(2 n).
+    """
+    if not len(leaks.outcomes) or not len(leaks.counts):
+        return np.zeros(leaks.profiles)
+    alpha, beta = _leak_prior(leaks.outcomes, leaks.counts.sum(axis=0))
+    squared, repeated = np.empty(len(leaks.outcomes)), np.empty(len(leaks.outcomes))
+    for k, (draws, reveals) in enumerate(leaks.outcomes.tolist()):
+        a, b, most = alpha + reveals, beta + draws - reveals, min(n, draws)
+        r = np.arange(draws + 1)
+        # Beta-binomial: how many of as many samples would leak if they were drawn again.
+        chance = np.exp(betaln(a + r, b + draws - r) - betaln(a, b) - betaln(r + 1, draws - r + 1)) / (draws + 1)
+        squared[k] = sum(
+            c * no_leak_probability(draws, int(x), n) ** 2 for c, x in zip(chance.tolist(), r, strict=True)
+        )
+        repeated[k] = math.exp(betaln(a, b + 2 * most) - betaln(a, b))
+    counts = leaks.counts.astype(np.float64)
+    spread = np.maximum(np.exp(counts @ np.log(squared)) - np.exp(counts @ np.log(repeated)), 0.0)
+    number = np.bincount(leaks.profile, minlength=leaks.profiles)
+    total = np.bincount(leaks.profile, weights=spread, minlength=leaks.profiles)
+    return np.where(number > 0, total / np.maximum(number, 1) ** 2, 0.0)
+
+
+def _completeness_samples(needed: Entries, contexts: Ints) -> Floats:
+    """The same of completeness: p (1 - p) / N of each flow, p from its posterior, by its weight in the mean."""
+    profiles, attributes, of = needed.shape
+    if not len(needed.kinds) or not len(needed.owners):
+        return np.zeros(profiles)
+    alpha, beta = _leak_prior(needed.kinds, np.bincount(needed.outcomes, minlength=len(needed.kinds)))
+    draws, reveals = needed.kinds[:, 0], needed.kinds[:, 1]
+    a, b = alpha + reveals, beta + draws - reveals
+    spread = a * b / ((a + b) * (a + b + 1)) / draws
+    cell = needed.owners.astype(np.int64) // max(attributes, 1) * of + needed.contexts
+    total = np.bincount(cell, weights=spread[needed.outcomes], minlength=profiles * of)
+    number = np.bincount(cell, minlength=profiles * of)
+    inside = (total / np.maximum(number, 1) ** 2).reshape(profiles, of).sum(axis=1)
+    return np.where(contexts > 0, inside / np.maximum(contexts, 1) ** 2, 0.0)
+
+
+def variance(terms: Terms) -> tuple[Parts, float]:
+    """The variance of the mean over profiles, by parts, and its degrees of freedom. With fewer than LEAST_USERS
+    profiles that of their attributes alone: the profiles count as given."""
+    defined = ~np.isnan(terms.own)
+    users = int(defined.sum())
+    if not users:
+        return Parts(math.nan, math.nan, math.nan), math.nan
+    own, without = terms.own[defined], terms.without[defined]
+    contexts = without.shape[1]
+    if users >= LEAST_USERS:
+        between, freedom = float(own.var(ddof=1)) / users, float(users - 1)
+    else:
+        between = float(terms.inside[defined].sum()) / users**2
+        freedom = float(np.maximum(terms.units[defined] - 1, 0).sum())
+    crossed = 0.0
+    if contexts > 1:
+        scale = (contexts - 1) / contexts
+        overall = without.mean(axis=0)
+        jackknife = scale * float(((overall - overall.mean()) ** 2).sum())
+        within = scale * float(((without - without.mean(axis=1, keepdims=True)) ** 2).sum()) / users**2
+        crossed = max(jackknife - within, 0.0)
+    samples = min(float(terms.samples[defined].sum()) / users**2, between)
+    total = between + crossed
+    # Satterthwaite: parts of few clusters make the whole less sure.
+    spent = between**2 / max(freedom, 1.0) + crossed**2 / max(contexts - 1, 1)
+    return Parts(between - samples, samples, crossed), total**2 / spent if spent > 0 else max(freedom, 1.0)
+
+
+def effective_units(units: Ints) -> float:
+    """How many independent attributes stand behind a number if those of one profile correlate as assumed: Kish's design
+    effect 1 + (m - 1) rho, m attributes a profile."""
+    counted = units[units > 0]
+    if not counted.size:
+        return 0.0
+    size = float(counted.mean())
+    return float(counted.sum()) / (1 + (size - 1) * ASSUMED_CORRELATION)
+
+
+def share_interval(
+    terms: Terms, labels: float = math.nan, judge: float = math.nan, value: float | None = None
+) -> Interval:
+    """The interval of a share: Korn and Graubard's. labels, judge: variances to add. value: the share, where it is not
+    the mean of the terms (a linearised score)."""
+    value = terms.value if value is None else value
+    users = int((~np.isnan(terms.own)).sum())
+    if math.isnan(value) or not users:
+        return UNDEFINED
+    parts, freedom = variance(terms)
+    own_total = parts.total
+    parts = replace(parts, labels=labels, judge=judge)
+    total = parts.total
+    # Labels and judge bring no clusters of their own: what they add has no degrees of freedom to lose.
+    freedom = freedom * (total / own_total) ** 2 if own_total > 0 else freedom
+    number = _effective_number(value, total, freedom, terms.units)
+    low, high = binomial_bounds(value, number)
+    return Interval(value, low, high, users, LEVEL, math.sqrt(total), freedom, parts)
+
+
+def _effective_number(value: float, total: float, freedom: float, units: Ints) -> float:
+    """So many independent observations would be as sure; what is assumed where the data show no spread."""
+    spread = value * (1 - value)
+    if total <= 0 or spread <= 0:
+        return max(effective_units(units), 1.0)
+    tail = (1 + LEVEL) / 2
+    return spread / total * float(ndtri(tail) / stdtrit(freedom, tail)) ** 2
+
+
+def binomial_bounds(share: float, number: float, level: float = LEVEL) -> tuple[float, float]:
+    """Clopper and Pearson's interval of a share of `number` observations, which need not be whole."""
+    tail = (1 - level) / 2
+    hits, misses = share * number, (1 - share) * number
+    low = float(betaincinv(hits, misses + 1, tail)) if hits > 0 else 0.0
+    high = float(betaincinv(hits + 1, misses, 1 - tail)) if misses > 0 else 1.0
+    # At the ends rounding may put a bound a hair beyond the number.
+    return min(low, share), max(high, share)
+
+
+def difference_interval(terms: Terms, labels: float = math.nan, judge: float = math.nan) -> Interval:
+    """The interval of a difference of shares, by Student's t, inside -1 to 1. Where nothing differs at all: as far as
+    so many alike attributes leave possible."""
+    value = terms.value
+    users = int((~np.isnan(terms.own)).sum())
+    if math.isnan(value):
+        return UNDEFINED
+    parts, freedom = variance(terms)
+    own_total = parts.total
+    parts = replace(parts, labels=labels, judge=judge)
+    total = parts.total
+    freedom = freedom * (total / own_total) ** 2 if own_total > 0 else freedom
+    if total > 0:
+        reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(total)
+    else:
+        reach = binomial_bounds(0.0, max(effective_units(terms.units), 1.0))[1]
+    return Interval(
+        value, max(-1.0, value - reach), min(1.0, value + reach), users, LEVEL, math.sqrt(total), freedom, parts
+    )
+
+
+def unseen_users(users: int, level: float = LEVEL) -> float:
+    """The largest share of people of whom so many profiles may hold nobody, at this level: 1 - (1 - level)^(1 / P).
+    No interval from P profiles speaks of a kind of user that is rarer."""
+    return 1.0 - (1.0 - level) ** (1.0 / users) if users else 1.0
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p values (S. Holm 1979, Scandinavian Journal of Statistics 6, 65-70), in the order given; nan
+    stays nan and counts as no test."""
+    tested = sorted((p, i) for i, p in enumerate(values) if not math.isnan(p))
+    result, least = [math.nan] * len(values), 0.0
+    for rank, (p, i) in enumerate(tested):
+        # No smaller than the one before: a larger p never becomes the surer finding.
+        least = max(least, min(1.0, p * (len(tested) - rank)))
+        result[i] = least
+    return result
