@@ -34,14 +34,15 @@ import pandas as pd
 
 from cimemories import seeds
 from cimemories.evaluation import planning
-from cimemories.flows.arrays import flow_arrays, mean_or_nan, retained
+from cimemories.flows.arrays import counted_flows, flow_arrays, mean_or_nan, retained
 from cimemories.flows.flows import Flows, relation_file
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics import accumulation, completeness, heatmap
-from cimemories.metrics.bootstrap import intervals, sums
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By
+from cimemories.metrics.intervals import intervals
+from cimemories.metrics.violation import by_outcome
 from cimemories.model import DOMAINS, Attribute, Profile, WorkStatus
 from cimemories.store import datasets, work
 from cimemories.store import runs as store_runs
@@ -119,7 +120,8 @@ def both_numbers(flows: Flows, asked: list[Scope]) -> list[tuple[float, float]]:
     """Violation with all samples and completeness of every run."""
     result = []
     for one in asked:
-        found, means = sums(flows, one)
+        counted = counted_flows(flows, one)
+        found, means = by_outcome(counted.inappropriate), completeness.means_of(counted.necessary)
         leaked = found.by_profile(found.violation(SAMPLES))
         result.append((mean_or_nan(leaked), mean_or_nan(completeness.over_contexts(means))))
     return result

@@ -20,7 +20,7 @@ import numpy as np
 from cimemories.flows.arrays import Floats, FlowArrays, Names
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.metrics import completeness
-from cimemories.metrics.bootstrap import intervals_of
+from cimemories.metrics.intervals import intervals_of
 from cimemories.metrics.violation import balanced, exposures
 
 ATTRIBUTES, CONTEXTS, SAMPLES = 80, 24, 5

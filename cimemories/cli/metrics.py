@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from cimemories.flows.flows import Flows
     from cimemories.flows.scope import Scope
     from cimemories.metrics.accumulation import Accumulation, Survival
-    from cimemories.metrics.bootstrap import Interval
     from cimemories.metrics.headline import Headline
     from cimemories.metrics.one_user import OneUser
+    from cimemories.metrics.uncertainty import Interval
 
 HEADS = {
     "group": "",
@@ -79,9 +79,9 @@ def show_metrics(
 
 def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     from cimemories.flows.arrays import flow_arrays
-    from cimemories.metrics.bootstrap import intervals
     from cimemories.metrics.breakdown import baselines, dropped
     from cimemories.metrics.headline import headline
+    from cimemories.metrics.intervals import intervals
 
     numbers, bounds = headline(flows, scope, rule), intervals(flows, scope, rule)
 
@@ -112,7 +112,7 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
         output.line(f"left out     {len(keys)} keys by the rule '{rule}': {', '.join(keys)}")
     _print_judges(numbers)
     output.notes(numbers.notes)
-    output.note(f"in brackets: 95 % intervals by bootstrap, 2,000 resamples of {bounds.completeness.users} profiles")
+    output.note(f"in brackets: 95 % intervals over {bounds.completeness.users} profiles and their contexts")
 
 
 def _print_judges(numbers: Headline) -> None:

@@ -17,7 +17,8 @@ from cimemories.flows.arrays import IdentifierRule, flow_arrays, necessary_mask
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.labels.votes import describe_pairs
-from cimemories.metrics.bootstrap import Interval, Paired, Tallied, by_domain, changes, common, paired_arrays
+from cimemories.metrics.intervals import Paired, Tallied, by_domain, changes, common, paired_arrays
+from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import comparison_warnings
 from cimemories.store.engine import StoreError
 

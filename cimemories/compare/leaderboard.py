@@ -22,7 +22,6 @@ from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.scope import Combine, Scope, messages_first, resolve_scope
-from cimemories.metrics.bootstrap import Interval, intervals
 from cimemories.metrics.breakdown import Baseline, baselines
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning, task_checks
@@ -403,7 +402,7 @@ def _deviation(values: Sequence[float]) -> float:
 # ---- leaderboard as text: cells to read, and whole tables in Markdown and LaTeX for papers
 
 
-SPREAD = "± is the standard deviation over profiles; brackets are 95 % intervals by hierarchical bootstrap."
+SPREAD = "± is the standard deviation over profiles; brackets are 95 % intervals over users and contexts."
 
 
 @dataclass(frozen=True)

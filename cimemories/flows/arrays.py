@@ -49,7 +49,9 @@ class FlowArrays:
     reveals, draws: 0 where there is no flow (no memory held the attribute there). labels: codes of
     flows.labels, those of pairs without a flow among them, since they say which contexts are retained;
     UNLABELLED in the padding. counted: [profile, attribute], False for identifiers and padding. profiles, contexts:
-    the record's ids along their axes. The integers are as small as they can be: sum them, do not multiply them.
+    the record's ids along their axes. read_at: at how many samples each flow is read at most, [profile, attribute,
+    context], where another run has fewer of it; None: at all of its own. The integers are as small as they can be: sum
+    them, do not multiply them.
     """
 
     reveals: Ints
@@ -59,6 +61,7 @@ class FlowArrays:
     profiles: tuple[int, ...]
     contexts: tuple[int, ...]
     names: Names
+    read_at: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -191,8 +194,9 @@ SMALL = 180  # samples, up to which N * size + r fits into 16 bits
 class Entries:
     """Flows, one entry each: owners, profile * attributes + attribute; contexts; outcomes, which of `kinds` it is.
 
-    kinds: [K, 2], the different (N, r) that occur. cells: owners * K + outcomes, wide enough to be counted as they are.
-    shape: (profiles, attributes, contexts) of the arrays they are from.
+    kinds: [K, 3], the different (N, r, most) that occur: of its N samples a flow is read at `most` at most. cells:
+    owners * K + outcomes, wide enough to be counted as they are. shape: (profiles, attributes, contexts) of the arrays
+    they are from.
     """
 
     owners: Ints
@@ -240,20 +244,25 @@ def necessary_mask(draws: Ints, labels: Ints, kept: Bools | None = None) -> Bool
     return mask
 
 
-def entries(mask: Bools, reveals: Ints, draws: Ints) -> Entries:
-    """One entry for each flow of the mask, in the order of the arrays. All: [profile, attribute, context]."""
+def entries(mask: Bools, reveals: Ints, draws: Ints, read_at: Ints | None = None) -> Entries:
+    """One entry for each flow of the mask, in the order of the arrays. All: [profile, attribute, context]. read_at:
+    as in FlowArrays."""
     flat = np.flatnonzero(mask)
     profiles, attributes, contexts = mask.shape
     size = int(draws.max()) + 1 if draws.size else 1
     # (N, r) as one number: r <= N < size, so different counts never meet in one.
-    wide = np.dtype(np.int16 if size <= SMALL else np.int64)
+    wide = np.dtype(np.int16 if size <= SMALL and read_at is None else np.int64)
     codes: Ints = draws.reshape(-1)[flat].astype(wide) * size
     codes += reveals.reshape(-1)[flat].astype(wide)
+    if read_at is not None:
+        codes = codes * size + read_at.reshape(-1)[flat]
     present = np.flatnonzero(np.bincount(codes, minlength=1))
     # From such a number to its place in `kinds`: few kinds occur, so one byte an entry is mostly enough.
     kind_of = np.zeros(int(present.max(initial=0)) + 1, np.min_scalar_type(len(present)))
     kind_of[present] = np.arange(len(present))
-    kinds = np.stack([present // size, present % size], axis=1)
+    most = present // size if read_at is None else present % size
+    counts = present if read_at is None else present // size
+    kinds = np.stack([counts // size, counts % size, most], axis=1)
     # At least 1: without contexts `flat` is empty, and the division has to be defined all the same.
     owners, outcomes = flat // max(contexts, 1), kind_of[codes]
     within = (flat - owners * contexts).astype(np.int16)

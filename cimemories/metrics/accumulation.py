@@ -27,7 +27,7 @@ baseline is that repetition.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -51,8 +51,8 @@ from cimemories.flows.arrays import (
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
-from cimemories.metrics import bootstrap
-from cimemories.metrics.bootstrap import LEAST_USERS, LEVEL, RESAMPLES, SEED, resampled_profiles
+from cimemories.metrics.intervals import intervals, intervals_of
+from cimemories.metrics.uncertainty import LEAST_USERS, LEVEL, Interval, share_bounds
 from cimemories.metrics.violation import Exposures, exposures, no_leak_probabilities
 
 
@@ -91,44 +91,28 @@ class Curves:
         result: Ints = (self.tasks[self.attributes > 0][:, None] >= steps).sum(axis=0)
         return result
 
-    def band(self, resamples: int = RESAMPLES, seed: int = SEED) -> tuple[Floats, Floats]:
-        """A pointwise 95 % band of the mean, (low, high), [n, k] each; nan where the mean is.
+    def band(self, ends: Mapping[int, Interval]) -> tuple[Floats, Floats]:
+        """A pointwise 95 % band of the mean, (low, high), [n, k] each; nan where the mean is. ends: the intervals of
+        Violation@n, by n.
 
-        The hierarchical bootstrap of the headline numbers (bootstrap.py), so that it ends at their intervals. Inside a
-        profile it samples from the normal limit however few profiles there are: a mean over some hundred attributes is
-        as good as normal, and millions of samples become a few. One deviate serves a whole curve.
+        The spread of the profiles is that at each k; what contexts and labels add is known at the end, and is taken to
+        be the same multiple of it everywhere. So the band ends at the interval of Violation@n.
         """
         mean = self.mean()
         low, high = np.full(mean.shape, np.nan), np.full(mean.shape, np.nan)
         with_any = self.attributes > 0
-        if not self.profiles:
+        users = self.profiles
+        if not users:
             return low, high
-        # The same resamples as those of the headline's intervals; profiles without a curve drop out of each.
-        times = resampled_profiles(len(self.tasks), resamples, seed)[:, with_any].astype(np.float64)
-        # A resample that took none of them has no mean.
-        times = times[times.any(axis=1)]
-        noise = np.random.default_rng(seed + 1).standard_normal(len(times))[:, None]
-        wider = bootstrap.wider(len(self.tasks), LEVEL)  # as bootstrap.bounds does to one number
-        for i in range(len(self.ns)):
-            inside = self.variances[i, with_any]
-            total = times @ _shrunk(self.values[i, with_any], inside) + noise * np.sqrt(times @ inside)
-            sampled = total / times.sum(axis=1)[:, None]
-            ends = np.quantile(sampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-            low[i], high[i] = np.clip(mean[i] + wider * (ends - mean[i]), 0.0, 1.0)
+        for i, n in enumerate(self.ns):
+            own = self.values[i, with_any]
+            inside = self.variances[i, with_any].sum(axis=0) / users**2
+            between = own.var(axis=0, ddof=1) / users if users >= LEAST_USERS else inside
+            scale = ends[n].error ** 2 / between[-1] if between[-1] > 0 else 0.0
+            low[i], high[i] = share_bounds(mean[i], scale * between, ends[n].freedom, self.attributes)
+            # Before the first task nothing is revealed, which is known.
+            low[i, 0] = high[i, 0] = 0.0
         return low, high
-
-
-def _shrunk(means: Floats, inside: Floats) -> Floats:
-    """Shrinkage of the profiles' curves towards their mean, by what the variance inside profiles explains: `bootstrap`
-    says why. means, and inside, the variances of each: [profile, k]."""
-    if len(means) < LEAST_USERS:
-        return means
-    between = means.var(axis=0, ddof=1)
-    # Where the means are all alike the quotient is 1 and nothing is kept: they equal their middle anyway.
-    explained = 1.0 - np.divide(inside.mean(axis=0), between, out=np.ones_like(between), where=between > 0)
-    middle = means.mean(axis=0)
-    shrunk: Floats = middle + np.sqrt(np.maximum(explained, 0.0)) * (means - middle)
-    return shrunk
 
 
 def tasks(labels: Ints, draws: Ints) -> Ints:
@@ -507,16 +491,17 @@ def _log_choose(of: int, taken: Ints) -> Floats:
 class Accumulation:
     """The curves of a run at every n up to its samples. mean, low, high: [n, k], over the profiles that have a curve,
     with a pointwise 95 % band, which is computed when it is first needed; k = 0..the largest T of a profile. flows:
-    inappropriate pairs behind it."""
+    inappropriate pairs behind it. ends: the intervals of Violation@n, by n."""
 
     curves: Curves
     mean: Floats
     flows: int
+    ends: Mapping[int, Interval]
 
     # cached_property writes to the instance's __dict__, which a frozen dataclass allows.
     @cached_property
     def _band(self) -> tuple[Floats, Floats]:
-        return self.curves.band()
+        return self.curves.band(self.ends)
 
     @property
     def low(self) -> Floats:
@@ -567,14 +552,19 @@ class Accumulation:
 @cached
 def accumulation(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Accumulation:
     """The curves of a run."""
-    return accumulation_of(flow_arrays(flows, scope, rule), tuple(range(1, scope.run.samples + 1)))
+    ends = intervals(flows, scope, rule).violation
+    return _accumulation(flow_arrays(flows, scope, rule), ends)
 
 
 def accumulation_of(data: FlowArrays, ns: tuple[int, ...]) -> Accumulation:
     """`accumulation` of arrays: pure. Raises ValueError for an n < 1."""
+    return _accumulation(data, intervals_of(data, ns).violation)
+
+
+def _accumulation(data: FlowArrays, ends: Mapping[int, Interval]) -> Accumulation:
     exposed = exposures(data)
-    every = curves(exposed, tasks(data.labels, data.draws), ns)
-    return Accumulation(every, every.mean(), exposed.flows)
+    every = curves(exposed, tasks(data.labels, data.draws), tuple(ends))
+    return Accumulation(every, every.mean(), exposed.flows, ends)
 
 
 @cached

@@ -14,8 +14,8 @@ from cimemories.flows.labels import consensus_labels
 from cimemories.flows.scope import Labels, Scope, judge_title, resolve_scope
 from cimemories.labels.votes import WHOLE
 from cimemories.metrics import completeness
-from cimemories.metrics.bootstrap import intervals, sums
 from cimemories.metrics.breakdown import By, baselines, breakdown, dropped
+from cimemories.metrics.intervals import intervals
 from cimemories.metrics.violation import LeakRate, balanced, rate_of
 from cimemories.metrics.warnings import TaskCheck, coverage_warning, family_warning, scope_warnings, task_checks
 from cimemories.model import WorkKind
@@ -239,7 +239,7 @@ def headline(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.E
 def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
     run, most = scope.run, scope.run.samples
     counted, record = counted_flows(flows, scope, rule), _record(flows, scope)
-    leaks, means = sums(flows, scope, rule)
+    leaks, means = by_outcome(counted.inappropriate), completeness.means_of(counted.necessary)
     by_n = {n: leaks.by_profile(leaks.violation(n)) for n in range(1, most + 1)}
     complete = completeness.over_contexts(means)
     # Discarded: judged and labelled, but not with both a necessary and an inappropriate attribute.

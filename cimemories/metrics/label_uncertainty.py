@@ -69,10 +69,9 @@ def posterior(flows: Flows, scope: Scope) -> Posterior:
         counts = vote_counts(flows.store, scope.labelling.id)
         rule = scope.rule or rule_of(flows.store, scope.labelling.id)
         mixed = mixture(counts.votes, rule.priors)
-        known = ~np.isnan(mixed).any(axis=1)
+        known: Bools = np.asarray(~np.isnan(mixed).any(axis=1))
         rows = pair_rows(counts.attributes, counts.contexts, data)
-        voted: Bools = (rows >= 0) & (data.labels != UNLABELLED)
-        voted &= known[np.maximum(rows, 0)]
+        voted = np.asarray((rows >= 0) & (data.labels != UNLABELLED) & known[np.maximum(rows, 0)])
         decided = flows.query(scope, _DECIDED)
         p = np.searchsorted(np.array(data.profiles, np.int64), decided["profile"].to_numpy(np.int64))
         c = np.searchsorted(np.array(data.contexts, np.int64), decided["context"].to_numpy(np.int64))

@@ -29,7 +29,7 @@ import numpy as np
 from scipy.special import betaincinv, betaln, ndtri, stdtr, stdtrit
 
 from cimemories.flows.arrays import Entries, Floats, Ints
-from cimemories.metrics.violation import Exposures, by_outcome, no_leak_probabilities, no_leak_probability, violated
+from cimemories.metrics.violation import Exposures, by_outcome, kind_no_leak, no_leak_probability, violated
 
 LEVEL = 0.95
 LEAST_USERS = 5  # with fewer profiles an interval says little of users
@@ -157,7 +157,7 @@ class Terms:
 def violation_terms(flows: Entries, n: int, kept: Sequence[int] | Ints | None = None) -> Terms:
     """Terms of Violation@n from its flows. kept: the contexts that count as such, all with any flow where None."""
     profiles, attributes, contexts = flows.shape
-    q = no_leak_probabilities(flows.kinds[:, 1], flows.kinds[:, 0], n)
+    q = kind_no_leak(flows.kinds, n)
     certain = q == 0
     logs = np.log(np.where(certain, 1.0, q))
     owners, size = flows.owners, profiles * attributes
@@ -215,8 +215,8 @@ def _ratio(over: Floats | Ints, under: Floats | Ints) -> Floats:
 
 
 def _leak_prior(kinds: Ints, times: Ints) -> tuple[float, float]:
-    """A Beta distribution of the flows' leak probabilities, by the method of moments. kinds: [K, 2] of (N, r); times:
-    [K], how often each occurs. Half a reveal and half a silence are added, so that neither parameter is 0."""
+    """A Beta distribution of the flows' leak probabilities, by the method of moments. kinds: [K, 3], as of Entries;
+    times: [K], how often each occurs. Half a reveal and half a silence are added, so that neither parameter is 0."""
     draws, reveals = kinds[:, 0].astype(np.float64), kinds[:, 1].astype(np.float64)
     mean = (float(times @ reveals) + 0.5) / (float(times @ draws) + 1.0)
     # Of two samples of one flow, how often both leak; only flows with two samples or more say it.
@@ -239,13 +239,13 @@ def sample_variance(leaks: Exposures, n: int) -> Floats:
         return np.zeros(leaks.profiles)
     alpha, beta = _leak_prior(leaks.outcomes, leaks.counts.sum(axis=0))
     squared, repeated = np.empty(len(leaks.outcomes)), np.empty(len(leaks.outcomes))
-    for k, (draws, reveals) in enumerate(leaks.outcomes.tolist()):
-        a, b, most = alpha + reveals, beta + draws - reveals, min(n, draws)
+    for k, (draws, reveals, most) in enumerate(leaks.outcomes.tolist()):
+        a, b, most = alpha + reveals, beta + draws - reveals, min(n, most)
         r = np.arange(draws + 1)
         # Beta-binomial: how many of as many samples would leak if they were drawn again.
         chance = np.exp(betaln(a + r, b + draws - r) - betaln(a, b) - betaln(r + 1, draws - r + 1)) / (draws + 1)
         squared[k] = sum(
-            c * no_leak_probability(draws, int(x), n) ** 2 for c, x in zip(chance.tolist(), r, strict=True)
+            c * no_leak_probability(draws, int(x), most) ** 2 for c, x in zip(chance.tolist(), r, strict=True)
         )
         repeated[k] = math.exp(betaln(a, b + 2 * most) - betaln(a, b))
     counts = leaks.counts.astype(np.float64)
@@ -324,28 +324,29 @@ def share_interval(
     total = parts.total
     # Labels and judge bring no clusters of their own: what they add has no degrees of freedom to lose.
     freedom = freedom * (total / own_total) ** 2 if own_total > 0 else freedom
-    number = _effective_number(value, total, freedom, terms.units)
-    low, high = binomial_bounds(value, number)
-    return Interval(value, low, high, users, LEVEL, math.sqrt(total), freedom, parts)
+    low, high = share_bounds(np.array(value), np.array(total), freedom, terms.units)
+    return Interval(value, float(low), float(high), users, LEVEL, math.sqrt(total), freedom, parts)
 
 
-def _effective_number(value: float, total: float, freedom: float, units: Ints) -> float:
-    """So many independent observations would be as sure; what is assumed where the data show no spread."""
-    spread = value * (1 - value)
-    if total <= 0 or spread <= 0:
-        return max(effective_units(units), 1.0)
+def share_bounds(values: Floats, variances: Floats, freedom: float, units: Ints) -> tuple[Floats, Floats]:
+    """Korn and Graubard's bounds of shares with these variances, of any shape. units: attributes of each profile, for
+    shares without any spread: so many independent observations are then assumed to stand behind them."""
+    spread = values * (1 - values)
+    known = (variances > 0) & (spread > 0)
     tail = (1 + LEVEL) / 2
-    return spread / total * float(ndtri(tail) / stdtrit(freedom, tail)) ** 2
+    narrower = float(ndtri(tail) / stdtrit(freedom, tail)) ** 2 if known.any() else 1.0
+    number = np.where(known, spread / np.where(known, variances, 1.0) * narrower, max(effective_units(units), 1.0))
+    return binomial_bounds(values, number)
 
 
-def binomial_bounds(share: float, number: float, level: float = LEVEL) -> tuple[float, float]:
-    """Clopper and Pearson's interval of a share of `number` observations, which need not be whole."""
+def binomial_bounds(shares: Floats, numbers: Floats, level: float = LEVEL) -> tuple[Floats, Floats]:
+    """Clopper and Pearson's interval of shares of so many observations, which need not be whole numbers. Any shape."""
     tail = (1 - level) / 2
-    hits, misses = share * number, (1 - share) * number
-    low = float(betaincinv(hits, misses + 1, tail)) if hits > 0 else 0.0
-    high = float(betaincinv(hits + 1, misses, 1 - tail)) if misses > 0 else 1.0
-    # At the ends rounding may put a bound a hair beyond the number.
-    return min(low, share), max(high, share)
+    hits, misses = shares * numbers, (1 - shares) * numbers
+    low = np.where(hits > 0, betaincinv(np.where(hits > 0, hits, 1.0), misses + 1, tail), 0.0)
+    high = np.where(misses > 0, betaincinv(hits + 1, np.where(misses > 0, misses, 1.0), 1 - tail), 1.0)
+    # Rounding may put a bound a hair beyond the share itself.
+    return np.minimum(low, shares), np.maximum(high, shares)
 
 
 def difference_interval(terms: Terms, labels: float = math.nan, judge: float = math.nan) -> Interval:
@@ -363,7 +364,7 @@ def difference_interval(terms: Terms, labels: float = math.nan, judge: float = m
     if total > 0:
         reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(total)
     else:
-        reach = binomial_bounds(0.0, max(effective_units(terms.units), 1.0))[1]
+        reach = float(share_bounds(np.zeros(()), np.zeros(()), freedom, terms.units)[1])
     return Interval(
         value, max(-1.0, value - reach), min(1.0, value + reach), users, LEVEL, math.sqrt(total), freedom, parts
     )

@@ -48,6 +48,14 @@ def no_leak_probabilities(reveals: Ints, draws: Ints, n: int) -> Floats:
     return result
 
 
+def kind_no_leak(kinds: Ints, n: int) -> Floats:
+    """q of each kind of flow (arrays.Entries): [K]. Raises ValueError for n < 1."""
+    if n < 1:
+        raise ValueError(f"n must be at least 1, this is {n}")
+    chances = [no_leak_probability(total, revealed, max(min(n, most), 1)) for total, revealed, most in kinds.tolist()]
+    return np.array(chances, np.float64)
+
+
 def violated(logs: Floats, certain: Floats | Bools) -> Floats:
     """1 - product of q, from the sums of log q over flows with q > 0 and whether some q is 0. As a sum of logarithms it
     is a matrix product of counts, many times faster than powers."""
@@ -58,7 +66,7 @@ def violated(logs: Floats, certain: Floats | Bools) -> Floats:
 class Exposures:
     """One row an attribute with at least one flow that can violate, in the order of profiles and positions.
 
-    profile, attribute: [rows], indices along the axes of the arrays. outcomes: [K, 2], the (N, r) that occur. counts:
+    profile, attribute: [rows], indices along the axes of the arrays. outcomes: [K, 3], kinds of Entries. counts:
     [rows, K], in how many contexts of the attribute each occurs. profiles: how many there are, those without any such
     attribute among them.
     """
@@ -76,7 +84,7 @@ class Exposures:
 
     def no_leak(self, n: int) -> Floats:
         """q of each outcome: [K]."""
-        return no_leak_probabilities(self.outcomes[:, 1], self.outcomes[:, 0], n)
+        return kind_no_leak(self.outcomes, n)
 
     def violation(self, n: int) -> Floats:
         """V@n(s, a): [rows]. Raises ValueError for n < 1."""
@@ -170,7 +178,7 @@ def rate_of(flows: Entries) -> LeakRate:
     cells = flows.outcomes.astype(np.int64) * contexts + flows.contexts
     counts = np.bincount(cells, minlength=kinds * contexts).reshape(kinds, contexts)
     # [2, kinds] @ [kinds, contexts]: N and r of each outcome times how often it occurs in each context.
-    draws, reveals = flows.kinds.T @ counts
+    draws, reveals = flows.kinds[:, :2].T @ counts
     # Contexts without an inappropriate pair are not in the macro mean.
     shares = np.where(draws > 0, reveals / np.maximum(draws, 1), np.nan)
     micro = float(reveals.sum() / draws.sum()) if draws.sum() else float("nan")

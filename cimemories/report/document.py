@@ -16,7 +16,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Labels, Scope
 from cimemories.labels.survival import Survival, survival
 from cimemories.leaks.table import LeakRow
-from cimemories.metrics.bootstrap import Intervals, intervals
+from cimemories.metrics.intervals import Intervals, intervals
 from cimemories.model import Persona
 from cimemories.store import labellings
 from cimemories.store.engine import StoreError

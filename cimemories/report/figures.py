@@ -19,8 +19,8 @@ from cimemories.compare.difference import Difference
 from cimemories.compare.leaderboard import Leaderboard, Line
 from cimemories.flows.arrays import Floats
 from cimemories.metrics.accumulation import Accumulation
-from cimemories.metrics.bootstrap import Interval
 from cimemories.metrics.heatmap import Grid, least_complete, worst
+from cimemories.metrics.uncertainty import Interval
 from cimemories.report.document import Figure
 from cimemories.text import count, percent
 

@@ -19,8 +19,8 @@ from cimemories.exchange.card import dataset_card
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
 from cimemories.manifest import PromptPart
-from cimemories.metrics.bootstrap import LEAST_USERS, RESAMPLES, SEED
 from cimemories.metrics.breakdown import dropped
+from cimemories.metrics.uncertainty import LEAST_USERS
 from cimemories.report.document import (
     SIMULATED,
     Basis,
@@ -242,24 +242,24 @@ def _measures(basis: Basis) -> Iterable[str]:
 def _uncertainty(basis: Basis) -> Iterable[str]:
     users = sorted({line.completeness.users for line in basis.lines})
     yield (
-        f"Intervals are 95 % intervals of a hierarchical bootstrap with {RESAMPLES:,} resamples (seed {SEED}): users "
-        f"are drawn with replacement, then attributes (for violation) or contexts (for completeness) inside each."
+        "Intervals are 95 % intervals for shares of clustered samples (Korn and Graubard 1998). Users and contexts are "
+        "taken as crossed clusters (Cameron, Gelbach and Miller 2011): the variance of a number is that between users, "
+        "plus that of leaving out each context, less what the two have in common."
     )
-    if any(n >= LEAST_USERS for n in users):
-        yield (
-            "The means of users are first shrunk towards their common mean by as much as the variance inside users "
-            "explains (Davison and Hinkley 1997), and intervals are widened as Student's t distribution requires "
-            "(Hesterberg 2015)."
-        )
+    yield (
+        "To it comes the variance of labels imputed from the mixture of the personas' votes (Rubin 1987), people's "
+        "decisions held fixed. Errors of the judge are in no interval unless it says so."
+    )
     few = [n for n in users if 0 < n < LEAST_USERS]
     if few:
         yield (
             f"With {listed([str(n) for n in few])} user{'' if few == [1] else 's'} an interval speaks of these "
-            "attributes and hardly of users, and neither correction is made."
+            "attributes and hardly of users."
         )
     if basis.several:
         yield (
-            "Differences between two runs are taken on the flows that both have, user by user, and resampled together."
+            "Differences between two runs are taken on the flows that both have, user by user, at as many "
+            "samples of each as both have."
         )
 
 

@@ -8,7 +8,7 @@ import streamlit as st
 from cimemories.charts.comparison import domains
 from cimemories.compare.difference import NEWLY, STOPPED, Difference, difference, paired_on_common
 from cimemories.flows.scope import Scope
-from cimemories.metrics.bootstrap import Interval
+from cimemories.metrics.uncertainty import Interval
 from cimemories.store.engine import StoreError
 from cimemories.text import count, percent
 from cimemories.ui import exports, page, safe, tables, url

@@ -20,7 +20,7 @@ from cimemories.compare.leaderboard import (
 )
 from cimemories.compare.sweeps import WHAT, SweepFigure, sweep_figures
 from cimemories.flows import catalogue
-from cimemories.metrics.bootstrap import Interval
+from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.breakdown import Baseline
 from cimemories.seeds.published import Axis, Figure, PublishedMeasure
 from cimemories.store.engine import shared_store

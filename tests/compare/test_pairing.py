@@ -16,7 +16,8 @@ from cimemories.compare.difference import difference_text
 from cimemories.compare.ranking import front
 from cimemories.flows.arrays import FlowArrays, Names
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.metrics.bootstrap import Interval, by_domain, changes, common, paired_arrays
+from cimemories.metrics.intervals import by_domain, changes, common, paired_arrays
+from cimemories.metrics.uncertainty import Interval
 
 SHAPE = (2, 3, 3)
 DOMAINS = np.array([["finance", "health", "finance"]] * 2, object)

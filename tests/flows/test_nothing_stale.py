@@ -18,9 +18,9 @@ from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.gallery import gallery
 from cimemories.leaks.gallery import scopes_of as all_scopes
 from cimemories.metrics import accumulation
-from cimemories.metrics.bootstrap import intervals
 from cimemories.metrics.breakdown import By, breakdown, flow_coverage
 from cimemories.metrics.headline import headline
+from cimemories.metrics.intervals import intervals
 from cimemories.metrics.one_user import one_user, users
 from cimemories.model import JudgementStatus, Label
 from cimemories.store import decisions, judgements, labellings, runs, work

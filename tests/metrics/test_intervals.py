@@ -15,8 +15,8 @@ from cimemories.flows.arrays import FlowArrays, IdentifierRule, Names, retained
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.metrics import bootstrap
 from cimemories.metrics import violation as metrics_violation
-from cimemories.metrics.bootstrap import intervals_of, paired_arrays
 from cimemories.metrics.breakdown import Grouping, baselines, dropped, measured
+from cimemories.metrics.intervals import intervals_of, paired_arrays
 
 CODES = st.sampled_from([NECESSARY, INAPPROPRIATE, INAPPROPRIATE, AMBIGUOUS, UNLABELLED])
 Array = npt.NDArray[np.int64]

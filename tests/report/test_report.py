@@ -22,7 +22,7 @@ from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.metrics.bootstrap import intervals
+from cimemories.metrics.intervals import intervals
 from cimemories.model import Label, ResponseStatus
 from cimemories.report.collect import collect
 from cimemories.report.document import Report

@@ -1,0 +1,251 @@
+"""95 % intervals of a run's headline numbers, and of the difference of two runs.
+
+What an interval is made of is in uncertainty.py; here are the flows that go into it. Two runs are compared on the flows
+that both have: a judged sample whose memory held the attribute. What one run lacks (contexts that it did not plan,
+responses that failed, another memory) is left out of both sides, so that a difference is one of behaviour and not of
+what was asked. Where one has fewer judged samples of a flow, both are read at as many: Violation@n grows with n, and
+the run that lost messages would seem to leak less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from cimemories.flows.arrays import (
+    Bools,
+    Entries,
+    FlowArrays,
+    IdentifierRule,
+    Ints,
+    Names,
+    count,
+    counted_flows,
+    entries,
+    inappropriate_mask,
+    necessary_mask,
+)
+from cimemories.flows.flows import Flows, cached
+from cimemories.flows.scope import Scope
+from cimemories.metrics.label_uncertainty import label_effects
+from cimemories.metrics.uncertainty import (
+    UNDEFINED,
+    Interval,
+    Terms,
+    completeness_terms,
+    difference_interval,
+    holm,
+    share_interval,
+    violation_terms,
+)
+from cimemories.metrics.violation import balanced
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Intervals of one run: Violation@n by n, completeness, and the balanced score at the most samples."""
+
+    violation: dict[int, Interval]
+    completeness: Interval
+    balanced: Interval
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Second run minus first on their common flows, at `n` samples. Negative violation: the second leaks less.
+
+    first, second: (violation, completeness) of each on those profiles. profiles: how many they have in common.
+    """
+
+    n: int
+    profiles: int
+    violation: Interval
+    completeness: Interval
+    first: tuple[float, float]
+    second: tuple[float, float]
+
+
+@cached
+def intervals(
+    flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT, *, ns: tuple[int, ...] | None = None
+) -> Intervals:
+    """Intervals of a run's headline numbers, what its labels leave open included; ns: which n of Violation@n, None:
+    every one up to the run's samples. Raises ValueError for an n < 1."""
+    counted = counted_flows(flows, scope, rule)
+    ns = ns or tuple(range(1, scope.run.samples + 1))
+    effects = {n: label_effects(flows, scope, n, rule) for n in ns}
+    labels = {n: violation.variance for n, (violation, _) in effects.items()}
+    return _intervals(counted.inappropriate, counted.necessary, ns, labels, effects[ns[0]][1].variance)
+
+
+def intervals_of(data: FlowArrays, ns: tuple[int, ...]) -> Intervals:
+    """`intervals` of arrays, their labels taken as given: pure."""
+    counted = count(data)
+    return _intervals(counted.inappropriate, counted.necessary, ns, {}, math.nan)
+
+
+def _intervals(
+    leaks: Entries, needed: Entries, ns: tuple[int, ...], labels: dict[int, float], labels_needed: float
+) -> Intervals:
+    # Both numbers rest on the same contexts, so that the balanced score can be made of both.
+    contexts = np.union1d(leaks.contexts, needed.contexts)
+    exposed = {n: violation_terms(leaks, n, contexts) for n in ns}
+    conveyed = completeness_terms(needed, contexts)
+    return Intervals(
+        {n: share_interval(terms, labels.get(n, math.nan)) for n, terms in exposed.items()},
+        share_interval(conveyed, labels_needed),
+        _balanced_interval(exposed[max(ns)], conveyed, labels.get(max(ns), math.nan), labels_needed),
+    )
+
+
+def _balanced_interval(violation: Terms, completeness: Terms, labels: float, labels_needed: float) -> Interval:
+    """The harmonic mean of 1 - V and C, linearised at the two numbers (delta method): profiles and contexts that move
+    both move it together."""
+    kept, conveyed = 1 - violation.value, completeness.value
+    score = balanced(violation.value, conveyed)
+    if math.isnan(score):
+        return UNDEFINED
+    under = (kept + conveyed) ** 2
+    # Derivatives of 2 k c / (k + c); at 0 + 0 there is none, and the interval is that of no spread.
+    by_kept, by_conveyed = (2 * conveyed**2 / under, 2 * kept**2 / under) if under > 0 else (0.0, 0.0)
+    both = violation.combined(-by_kept, completeness, by_conveyed)
+    of_labels = by_kept**2 * labels + by_conveyed**2 * labels_needed
+    return share_interval(both, of_labels, value=score)
+
+
+def paired_arrays(first: FlowArrays, second: FlowArrays, n: int) -> Paired:
+    """The difference of two runs on common flows (`common`), attributes and contexts that both define: pure. Labels
+    are taken as given: they are the same on both sides."""
+    both = (first, second)
+    masks = [(inappropriate_mask(d.draws, d.labels, d.counted), necessary_mask(d.draws, d.labels)) for d in both]
+    # An attribute that only one of the two exposes, or a context that only one defines, is in neither mean.
+    exposed = np.asarray(masks[0][0].any(axis=2) & masks[1][0].any(axis=2))
+    defined = np.asarray(masks[0][1].any(axis=1) & masks[1][1].any(axis=1))
+    leaks = [_entries(wrong & exposed[:, :, None], d) for d, (wrong, _) in zip(both, masks, strict=True)]
+    needed = [_entries(right & defined[:, None, :], d) for d, (_, right) in zip(both, masks, strict=True)]
+    intervals, means = [], []
+    for terms_of, (one, two) in ((lambda e, c: violation_terms(e, n, c), leaks), (completeness_terms, needed)):
+        contexts = np.union1d(one.contexts, two.contexts)
+        before, after = terms_of(one, contexts), terms_of(two, contexts)
+        means.append((before.value, after.value))
+        intervals.append(difference_interval(after.combined(1.0, before, -1.0)))
+    (v1, v2), (c1, c2) = means
+    profiles = len(set(first.profiles) & set(second.profiles))
+    return Paired(n, profiles, intervals[0], intervals[1], (v1, c1), (v2, c2))
+
+
+def _entries(mask: Bools, data: FlowArrays) -> Entries:
+    return entries(mask, data.reveals, data.draws, data.read_at)
+
+
+@dataclass(frozen=True)
+class Tallied:
+    """Common inappropriate flows by whether each run ever reveals them in its samples."""
+
+    neither: int
+    stopped: int
+    newly: int
+    both: int
+
+    @property
+    def flows(self) -> int:
+        return self.neither + self.stopped + self.newly + self.both
+
+
+def common(first: FlowArrays, second: FlowArrays) -> tuple[FlowArrays, FlowArrays]:
+    """Both on the profiles and contexts that they share, with no draw where the other has none: pure.
+
+    A profile's attributes stand at the same positions in every run of a dataset; a position that holds another
+    attribute in the other is no common flow.
+    """
+    profiles = tuple(sorted(set(first.profiles) & set(second.profiles)))
+    contexts = tuple(sorted(set(first.contexts) & set(second.contexts)))
+    # Beyond the narrower array one of the two has padding or nothing.
+    width = min(first.counted.shape[1], second.counted.shape[1])
+    one, two = (_cut(data, profiles, contexts, width) for data in (first, second))
+    same = (one.names.attribute == two.names.attribute) & (one.names.attribute >= 0)
+    # Judged in both: a flow that one run lost says nothing of a change.
+    kept: Bools = (one.draws > 0) & (two.draws > 0) & same[:, :, None]
+    one, two = _only(one, kept), _only(two, kept)
+    if np.array_equal(one.draws, two.draws):
+        return one, two
+    fewer = np.minimum(one.draws, two.draws)
+    return replace(one, read_at=fewer), replace(two, read_at=fewer)
+
+
+def changes(first: FlowArrays, second: FlowArrays) -> tuple[Tallied, dict[str, Ints]]:
+    """Of two runs on common flows: how many inappropriate flows each reveals, and those that changed, as arrays
+    `profile` and `context` (record ids), `attribute` (record id), counts of both sides, `newly` (1 or 0)."""
+    mask = inappropriate_mask(first.draws, first.labels, first.counted) & inappropriate_mask(
+        second.draws, second.labels, second.counted
+    )
+    before, after = mask & (first.reveals > 0), mask & (second.reveals > 0)
+    moved = before ^ after
+    p, a, c = np.nonzero(moved)
+    both, newly, stopped = int((before & after).sum()), int((after & ~before).sum()), int((before & ~after).sum())
+    columns = {
+        "profile": np.array(first.profiles, np.int64)[p] if len(p) else p,
+        "attribute": first.names.attribute[p, a],
+        "context": np.array(first.contexts, np.int64)[c] if len(c) else c,
+        "newly": after[moved].astype(np.int64),
+        "first_reveals": first.reveals[moved],
+        "first_draws": first.draws[moved],
+        "second_reveals": second.reveals[moved],
+        "second_draws": second.draws[moved],
+    }
+    return Tallied(int(mask.sum()) - both - newly - stopped, stopped, newly, both), columns
+
+
+def by_domain(first: FlowArrays, second: FlowArrays, n: int) -> pd.DataFrame:
+    """The differences inside each domain, of two runs on common flows: domain, `violation` and `completeness` with
+    `_low`, `_high` and `_p` (Holm's adjusted p over all domains, so that one of nine is no finding by chance), and what
+    they rest on (`attributes`, `necessary_flows`); nan where a domain has none."""
+    names = first.names.domain
+    leaking = inappropriate_mask(first.draws, first.labels, first.counted) & inappropriate_mask(
+        second.draws, second.labels, second.counted
+    )
+    needed = necessary_mask(first.draws, first.labels) & necessary_mask(second.draws, second.labels)
+    rows, pairs = [], []
+    for name in sorted({str(name) for name in names[first.names.attribute >= 0]}):
+        # Only reveals and draws are cut, not labels: what is retained does not depend on the domain.
+        inside = (names == name)[:, :, None]
+        paired = paired_arrays(_only(first, inside), _only(second, inside), n)
+        pairs.append(paired)
+        rows.append(
+            {
+                "domain": name,
+                **_columns("violation", paired.violation),
+                "attributes": int((leaking & inside).any(axis=2).sum()),
+                **_columns("completeness", paired.completeness),
+                "necessary_flows": int((needed & inside).sum()),
+            }
+        )
+    columns = ["domain", "violation", "violation_low", "violation_high", "violation_p", "attributes"]
+    columns += ["completeness", "completeness_low", "completeness_high", "completeness_p", "necessary_flows"]
+    frame = pd.DataFrame(rows, columns=columns)
+    for measure in ("violation", "completeness"):
+        frame[f"{measure}_p"] = holm([getattr(paired, measure).p for paired in pairs])
+    return frame
+
+
+def _columns(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def _cut(data: FlowArrays, profiles: Sequence[int], contexts: Sequence[int], width: int) -> FlowArrays:
+    p = np.array([data.profiles.index(i) for i in profiles], np.int64)
+    c = np.array([data.contexts.index(i) for i in contexts], np.int64)
+    cells = np.ix_(p, np.arange(width), c)
+    rows = np.ix_(p, np.arange(width))
+    names = data.names
+    kept = Names(names.attribute[rows], names.key[rows], names.domain[rows], names.event[rows], names.bio[rows])
+    counts = data.reveals[cells], data.draws[cells], data.labels[cells], data.counted[rows]
+    return FlowArrays(*counts, tuple(profiles), tuple(contexts), kept)
+
+
+def _only(data: FlowArrays, kept: Bools) -> FlowArrays:
+    return replace(data, reveals=np.where(kept, data.reveals, 0), draws=np.where(kept, data.draws, 0))
