@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from worlds import add_dataset, add_labels, add_run, ask, records
 
 from cimemories.flows.arrays import FlowArrays, Names
-from cimemories.metrics import accumulation, bootstrap, violation
+from cimemories.metrics import accumulation, violation
 from cimemories.metrics.accumulation import (
     Clock,
     Curves,
@@ -35,6 +35,7 @@ from cimemories.metrics.accumulation import (
     survival,
     tasks,
 )
+from cimemories.metrics.intervals import intervals_of
 from cimemories.metrics.one_user import first_leak, one_user, users
 from cimemories.metrics.violation import tally
 from cimemories.store.engine import Store
@@ -199,14 +200,13 @@ def many(profiles: int, seed: int = 3) -> Arrays:
 
 @pytest.mark.parametrize("profiles", [1, 3, 10])
 def test_the_band_ends_where_the_interval_of_violation_is(profiles: int) -> None:
-    """The same bootstrap, its inner level drawn from the normal distribution: alike but for chance."""
     data = arrays_of(many(profiles))
     found = accumulation_of(data, (1, 3))
-    expected = bootstrap.intervals_of(data, (1, 3)).violation
+    expected = intervals_of(data, (1, 3)).violation
     for i, n in enumerate((1, 3)):
         assert found.mean[i, -1] == pytest.approx(expected[n].value)
         ends = (found.low[i, -1], found.high[i, -1])
-        assert ends == pytest.approx((expected[n].low, expected[n].high), abs=0.02)
+        assert ends == pytest.approx((expected[n].low, expected[n].high), abs=1e-9)
         assert (found.low[i] <= found.mean[i]).all() and (found.mean[i] <= found.high[i]).all()
         assert (found.high[i, 1:4] > found.low[i, 1:4]).all()
 
@@ -216,7 +216,9 @@ def test_worlds_with_nothing_to_leak_have_no_curve_and_do_not_fail() -> None:
     arrays = (np.zeros((2, 2, 2), int), np.full((2, 2, 2), 2), labels, np.array([[True, True], [True, True]]))
     found = accumulation_of(arrays_of(arrays), (1, 2))
     assert found.curves.profiles == 1 and np.isnan(found.curves.values[:, 0]).all()
-    assert (found.mean == 0).all() and (found.high == 0).all() and found.half_way(2) is None
+    assert (found.mean == 0).all() and found.half_way(2) is None
+    # Nothing is revealed in so few attributes: more may be possible, from the first task on.
+    assert (found.high[:, 0] == 0).all() and (found.high[:, 1:] > 0).all()
     nobody = accumulation_of(arrays_of(tuple(part[:1] for part in arrays)), (1, 2))  # type: ignore[arg-type]
     assert nobody.most == 0 and np.isnan(nobody.mean).all() and np.isnan(nobody.low).all()
     assert nobody.frame()["profiles"].tolist() == [0, 0]
