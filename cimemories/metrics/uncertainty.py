@@ -36,6 +36,7 @@ LEAST_USERS = 5  # with fewer profiles an interval says little of users
 # Correlation of attributes inside a profile, assumed only where the data show no spread at all (nothing, or everything,
 # is revealed). In the paper's Table 1 profiles hardly differ more than their attributes explain, so 0.05 is cautious.
 ASSUMED_CORRELATION = 0.05
+ROUNDING = 1e-18  # a variance below is that of sums of floats, not of anything that varies
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Interval:
         where nothing varies and there is no evidence either way."""
         if math.isnan(self.value):
             return math.nan
-        if not self.error > 0:
+        if not self.error**2 > ROUNDING:
             return 1.0
         return float(2 * stdtr(self.freedom, -abs(self.value) / self.error))
 
@@ -332,7 +333,7 @@ def share_bounds(values: Floats, variances: Floats, freedom: float, units: Ints)
     """Korn and Graubard's bounds of shares with these variances, of any shape. units: attributes of each profile, for
     shares without any spread: so many independent observations are then assumed to stand behind them."""
     spread = values * (1 - values)
-    known = (variances > 0) & (spread > 0)
+    known = (variances > ROUNDING) & (spread > ROUNDING)
     tail = (1 + LEVEL) / 2
     narrower = float(ndtri(tail) / stdtrit(freedom, tail)) ** 2 if known.any() else 1.0
     number = np.where(known, spread / np.where(known, variances, 1.0) * narrower, max(effective_units(units), 1.0))
@@ -361,7 +362,7 @@ def difference_interval(terms: Terms, labels: float = math.nan, judge: float = m
     parts = replace(parts, labels=labels, judge=judge)
     total = parts.total
     freedom = freedom * (total / own_total) ** 2 if own_total > 0 else freedom
-    if total > 0:
+    if total > ROUNDING:
         reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(total)
     else:
         reach = float(share_bounds(np.zeros(()), np.zeros(()), freedom, terms.units)[1])
