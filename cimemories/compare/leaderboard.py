@@ -24,6 +24,8 @@ from cimemories.flows.labels import default_labelling
 from cimemories.flows.scope import Combine, Scope, messages_first, resolve_scope
 from cimemories.metrics.breakdown import Baseline, baselines
 from cimemories.metrics.headline import Headline, headline
+from cimemories.metrics.intervals import intervals
+from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning, task_checks
 from cimemories.seeds.published import Figure, Published, PublishedMeasure, load_published
 from cimemories.store import audits, datasets, judgements, runs

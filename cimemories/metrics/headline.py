@@ -16,7 +16,7 @@ from cimemories.labels.votes import WHOLE
 from cimemories.metrics import completeness
 from cimemories.metrics.breakdown import By, baselines, breakdown, dropped
 from cimemories.metrics.intervals import intervals
-from cimemories.metrics.violation import LeakRate, balanced, rate_of
+from cimemories.metrics.violation import LeakRate, balanced, by_outcome, rate_of
 from cimemories.metrics.warnings import TaskCheck, coverage_warning, family_warning, scope_warnings, task_checks
 from cimemories.model import WorkKind
 from cimemories.store import datasets, judgements, runs, work
