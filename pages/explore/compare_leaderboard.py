@@ -20,8 +20,8 @@ from cimemories.compare.leaderboard import (
 )
 from cimemories.compare.sweeps import WHAT, SweepFigure, sweep_figures
 from cimemories.flows import catalogue
-from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.breakdown import Baseline
+from cimemories.metrics.uncertainty import Interval
 from cimemories.seeds.published import Axis, Figure, PublishedMeasure
 from cimemories.store.engine import shared_store
 from cimemories.text import UNDEFINED, count, percent
