@@ -107,7 +107,7 @@ def _vote(
                 failed = {"status": "timeout", "error": "too slow"}
                 told = failed if status == "failed" else good
                 outcome = answer(keys[draw], draw=draw, exchange=f"e {text} {draw}", **told)
-                calls.record(connection, item, [outcome], kind="label", endpoint="http://x", simulated=simulated)
+                calls.record_all(connection, [calls.Exchange(item, [outcome], "label", "http://x", simulated)])
                 votes = [(a, chance.choice(list(Verdict))) for a in record.attribute_ids]
                 done = labellings.Settled(
                     ballot,

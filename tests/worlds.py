@@ -109,7 +109,7 @@ def add_call(connection: sa.Connection, text: str, kind: str = "respond") -> str
     item = ChatRequest("test-model", (("user", text),))
     key = calls.call_keys(item, [0], simulated=False)[0]
     outcome = answer(key, prompt_tokens=10, cached_tokens=4, completion_tokens=2)
-    calls.record(connection, item, [outcome], kind=kind, endpoint="http://x", simulated=False)
+    calls.record_all(connection, [calls.Exchange(item, [outcome], kind, "http://x", False)])
     return key
 
 

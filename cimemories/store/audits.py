@@ -20,6 +20,7 @@ from cimemories.store.engine import (
     later_than,
     now,
     plain_name,
+    rows_in_chunks,
     storable,
     values_of,
 )
@@ -235,33 +236,34 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, new: Seq
     _check(connection, dataset_id, {(item.response, item.attribute) for item in new})
     times: dict[Flow, str] = {}
     last: dict[Flow, int] = {}
-    for r, a, newest, created in _in_chunks(
-        connection,
-        sa.select(audit.c.response, audit.c.attribute, sa.func.max(audit.c.id), sa.func.max(audit.c.created))
+    newest = (
+        sa.select(audit.c.response, audit.c.attribute)
+        .add_columns(sa.func.max(audit.c.id).label("last"), sa.func.max(audit.c.created).label("time"))
         .where(audit.c.dataset == dataset_id, audit.c.annotator == annotator)
-        .group_by(audit.c.response, audit.c.attribute),
-        audit.c.response,
-        {item.response for item in new},
-    ):
-        last[int(r), int(a)], times[int(r), int(a)] = int(newest), str(created)
+        .group_by(audit.c.response, audit.c.attribute)
+    )
+    for known in rows_in_chunks(connection, newest, audit.c.response, (item.response for item in new)):
+        flow = known["response"], known["attribute"]
+        last[flow], times[flow] = known["last"], known["time"]
     written = 0
     for item in new:
+        flow = item.response, item.attribute
+        before = times.get(flow, "")
         values = {
             **vars(item),
             "dataset": dataset_id,
             "annotator": plain_name(annotator, "annotator"),
             "verdict": None if item.verdict is None else str(AuditVerdict(item.verdict)),
             "reason": storable(item.reason),
-            "supersedes": last.get((item.response, item.attribute)),
-            "created": item.created or later_than(times.get((item.response, item.attribute), ""), now()),
+            "supersedes": last.get(flow),
+            "created": item.created or later_than(before, now()),
         }
         # One by one: the next may be on the same flow, and needs this one's id. A known uid returns no row.
         row = connection.execute(insert_ignore(connection, audit).values(**values).returning(audit.c.id)).first()
         if row is not None:
-            last[item.response, item.attribute] = int(row.id)
-            before = times.get((item.response, item.attribute), "")
+            last[flow] = int(row.id)
             # An event may bring an older time of its own; what follows must still be later than all.
-            times[item.response, item.attribute] = max(values["created"], before)
+            times[flow] = max(values["created"], before)
             written += 1
     return written
 
@@ -362,15 +364,15 @@ def places(connection: sa.Connection, flows: Iterable[Flow]) -> dict[Flow, tuple
     """(context, level) of each flow whose response is there."""
     wanted = list(flows)
     query = sa.select(response.c.id, response.c.context, response.c.level)
-    rows = _in_chunks(connection, query, response.c.id, {r for r, _ in wanted})
-    by_response = {r.id: (int(r.context), str(r.level)) for r in rows}
+    rows = rows_in_chunks(connection, query, response.c.id, (r for r, _ in wanted))
+    by_response = {row["id"]: (row["context"], row["level"]) for row in rows}
     return {flow: by_response[flow[0]] for flow in wanted if flow[0] in by_response}
 
 
 def datasets_of(connection: sa.Connection, responses: Iterable[int]) -> dict[int, int]:
     """The dataset of each of these responses that is there."""
     query = sa.select(response.c.id, profile.c.dataset).join(profile, profile.c.id == response.c.profile)
-    return {int(r): int(d) for r, d in _in_chunks(connection, query, response.c.id, responses)}
+    return {row["id"]: row["dataset"] for row in rows_in_chunks(connection, query, response.c.id, responses)}
 
 
 def _check(connection: sa.Connection, dataset_id: int, flows: set[Flow]) -> None:
@@ -381,19 +383,12 @@ def _check(connection: sa.Connection, dataset_id: int, flows: set[Flow]) -> None
     query = query.join(profile, profile.c.id == response.c.profile).where(profile.c.dataset == dataset_id)
     # Without the list the rows are all attributes of each response, which a set of flows picks from below.
     query = query.where(attribute.c.id.in_({a for _, a in flows})) if len(flows) <= CHUNK else query
-    known = {(int(r), int(a)) for r, a in _in_chunks(connection, query, response.c.id, {r for r, _ in flows})}
-    wrong = flows - known
-    if wrong:
+    rows = rows_in_chunks(connection, query, response.c.id, (r for r, _ in flows))
+    if wrong := flows - {(row["id"], row["attribute"]) for row in rows}:
         there = ", ".join(f"response {r} and attribute {a}" for r, a in sorted(wrong)[:3])
         raise StoreError(
             f"a verdict needs a response and an attribute of one profile of this dataset: {there} are not."
         )
-
-
-def _in_chunks(
-    connection: sa.Connection, query: sa.Select, column: sa.ColumnElement[int], ids: Iterable[int]
-) -> list[sa.Row]:
-    return [row for chunk in in_chunks(sorted(set(ids))) for row in connection.execute(query.where(column.in_(chunk)))]
 
 
 def _stack(audits: Iterable[Audit]) -> list[Audit]:

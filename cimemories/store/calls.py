@@ -14,6 +14,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -31,12 +32,13 @@ from cimemories.store.engine import (
     StoreError,
     canonical_json,
     content_hash,
-    in_chunks,
     insert_ignore,
     now,
     plain_name,
+    rows_in_chunks,
     storable,
     text_hash,
+    values_of,
 )
 from cimemories.store.tables import call, request, run, run_call, same_server, server, sweep
 
@@ -455,10 +457,9 @@ def recorded_draws(connection: sa.Connection, wanted: Sequence[Wanted]) -> list[
     """Which draws of each request the record answers; the answers themselves are not read."""
     own = [item.origin.keys(item.body, item.draws) for item in wanted]
     older = [item.origin.older(item.body, item.draws) for item in wanted]
-    addresses: dict[str, str] = {}
-    for chunk in in_chunks(_all_keys(own, older), KEYS_AT_ONCE):
-        query = sa.select(call.c.key, call.c.endpoint).where(call.c.key.in_(chunk), call.c.status == OK)
-        addresses.update((row.key, row.endpoint) for row in connection.execute(query))
+    query = sa.select(call.c.key, call.c.endpoint).where(call.c.status == OK)
+    rows = rows_in_chunks(connection, query, call.c.key, _all_keys(own, older), KEYS_AT_ONCE)
+    addresses = {row["key"]: row["endpoint"] for row in rows}
     each = zip(wanted, own, older, strict=True)
     return [set(_chosen(item.origin, keys, names, addresses)) for item, keys, names in each]
 
@@ -486,11 +487,8 @@ def _chosen(
 
 def answers_by_key(connection: sa.Connection, keys: Iterable[str]) -> dict[str, Answer]:
     """The answers (not the failures) that the record holds under these keys, whatever requests they belong to."""
-    answers: dict[str, Answer] = {}
-    for chunk in in_chunks(keys, KEYS_AT_ONCE):
-        rows = connection.execute(sa.select(call).where(call.c.key.in_(chunk), call.c.status == OK)).mappings()
-        answers.update((row["key"], _answer(row)) for row in rows)
-    return answers
+    query = sa.select(call).where(call.c.status == OK)
+    return {row["key"]: _answer(row) for row in rows_in_chunks(connection, query, call.c.key, keys, KEYS_AT_ONCE)}
 
 
 @dataclass(frozen=True)
@@ -508,20 +506,6 @@ class Exchange:
     fresh: str | None = None
 
 
-def record(
-    connection: sa.Connection,
-    item: ChatRequest,
-    answers: Iterable[Answer],
-    *,
-    kind: str,
-    endpoint: str,
-    simulated: bool,
-    server: str | None = None,
-) -> dict[int, Answer]:
-    """What `record_all` does, for one request."""
-    return record_all(connection, [Exchange(item, list(answers), kind, endpoint, simulated, server=server)])[0]
-
-
 def record_all(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list[dict[int, Answer]]:
     """Write the answers and failures of many requests; returns for each what the record holds afterwards, by draw.
 
@@ -535,16 +519,14 @@ def record_all(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list
         return [{} for _ in exchanges]
     # In the order of the keys, as every process does it: two that write the same calls at once cannot block each other.
     rows.sort(key=itemgetter("key"))
-    keys = [str(row["key"]) for row in rows]
     # rowcount leaves out rows that were there already: in the common case nothing has to be read again.
     written = connection.execute(insert_ignore(connection, call), rows).rowcount
     if written == len(rows):
         return [{answer.draw: answer for answer in e.answers} for e in exchanges]
     # Some had been there: tried before in vain, or asked twice at the same time.
-    there: dict[str, tuple[str, str]] = {}
-    for chunk in in_chunks(keys, KEYS_AT_ONCE):
-        query = sa.select(call.c.key, call.c.status, call.c.exchange).where(call.c.key.in_(chunk))
-        there.update((row.key, (row.status, row.exchange)) for row in connection.execute(query))
+    query = sa.select(call.c.key, call.c.status, call.c.exchange)
+    recorded = rows_in_chunks(connection, query, call.c.key, (row["key"] for row in rows), KEYS_AT_ONCE)
+    there = {row["key"]: (row["status"], row["exchange"]) for row in recorded}
     settled: list[dict[int, Answer]] = [{} for _ in exchanges]
     pairs = ((number, answer) for number, e in enumerate(exchanges) for answer in e.answers)
     for number, answer in sorted(pairs, key=lambda pair: pair[1].key):
@@ -564,13 +546,12 @@ def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> lis
         about = {
             "kind": e.kind,
             "model": e.item.model,
-            "endpoint": e.endpoint,
             "simulated": e.simulated,
             "request": request_hash,
             "server": e.server,
             "fresh": e.fresh,
         }
-        rows.extend({**_columns(answer), **about, "key": answer.key, "draw": answer.draw} for answer in e.answers)
+        rows.extend(_columns(answer, e.endpoint) | about for answer in e.answers)
     if requests:
         in_order = [requests[key] for key in sorted(requests)]
         connection.execute(insert_ignore(connection, request), in_order)
@@ -623,7 +604,7 @@ def _settled(connection: sa.Connection, answer: Answer, endpoint: str, there: di
     if status == OK:
         return _answer(connection.execute(sa.select(call).where(call.c.key == answer.key)).mappings().one())
     # `attempts` is added up by the database, over every time the call was tried.
-    values = {**_columns(answer), "endpoint": endpoint, "attempts": call.c.attempts + answer.attempts}
+    values = _columns(answer, endpoint) | {"attempts": call.c.attempts + answer.attempts}
     connection.execute(sa.update(call).where(call.c.key == answer.key).values(values))
     there[answer.key] = (answer.status, answer.exchange)
     return answer
@@ -638,41 +619,14 @@ def _storable(answer: Answer) -> Answer:
     return replace(answer, **texts) if texts else answer
 
 
-def _columns(answer: Answer) -> dict[str, object]:
-    return {
-        "exchange": answer.exchange,
-        "status": answer.status,
-        "error": answer.error,
-        "response": answer.content,
-        "reasoning": answer.reasoning,
-        "finish_reason": answer.finish_reason,
-        "prompt_tokens": answer.prompt_tokens,
-        "cached_tokens": answer.cached_tokens,
-        "completion_tokens": answer.completion_tokens,
-        "seconds": answer.seconds,
-        "started": answer.started,
-        "attempts": answer.attempts,
-    }
+def _columns(answer: Answer, endpoint: str) -> dict[str, Any]:
+    values = vars(answer) | {"response": answer.content, "endpoint": endpoint}
+    del values["content"]
+    return values
 
 
 def _answer(row: sa.RowMapping) -> Answer:
-    return Answer(
-        key=row["key"],
-        draw=row["draw"],
-        status=row["status"],
-        exchange=row["exchange"],
-        seconds=row["seconds"],
-        started=row["started"],
-        error=row["error"],
-        content=row["response"],
-        reasoning=row["reasoning"],
-        finish_reason=row["finish_reason"],
-        prompt_tokens=row["prompt_tokens"],
-        cached_tokens=row["cached_tokens"],
-        completion_tokens=row["completion_tokens"],
-        attempts=row["attempts"],
-        endpoint=row["endpoint"],
-    )
+    return Answer(**values_of(row, Answer, "content"), content=row["response"])
 
 
 # ---- provenance
@@ -717,14 +671,7 @@ class Source:
         return f"{self.answers:,} of {self.of:,} {name} {known}{before}"
 
     def as_json(self) -> dict[str, object]:
-        return {
-            "kind": self.kind,
-            "model": self.model,
-            "server": None if self.server == NOT_KNOWN else self.server,
-            "answers": self.answers,
-            "of": self.of,
-            "recorded": self.recorded,
-        }
+        return vars(self) | {"server": None if self.server == NOT_KNOWN else self.server}
 
 
 def origins(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, list[Source]]:
@@ -743,9 +690,9 @@ def origins(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, list
     )
     rows = connection.execute(query).all()
     # The denominator: all servers' answers of a kind by a model in a run.
-    totals: dict[tuple[str, str, str], int] = {}
+    totals = Counter[tuple[str, str, str]]()
     for row in rows:
-        totals[row.run, row.kind, row.model] = totals.get((row.run, row.kind, row.model), 0) + row.answers
+        totals[row.run, row.kind, row.model] += row.answers
     by_run: dict[str, list[Source]] = {run_id: [] for run_id in run_ids}
     for row in rows:
         of = totals[row.run, row.kind, row.model]
@@ -800,19 +747,7 @@ def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str
     )
     if since is not None:
         query = query.where(sa.or_(used.c.asked == 1, sa.and_(used.c.asked.is_(None), call.c.started >= since)))
-    return [
-        ModelCalls(
-            kind=str(row["kind"]),
-            model=str(row["model"]),
-            calls=int(row["calls"]),
-            failed=int(row["failed"]),
-            prompt_tokens=int(row["prompt_tokens"]),
-            cached_tokens=int(row["cached_tokens"]),
-            completion_tokens=int(row["completion_tokens"]),
-            seconds=float(row["seconds"]),
-        )
-        for row in connection.execute(query).mappings()
-    ]
+    return [ModelCalls(**row) for row in connection.execute(query).mappings()]
 
 
 def cap_of(connection: sa.Connection, work_id: str) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 
 from cimemories.model import GENERAL, Attribute, Context, Profile, is_bio
 from cimemories.store import work
-from cimemories.store.engine import StoreError, content_hash, in_chunks, insert_ignore, new_id, now, plain_name
+from cimemories.store.engine import StoreError, content_hash, insert_ignore, new_id, now, plain_name, rows_in_chunks
 from cimemories.store.tables import (
     attribute,
     context,
@@ -57,11 +58,8 @@ def keep_memories(connection: sa.Connection, profile_id: int, attribute_ids: Seq
 
 def memories_of(connection: sa.Connection, hashes: Collection[str]) -> dict[str, tuple[int, ...]]:
     """Attribute ids of each memory, in the order of the prompt. A hash that is unknown is left out."""
-    memories: dict[str, tuple[int, ...]] = {}
-    for chunk in in_chunks(dict.fromkeys(hashes)):
-        rows = connection.execute(sa.select(memory.c.hash, memory.c.attributes).where(memory.c.hash.in_(chunk)))
-        memories.update((row.hash, tuple(json.loads(row.attributes))) for row in rows)
-    return memories
+    rows = rows_in_chunks(connection, sa.select(memory.c.hash, memory.c.attributes), memory.c.hash, hashes)
+    return {row["hash"]: tuple(json.loads(row["attributes"])) for row in rows}
 
 
 # ---- profile lists
@@ -95,7 +93,7 @@ class Hit:
 def profile_summaries(connection: sa.Connection, dataset_id: int) -> list[Summary]:
     """Every profile of a dataset in its order, with what a list says of it."""
     events: dict[int, list[str]] = {}
-    counts: dict[int, int] = {}
+    counts = Counter[int]()
     for profile_id, event, count in connection.execute(
         sa.select(attribute.c.profile, attribute.c.event, sa.func.count())
         .join(profile, attribute.c.profile == profile.c.id)
@@ -104,7 +102,7 @@ def profile_summaries(connection: sa.Connection, dataset_id: int) -> list[Summar
         # Of each event its first attribute: groups come in the order in which a profile first mentions them.
         .order_by(attribute.c.profile, sa.func.min(attribute.c.ordinal))
     ):
-        counts[profile_id] = counts.get(profile_id, 0) + count
+        counts[profile_id] += count
         # Grouped by the database as the file spelled them: two spellings are one event.
         if event != GENERAL and event not in events.setdefault(profile_id, []):
             events[profile_id].append(event)
@@ -113,7 +111,7 @@ def profile_summaries(connection: sa.Connection, dataset_id: int) -> list[Summar
         .where(profile.c.dataset == dataset_id)
         .order_by(profile.c.ordinal)
     )
-    return [Summary(r.id, r.ordinal, r.name, r.age, tuple(events.get(r.id, ())), counts.get(r.id, 0)) for r in rows]
+    return [Summary(r.id, r.ordinal, r.name, r.age, tuple(events.get(r.id, ())), counts[r.id]) for r in rows]
 
 
 def domains_of(connection: sa.Connection, dataset_id: int) -> dict[str, int]:
@@ -154,14 +152,8 @@ def search_profiles(
     """
     words = wanted.casefold().split()
     query = (
-        sa.select(
-            attribute.c.profile,
-            attribute.c.id.label("attribute"),
-            profile.c.name,
-            attribute.c.statement,
-            attribute.c.domain,
-            attribute.c.key,
-        )
+        sa.select(attribute.c.profile, attribute.c.id.label("attribute"), profile.c.name)
+        .add_columns(attribute.c.statement, attribute.c.domain, attribute.c.key)
         .join(profile, attribute.c.profile == profile.c.id)
         .where(profile.c.dataset == dataset_id)
     )
@@ -266,12 +258,8 @@ def add(
     if connection.execute(sa.select(dataset.c.id).where(dataset.c.name == name)).first():
         raise StoreError(f"a dataset named '{name}' exists already. Give this one another name with --dataset.")
     # Asked above for the common case and here again: two processes may add the same name at the same time.
-    result = connection.execute(
-        insert_ignore(connection, dataset)
-        .values(name=name, origin=origin, source_name=source_name, source_hash=source_hash, created=now())
-        .returning(dataset.c.id)
-    )
-    row = result.first()
+    values = {"name": name, "origin": origin, "source_name": source_name, "source_hash": source_hash, "created": now()}
+    row = connection.execute(insert_ignore(connection, dataset).values(values).returning(dataset.c.id)).first()
     if row is None:
         raise StoreError(f"a dataset named '{name}' was added by somebody else just now. Choose another name.")
     dataset_id = int(row[0])
@@ -289,39 +277,17 @@ def _add_contexts(
     for item in contexts:
         pair = (item.task, item.recipient)
         if pair not in known:
-            known[pair] = connection.execute(
-                sa.insert(context)
-                .values(
-                    dataset=dataset_id,
-                    ordinal=len(known),
-                    task=item.task,
-                    recipient=item.recipient,
-                    sphere=item.sphere,
-                )
-                .returning(context.c.id)
-            ).scalar_one()
+            row = sa.insert(context).values(dataset=dataset_id, ordinal=len(known), **vars(item))
+            known[pair] = connection.execute(row.returning(context.c.id)).scalar_one()
     return known
 
 
 def _add_profile(
-    connection: sa.Connection,
-    dataset_id: int,
-    ordinal: int,
-    item: Profile,
-    context_ids: dict[tuple[str, str], int],
+    connection: sa.Connection, dataset_id: int, ordinal: int, item: Profile, context_ids: dict[tuple[str, str], int]
 ) -> None:
-    profile_id = connection.execute(
-        sa.insert(profile)
-        .values(
-            dataset=dataset_id,
-            ordinal=ordinal,
-            name=item.name,
-            sex=item.sex,
-            address=item.address,
-            age=item.age,
-        )
-        .returning(profile.c.id)
-    ).scalar_one()
+    bio = {"name": item.name, "sex": item.sex, "address": item.address, "age": item.age}
+    row = sa.insert(profile).values(dataset=dataset_id, ordinal=ordinal, **bio)
+    profile_id = connection.execute(row.returning(profile.c.id)).scalar_one()
     if item.attributes:
         connection.execute(
             sa.insert(attribute),
@@ -340,13 +306,9 @@ def _add_profile(
             ],
         )
     if item.contexts:
-        connection.execute(
-            sa.insert(profile_context),
-            [
-                {"profile": profile_id, "context": context_ids[c.task, c.recipient], "ordinal": position}
-                for position, c in enumerate(item.contexts)
-            ],
-        )
+        own = [context_ids[c.task, c.recipient] for c in item.contexts]
+        rows = [{"profile": profile_id, "context": of, "ordinal": position} for position, of in enumerate(own)]
+        connection.execute(sa.insert(profile_context), rows)
 
 
 def _count(table: sa.Table, column: sa.Column[int]) -> sa.ScalarSelect[int]:
@@ -366,12 +328,7 @@ def all_rows(connection: sa.Connection) -> list[DatasetRow]:
     written = sa.exists().where(generation.c.dataset == dataset.c.id, generation.c.simulated.is_(sa.true()))
     rows = connection.execute(
         sa.select(
-            dataset.c.id,
-            dataset.c.name,
-            dataset.c.origin,
-            dataset.c.source_name,
-            dataset.c.source_hash,
-            dataset.c.created,
+            *(dataset.c[n] for n in ("id", "name", "origin", "source_name", "source_hash", "created", "revision")),
             _count(profile, profile.c.dataset).label("profiles"),
             attributes.label("attributes"),
             _count(context, context.c.dataset).label("contexts"),
@@ -379,7 +336,6 @@ def all_rows(connection: sa.Connection) -> list[DatasetRow]:
             _count(run, run.c.dataset).label("runs"),
             voted.label("voted"),
             written.label("written"),
-            dataset.c.revision,
             sa.func.coalesce(dataset_version.c.version, 1).label("version"),
             dataset_version.c.parent,
             freeze.c.hash.label("frozen"),
@@ -402,9 +358,8 @@ def all_rows(connection: sa.Connection) -> list[DatasetRow]:
 def named(connection: sa.Connection, name: str) -> DatasetRow:
     """The dataset of that name. Raises StoreError that lists what there is."""
     rows = all_rows(connection)
-    for row in rows:
-        if row.name == name:
-            return row
+    if row := next((row for row in rows if row.name == name), None):
+        return row
     there = ", ".join(f"'{row.name}'" for row in rows) or "none yet"
     raise StoreError(f"there is no dataset named '{name}'. Datasets here: {there}.")
 
@@ -471,20 +426,13 @@ def profile_record(connection: sa.Connection, profile_id: int) -> ProfileRecord:
         .where(profile_context.c.profile == profile_id)
         .order_by(profile_context.c.ordinal)
     ).all()
+    own = (Attribute(a.key, json.loads(a.value), a.domain, a.event, a.statement, a.spelling) for a in attributes)
+    tested = (Context(c.task, c.recipient, c.sphere) for c in contexts_)
     return ProfileRecord(
         id=profile_id,
         dataset=row["dataset"],
         ordinal=row["ordinal"],
-        profile=Profile(
-            name=row["name"],
-            sex=row["sex"],
-            address=row["address"],
-            age=row["age"],
-            attributes=tuple(
-                Attribute(a.key, json.loads(a.value), a.domain, a.event, a.statement, a.spelling) for a in attributes
-            ),
-            contexts=tuple(Context(c.task, c.recipient, c.sphere) for c in contexts_),
-        ),
+        profile=Profile(row["name"], row["sex"], row["address"], row["age"], tuple(own), tuple(tested)),
         attribute_ids=tuple(a.id for a in attributes),
         context_ids=tuple(c.id for c in contexts_),
     )
@@ -544,14 +492,7 @@ def dataset_hash(connection: sa.Connection, dataset_id: int) -> str:
         sa.select(profile.c.ordinal, profile.c.name, profile.c.sex, profile.c.address, profile.c.age)
         .where(profile.c.dataset == dataset_id)
         .order_by(profile.c.ordinal),
-        sa.select(
-            profile.c.ordinal,
-            attribute.c.key,
-            attribute.c.value,
-            attribute.c.domain,
-            attribute.c.event,
-            attribute.c.statement,
-        )
+        sa.select(profile.c.ordinal, *(attribute.c[n] for n in ("key", "value", "domain", "event", "statement")))
         .join(profile, attribute.c.profile == profile.c.id)
         .where(profile.c.dataset == dataset_id)
         .order_by(profile.c.ordinal, attribute.c.ordinal),
@@ -598,12 +539,10 @@ def delete(connection: sa.Connection, dataset_id: int) -> None:
 def _bequeath(connection: sa.Connection, table: sa.Table, source: int, child: int) -> None:
     """What is known of where a dataset came from, written down for a version of it."""
     for row in connection.execute(sa.select(table).where(table.c.dataset == source)).mappings().all():
-        values = {**row, "dataset": child}
-        del values["id"]
+        values = {name: value for name, value in row.items() if name != "id"} | {"dataset": child}
         # Its id is text that we give out; the others are numbered by the database.
-        if table is generation:
-            values["id"] = new_id("generation")
-        connection.execute(sa.insert(table).values(values))
+        own = {"id": new_id("generation")} if table is generation else {}
+        connection.execute(sa.insert(table).values(**values, **own))
 
 
 # ---- same profiles

@@ -11,7 +11,16 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.model import Label
-from cimemories.store.engine import CHUNK, content_hash, in_chunks, insert_ignore, later_than, now, plain_name
+from cimemories.store.engine import (
+    CHUNK,
+    content_hash,
+    in_chunks,
+    insert_ignore,
+    later_than,
+    now,
+    plain_name,
+    rows_in_chunks,
+)
 from cimemories.store.tables import (
     attribute,
     audit,
@@ -198,12 +207,11 @@ def _core(kind: str, event: Mapping[str, Any]) -> tuple[object, ...]:
 def _known_events(
     connection: sa.Connection, dataset_id: int, kind: str, uids: Sequence[str]
 ) -> dict[str, tuple[object, ...]]:
-    table, known = _TABLES[kind], {}
-    for chunk in in_chunks(uids):
-        columns = [table.c.uid, table.c.annotator, table.c.attribute, *(table.c[name] for name in _CORE[kind])]
-        for row in connection.execute(sa.select(*columns).where(table.c.dataset == dataset_id, table.c.uid.in_(chunk))):
-            known[str(row[0])] = tuple(row)[1:]
-    return known
+    table = _TABLES[kind]
+    columns = [table.c.annotator, table.c.attribute, *(table.c[name] for name in _CORE[kind])]
+    query = sa.select(table.c.uid, *columns).where(table.c.dataset == dataset_id)
+    rows = rows_in_chunks(connection, query, table.c.uid, uids)
+    return {row["uid"]: tuple(row[column] for column in columns) for row in rows}
 
 
 def _insert(connection: sa.Connection, dataset_id: int, table: sa.Table, kind: str, fresh: Sequence[Event]) -> None:
@@ -223,11 +231,8 @@ def _insert(connection: sa.Connection, dataset_id: int, table: sa.Table, kind: s
 
 
 def _numbers(connection: sa.Connection, dataset_id: int, uids: Sequence[str]) -> dict[str, int]:
-    numbers: dict[str, int] = {}
-    for chunk in in_chunks(uids):
-        query = sa.select(comment.c.uid, comment.c.id).where(comment.c.dataset == dataset_id, comment.c.uid.in_(chunk))
-        numbers.update({str(row.uid): int(row.id) for row in connection.execute(query)})
-    return numbers
+    query = sa.select(comment.c.uid, comment.c.id).where(comment.c.dataset == dataset_id)
+    return {row["uid"]: row["id"] for row in rows_in_chunks(connection, query, comment.c.uid, uids)}
 
 
 def comment_uids(connection: sa.Connection, dataset_id: int) -> set[str]:
@@ -494,11 +499,8 @@ def is_known(connection: sa.Connection, dataset_id: int, uid: str) -> bool:
 
 
 def _known(connection: sa.Connection, dataset_id: int, uids: Sequence[str]) -> set[str]:
-    known: set[str] = set()
-    for chunk in in_chunks(uids):
-        query = sa.select(decision.c.uid).where(decision.c.dataset == dataset_id, decision.c.uid.in_(chunk))
-        known.update(str(uid) for uid in connection.execute(query).scalars())
-    return known
+    query = sa.select(decision.c.uid).where(decision.c.dataset == dataset_id)
+    return {row["uid"] for row in rows_in_chunks(connection, query, decision.c.uid, uids)}
 
 
 def _last(

@@ -38,8 +38,6 @@ from cimemories.text import has_control, visible, without_credentials
 
 # ---- ids
 #
-# Names and times that the record gives out.
-#
 # What is compared between machines (heartbeats, leases) goes by the clock of the database, `database_clock`, never by
 # that of whoever asks: the clocks of two machines differ by minutes more often than one thinks.
 
@@ -139,11 +137,6 @@ def upgrade_schema(engine: sa.Engine) -> None:
     """
     if _at_head(engine):
         return
-    from alembic import command  # imported late: it costs 0.2 s, and a current workspace does not need it
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
     with engine.connect() as connection:
         # With this option SQLite takes its write lock at BEGIN; PostgreSQL waits at the advisory lock below. Alembic
         # reads the schema after that: whoever comes second finds it at HEAD and does nothing.
@@ -151,8 +144,17 @@ def upgrade_schema(engine: sa.Engine) -> None:
         with connection.begin():
             if connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            _migrate(connection, "head")
+
+
+def _migrate(connection: sa.Connection, schema: str) -> None:
+    from alembic import command  # imported late: it costs 0.2 s, and a current workspace does not need it
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.attributes["connection"] = connection
+    command.upgrade(config, schema)
 
 
 def require_current_schema(engine: sa.Engine) -> None:
@@ -191,16 +193,10 @@ def tables_of(schema: str) -> tuple[frozenset[str], ...]:
     """
     if schema == HEAD:
         return (frozenset({*metadata.tables, VERSION_TABLE}),)
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
     engine = sa.create_engine("sqlite://")
     try:
         with engine.connect() as connection, connection.begin():
-            config.attributes["connection"] = connection
-            command.upgrade(config, schema)
+            _migrate(connection, schema)
             names = frozenset(sa.inspect(connection).get_table_names())
     finally:
         engine.dispose()
@@ -517,13 +513,8 @@ class Store:
                     if self.engine not in _waiting:  # of the threads that wait, one says so
                         _waiting.add(self.engine)
                         tells = True
-                        where, why = _shown(self.engine.url), first_line(error.orig)
-                        _log.warning(
-                            "the database %s does not answer (%s); waiting for it, at most %.0f s",
-                            where,
-                            why,
-                            self.patience_s,
-                        )
+                        text = "the database %s does not answer (%s); waiting for it, at most %.0f s"
+                        _log.warning(text, _shown(self.engine.url), first_line(error.orig), self.patience_s)
                     time.sleep(LOOK_AGAIN_SECONDS)
                     continue
                 if tells:
@@ -813,6 +804,18 @@ def in_chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
     waiting = iter(items)
     while chunk := list(islice(waiting, size)):
         yield chunk
+
+
+def rows_in_chunks(
+    connection: sa.Connection,
+    query: sa.Select[Any],
+    column: sa.ColumnElement[Any],
+    values: Iterable[object],
+    size: int = CHUNK,
+) -> Iterator[sa.RowMapping]:
+    """The rows of a query whose column has one of these values, which may be more than one statement takes."""
+    for chunk in in_chunks(dict.fromkeys(values), size):
+        yield from connection.execute(query.where(column.in_(chunk))).mappings()
 
 
 def values_of(row: sa.RowMapping, kind: type[Any], *but: str) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cimemories.model import Attribute, WorkStatus
-from cimemories.store import work
+from cimemories.store import versions, work
 from cimemories.store.calls import TOKEN_SUMS
 from cimemories.store.engine import StoreError, canonical_json, in_chunks, new_id, now, plain_name, values_of
-from cimemories.store.tables import call, dataset_version, generation, generation_part
+from cimemories.store.tables import call, generation, generation_part
 
 OWED, FAILED = "owed", "failed"
 OK = "ok"
@@ -184,14 +184,9 @@ def parts(connection: sa.Connection, generation_id: str, profile: int | None = N
 
 def owing_profiles(connection: sa.Connection, generation_id: str) -> list[int]:
     """The ordinals of the profiles of which a part is owed, in order."""
-    return list(
-        connection.execute(
-            sa.select(generation_part.c.profile)
-            .where(generation_part.c.generation == generation_id, generation_part.c.status.in_(RETRIABLE))
-            .distinct()
-            .order_by(generation_part.c.profile)
-        ).scalars()
-    )
+    owing = generation_part.c.generation == generation_id, generation_part.c.status.in_(RETRIABLE)
+    query = sa.select(generation_part.c.profile).where(*owing).distinct().order_by(generation_part.c.profile)
+    return list(connection.execute(query).scalars())
 
 
 def settle(
@@ -284,18 +279,5 @@ def tokens(connection: sa.Connection, generation_id: str) -> tuple[int, int, int
 def of_dataset(connection: sa.Connection, dataset_id: int) -> GenerationRow | None:
     """The generation that a dataset, or the first version of it, was made by; None where no model wrote it."""
     rows = {row.dataset: row for row in all_rows(connection) if row.dataset is not None}
-    parents = _parents(connection)  # from version to version, back to the one that was written
-    # A damaged record may hold a circle of versions.
-    seen: set[int] = set()
-    current: int | None = dataset_id
-    while current is not None and current not in seen:
-        if current in rows:
-            return rows[current]
-        seen.add(current)
-        current = parents.get(current)
-    return None
-
-
-def _parents(connection: sa.Connection) -> dict[int, int | None]:
-    rows = connection.execute(sa.select(dataset_version.c.dataset, dataset_version.c.parent))
-    return {row.dataset: row.parent for row in rows}
+    # From version to version, back to the one that was written.
+    return next((rows[i] for i in reversed(versions.lineage(connection, dataset_id)) if i in rows), None)

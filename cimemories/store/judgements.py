@@ -18,6 +18,7 @@ from cimemories.store.engine import (
     in_chunks,
     insert_ignore,
     plain_name,
+    rows_in_chunks,
     storable,
     values_of,
 )
@@ -53,11 +54,10 @@ def partial_memories(connection: sa.Connection, run_id: str) -> dict[str, frozen
             f"{run_id} names the memory {lost[:12]}, which is not in the workspace, so nobody can tell what its "
             "messages could reveal. Import the run again, or delete it."
         )
-    sizes: dict[int, int] = {}  # attributes by profile
-    for chunk in in_chunks({int(row.profile) for row in named}):
-        of = attribute.c.profile
-        counts = connection.execute(sa.select(of, sa.func.count()).where(of.in_(chunk)).group_by(of))
-        sizes.update((int(profile), int(count)) for profile, count in counts)
+    of = attribute.c.profile
+    counts = sa.select(of, sa.func.count().label("attributes")).group_by(of)
+    rows = rows_in_chunks(connection, counts, of, (row.profile for row in named))
+    sizes = {row["profile"]: row["attributes"] for row in rows}
     # A memory names attributes of its own profile, each once: as many as the profile has are all of them.
     partial = (row for row in named if len(memories[row.memory]) < sizes[row.profile])
     return {row.memory: frozenset(memories[row.memory]) for row in partial}
@@ -236,11 +236,9 @@ def _judged_by(run_id: str, judge_ids: Sequence[int]) -> tuple[sa.ColumnElement[
 
 def texts_of(connection: sa.Connection, response_ids: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:
     """(memory, reasoning text) of each of these responses."""
-    texts: dict[int, tuple[str | None, str | None]] = {}
-    for chunk in in_chunks(set(response_ids)):
-        query = sa.select(response.c.id, response.c.memory, response.c.reasoning).where(response.c.id.in_(chunk))
-        texts.update((int(row.id), (row.memory, row.reasoning)) for row in connection.execute(query))
-    return texts
+    query = sa.select(response.c.id, response.c.memory, response.c.reasoning)
+    rows = rows_in_chunks(connection, query, response.c.id, response_ids)
+    return {row["id"]: (row["memory"], row["reasoning"]) for row in rows}
 
 
 def task_verdicts(connection: sa.Connection, run_id: str, checker_ids: Sequence[int]) -> sa.CursorResult[tuple]:
@@ -255,13 +253,11 @@ def task_verdicts(connection: sa.Connection, run_id: str, checker_ids: Sequence[
 
 def task_verdict_of(connection: sa.Connection, checker_id: int, response_ids: Iterable[int]) -> dict[int, str]:
     """The verdict of one task check on each of these responses that it has one of."""
-    verdicts: dict[int, str] = {}
-    for chunk in in_chunks(set(response_ids)):
-        query = sa.select(judgement.c.response, judgement.c.verdict).where(
-            judgement.c.judge == checker_id, judgement.c.verdict.is_not(None), judgement.c.response.in_(chunk)
-        )
-        verdicts.update((int(row.response), str(row.verdict)) for row in connection.execute(query))
-    return verdicts
+    query = sa.select(judgement.c.response, judgement.c.verdict).where(
+        judgement.c.judge == checker_id, judgement.c.verdict.is_not(None)
+    )
+    rows = rows_in_chunks(connection, query, judgement.c.response, response_ids)
+    return {row["response"]: row["verdict"] for row in rows}
 
 
 def reasoning_counts(connection: sa.Connection, run_id: str) -> tuple[int, int]:
@@ -280,8 +276,6 @@ def reasoning_counts(connection: sa.Connection, run_id: str) -> tuple[int, int]:
 
 
 RETRIABLE = (JudgementStatus.FAILED,)
-READERS = ("llm", "matcher")  # kinds that say what a message reveals
-CHECKERS = ("check", "check-rules")  # kinds that say whether it does its task
 MESSAGE, REASONING = "message", "reasoning"
 # Built once: building them anew for every judgement would cost several times what carrying them out does.
 _THERE = sa.select(judgement.c.id, judgement.c.status).where(
@@ -394,12 +388,12 @@ def assign(
 
 def of_run(connection: sa.Connection, run_id: str) -> list[JudgeRow]:
     """The judges of a run that say what is revealed, the first one first."""
-    return _of_run(connection, run_id, READERS)
+    return _of_run(connection, run_id, ("llm", "matcher"))
 
 
 def checkers_of_run(connection: sa.Connection, run_id: str) -> list[JudgeRow]:
     """The judges of a run that say whether a message does its task."""
-    return _of_run(connection, run_id, CHECKERS)
+    return _of_run(connection, run_id, ("check", "check-rules"))
 
 
 def _of_run(connection: sa.Connection, run_id: str, kinds: Sequence[str]) -> list[JudgeRow]:
@@ -439,21 +433,15 @@ def owed(connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int
     """Responses of one profile that this judge has still to read, with the text of its channel."""
     # Not yet settled rather than status 'owed': a judge that was added later has no rows here at all.
     settled = sa.exists().where(
-        judgement.c.response == response.c.id,
-        judgement.c.judge == judge_id_,
-        judgement.c.status.not_in(RETRIABLE),
+        judgement.c.response == response.c.id, judgement.c.judge == judge_id_, judgement.c.status.not_in(RETRIABLE)
     )
     channel = sa.select(judge.c.channel).where(judge.c.id == judge_id_).scalar_subquery()
     # Only the channel's text is read: the other may be many times as long.
     text = sa.case((channel == REASONING, response.c.reasoning), else_=response.c.text)
     rows = connection.execute(
         sa.select(response.c.id, response.c.context, response.c.memory, text.label("text"))
-        .where(
-            response.c.run == run_id,
-            response.c.profile == profile_id,
-            response.c.status == ResponseStatus.OK,
-            ~settled,
-        )
+        .where(response.c.run == run_id, response.c.profile == profile_id, response.c.status == ResponseStatus.OK)
+        .where(~settled)
         .order_by(response.c.id)
     )
     return [OwedJudgement(row.id, row.context, row.memory, row.text) for row in rows]
@@ -513,21 +501,22 @@ def claims(
 
     A response in which it found nothing has an empty entry; one that it has no judgement of has none.
     """
+    query = (
+        sa.select(judgement.c.response, reveal)
+        # Outer: a judgement that claims nothing has one row, with nulls, and so its empty entry.
+        .outerjoin(reveal, reveal.c.judgement == judgement.c.id)
+        .where(judgement.c.judge == judge_id_, judgement.c.status == JudgementStatus.OK)
+    )
     claims: dict[int, dict[int, tuple[Strength, Span | None, str]]] = {}
-    for chunk in in_chunks(set(response_ids)):
-        judged = judgement.c.judge == judge_id_, judgement.c.status == JudgementStatus.OK
-        query = (
-            sa.select(judgement.c.response, reveal)
-            # Outer: a judgement that claims nothing has one row, with nulls, and so its empty entry.
-            .outerjoin(reveal, reveal.c.judgement == judgement.c.id)
-            .where(*judged, judgement.c.response.in_(chunk))
-        )
-        for row in connection.execute(query).mappings():
-            of_response = claims.setdefault(int(row["response"]), {})
-            if row["attribute"] is not None:
-                span = Span(row["start"], row["end"]) if row["grounded"] else None
-                of_response[int(row["attribute"])] = Strength(row["strength"]), span, str(row["quote"])
+    for row in rows_in_chunks(connection, query, judgement.c.response, response_ids):
+        of_response = claims.setdefault(row["response"], {})
+        if row["attribute"] is not None:
+            of_response[row["attribute"]] = Strength(row["strength"]), _span(row), row["quote"]
     return claims
+
+
+def _span(row: sa.RowMapping) -> Span | None:
+    return Span(row["start"], row["end"]) if row["grounded"] else None
 
 
 def judged_responses(
@@ -536,11 +525,7 @@ def judged_responses(
     """All samples of a run for one profile in one context, with the reveals that this judge found, by sample."""
     rows = connection.execute(
         sa.select(
-            response.c.id,
-            response.c.sample,
-            response.c.status,
-            response.c.cause,
-            response.c.text,
+            *(response.c[name] for name in ("id", "sample", "status", "cause", "text")),
             judgement.c.id.label("judgement_id"),
             judgement.c.status.label("judgement"),
             judgement.c.cause.label("judgement_cause"),
@@ -557,8 +542,7 @@ def judged_responses(
         .where(reveal.c.judgement.in_([row.judgement_id for row in rows if row.judgement_id is not None]))
         .order_by(attribute.c.ordinal)
     ).mappings():
-        span = Span(item["start"], item["end"]) if item["grounded"] else None
-        claim = Reveal(item["attribute"], item["quote"], span, Strength(item["strength"]))
+        claim = Reveal(item["attribute"], item["quote"], _span(item), Strength(item["strength"]))
         reveals.setdefault(item["judgement"], []).append(claim)
     return [
         JudgedResponse(

@@ -20,6 +20,7 @@ from cimemories.store.engine import (
     new_id,
     now,
     plain_name,
+    rows_in_chunks,
     storable,
     values_of,
 )
@@ -71,22 +72,13 @@ def runs_with_file(connection: sa.Connection, sha256: str) -> list[str]:
 
 def add_responses(connection: sa.Connection, judges: dict[str, int], new: Sequence[ImportedResponse]) -> None:
     """Write responses with their judgements and reveals. judges: the judge's id by run."""
+    plain = ("run", "profile", "context", "level", "sample", "status", "memory")
     for part in in_chunks(new):
         ids = _inserted(
             connection,
             response,
             [
-                {
-                    "run": r.run,
-                    "profile": r.profile,
-                    "context": r.context,
-                    "level": r.level,
-                    "sample": r.sample,
-                    "status": r.status,
-                    "cause": None if r.cause is None else storable(r.cause),
-                    "text": None if r.text is None else storable(r.text),
-                    "memory": r.memory,
-                }
+                {name: getattr(r, name) for name in plain} | {"cause": _storable(r.cause), "text": _storable(r.text)}
                 for r in part
             ],
         )
@@ -100,13 +92,17 @@ def add_responses(connection: sa.Connection, judges: dict[str, int], new: Sequen
                     "response": i,
                     "judge": judges[r.run],
                     "status": r.judgement,
-                    "cause": None if r.judgement_cause is None else storable(r.judgement_cause),
+                    "cause": _storable(r.judgement_cause),
                 }
                 for i, r in judged
             ],
         )
         by_judgement = zip(judgement_ids, judged, strict=True)
         judgements.add_reveals(connection, ((i, item) for i, (_, r) in by_judgement for item in r.reveals))
+
+
+def _storable(text: str | None) -> str | None:
+    return None if text is None else storable(text)
 
 
 def _inserted(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str, object]]) -> list[int]:
@@ -152,14 +148,7 @@ def run_responses(connection: sa.Connection, run_id: str, judge_id: int, profile
     # Outer joins: a response without a judgement by this judge, or without a call (imported), still has its row.
     query = (
         sa.select(
-            response.c.id,
-            response.c.context,
-            response.c.level,
-            response.c.sample,
-            response.c.status,
-            response.c.cause,
-            response.c.text,
-            response.c.memory,
+            *(response.c[n] for n in ("id", "context", "level", "sample", "status", "cause", "text", "memory")),
             judgement.c.status.label("judgement"),
             judgement.c.cause.label("judgement_cause"),
             call.c.request,
@@ -175,10 +164,9 @@ def run_responses(connection: sa.Connection, run_id: str, judge_id: int, profile
 def sent_prompts(connection: sa.Connection, request_hashes: Collection[str]) -> dict[str, str]:
     """What was sent in each of these requests, as one text: the messages' contents with a blank line between them."""
     prompts = {}
-    for chunk in in_chunks(request_hashes):
-        for row in connection.execute(sa.select(request).where(request.c.hash.in_(chunk))):
-            messages = json.loads(row.body).get("messages", [])
-            prompts[row.hash] = "\n\n".join(str(message.get("content", "")) for message in messages)
+    for row in rows_in_chunks(connection, sa.select(request), request.c.hash, request_hashes):
+        messages = json.loads(row["body"]).get("messages", [])
+        prompts[row["hash"]] = "\n\n".join(str(message.get("content", "")) for message in messages)
     return prompts
 
 
@@ -247,12 +235,8 @@ def sweep_named(connection: sa.Connection, sweep_id: str) -> SweepRow:
 
 
 def _sweep_rows(connection: sa.Connection, query: sa.Select) -> list[SweepRow]:
-    counts: dict[str, int] = {
-        row.sweep: row.cells
-        for row in connection.execute(
-            sa.select(run.c.sweep, sa.func.count().label("cells")).where(run.c.sweep.is_not(None)).group_by(run.c.sweep)
-        )
-    }
+    cells = sa.select(run.c.sweep, sa.func.count().label("cells")).where(run.c.sweep.is_not(None)).group_by(run.c.sweep)
+    counts = {row.sweep: row.cells for row in connection.execute(cells)}
     return [
         SweepRow(
             **values_of(row, SweepRow, "spec", "plan", "status", "cells"),
@@ -455,14 +439,9 @@ def owed(connection: sa.Connection, run_id: str, profile_id: int) -> list[OwedRe
 
 def profile_ids(connection: sa.Connection, run_id: str) -> list[int]:
     """The ids of the profiles that a run has responses of, in their order."""
-    return list(
-        connection.execute(
-            sa.select(profile.c.id)
-            # exists stops at a profile's first response, where a join would go through all of them.
-            .where(sa.exists().where(response.c.run == run_id, response.c.profile == profile.c.id))
-            .order_by(profile.c.ordinal)
-        ).scalars()
-    )
+    # exists stops at a profile's first response, where a join would go through all of them.
+    own = sa.exists().where(response.c.run == run_id, response.c.profile == profile.c.id)
+    return list(connection.execute(sa.select(profile.c.id).where(own).order_by(profile.c.ordinal)).scalars())
 
 
 def settle(
@@ -482,17 +461,8 @@ def settle(
 
     before: key of the gate's or the draft's call; shown: hash of what the gate let into the prompt.
     """
-    values = {
-        "status": status,
-        "cause": cause,
-        "text": text,
-        "reasoning": reasoning,
-        "finish_reason": finish_reason,
-        "call": call_key,
-        "before": before,
-        "shown": shown,
-    }
-    bound = {f"new_{name}": value for name, value in values.items()}
+    values = (status, cause, text, reasoning, finish_reason, call_key, before, shown)
+    bound = {f"new_{name}": value for name, value in zip(_SETTLED, values, strict=True)}
     # The statement looks at the status itself: of two that settle a response at once, the second changes no row.
     return bool(connection.execute(_SETTLE, {"of": response_id, **bound}).rowcount)
 
@@ -536,12 +506,9 @@ def call_errors(connection: sa.Connection, run_id: str) -> dict[str, str]:
 
 def tokens(connection: sa.Connection, run_id: str) -> tuple[int, int, int]:
     """Prompt, cached and completion tokens of all calls behind a run, whatever their kind; 0 where none was counted."""
-    stages = calls_by_kind(connection, run_id).values()
-    return (
-        sum(stage.prompt_tokens for stage in stages),
-        sum(stage.cached_tokens for stage in stages),
-        sum(stage.completion_tokens for stage in stages),
-    )
+    parts = calls.calls_by_model(connection, [run_id])
+    prompt, cached, completion = (sum(getattr(part, token.name) for part in parts) for token in calls.TOKEN_SUMS)
+    return prompt, cached, completion
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,8 @@ def lineage(connection: sa.Connection, dataset_id: int) -> list[int]:
     """A dataset and what it was made from, oldest first, as far back as it is still here."""
     parents = {row.dataset: row.parent for row in connection.execute(sa.select(dataset_version))}
     line = [dataset_id]
-    while (parent := parents.get(line[-1])) is not None:
+    # A damaged record may hold a circle of versions.
+    while (parent := parents.get(line[-1])) is not None and parent not in line:
         line.append(parent)
     return line[::-1]
 

@@ -41,13 +41,7 @@ from cimemories.store.tables import (
 STALE_SECONDS = 30.0  # a living worker says so about every second (llm.worker)
 ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
 FINISHED = (WorkStatus.FINISHED, WorkStatus.FINISHED_WITH_FAILURES)
-ENDED = (
-    *FINISHED,
-    WorkStatus.PAUSED,
-    WorkStatus.CANCELLED,
-    WorkStatus.FAILED,
-    WorkStatus.INTERRUPTED,
-)
+ENDED = (*FINISHED, WorkStatus.PAUSED, WorkStatus.CANCELLED, WorkStatus.FAILED, WorkStatus.INTERRUPTED)
 TABLES = {
     WorkKind.LABELLING: labelling,
     WorkKind.RUN: run,
@@ -233,18 +227,9 @@ def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> C
         )
     # Drawn anew at every claim: whoever held the work before writes nothing from here on.
     made = Claim(work_id, secrets.token_hex(16))
-    connection.execute(
-        sa.update(table)
-        .where(table.c.id == work_id)
-        .values(
-            status=WorkStatus.RUNNING,
-            error=None,
-            **vars(owner),
-            claim=made.token,
-            heartbeat=database_clock(),
-            finished=None,
-        )
-    )
+    values = {"status": WorkStatus.RUNNING, "error": None, **vars(owner), "claim": made.token, "finished": None}
+    own = sa.update(table).where(table.c.id == work_id)
+    connection.execute(own.values(**values, heartbeat=database_clock()))
     return made
 
 
@@ -282,13 +267,7 @@ def queue(connection: sa.Connection, work_id: str) -> None:
 
 def request_cancel(connection: sa.Connection, work_id: str) -> None:
     """Ask the worker to stop; where none lives, the work is cancelled at once."""
-    row = load(connection, work_id)
-    if row["status"] not in ACTIVE:
-        return
-    if is_alive(row) and row["pid"] is not None:
-        finish(connection, work_id, WorkStatus.CANCELLING)
-    else:
-        _end(connection, work_id, WorkStatus.CANCELLED)
+    _stop(connection, work_id, ACTIVE, WorkStatus.CANCELLING, WorkStatus.CANCELLED)
 
 
 def request_pause(connection: sa.Connection, work_id: str) -> None:
@@ -296,20 +275,22 @@ def request_pause(connection: sa.Connection, work_id: str) -> None:
 
     Work that has ended stays as it ended, and work that is being cancelled is cancelled.
     """
+    _stop(connection, work_id, (WorkStatus.QUEUED, WorkStatus.RUNNING), WorkStatus.PAUSING, WorkStatus.PAUSED)
+
+
+def _stop(
+    connection: sa.Connection, work_id: str, from_: Sequence[WorkStatus], request: WorkStatus, end: WorkStatus
+) -> None:
     row = load(connection, work_id)
-    if row["status"] not in (WorkStatus.QUEUED, WorkStatus.RUNNING):
+    if row["status"] not in from_:
         return
     if is_alive(row) and row["pid"] is not None:
-        finish(connection, work_id, WorkStatus.PAUSING)
+        finish(connection, work_id, request)
     else:
-        _end(connection, work_id, WorkStatus.PAUSED)
-
-
-def _end(connection: sa.Connection, work_id: str, status: WorkStatus) -> None:
-    """End work whose worker gives no sign of life. Should it live after all, its claim is gone and it stops."""
-    finish(connection, work_id, status)
-    table = table_of(work_id)
-    connection.execute(sa.update(table).where(table.c.id == work_id).values(claim=None))
+        finish(connection, work_id, end)
+        # Should its worker live after all, its claim is gone and it stops.
+        table = table_of(work_id)
+        connection.execute(sa.update(table).where(table.c.id == work_id).values(claim=None))
 
 
 def finish(connection: sa.Connection, work_id: str, status: WorkStatus, error: str | None = None) -> None:
@@ -453,17 +434,10 @@ def _of_runs(connection: sa.Connection, run_ids: Sequence[str]) -> Outcome:
 
 
 def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
-    own = response.c.run == run_id
-    answered = response.c.status == ResponseStatus.OK
-    planned = connection.execute(sa.select(sa.func.count()).select_from(response).where(own)).scalar_one()
+    answers = _by_status(connection, response.c.run, response.c.status, run_id)
     judges = connection.execute(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).scalars().all()
-    unanswered = (ResponseStatus.OK, ResponseStatus.OWED)
-    failed = connection.execute(
-        sa.select(sa.func.count()).select_from(response).where(own, response.c.status.not_in(unanswered))
-    ).scalar_one()
     if not judges:
-        whole = connection.execute(sa.select(sa.func.count()).select_from(response).where(own, answered)).scalar_one()
-        return Outcome(planned, planned - whole, failed)
+        return answers
     # Counted over judgements rather than by a subquery for each response: a run may have a million of them. A response
     # is whole where as many of its judgements are good as the run has judges.
     # A response that no judge has come to has no row here at all, and so is not whole either.
@@ -475,7 +449,7 @@ def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
             ).label("bad"),
         )
         .select_from(judgement.join(response, judgement.c.response == response.c.id))
-        .where(own, answered, judgement.c.judge.in_(judges))
+        .where(response.c.run == run_id, response.c.status == ResponseStatus.OK, judgement.c.judge.in_(judges))
         .group_by(judgement.c.response)
         .subquery()
     )
@@ -486,13 +460,10 @@ def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
             sa.func.coalesce(sa.func.sum(sa.case((judged.c.bad > 0, 1), else_=0)), 0),
         )
     ).one()
-    return Outcome(planned, planned - int(whole), failed + int(spoiled))
+    return Outcome(answers.planned, answers.planned - int(whole), answers.failed + int(spoiled))
 
 
 def _by_status(connection: sa.Connection, of: sa.Column[str], status: sa.Column[str], work_id: str) -> Outcome:
-    counts = {
-        str(row[0]): int(row[1])
-        for row in connection.execute(sa.select(status, sa.func.count()).where(of == work_id).group_by(status))
-    }
+    counts = counts_by_status(connection, of, status, [work_id]).get(work_id, {})
     planned, whole = sum(counts.values()), counts.get("ok", 0)
     return Outcome(planned, planned - whole, planned - whole - counts.get("owed", 0))

@@ -94,7 +94,7 @@ def _call(
     outcome = answer(
         key, status=status, exchange=key, prompt_tokens=prompt, cached_tokens=cached, completion_tokens=completion
     )
-    calls.record(connection, item, [outcome], kind=kind, endpoint="http://x", simulated=False)
+    calls.record_all(connection, [calls.Exchange(item, [outcome], kind, "http://x", False)])
     return key
 
 

@@ -76,7 +76,7 @@ def write_calls(store: Store, who: str) -> dict[str, str]:
         key = calls.call_keys(item, [0], simulated=False)[0]
         with store.write() as connection:
             outcome = answer(key, exchange=f"{who}-{i}", content=f"{who} says {i}")
-            held = calls.record(connection, item, [outcome], kind="respond", endpoint="http://x", simulated=False)
+            (held,) = calls.record_all(connection, [calls.Exchange(item, [outcome], "respond", "http://x", False)])
         texts[key] = held[0].content
     return texts
 
@@ -142,7 +142,7 @@ def claim_and_hold(store: Store, run_id: str, rivals: int) -> str:
     with store.write() as connection:
         item = ChatRequest(result.split()[0], (("user", str(os.getpid())),))
         key = calls.call_keys(item, [0], simulated=False)[0]
-        calls.record(connection, item, [answer(key)], kind="respond", endpoint="", simulated=False)
+        calls.record_all(connection, [calls.Exchange(item, [answer(key)], "respond", "", False)])
     limit = time.monotonic() + PATIENCE
     while time.monotonic() < limit:
         with store.read() as connection:

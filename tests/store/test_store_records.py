@@ -57,7 +57,7 @@ REQUEST = ChatRequest("model", (("system", "Be brief."), ("user", "Hello")), {"t
 
 def record(store: Store, item: ChatRequest, *outcomes: calls.Answer, simulated: bool = False) -> dict[int, Any]:
     with store.write() as connection:
-        return calls.record(connection, item, outcomes, kind="respond", endpoint="http://x/v1", simulated=simulated)
+        return calls.record_all(connection, [calls.Exchange(item, outcomes, "respond", "http://x/v1", simulated)])[0]
 
 
 def held(store: Store, item: ChatRequest, draws: list[int], *, simulated: bool = False) -> dict[int, calls.Answer]:
