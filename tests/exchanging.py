@@ -165,5 +165,5 @@ def shares_of(chance: random.Random, people: list[Profile]) -> labellings.Shared
         persona=places[:, 3],
         shares=np.array(shares, dtype=np.float64).reshape(-1, 3),
         simulated=False,
-        told={"file": "x.json", "sha256": "0", "model": "other", "votes": "not there"},
+        provenance={"file": "x.json", "sha256": "0", "model": "other", "votes": "not there"},
     )

@@ -150,9 +150,9 @@ def delete(
     store = open_store(workspace)
     with store.read() as connection:
         planned = deleting.of_dataset(connection, dataset) if dataset else deleting.of_work(connection, str(work_id))
-    output.note(f"{planned.title}: {planned.words(planned.goes) or 'nothing in it'}")
+    output.note(f"{planned.title}: {deleting.listed(planned.goes) or 'nothing in it'}")
     if planned.rests:
-        output.note(f"depends on it: {planned.words(planned.rests)}")
+        output.note(f"depends on it: {deleting.listed(planned.rests)}")
     if planned.note:
         output.note(planned.note)
     if dry_run:
@@ -161,7 +161,7 @@ def delete(
         return
     if planned.rests and not cascade:
         raise StoreError(
-            f"{planned.title} was not deleted: {planned.words(planned.rests)} depend on it. Back up first "
+            f"{planned.title} was not deleted: {deleting.listed(planned.rests)} depend on it. Back up first "
             "(`cimemories backup FILE`), then delete everything with --cascade."
         )
     _confirm("Delete it? This cannot be undone.", yes)

@@ -257,6 +257,7 @@ def _write_bundle(
     with store.read() as connection:
         tables: dict[str, Any] = dict(archive.content_tables(connection, row.id, with_calls=with_calls))
         tables["labels"] = lambda: _label_rows(store, row, chosen, rule)
+        frozen = versions.freeze_of(connection, row.id)
         manifest = {
             "simulated": row.simulated,
             "software": f"CIMemories Studio {__version__}",
@@ -277,7 +278,7 @@ def _write_bundle(
                 "rule": {"name": rule.name, "threshold": rule.threshold, "priors": rule.prior_by_key},
                 "note": rule.note,
             },
-            "frozen": archive.frozen_content(connection, row.id),
+            "frozen": frozen and {name: getattr(frozen, name) for name in ("hash", "annotator", "created")},
         }
         write_bundle(target, encoding, tables, manifest, zipped=zipped)
     return [] if with_calls else ["the calls behind the votes are left out; votes keep their keys"]

@@ -715,7 +715,7 @@ class _Reader:
                 persona=np.zeros(len(rows), dtype=np.int32),
                 shares=np.eye(3)[rows[:, 3]],  # the settled verdict has the whole share
                 simulated=self.counts["simulated"] > 0,
-                told=origin,
+                provenance=origin,
             ),
         )
 

@@ -229,7 +229,7 @@ def _mixed(store: Store, run_id: str) -> str | None:
         same = calls.same(connection, names[0]).servers if names else ()
     if all(name in same for name in names[1:]):
         return None
-    return f"its messages were written by {len(names)} servers: {'; '.join(source.words() for source in written)}"
+    return f"its messages were written by {len(names)} servers: {'; '.join(source.sentence() for source in written)}"
 
 
 def coverage_warning(judged: int, expected: int) -> str | None:

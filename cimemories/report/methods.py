@@ -348,7 +348,7 @@ def _facts(line: Line, sources: Sequence[Source]) -> tuple[tuple[str, str], ...]
         ("Status", f"{run.status}, made {run.created[:10]}"),
         ("Model", f"{run.model}{SIMULATED if run.simulated else ''}"),
         ("Endpoint", shown_address(run.endpoint)),
-        ("Answers", "; ".join(shown_address(source.words()) for source in sources) or NOT_RECORDED),
+        ("Answers", "; ".join(shown_address(source.sentence()) for source in sources) or NOT_RECORDED),
         ("Server", str(versions.get("server") or kept.model.version or NOT_RECORDED)),
         ("Versions", ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) or NOT_RECORDED),
         ("Prompt", f"level {run.prompt_level}, SHA-256 {kept.prompt.sha256 or NOT_RECORDED}"),

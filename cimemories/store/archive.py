@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,7 +15,7 @@ from cimemories.model import ChatRequest, Persona, WorkStatus, is_bio
 from cimemories.store import calls, datasets, generations, labellings, versions, work
 from cimemories.store.calls import Answer, Exchange
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import canonical_json, content_hash, new_id
+from cimemories.store.engine import canonical_json, content_hash, in_chunks, new_id, rows_in_chunks, values_of
 from cimemories.store.tables import (
     attribute,
     ballot,
@@ -24,7 +24,6 @@ from cimemories.store.tables import (
     dataset,
     decision,
     edit,
-    freeze,
     generation,
     imported_vote,
     labelling,
@@ -37,8 +36,6 @@ from cimemories.store.tables import (
 )
 
 # ---- contents
-#
-# Everything a dataset consists of, as rows without ids of this workspace, and back again (formats.bundle_tables).
 #
 # Rows name each other by their number, from 0, in the order in which they are given out. Work in progress is given out
 # as interrupted, since nobody goes on with it elsewhere; the name of the variable with an endpoint's key stays here.
@@ -110,12 +107,6 @@ def shown_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
 def shown_address(endpoint: str) -> str:
     """An endpoint without the name and password that may stand in it."""
     return _CREDENTIALS.sub("", endpoint)
-
-
-def frozen_content(connection: sa.Connection, dataset_id: int) -> dict[str, Any] | None:
-    """Under which hash a dataset was frozen, when and by whom; None where it is not."""
-    row = connection.execute(sa.select(freeze).where(freeze.c.dataset == dataset_id)).mappings().first()
-    return None if row is None else {name: row[name] for name in ("hash", "annotator", "created")}
 
 
 def _numbers(connection: sa.Connection, dataset_id: int) -> Numbers:
@@ -262,8 +253,7 @@ def _requests(connection: sa.Connection, bodies: Mapping[str, int]) -> Rows:
 
 def _calls(connection: sa.Connection, keys: list[tuple[str, str]], bodies: Mapping[str, int]) -> Rows:
     # Texts of calls are long: a few hundred at a time take little memory.
-    for start in range(0, len(keys), 500):
-        chunk = keys[start : start + 500]
+    for chunk in in_chunks(keys, 500):
         rows = connection.execute(sa.select(call).where(call.c.key.in_([key for key, _ in chunk]))).mappings()
         by_key = {row["key"]: row for row in rows}
         for key, digest in chunk:
@@ -280,10 +270,9 @@ def _ballots(connection: sa.Connection, numbers: Numbers) -> Rows:
             if not rows:
                 continue
             verdicts = _verdicts(connection, here, numbers.attributes[profile_number])
-            ordered = sorted(
+            for row in sorted(
                 rows, key=lambda r: (numbers.contexts[r["context"]], numbers.personas[r["persona"]], r["draw"])
-            )
-            for row in ordered:
+            ):
                 letters = verdicts.get(row["id"])
                 yield {
                     "labelling": number,
@@ -300,10 +289,8 @@ def _verdicts(
 ) -> dict[int, list[str]]:
     position = {id_: number for number, id_ in enumerate(attributes)}
     by_ballot: dict[int, list[str]] = {}
-    votes = sa.select(vote.c.ballot, vote.c.attribute, vote.c.verdict)
-    for ballot_id, attribute_id, verdict in connection.execute(
-        votes.join(ballot, vote.c.ballot == ballot.c.id).where(*here)
-    ):
+    votes = sa.select(vote.c.ballot, vote.c.attribute, vote.c.verdict).join(ballot, vote.c.ballot == ballot.c.id)
+    for ballot_id, attribute_id, verdict in connection.execute(votes.where(*here)):
         letters = by_ballot.get(ballot_id)
         if letters is None:
             letters = by_ballot[ballot_id] = [NO_VOTE] * len(attributes)
@@ -371,7 +358,7 @@ def _edits(connection: sa.Connection, dataset_id: int) -> Rows:
 
 # ---- restoring
 #
-# Writing a dataset from the rows that `store.contents` gives out: the numbers in them become ids of this workspace.
+# Writing a dataset from the rows that `content_tables` gives out: the numbers in them become ids of this workspace.
 #
 # Rows are taken as checked. All of it belongs into one transaction of the caller.
 
@@ -379,10 +366,6 @@ def _edits(connection: sa.Connection, dataset_id: int) -> Rows:
 CHUNK = 5000
 VERDICTS = {letter: verdict for verdict, letter in LETTERS.items()}
 Source = Callable[[str], Iterable[dict[str, Any]]]
-_ANSWER = (
-    *("exchange", "status", "error", "reasoning", "finish_reason", "seconds", "started", "attempts", "draw"),
-    *("prompt_tokens", "cached_tokens", "completion_tokens"),
-)
 
 
 def request_of(body: Mapping[str, Any]) -> ChatRequest:
@@ -415,8 +398,11 @@ def restore(
     # In an order in which each table finds what it refers to.
     dataset_id = datasets.add(connection, name, (), origin=origin, source_name=source_name, source_hash=source_hash)
     contexts = _restore_contexts(connection, dataset_id, rows("contexts"))
-    profiles = _restore_profiles(connection, dataset_id, rows("profiles"))
-    attributes = _restore_attributes(connection, profiles, rows("attributes"))
+    bio = ("ordinal", "name", "sex", "address", "age")
+    people = ({"dataset": dataset_id, **{name: row[name] for name in bio}} for row in rows("profiles"))
+    _write(connection, profile, people)
+    profiles = datasets.profile_ids(connection, dataset_id)
+    attributes = _restore_attributes(connection, dataset_id, profiles, rows("attributes"))
     _write(
         connection,
         profile_context,
@@ -425,7 +411,10 @@ def restore(
             for row in rows("profile_contexts")
         ),
     )
-    personas = [_persona(connection, row) for row in rows("personas")]
+    personas: list[int] = []
+    for row in rows("personas"):
+        item = Persona(row["key"], row["name"], float(row["prior"]), row["description"])
+        personas += labellings.personas_of(connection, row["pack"], [item])
     for row in rows("generations"):
         values = {**row, "manifest": canonical_json(row["manifest"]), "dataset": dataset_id}
         connection.execute(sa.insert(generation).values(id=new_id("generation"), **values))
@@ -457,32 +446,19 @@ def restore(
 
 
 def _write(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[str, Any]]) -> None:
-    waiting = iter(rows)
-    while chunk := list(islice(waiting, CHUNK)):
+    for chunk in in_chunks(rows, CHUNK):
         connection.execute(sa.insert(table), chunk)
 
 
 def _restore_contexts(connection: sa.Connection, dataset_id: int, rows: Iterable[dict[str, Any]]) -> list[int]:
-    values = (
-        {"dataset": dataset_id, **{name: row[name] for name in ("ordinal", "task", "recipient", "sphere")}}
-        for row in rows
-    )
-    _write(connection, context, values)
+    plain = ("ordinal", "task", "recipient", "sphere")
+    _write(connection, context, ({"dataset": dataset_id, **{name: row[name] for name in plain}} for row in rows))
     query = sa.select(context.c.id).where(context.c.dataset == dataset_id).order_by(context.c.ordinal, context.c.id)
     return list(connection.execute(query).scalars())
 
 
-def _restore_profiles(connection: sa.Connection, dataset_id: int, rows: Iterable[dict[str, Any]]) -> list[int]:
-    values = (
-        {"dataset": dataset_id, **{name: row[name] for name in ("ordinal", "name", "sex", "address", "age")}}
-        for row in rows
-    )
-    _write(connection, profile, values)
-    return datasets.profile_ids(connection, dataset_id)
-
-
 def _restore_attributes(
-    connection: sa.Connection, profiles: Sequence[int], rows: Iterable[dict[str, Any]]
+    connection: sa.Connection, dataset_id: int, profiles: Sequence[int], rows: Iterable[dict[str, Any]]
 ) -> list[list[int]]:
     values = (
         {
@@ -494,20 +470,7 @@ def _restore_attributes(
         for row in rows
     )
     _write(connection, attribute, values)
-    return [
-        list(
-            connection.execute(
-                sa.select(attribute.c.id).where(attribute.c.profile == profile_id).order_by(attribute.c.ordinal)
-            ).scalars()
-        )
-        for profile_id in profiles
-    ]
-
-
-def _persona(connection: sa.Connection, row: Mapping[str, Any]) -> int:
-    item = Persona(row["key"], row["name"], float(row["prior"]), row["description"])
-    (persona_id,) = labellings.personas_of(connection, row["pack"], [item])
-    return persona_id
+    return list(datasets.attribute_ids(connection, dataset_id).values())
 
 
 def _restore_calls(
@@ -527,9 +490,7 @@ def _restore_calls(
             request_row = next(waiting, None)
         if request_row is None:
             break
-        answers = [
-            Answer(key=row["key"], content=row["response"], **{name: row[name] for name in _ANSWER}) for row in group
-        ]
+        answers = [Answer(**values_of(row, Answer, "content", "endpoint"), content=row["response"]) for row in group]
         item = request_of(request_row["body"])
         answering = None if server is None else str(server)
         calls.keep_servers(connection, [answering])
@@ -574,7 +535,7 @@ def _restore_ballots(
         here = list(group)
         keys = {row["call"] for row in here if row["call"] is not None}
         # A bundle may come without its calls: a key that is not here would break the foreign key.
-        known = _known(connection, sorted(keys))
+        known = {row["key"] for row in rows_in_chunks(connection, sa.select(call.c.key), call.c.key, sorted(keys))}
         lost += len(keys - known)
         plain = ("draw", "status", "cause", "conflicts", "unknown")
         values = [
@@ -589,14 +550,8 @@ def _restore_ballots(
             for row in here
         ]
         _write(connection, ballot, values)
-        ids = {
-            (b.context, b.persona, b.draw): b.id
-            for b in connection.execute(
-                sa.select(ballot.c.id, ballot.c.context, ballot.c.persona, ballot.c.draw).where(
-                    ballot.c.labelling == made[number], ballot.c.profile == profiles[person]
-                )
-            )
-        }
+        own = sa.select(ballot).where(ballot.c.labelling == made[number], ballot.c.profile == profiles[person])
+        ids = {(b.context, b.persona, b.draw): b.id for b in connection.execute(own)}
         # Ids are read back by what makes a ballot unique: a plain insert of many rows returns none.
         numbered = [ids[v["context"], v["persona"], v["draw"]] for v in values]
         _write(connection, vote, _votes(numbered, [row["verdicts"] for row in here], attributes[person]))
@@ -613,15 +568,6 @@ def _votes(
                 yield {"ballot": ballot_id, "attribute": attribute_id, "verdict": VERDICTS[letter]}
 
 
-def _known(connection: sa.Connection, keys: Sequence[str]) -> set[str]:
-    known: set[str] = set()
-    for start in range(0, len(keys), 500):
-        known |= set(
-            connection.execute(sa.select(call.c.key).where(call.c.key.in_(keys[start : start + 500]))).scalars()
-        )
-    return known
-
-
 def _restore_decisions(
     connection: sa.Connection,
     dataset_id: int,
@@ -633,8 +579,8 @@ def _restore_decisions(
     ahead: list[tuple[int, int]] = []
     for row in rows:
         superseded: int | None = row["supersedes"]
-        # It is not written yet: noted, and linked once all are there.
         if superseded is not None and superseded >= len(ids):
+            # It is not written yet: noted, and linked once all are there.
             ahead.append((len(ids), superseded))
             superseded = None
         values = {

@@ -19,6 +19,7 @@ from cimemories.store.engine import (
     insert_ignore,
     later_than,
     now,
+    one_line,
     plain_name,
     rows_in_chunks,
     storable,
@@ -80,7 +81,7 @@ def add_slice(
     Raises StoreError for an empty, too long or taken name (a dataset's slices of both kinds share them), an unknown
     kind, a missing annotator, no items, or a slice of judgements whose items name no response.
     """
-    wanted, who = plain_name(_line(name), "slice"), plain_name(_line(annotator), "annotator")
+    wanted, who = plain_name(one_line(name), "slice"), plain_name(one_line(annotator), "annotator")
     if kind not in KINDS:
         raise StoreError(f"'{kind}' is no kind of slice. Choose {' or '.join(KINDS)}.")
     if not wanted or len(wanted) > LONGEST_SLICE_NAME:
@@ -152,10 +153,6 @@ def _rows(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[Slic
         SliceRow(**{**row, "manifest": json.loads(row["manifest"]), "items": int(row["items"])})
         for row in connection.execute(query).mappings()
     ]
-
-
-def _line(text: str) -> str:
-    return " ".join(storable(text).split())
 
 
 # ---- audits

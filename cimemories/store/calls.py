@@ -633,7 +633,7 @@ def _answer(row: sa.RowMapping) -> Answer:
 #
 # Where the answers behind runs come from: how many each server gave, and how many of them earlier work had asked for.
 #
-# origins(connection, ["run-1"])["run-1"][0].words() == "480 of 480 messages come from http://gpu1:8000/v1"
+# origins(connection, ["run-1"])["run-1"][0].sentence() == "480 of 480 messages come from http://gpu1:8000/v1"
 
 
 # What the answers to each kind of call are called, in the order in which they are shown.
@@ -661,7 +661,7 @@ class Source:
     of: int
     recorded: int
 
-    def words(self) -> str:
+    def sentence(self) -> str:
         """For people: '360 of 480 messages come from http://gpu1:8000/v1 (120 of them were recorded before)'."""
         name = ANSWERS.get(self.kind, f"{self.kind} answers")
         known = (

@@ -818,7 +818,7 @@ def rows_in_chunks(
         yield from connection.execute(query.where(column.in_(chunk))).mappings()
 
 
-def values_of(row: sa.RowMapping, kind: type[Any], *but: str) -> dict[str, Any]:
+def values_of(row: sa.RowMapping | dict[str, Any], kind: type[Any], *but: str) -> dict[str, Any]:
     """Those columns of a row that a dataclass has fields for, without the fields that need more than a column."""
     return {item.name: row[item.name] for item in fields(kind) if item.name not in but}
 
@@ -827,6 +827,11 @@ def storable(text: str) -> str:
     """Text of a model as every engine can hold it: NUL and halves of surrogate pairs become U+FFFD, one for one."""
     # One for one: the positions of quotes in the text stay true.
     return re.sub("[\0\ud800-\udfff]", "\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """A text that a person typed, on one line: spaces, tabs and line breaks between words become one space."""
+    return " ".join(storable(text).split())
 
 
 def plain_name(name: str, what: str) -> str:

@@ -23,8 +23,8 @@ from cimemories.store.engine import (
     insert_rows,
     new_id,
     now,
+    one_line,
     plain_name,
-    storable,
     values_of,
 )
 from cimemories.store.tables import (
@@ -48,11 +48,12 @@ OK = "ok"
 # A failure of the way to the server, and an answer that never came, are asked for again by a resume; an answer that
 # came but cannot be used would come again, since the same draw is the same call.
 RETRIABLE = (OWED, "failed")
+_OUTCOME = ("status", "cause", "call", "conflicts", "unknown")
 # Built once, as they are carried out for every ballot.
 _SETTLE = (
     sa.update(ballot)
     .where(ballot.c.id == sa.bindparam("of"))
-    .values({name: sa.bindparam(f"new_{name}") for name in ("status", "cause", "call", "conflicts", "unknown")})
+    .values({name: sa.bindparam(f"new_{name}") for name in _OUTCOME})
 )
 
 if TYPE_CHECKING:  # numpy takes a fifth of the time in which a command starts
@@ -103,13 +104,7 @@ def personas_of(connection: sa.Connection, pack: str, personas: Sequence[Persona
     """The ids of these personas, written where they are new; a changed wording or prior is another persona."""
     ids = []
     for item in personas:
-        values = {
-            "pack": pack,
-            "key": item.key,
-            "name": item.name,
-            "prior": item.prior,
-            "description": item.description,
-        }
+        values = {"pack": pack, **vars(item)}
         digest = content_hash(values)
         connection.execute(insert_ignore(connection, persona).values(hash=digest, **values))
         ids.append(connection.execute(sa.select(persona.c.id).where(persona.c.hash == digest)).scalar_one())
@@ -240,20 +235,11 @@ def owed(connection: sa.Connection, labelling_id: str, profile_id: int) -> list[
 
 def owing_profiles(connection: sa.Connection, labelling_id: str) -> list[int]:
     """The profiles for which ballots are owed, in order."""
-    return list(
-        connection.execute(
-            sa.select(profile.c.id)
-            .where(
-                # exists stops at the first ballot that is owed.
-                sa.exists().where(
-                    ballot.c.labelling == labelling_id,
-                    ballot.c.profile == profile.c.id,
-                    ballot.c.status.in_(RETRIABLE),
-                )
-            )
-            .order_by(profile.c.ordinal)
-        ).scalars()
+    # exists stops at the first ballot that is owed.
+    owing = sa.exists().where(
+        ballot.c.labelling == labelling_id, ballot.c.profile == profile.c.id, ballot.c.status.in_(RETRIABLE)
     )
+    return list(connection.execute(sa.select(profile.c.id).where(owing).order_by(profile.c.ordinal)).scalars())
 
 
 @dataclass(frozen=True)
@@ -278,20 +264,10 @@ def settle(connection: sa.Connection, outcomes: Sequence[Settled]) -> None:
     fresh = [outcome for outcome in outcomes if outcome.ballot in owed]
     if not fresh:
         return
-    connection.execute(
-        _SETTLE,
-        [
-            {
-                "of": outcome.ballot,
-                "new_status": outcome.status,
-                "new_cause": outcome.cause,
-                "new_call": outcome.call,
-                "new_conflicts": outcome.conflicts,
-                "new_unknown": outcome.unknown,
-            }
-            for outcome in fresh
-        ],
-    )
+    values = [
+        {f"new_{name}": getattr(outcome, name) for name in _OUTCOME} | {"of": outcome.ballot} for outcome in fresh
+    ]
+    connection.execute(_SETTLE, values)
     votes = [(outcome.ballot, of, str(verdict)) for outcome in fresh for of, verdict in outcome.votes]
     insert_rows(connection, vote, ("ballot", "attribute", "verdict"), votes)
 
@@ -322,12 +298,7 @@ def tallies(connection: sa.Connection, labelling_id: str, profile_id: int | None
 def _shares(connection: sa.Connection, labelling_id: str, profile_id: int | None) -> sa.CursorResult[tuple]:
     shares = imported_vote.c
     query = sa.select(
-        shares.attribute,
-        shares.context,
-        shares.persona,
-        shares.necessary,
-        shares.inappropriate,
-        shares.abstain,
+        *(shares[n] for n in ("attribute", "context", "persona", "necessary", "inappropriate", "abstain")),
         # The same columns as of counted votes, for one reader of both.
         sa.literal(0).label(str(Verdict.CONFLICT)),
     ).where(shares.labelling == labelling_id)
@@ -390,7 +361,7 @@ class SharedLabels:
     """One model's shares. Arrays of one length n; positions are those of profiles, of attributes and contexts inside
     their profile, and of `personas`. `shares` [n, 3]: necessary, inappropriate, abstain, adding up to 1.
 
-    `told`: what the manifest says of where they come from.
+    `provenance`: what the manifest says of where they come from.
     """
 
     model: str
@@ -402,7 +373,7 @@ class SharedLabels:
     persona: npt.NDArray[np.int32]
     shares: npt.NDArray[np.float64]
     simulated: bool
-    told: Mapping[str, object]
+    provenance: Mapping[str, object]
 
 
 def add_imported(
@@ -412,14 +383,14 @@ def add_imported(
     persona_ids = personas_of(connection, labels.pack, labels.personas)
     labelling_id = add(
         connection,
-        identity=content_hash([IMPORTED, dataset_id, labels.model, persona_ids, labels.told]),
+        identity=content_hash([IMPORTED, dataset_id, labels.model, persona_ids, labels.provenance]),
         dataset_id=dataset_id,
         model=labels.model,
         endpoint=IMPORTED,
         simulated=labels.simulated,
         pack=labels.pack,
         draws=0,
-        manifest={"personas": persona_ids, "imported": dict(labels.told)},
+        manifest={"personas": persona_ids, "imported": dict(labels.provenance)},
     )
     write_shares(connection, _rows(labelling_id, records, labels, persona_ids))
     work.finish(connection, labelling_id, WorkStatus.FINISHED)
@@ -436,14 +407,8 @@ def write_shares(connection: sa.Connection, rows: Iterable[Mapping[str, object]]
 def _rows(
     labelling_id: str, records: Sequence[ProfileRecord], labels: SharedLabels, persona_ids: Sequence[int]
 ) -> Iterator[dict[str, object]]:
-    positions = zip(
-        labels.profile.tolist(),
-        labels.attribute.tolist(),
-        labels.context.tolist(),
-        labels.persona.tolist(),
-        labels.shares.tolist(),
-        strict=True,
-    )
+    columns = (labels.profile, labels.attribute, labels.context, labels.persona, labels.shares)
+    positions = zip(*(column.tolist() for column in columns), strict=True)
     for p, a, c, who, (necessary, inappropriate, abstain) in positions:
         yield {
             "labelling": labelling_id,
@@ -495,9 +460,8 @@ def current_rule(connection: sa.Connection, dataset_id: int) -> RuleRow | None:
 def rule_named(connection: sa.Connection, dataset_id: int, name: str) -> RuleRow:
     """The rule of that name. Raises StoreError that lists what there is."""
     rows = all_rules(connection, dataset_id)
-    for row in rows:
-        if row.name == name:
-            return row
+    if row := next((row for row in rows if row.name == name), None):
+        return row
     there = ", ".join(f"'{row.name}'" for row in rows) or "none yet"
     raise StoreError(f"there is no rule named '{name}' here. Rules of this dataset: {there}.")
 
@@ -536,7 +500,7 @@ def add_rule(
 
     Raises StoreError for an empty, too long or taken name, a missing annotator, or numbers that `check_rule` refuses.
     """
-    wanted, who = plain_name(_line(name), "rule"), plain_name(_line(annotator), "annotator")
+    wanted, who = plain_name(one_line(name), "rule"), plain_name(one_line(annotator), "annotator")
     if not wanted or len(wanted) > LONGEST_NAME:
         raise StoreError(f"a rule needs a name of 1 to {LONGEST_NAME} characters.")
     # In any case of letters: no rule may pass for the paper's.
@@ -595,7 +559,3 @@ def _make_current(connection: sa.Connection, dataset_id: int, rule_id: int | Non
     connection.execute(sa.update(rule).where(rule.c.dataset == dataset_id).values(current=False))
     if rule_id is not None:
         connection.execute(sa.update(rule).where(rule.c.id == rule_id).values(current=True))
-
-
-def _line(text: str) -> str:
-    return " ".join(storable(text).split())

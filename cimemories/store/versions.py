@@ -327,7 +327,7 @@ class EditRow:
     created: str
 
     @property
-    def words(self) -> str:
+    def sentence(self) -> str:
         """The change in a few words: 'changed attribute rent of profile 3'; profiles are counted from 1."""
         verb = {"add": "added", "change": "changed", "remove": "removed"}[self.edit.action]
         side = self.edit.after or self.edit.before or {}

@@ -314,7 +314,7 @@ def export_form(store: Store, dataset: DatasetRow) -> None:
 def delete_form(store: Store, dataset: DatasetRow) -> None:
     """Delete after a second confirmation; refused while a worker is running on the dataset."""
     deletion = catalogue.deletion_of(store, dataset.name)
-    parts = deletion.words((*deletion.goes, *deletion.rests))
+    parts = deleting.listed((*deletion.goes, *deletion.rests))
     page.notice(f"This deletes '{dataset.name}' with {parts or 'nothing in it'}. It cannot be undone.")
     # created in the key: a dataset that is given a deleted one's id must not find the box ticked.
     sure = st.checkbox("Yes, delete all of it", key=f"profiles.sure.{dataset.id}.{dataset.created}")

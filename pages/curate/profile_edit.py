@@ -90,9 +90,9 @@ def _save(store: Store, dataset: DatasetRow, record: ProfileRecord, pending: _Pe
     drop()
     st.session_state[ANNOTATOR] = " ".join(name.split())
     row, there = editing.saved_change(store, saved, record.ordinal)
-    sentences = [f"Saved in '{saved.name}': {row.words}."]
+    sentences = [f"Saved in '{saved.name}': {row.sentence}."]
     if not saved.in_place:
-        sentences = [f"Saved as '{saved.name}', which is shown now: {row.words}. '{dataset.name}' is unchanged."]
+        sentences = [f"Saved as '{saved.name}', which is shown now: {row.sentence}. '{dataset.name}' is unchanged."]
     if saved.carried or saved.left_behind:
         left = f"; {saved.left_behind:,} are on pairs that have changed and were not" if saved.left_behind else ""
         sentences.append(f"{saved.carried:,} human decisions were copied{left}.")
@@ -153,7 +153,7 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         safe.inline("Click a change to see both sides and to undo it.", muted=True)
         return
     row = changes[chosen][0]
-    safe.heading(f"Change {row.id}: {row.words}")
+    safe.heading(f"Change {row.id}: {row.sentence}")
     safe.show(_both_sides(row.edit))
     st.button(
         "Undo this change",

@@ -553,7 +553,7 @@ def _sources(store: Store, row: RunRow) -> safe.Html:
     sources = catalogue.sources_of(store, row.id)
     several = len({source.model for source in sources}) > 1
     lines = ["Recorded answers of other runs were ignored."] if row.manifest.fresh else []
-    lines += [source.words() + (f", by {source.model}" if several else "") + "." for source in sources]
+    lines += [source.sentence() + (f", by {source.model}" if several else "") + "." for source in sources]
     return safe.lines(lines)
 
 

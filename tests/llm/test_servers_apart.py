@@ -387,8 +387,8 @@ def test_a_run_says_where_its_answers_come_from(small: Store) -> None:
         second, _ = done(small, server.url)
     with small.read() as connection:
         found = calls.origins(connection, [first, second, "run-imported"])
-    assert [source.words() for source in found[first]] == ["2 of 2 messages are of a server not known"]
-    assert [source.words() for source in found[second]] == [
+    assert [source.sentence() for source in found[first]] == ["2 of 2 messages are of a server not known"]
+    assert [source.sentence() for source in found[second]] == [
         f"2 of 4 messages come from {address_of(server.url)}, root maker/m",
         "2 of 4 messages are of a server not known (2 of them were recorded before)",
     ]

@@ -314,7 +314,7 @@ def test_a_dataset_with_work_on_it_goes_only_with_a_cascade(store: Store) -> Non
         decisions.add(connection, dataset_id=data.id, annotator="Ada", label=Label.NECESSARY, **pair)
     with store.read() as connection:
         planned = deleting.of_dataset(connection, "mine")
-    assert planned.words(planned.rests) == "1 labelling, 1 decision, 1 run"
+    assert deleting.listed(planned.rests) == "1 labelling, 1 decision, 1 run"
     deleting.delete(store, planned)
     with store.read() as connection:
         assert datasets.all_rows(connection) == []

@@ -48,9 +48,10 @@ class Deletion:
     rests: Counts = ()
     note: str = ""
 
-    def words(self, counts: Counts) -> str:
-        """'2 labellings, 1,204 decisions'."""
-        return ", ".join(count(number, name) for number, name in counts)
+
+def listed(counts: Counts) -> str:
+    """'2 labellings, 1,204 decisions'."""
+    return ", ".join(count(number, name) for number, name in counts)
 
 
 def of_dataset(connection: sa.Connection, name: str) -> Deletion:
@@ -98,10 +99,7 @@ def of_work(connection: sa.Connection, work_id: str) -> Deletion:
 def _of_runs(connection: sa.Connection, title: str, work_id: str, ids: list[str]) -> Deletion:
     own = response.c.run.in_(ids)
     judged = judgement.join(response, judgement.c.response == response.c.id)
-    goes = [
-        (_count(connection, response, own), "message"),
-        (_count(connection, judged, own), "judgement"),
-    ]
+    goes = [(_count(connection, response, own), "message"), (_count(connection, judged, own), "judgement")]
     return Deletion(title, None, work_id, _some(goes), _some([(verdicts_on(connection, ids), "audit verdict")]))
 
 
