@@ -197,10 +197,7 @@ def _personas(connection: sa.Connection, numbers: Numbers) -> Rows:
     rows = connection.execute(sa.select(persona).where(persona.c.id.in_(numbers.personas))).mappings()
     by_id = {row["id"]: row for row in rows}
     for id_, number in numbers.personas.items():
-        yield {
-            "number": number,
-            **{name: by_id[id_][name] for name in ("pack", "key", "name", "prior", "description")},
-        }
+        yield {"number": number, **{name: by_id[id_][name] for name in ("pack", "key", "name", "prior", "description")}}
 
 
 def _settled(status: str) -> str:

@@ -110,12 +110,7 @@ def _append(
     values: dict[str, object],
 ) -> bool:
     who = plain_name(annotator, "annotator")
-    row = {
-        "dataset": dataset_id,
-        "annotator": who,
-        "uid": uid or uuid.uuid4().hex,
-        "created": created or now(),
-    }
+    row = {"dataset": dataset_id, "annotator": who, "uid": uid or uuid.uuid4().hex, "created": created or now()}
     statement = insert_ignore(connection, comment).values(**row, **values).returning(comment.c.id)
     return connection.execute(statement).first() is not None
 
@@ -466,20 +461,10 @@ def hand_out_pairs(
     own = claim.c.dataset == dataset_id, claim.c.annotator == annotator, claim.c.session == session
     connection.execute(sa.delete(claim).where(*own))
     if kept:
-        connection.execute(
-            sa.insert(claim),
-            [
-                {
-                    "attribute": attribute,
-                    "context": context,
-                    "annotator": plain_name(annotator, "annotator"),
-                    "session": session,
-                    "dataset": dataset_id,
-                    "until": clock + lease_s,
-                }
-                for attribute, context in kept
-            ],
-        )
+        who = plain_name(annotator, "annotator")
+        holder = {"annotator": who, "session": session, "dataset": dataset_id, "until": clock + lease_s}
+        rows = [{"attribute": attribute, "context": context, **holder} for attribute, context in kept]
+        connection.execute(sa.insert(claim), rows)
     return given
 
 

@@ -24,18 +24,7 @@ from cimemories.store.engine import (
     storable,
     values_of,
 )
-from cimemories.store.tables import (
-    call,
-    context,
-    judgement,
-    profile,
-    prompt,
-    request,
-    response,
-    run,
-    run_call,
-    sweep,
-)
+from cimemories.store.tables import call, context, judgement, profile, prompt, request, response, run, run_call, sweep
 
 # ---- imported runs
 #
@@ -88,12 +77,7 @@ def add_responses(connection: sa.Connection, judges: dict[str, int], new: Sequen
             connection,
             judgement,
             [
-                {
-                    "response": i,
-                    "judge": judges[r.run],
-                    "status": r.judgement,
-                    "cause": _storable(r.judgement_cause),
-                }
+                {"response": i, "judge": judges[r.run], "status": r.judgement, "cause": _storable(r.judgement_cause)}
                 for i, r in judged
             ],
         )

@@ -162,9 +162,7 @@ def copy(connection: sa.Connection, source: int, name: str, number: int) -> int:
     _copy_own(connection, rule, source, new)
     old_profile, new_profile = profile.alias("old_profile"), profile.alias("new_profile")
     same_person = sa.and_(
-        old_profile.c.dataset == source,
-        new_profile.c.dataset == new,
-        old_profile.c.ordinal == new_profile.c.ordinal,
+        old_profile.c.dataset == source, new_profile.c.dataset == new, old_profile.c.ordinal == new_profile.c.ordinal
     )
     columns = [c for c in attribute.c if c.name not in ("id", "profile")]
     connection.execute(
@@ -431,11 +429,8 @@ def _changed(what: str) -> StoreError:
 
 
 def _person(connection: sa.Connection, dataset_id: int, ordinal: int | None) -> sa.RowMapping:
-    row = (
-        connection.execute(sa.select(profile).where(profile.c.dataset == dataset_id, profile.c.ordinal == ordinal))
-        .mappings()
-        .first()
-    )
+    own = profile.c.dataset == dataset_id, profile.c.ordinal == ordinal
+    row = connection.execute(sa.select(profile).where(*own)).mappings().first()
     if row is None:
         raise StoreError(f"this dataset has no profile number {ordinal}. Choose one from the list.")
     return row
@@ -604,17 +599,9 @@ def _wanted(side: Side, otherwise: Mapping[int, int]) -> list[int]:
 
 
 def _find(connection: sa.Connection, dataset_id: int, side: Side) -> sa.RowMapping | None:
-    return (
-        connection.execute(
-            sa.select(context).where(
-                context.c.dataset == dataset_id,
-                context.c.task == side["task"],
-                context.c.recipient == side["recipient"],
-            )
-        )
-        .mappings()
-        .first()
-    )
+    wording = context.c.task == side["task"], context.c.recipient == side["recipient"]
+    query = sa.select(context).where(context.c.dataset == dataset_id, *wording)
+    return connection.execute(query).mappings().first()
 
 
 def _places(connection: sa.Connection, context_id: int) -> Places:
@@ -642,9 +629,8 @@ def _positions(connection: sa.Connection, dataset_id: int) -> dict[int, set[int]
 def _insert(connection: sa.Connection, dataset_id: int, side: Side) -> tuple[int, int]:
     ordinal = int(str(side.get("ordinal", -1)))
     if ordinal < 0:
-        last = connection.execute(sa.select(sa.func.max(context.c.ordinal)).where(context.c.dataset == dataset_id))
-        highest = last.scalar()
-        ordinal = 0 if highest is None else int(highest) + 1
+        highest = sa.select(sa.func.coalesce(sa.func.max(context.c.ordinal), -1)).where(context.c.dataset == dataset_id)
+        ordinal = int(connection.execute(highest).scalar_one()) + 1
     values = {name: side.get(name) for name in ("task", "recipient", "sphere")}
     new = connection.execute(
         sa.insert(context).values(dataset=dataset_id, ordinal=ordinal, **values).returning(context.c.id)

@@ -42,12 +42,7 @@ STALE_SECONDS = 30.0  # a living worker says so about every second (llm.worker)
 ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
 FINISHED = (WorkStatus.FINISHED, WorkStatus.FINISHED_WITH_FAILURES)
 ENDED = (*FINISHED, WorkStatus.PAUSED, WorkStatus.CANCELLED, WorkStatus.FAILED, WorkStatus.INTERRUPTED)
-TABLES = {
-    WorkKind.LABELLING: labelling,
-    WorkKind.RUN: run,
-    WorkKind.GENERATION: generation,
-    WorkKind.SWEEP: sweep,
-}
+TABLES = {WorkKind.LABELLING: labelling, WorkKind.RUN: run, WorkKind.GENERATION: generation, WorkKind.SWEEP: sweep}
 NOBODY = dict.fromkeys(("host", "machine", "pid", "process_started", "claim"))
 Row = sa.RowMapping
 
