@@ -188,7 +188,7 @@ def _history_table(changes: Sequence[tuple[EditRow, str]]) -> int | None:
         {
             "when": ("text", "when", lambda change: change[0].created[:16].replace("T", " ")),
             "who": ("text", "who", lambda change: change[0].annotator),
-            "what": ("wide", "what", lambda change: change[0].words),
+            "what": ("wide", "what", lambda change: change[0].sentence),
             "why": ("text", "why", lambda change: change[0].reason),
             "on": ("text", "on", lambda change: change[1]),
         },
