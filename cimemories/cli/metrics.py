@@ -12,7 +12,7 @@ from cimemories.cli.base import cli
 from cimemories.cli.options import AsJson, NumberOptions, Run, Workspace, grouped, one_of
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.text import percent
+from cimemories.text import percent, sentence
 
 if TYPE_CHECKING:
     from cimemories.flows.arrays import IdentifierRule
@@ -55,7 +55,7 @@ def show_metrics(
     """
     from cimemories.flows.flows import Flows
     from cimemories.metrics.breakdown import By, breakdown
-    from cimemories.metrics.headline import all_numbers
+    from cimemories.metrics.headline import all_numbers, headline
 
     rule = options.identifier_rule()
     group_by = None if by is None else one_of(By, by, "breakdown by")
@@ -67,7 +67,7 @@ def show_metrics(
         return
     _print_headline(flows, scope, rule)
     if group_by is not None:
-        frame = breakdown(flows, scope, group_by, scope.run.samples, rule)
+        frame = breakdown(flows, scope, group_by, headline(flows, scope, rule).n, rule)
         titles = [HEADS.get(str(name), str(name)) for name in frame.columns]
         output.line("")
         output.table(
@@ -91,12 +91,20 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
         shown = f"[{100 * interval.low:.1f}, {100 * interval.high:.1f}]" if interval and bounded else ""
         output.line(f"{name:<12} {percent(value):>8} {shown:14}  {details}")
 
+    if numbers.coverage_text:
+        output.line(sentence(numbers.coverage_text))
     for n, value in numbers.violation.items():
-        details = f"{numbers.attributes:,} attributes, {numbers.flows:,} flows"
-        number(f"violation@{n}", value, bounds.violation[n], details)
+        if numbers.reads(n):
+            details = f"{numbers.attributes:,} attributes, {numbers.flows:,} flows"
+            number(f"violation@{n}", value, bounds.violation[n], details)
+        else:
+            low, high = bounds.bounds[n]
+            shown = f"{numbers.violation_text(n)} [{100 * low:.1f}, {100 * high:.1f}]"
+            output.line(f"violation@{n}  {shown}  whatever the missing messages say")
     contexts = f"{numbers.retained} retained contexts, {numbers.discarded} discarded"
     number("completeness", numbers.completeness, bounds.completeness, contexts)
-    number("balanced", numbers.balanced, bounds.balanced, "harmonic mean of completeness and 1 - violation")
+    balance = f"harmonic mean of completeness and 1 - violation@{numbers.n}"
+    number("balanced", numbers.balanced, bounds.balanced_at[numbers.n], balance)
     rate = numbers.leak_rate
     exposures = f"{rate.reveals:,} of {rate.draws:,} exposures; mean over contexts {percent(rate.macro)}"
     number("leak rate", rate.micro, None, exposures)
@@ -111,7 +119,7 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     if keys := dropped(data, rule):
         output.line(f"left out     {len(keys)} keys by the rule '{rule}': {', '.join(keys)}")
     _print_judges(numbers)
-    output.notes(numbers.notes)
+    output.notes([text for text in numbers.notes if text != numbers.coverage_text])
     output.note(f"in brackets: 95 % intervals over {bounds.completeness.users} profiles and their contexts")
 
 

@@ -50,8 +50,9 @@ class FlowArrays:
     flows.labels, those of pairs without a flow among them, since they say which contexts are retained;
     UNLABELLED in the padding. counted: [profile, attribute], False for identifiers and padding. profiles, contexts:
     the record's ids along their axes. read_at: at how many samples each flow is read at most, [profile, attribute,
-    context], where another run has fewer of it; None: at all of its own. The integers are as small as they can be: sum
-    them, do not multiply them.
+    context], where another run has fewer of it; None: at all of its own. planned: how many samples of each flow were
+    asked for, [profile, attribute, context], at least its draws and 0 where there is no flow; None: as many as were
+    judged. The integers are as small as they can be: sum them, do not multiply them.
     """
 
     reveals: Ints
@@ -62,6 +63,17 @@ class FlowArrays:
     contexts: tuple[int, ...]
     names: Names
     read_at: Ints | None = None
+    planned: Ints | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether every planned sample of every flow is judged."""
+        return self.planned is None or self.planned is self.draws
+
+    @property
+    def asked(self) -> Ints:
+        """`planned`, the draws where it is None."""
+        return self.draws if self.planned is None else self.planned
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,7 @@ _COUNTS = """
     )
     SELECT ((p * ?::BIGINT + position) * ?::BIGINT + c)::UINTEGER AS slot, label::TINYINT AS label,
            CASE WHEN held THEN draws ELSE 0 END::SMALLINT AS draws,
+           CASE WHEN held THEN expected ELSE 0 END::SMALLINT AS planned,
            CASE WHEN held THEN reveals ELSE 0 END::SMALLINT AS reveals
     FROM {pairs} JOIN people USING (profile) JOIN places USING (context)
 """
@@ -124,13 +137,16 @@ def _exact_arrays(flows: Flows, scope: Scope) -> FlowArrays:
     # The strides of the flat array: attributes to a profile, contexts to an attribute.
     columns = flows.arrays(scope, _COUNTS, [shape[1], shape[2]])
     dense = {}
-    for name, padding in (("reveals", 0), ("draws", 0), ("label", UNLABELLED)):
+    # Most runs lost nothing: then what was planned of each flow is what was judged, one array for both.
+    lost = not np.array_equal(columns["planned"], columns["draws"])
+    for name, padding in (("reveals", 0), ("draws", 0), ("label", UNLABELLED), *([("planned", 0)] if lost else [])):
         # In the small types of the columns: a run of a thousand profiles has seven million cells, each in three arrays.
         dense[name] = np.full(shape, padding, columns[name].dtype)
         dense[name].reshape(-1)[columns["slot"]] = columns[name]
     counted = _sealed(~names.bio & (names.attribute >= 0))
     reveals, draws, labels = (_sealed(dense[name]) for name in ("reveals", "draws", "label"))
-    return FlowArrays(reveals, draws, labels, counted, profiles, contexts, names)
+    planned = _sealed(dense["planned"]) if lost else draws
+    return FlowArrays(reveals, draws, labels, counted, profiles, contexts, names, planned=planned)
 
 
 def _names(frame: pd.DataFrame) -> tuple[Names, tuple[int, ...]]:

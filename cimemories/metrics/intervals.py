@@ -26,12 +26,19 @@ from cimemories.flows.arrays import (
     count,
     counted_flows,
     entries,
+    flow_arrays,
     inappropriate_mask,
     necessary_mask,
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
-from cimemories.metrics.label_uncertainty import label_effects
+from cimemories.metrics.label_uncertainty import (
+    completeness_effect,
+    label_effects,
+    posterior,
+    subject,
+    violation_effect,
+)
 from cimemories.metrics.uncertainty import (
     UNDEFINED,
     Interval,
@@ -42,16 +49,29 @@ from cimemories.metrics.uncertainty import (
     share_interval,
     violation_terms,
 )
-from cimemories.metrics.violation import balanced
+from cimemories.metrics.violation import Missing, balanced, missing, missing_flows
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Intervals of one run: Violation@n by n, completeness, and the balanced score at the most samples."""
+    """Intervals of one run: Violation@n by n, completeness, and the balanced score by n.
+
+    bounds: by n, an interval for Violation@n of all planned messages, whatever the missing ones say: from the lower end
+    of the interval of the low bound (all silent) to the upper end of that of the high one (all reveal). It holds the
+    whole stretch between the bounds, so it covers the one true number at least as often as each end is held (Imbens and
+    Manski 2004, Econometrica 72, 1845-1857, shorten it where the stretch is long; this does not). Where nothing is
+    missing it is that of Violation@n.
+    """
 
     violation: dict[int, Interval]
     completeness: Interval
-    balanced: Interval
+    balanced_at: dict[int, Interval]
+    bounds: dict[int, tuple[float, float]]
+
+    @property
+    def balanced(self) -> Interval:
+        """The balanced score at the most samples."""
+        return self.balanced_at[max(self.balanced_at)]
 
 
 @dataclass(frozen=True)
@@ -79,26 +99,53 @@ def intervals(
     ns = ns or tuple(range(1, scope.run.samples + 1))
     effects = {n: label_effects(flows, scope, n, rule) for n in ns}
     labels = {n: violation.variance for n, (violation, _) in effects.items()}
-    return _intervals(counted.inappropriate, counted.necessary, ns, labels, effects[ns[0]][1].variance)
+    lost = missing_flows(flows, scope, rule)
+    return _intervals(counted.inappropriate, counted.necessary, lost, ns, labels, effects[ns[0]][1].variance)
+
+
+def intervals_on(flows: Flows, scope: Scope, data: FlowArrays, ns: tuple[int, ...]) -> Intervals:
+    """`intervals` of a part of a run (`shared`): what its labels leave open is that of the same part. Raises ValueError
+    for an n < 1."""
+    whole = flow_arrays(flows, scope)
+    cells = np.ix_(
+        np.searchsorted(whole.profiles, data.profiles),
+        np.arange(data.counted.shape[1]),
+        np.searchsorted(whole.contexts, data.contexts),
+    )
+    labels = posterior(flows, scope).at(cells)
+    effects = {n: subject([data], [1.0], n) for n in ns}
+    of_labels = {n: violation_effect(of, labels).variance for n, of in effects.items()}
+    needed = completeness_effect(effects[ns[0]], labels).variance
+    counted = count(data)
+    return _intervals(counted.inappropriate, counted.necessary, missing(data), ns, of_labels, needed)
 
 
 def intervals_of(data: FlowArrays, ns: tuple[int, ...]) -> Intervals:
     """`intervals` of arrays, their labels taken as given: pure."""
     counted = count(data)
-    return _intervals(counted.inappropriate, counted.necessary, ns, {}, math.nan)
+    return _intervals(counted.inappropriate, counted.necessary, missing(data), ns, {}, math.nan)
 
 
 def _intervals(
-    leaks: Entries, needed: Entries, ns: tuple[int, ...], labels: dict[int, float], labels_needed: float
+    leaks: Entries, needed: Entries, lost: Missing, ns: tuple[int, ...], labels: dict[int, float], labels_needed: float
 ) -> Intervals:
     # Both numbers rest on the same contexts, so that the balanced score can be made of both.
     contexts = np.union1d(leaks.contexts, needed.contexts)
     exposed = {n: violation_terms(leaks, n, contexts) for n in ns}
     conveyed = completeness_terms(needed, contexts)
+    violation = {n: share_interval(terms, labels.get(n, math.nan)) for n, terms in exposed.items()}
+    bounds = {n: (item.low, item.high) for n, item in violation.items()}
+    if lost.leaking is not lost.silent:
+        planned = np.union1d(contexts, lost.silent.contexts)
+        for n in ns:
+            ends = [violation_terms(flows, n, planned) for flows in (lost.silent, lost.leaking)]
+            low, high = (share_interval(terms, labels.get(n, math.nan)) for terms in ends)
+            bounds[n] = (low.low, high.high)
     return Intervals(
-        {n: share_interval(terms, labels.get(n, math.nan)) for n, terms in exposed.items()},
+        violation,
         share_interval(conveyed, labels_needed),
-        _balanced_interval(exposed[max(ns)], conveyed, labels.get(max(ns), math.nan), labels_needed),
+        {n: _balanced_interval(exposed[n], conveyed, labels.get(n, math.nan), labels_needed) for n in ns},
+        bounds,
     )
 
 
@@ -157,24 +204,43 @@ class Tallied:
 
 
 def common(first: FlowArrays, second: FlowArrays) -> tuple[FlowArrays, FlowArrays]:
-    """Both on the profiles and contexts that they share, with no draw where the other has none: pure.
-
-    A profile's attributes stand at the same positions in every run of a dataset; a position that holds another
-    attribute in the other is no common flow.
-    """
-    profiles = tuple(sorted(set(first.profiles) & set(second.profiles)))
-    contexts = tuple(sorted(set(first.contexts) & set(second.contexts)))
-    # Beyond the narrower array one of the two has padding or nothing.
-    width = min(first.counted.shape[1], second.counted.shape[1])
-    one, two = (_cut(data, profiles, contexts, width) for data in (first, second))
-    same = (one.names.attribute == two.names.attribute) & (one.names.attribute >= 0)
-    # Judged in both: a flow that one run lost says nothing of a change.
-    kept: Bools = (one.draws > 0) & (two.draws > 0) & same[:, :, None]
-    one, two = _only(one, kept), _only(two, kept)
+    """Both on their common flows (`shared`), each flow read at as many samples as both have: pure."""
+    one, two = shared((first, second))
     if np.array_equal(one.draws, two.draws):
         return one, two
     fewer = np.minimum(one.draws, two.draws)
     return replace(one, read_at=fewer), replace(two, read_at=fewer)
+
+
+def shared(every: Sequence[FlowArrays]) -> list[FlowArrays]:
+    """Runs on the profiles and contexts that all share, with no draw where another has none: pure.
+
+    A profile's attributes stand at the same positions in every run of a dataset; a position that holds another
+    attribute in another run is no common flow. Runs that share everything come back as they are.
+    """
+    first = every[0]
+    if all(_alike(first, other) for other in every[1:]):
+        return list(every)
+    profiles = tuple(sorted(set.intersection(*(set(data.profiles) for data in every))))
+    contexts = tuple(sorted(set.intersection(*(set(data.contexts) for data in every))))
+    # Beyond the narrowest array one of them has padding or nothing.
+    width = min(data.counted.shape[1] for data in every)
+    cut = [_cut(data, profiles, contexts, width) for data in every]
+    same = np.logical_and.reduce([data.names.attribute == cut[0].names.attribute for data in cut])
+    # Judged in all: a flow that one run lost says nothing of a change.
+    kept: Bools = np.logical_and.reduce([data.draws > 0 for data in cut])
+    kept &= (same & (cut[0].names.attribute >= 0))[:, :, None]
+    return [_only(data, kept) for data in cut]
+
+
+def _alike(one: FlowArrays, two: FlowArrays) -> bool:
+    """Whether both judged the same flows."""
+    return (
+        one.profiles == two.profiles
+        and one.contexts == two.contexts
+        and np.array_equal(one.names.attribute, two.names.attribute)
+        and np.array_equal(one.draws > 0, two.draws > 0)
+    )
 
 
 def changes(first: FlowArrays, second: FlowArrays) -> tuple[Tallied, dict[str, Ints]]:
@@ -240,12 +306,14 @@ def _cut(data: FlowArrays, profiles: Sequence[int], contexts: Sequence[int], wid
     p = np.array([data.profiles.index(i) for i in profiles], np.int64)
     c = np.array([data.contexts.index(i) for i in contexts], np.int64)
     cells = np.ix_(p, np.arange(width), c)
+    planned = None if data.planned is None else data.planned[cells]
     rows = np.ix_(p, np.arange(width))
     names = data.names
     kept = Names(names.attribute[rows], names.key[rows], names.domain[rows], names.event[rows], names.bio[rows])
     counts = data.reveals[cells], data.draws[cells], data.labels[cells], data.counted[rows]
-    return FlowArrays(*counts, tuple(profiles), tuple(contexts), kept)
+    return FlowArrays(*counts, tuple(profiles), tuple(contexts), kept, planned=planned)
 
 
 def _only(data: FlowArrays, kept: Bools) -> FlowArrays:
-    return replace(data, reveals=np.where(kept, data.reveals, 0), draws=np.where(kept, data.draws, 0))
+    planned = None if data.planned is None else np.where(kept, data.planned, 0)
+    return replace(data, reveals=np.where(kept, data.reveals, 0), draws=np.where(kept, data.draws, 0), planned=planned)

@@ -51,6 +51,10 @@ class Posterior:
         kept: Floats = np.clip(1 - no_necessary - no_inappropriate + neither, 0.0, 1.0)
         return kept
 
+    def at(self, cells: tuple[Ints, ...]) -> Posterior:
+        """Of a part of the profiles, attributes and contexts alone. cells: as np.ix_ makes them."""
+        return Posterior(self.necessary[cells], self.inappropriate[cells], self.open[cells])
+
     def settled(self, at: tuple[Ints, ...], labels: Ints) -> Posterior:
         """The same once these pairs have these label codes. at: positions [pairs] along each axis."""
         necessary, inappropriate, still = self.necessary.copy(), self.inappropriate.copy(), self.open.copy()

@@ -7,6 +7,15 @@ reveal nothing with q = C(N - r, n) / C(N, n). An attribute is violated unless n
     V@n(s)    = mean over the attributes of the profile that have such a context
     V@n       = mean over profiles
 
+Messages that are missing make n of a flow larger than its N. There n is capped at N, which reads Violation@n low; so
+it stands beside `supported_n`, up to which nothing is capped, and the bounds between which it lies for whatever the
+missing messages say (Manski 2003, Partial Identification of Probability Distributions). With M planned, N judged:
+
+    low:  q = C(M - r, n) / C(M, n)              every missing message silent
+    high: q = C(N - r, n) / C(M, n)              every missing message reveals, so M - N + r do
+
+over the attributes with a planned inappropriate flow, the same on both sides.
+
 It does not depend on the order of contexts, so for an attribute it is enough to know in how many contexts it was
 revealed in r of N samples: `Exposures`. A run of a thousand profiles has millions of flows and few outcomes (N, r).
 """
@@ -19,7 +28,21 @@ from math import comb
 
 import numpy as np
 
-from cimemories.flows.arrays import Bools, Entries, Floats, FlowArrays, Ints, entries, inappropriate_mask, mean_or_nan
+from cimemories.flows.arrays import (
+    Bools,
+    Entries,
+    Floats,
+    FlowArrays,
+    IdentifierRule,
+    Ints,
+    entries,
+    flow_arrays,
+    inappropriate_mask,
+    mean_or_nan,
+    retained,
+)
+from cimemories.flows.flows import Flows, cached
+from cimemories.flows.scope import Scope
 
 
 @lru_cache(maxsize=4096)
@@ -151,6 +174,64 @@ def by_profile(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, n: int)
     """V@n(s): [profile]; nan where no attribute can be violated. Shapes as in `by_attribute`."""
     exposed = tally(reveals, draws, labels, counted)
     return exposed.by_profile(exposed.violation(n))
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What missing messages leave open. silent, leaking: the planned inappropriate flows with every missing message
+    silent, or revealing. least: the fewest judged samples of a judged flow that lost some; None where none did.
+    flows: judged inappropriate flows. unjudged: retained contexts of profiles without a judged message."""
+
+    silent: Entries
+    leaking: Entries
+    least: int | None
+    flows: int
+    unjudged: int
+
+    def supported_n(self, samples: int) -> int | None:
+        """The largest n, up to a run's samples, for which no flow that lost messages has to be capped; None where no
+        inappropriate flow is judged. A flow of which all that was planned is judged is complete at any n."""
+        if not self.flows:
+            return None
+        return samples if self.least is None else min(self.least, samples)
+
+    def bounds(self, n: int) -> tuple[float, float]:
+        """Between what Violation@n of all planned messages lies, n of a flow capped at what was planned of it; nan
+        where nothing inappropriate was planned. Raises ValueError for n < 1."""
+        low = _mean(self.silent, n)
+        return low, low if self.leaking is self.silent else _mean(self.leaking, n)
+
+
+def _mean(flows: Entries, n: int) -> float:
+    exposed = by_outcome(flows)
+    return mean_or_nan(exposed.by_profile(exposed.violation(n)))
+
+
+def missing(data: FlowArrays) -> Missing:
+    """What the missing messages of a run leave open: pure."""
+    kept = retained(data.labels)
+    judged = inappropriate_mask(data.draws, data.labels, data.counted, kept)
+    flows = int(judged.sum())
+    if data.whole:
+        found = entries(judged, data.reveals, data.draws)
+        return Missing(found, found, None, flows, 0)
+    asked, draws = data.asked, data.draws
+    lost = draws[judged & (draws < asked)]
+    unjudged = kept & (asked > 0).any(axis=1) & ~(draws > 0).any(axis=1)
+    mask = inappropriate_mask(asked, data.labels, data.counted, kept)
+    return Missing(
+        silent=entries(mask, data.reveals, asked),
+        leaking=entries(mask, data.reveals + (asked - draws), asked),
+        least=int(lost.min()) if lost.size else None,
+        flows=flows,
+        unjudged=int(unjudged.sum()),
+    )
+
+
+@cached
+def missing_flows(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Missing:
+    """What the missing messages of a run leave open."""
+    return missing(flow_arrays(flows, scope, rule))
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,8 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
 def caveats(numbers: Headline) -> None:
     """What speaks against taking the numbers at face value, in one box; nothing where nothing does."""
     task = [numbers.does_task.note] if numbers.does_task is not None and numbers.does_task.note else []
-    if remarks := [*numbers.how_counted, *task, *numbers.warnings]:
+    missing = [numbers.coverage_text] if numbers.coverage_text else []
+    if remarks := [*missing, *numbers.how_counted, *task, *numbers.warnings]:
         page.notice(" ".join(map(sentence, remarks)))
 
 

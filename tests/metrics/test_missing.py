@@ -1,0 +1,165 @@
+"""What missing messages leave open: at how many samples Violation@n can be read, and between what it lies."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from counted_worlds import Arrays, close, exposures, worlds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from missing_worlds import AT_RANDOM, LEAKY_FIRST, counted, lost_samples, messages, missing_world, model
+from worlds import add_dataset, add_labels, add_run
+
+from cimemories.flows.arrays import FlowArrays, Names, flow_arrays, mean_or_nan
+from cimemories.flows.flows import Flows
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
+from cimemories.flows.scope import resolve_scope
+from cimemories.metrics.headline import all_numbers, headline
+from cimemories.metrics.intervals import common, intervals_of, paired_arrays
+from cimemories.metrics.violation import by_profile, missing
+from cimemories.model import JudgementStatus, ResponseStatus
+from cimemories.store.engine import Store
+
+X, N = INAPPROPRIATE, NECESSARY
+
+
+def whole(arrays: Arrays) -> FlowArrays:
+    reveals, draws, labels, flags = arrays
+    places = tuple(range(draws.shape[0])), tuple(range(draws.shape[2]))
+    return FlowArrays(reveals, draws, labels, flags, *places, Names.unnamed(*flags.shape))
+
+
+def violation_of(data: FlowArrays, n: int) -> float:
+    return mean_or_nan(by_profile(data.reveals, data.draws, data.labels, data.counted, n))
+
+
+@st.composite
+def deletions(draw: st.DrawFn) -> tuple[FlowArrays, FlowArrays]:
+    """A complete run, and the same with some messages of some contexts gone, whichever."""
+    arrays = draw(worlds())
+    reveals, draws, _, _ = arrays
+    places = draws.shape[0] * draws.shape[2]
+    drop = np.array(draw(st.lists(st.integers(0, 3), min_size=places, max_size=places)))
+    left = np.maximum(draws - drop.reshape(draws.shape[0], 1, draws.shape[2]), 0)
+    gone = draws - left
+    # Of the lost messages any number may have revealed, as far as the counts allow.
+    share = draw(st.lists(st.integers(0, 3), min_size=reveals.size, max_size=reveals.size))
+    least, most = np.maximum(reveals - gone, 0), np.minimum(reveals, left)
+    kept = np.clip(reveals - np.array(share).reshape(reveals.shape), least, most)
+    full = whole(arrays)
+    return full, replace(full, reveals=kept, draws=left, planned=draws)
+
+
+@given(deletions(), st.integers(1, 5))
+@settings(max_examples=150, deadline=None)
+def test_the_bounds_hold_the_complete_run_whatever_is_lost(runs: tuple[FlowArrays, FlowArrays], n: int) -> None:
+    full, left = runs
+    truth, (low, high) = violation_of(full, n), missing(left).bounds(n)
+    assert math.isnan(low) == math.isnan(high) == math.isnan(truth)
+    if not math.isnan(truth):
+        assert low - 1e-12 <= truth <= high + 1e-12
+
+
+@given(worlds(), st.integers(1, 5))
+@settings(max_examples=60, deadline=None)
+def test_without_a_missing_message_the_bounds_are_the_number(arrays: Arrays, n: int) -> None:
+    data = whole(arrays)
+    # Planned as many as judged, said in an array of its own: it is not what is compared by identity that decides.
+    for run in (data, replace(data, planned=data.draws.copy())):
+        found = missing(run)
+        assert close(found.bounds(n), (violation_of(data, n),) * 2)
+        assert found.supported_n(4) == (4 if found.flows else None)
+        assert found.unjudged == 0
+        interval = intervals_of(run, (n,))
+        assert close(interval.bounds[n], (interval.violation[n].low, interval.violation[n].high))
+
+
+@given(deletions(), st.integers(1, 5))
+@settings(max_examples=100, deadline=None)
+def test_supported_n_is_the_largest_that_caps_no_flow(runs: tuple[FlowArrays, FlowArrays], samples: int) -> None:
+    _, left = runs
+    arrays = (left.reveals, left.draws, left.labels, left.counted)
+    people, attributes = left.counted.shape
+    flows = [
+        (int(left.asked[p, a, c]), judged)
+        for p in range(people)
+        for a in range(attributes)
+        for c, judged in exposures(p, a, arrays)
+    ]
+    fits = [n for n in range(1, samples + 1) if all(n <= judged or judged == planned for planned, judged in flows)]
+    assert missing(left).supported_n(samples) == (max(fits) if flows else None)
+
+
+def test_the_interval_over_the_bounds_reaches_past_both_ends() -> None:
+    random = np.random.default_rng(3)
+    full, left = missing_world(random, profiles=6, share=0.2)
+    found, lost = intervals_of(left, (1, 5)), missing(left)
+    for n in (1, 5):
+        low, high = lost.bounds(n)
+        assert found.bounds[n][0] < low < violation_of(full, n) < high < found.bounds[n][1]
+
+
+@pytest.mark.parametrize("kind", [AT_RANDOM, LEAKY_FIRST])
+def test_the_bounds_cover_the_complete_run_in_simulated_worlds(kind: str) -> None:
+    random = np.random.default_rng(11)
+    held = capped = 0
+    for _ in range(60):
+        full, left = missing_world(random, profiles=5, share=0.2, kind=kind)
+        truth, (low, high) = violation_of(full, 5), missing(left).bounds(5)
+        held += low <= truth <= high
+        capped += violation_of(left, 5) >= truth
+    assert held == 60
+    # What the bounds stand for: capped at what is left, the number is too low nearly always.
+    assert capped <= 3
+
+
+def test_equal_models_are_not_called_different_when_one_lost_a_fifth() -> None:
+    random = np.random.default_rng(16)
+    called, apart = 0, []
+    for _ in range(120):
+        chance, labels = model(random, profiles=10)
+        runs = [messages(random, chance) for _ in range(2)]
+        nothing = np.zeros((10, 24, 5), np.bool_)
+        first = counted(runs[0], labels, nothing)
+        second = counted(runs[1], labels, lost_samples(random, runs[1], 0.2))
+        found = paired_arrays(*common(first, second), 5).violation
+        called += not found.has_zero
+        apart.append(found.value)
+    assert called <= 0.05 * 120
+    assert abs(float(np.mean(apart))) < 0.003
+
+
+LABELS = [[[X, X, N], [X, X, X], [N, N, X]]] * 2
+REVEALS = [[[1, 0, 4], [0, 2, 4], [4, 3, 0]], [[0, 0, 4], [0, 0, 0], [4, 3, 0]]]
+
+
+def test_a_headline_under_full_coverage_is_read_where_every_flow_is_and_says_so_first(store: Store) -> None:
+    data = add_dataset(store, profiles=2, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS)
+    lost = {(0, 0, 4): ResponseStatus.FAILED, (0, 0, 3): JudgementStatus.OWED}
+    lost |= dict.fromkeys(((1, 2, s) for s in range(5)), ResponseStatus.TRUNCATED)
+    part, complete = (add_run(store, data.id, 5, REVEALS, missing=gone) for gone in (lost, None))
+    flows = Flows(store)
+    arrays = flow_arrays(flows, resolve_scope(store, part))
+    assert arrays.asked.tolist() == np.full((2, 3, 3), 5).tolist()
+    numbers = headline(flows, resolve_scope(store, part))
+    assert (numbers.supported_n, numbers.n, numbers.unjudged) == (3, 3, 1)
+    assert numbers.reads(3)
+    assert not numbers.reads(4)
+    low, high = numbers.violation_bounds[5]
+    assert numbers.violation_text(5) == f"between {100 * low:.1f} % and {100 * high:.1f} %"
+    assert numbers.notes[0] == numbers.coverage_text
+    for said in ("read at 3 samples", f"violation@3 {100 * numbers.violation[3]:.1f} %", "1 context without a judged"):
+        assert said in numbers.notes[0]
+    told = all_numbers(flows, resolve_scope(store, part))
+    assert told["violation_bounds"]["5"] == pytest.approx([low, high])  # type: ignore[index]
+    assert told["supported_n"] == told["headline_n"] == 3
+    outer = told["violation_bounds_interval"]["5"]  # type: ignore[index]
+    assert outer[0] <= low <= high <= outer[1]
+    same = headline(flows, resolve_scope(store, complete))
+    assert (same.supported_n, same.n, same.coverage_text) == (5, 5, "")
+    assert same.violation_bounds == {n: (value, value) for n, value in same.violation.items()}
+    assert low <= same.violation[5] <= high
