@@ -1,0 +1,298 @@
+"""Violation@n corrected for the errors of its judge, by an audit whose unit is the attribute.
+
+A person who has read the messages of an attribute knows whether it leaks, V_human(s, a); the judge's word on it,
+V_judge(s, a), is known of all. With w = 1 / (profiles * attributes of the profile), W the mass of a stratum (strata:
+attributes with a claim of the judge, and without) and shares of the audited attributes of a stratum that add up to W,
+
+    V = lambda * sum of w V_judge + sum over audited of share * (V_human - lambda * V_judge)
+
+is prediction-powered inference (Angelopoulos, Bates, Fannjiang, Jordan, Zrnic 2023, Science 382, 669-674), stratified.
+Every lambda gives an unbiased number; the tuned one, Cov / Var inside strata, the narrowest interval (PPI++,
+Angelopoulos, Duchi, Zrnic 2023, arXiv 2311.01453). Where V_judge is the same for a whole stratum, as 0 and 1 at all
+samples are, lambda cancels.
+
+    attribute  V_judge  stratum    V_human
+    17         1        claimed    1        confirmed by a person
+    18         0        unclaimed  1        missed by the judge
+    19         0        unclaimed  nan      not audited: what is found in its stratum stands for it
+
+At n below all samples V_human is of n messages a context, sampled at random: whether any of these leaks is an unbiased
+estimate of Violation@n of the attribute. Attributes are sampled from each stratum at random, so that each stands for
+as many; the variance is that of the sample, or that between users where the judge errs more with some of them.
+
+The lower bound counts only claims that a person has confirmed: what the judge passed over may all be silent, so it
+needs no recall.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cimemories.flows.arrays import Bools, Floats, Ints
+from cimemories.metrics.uncertainty import (
+    ROUNDING,
+    UNDEFINED,
+    Interval,
+    Terms,
+    difference_interval,
+    share_interval,
+)
+
+CLAIMED, UNCLAIMED = "claimed", "unclaimed"
+STRATA = (CLAIMED, UNCLAIMED)
+LEAST_AUDITED = 2  # of a stratum: one alone shows no spread
+
+
+@dataclass(frozen=True)
+class AuditedAttributes:
+    """One row an attribute that can be violated. profile: [rows], index of its user; judge: V_judge, 0 to 1; stratum:
+    codes of STRATA; people: V_human, nan where nobody has read it; ids: what tells attributes apart in two runs."""
+
+    profile: Ints
+    judge: Floats
+    stratum: Ints
+    people: Floats
+    ids: Ints
+
+    @property
+    def audited(self) -> Bools:
+        known: Bools = ~np.isnan(self.people)
+        return known
+
+    @property
+    def weight(self) -> Floats:
+        """What each attribute is of the mean over profiles of the mean over their attributes: [rows], adds up to 1."""
+        number = np.bincount(self.profile)
+        return 1.0 / (number[self.profile] * np.count_nonzero(number))
+
+    def counts(self) -> tuple[Ints, Ints]:
+        """How many attributes each stratum has, and how many of them are audited: [strata] both."""
+        size = len(STRATA)
+        return np.bincount(self.stratum, minlength=size), np.bincount(self.stratum[self.audited], minlength=size)
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What an audit makes of a mean. value: the corrected mean; tuning: lambda; fitted: [rows], what is expected of
+    each attribute, its own V_human aside; scores: [rows], what each audited attribute moves the mean by, scaled so that
+    their squares add up to the variance, 0 for the others; variance: by the sample of attributes, given the users."""
+
+    value: float
+    tuning: float
+    fitted: Floats
+    scores: Floats
+    variance: float
+
+
+def covered(data: AuditedAttributes) -> bool:
+    """Whether every stratum that has attributes has enough audited ones to speak for it."""
+    sizes, audited = data.counts()
+    return bool(len(data.judge)) and bool((audited >= np.minimum(sizes, LEAST_AUDITED)).all())
+
+
+def prediction_powered(data: AuditedAttributes, tuning: float | None = None) -> Correction:
+    """The corrected mean. tuning: lambda, None: the one of least variance. Raises ValueError where the audit does not
+    cover every stratum (`covered`)."""
+    if not covered(data):
+        raise ValueError("a stratum has no audited attributes that could speak for it")
+    seen, weight, stratum = data.audited, data.weight, data.stratum
+    sizes, audited = data.counts()
+    mass: Floats = np.bincount(stratum, weights=weight, minlength=len(STRATA)).astype(np.float64)
+    of_audited = np.bincount(stratum[seen], weights=weight[seen], minlength=len(STRATA))
+    share = np.where(seen, weight * (mass / np.where(of_audited > 0, of_audited, 1))[stratum], 0.0)
+
+    def centre(values: Floats) -> Floats:
+        """Means of the strata over their audited attributes: [strata]."""
+        total = np.bincount(stratum, weights=share * np.where(seen, values, 0.0), minlength=len(STRATA))
+        return np.where(mass > 0, total / np.where(mass > 0, mass, 1), 0.0)
+
+    of_people, of_judge = centre(data.people), centre(data.judge)
+    people = np.where(seen, data.people - of_people[stratum], 0.0)
+    judge = np.where(seen, data.judge - of_judge[stratum], 0.0)
+    scale = _scale(sizes, audited)[stratum] * share
+    under = float((scale**2 * judge**2).sum())
+    if tuning is None:
+        tuning = float((scale**2 * people * judge).sum()) / under if under > ROUNDING else 1.0
+    fitted = tuning * data.judge + (of_people - tuning * of_judge)[stratum]
+    scores = scale * (people - tuning * judge)
+    return Correction(
+        float((weight * fitted).sum()),
+        tuning,
+        fitted,
+        scores,
+        _variance(scores, data, mass, sizes, audited),
+    )
+
+
+def _scale(sizes: Ints, audited: Ints) -> Floats:
+    """By what a residual is multiplied for the variance of a mean, by stratum: root of n / (n - 1), for the mean that
+    it is measured from, times 1 - f^2, f the audited share. 1 - f is the finite population's; the other f (1 - f) is
+    the spread of attributes that nobody has read, which what is expected of them does not show."""
+    f = audited / np.maximum(sizes, 1)
+    return np.sqrt(audited / np.maximum(audited - 1, 1) * (1 - f**2))
+
+
+def _variance(scores: Floats, data: AuditedAttributes, mass: Floats, sizes: Ints, audited: Ints) -> float:
+    of_stratum = np.bincount(data.stratum, weights=scores**2, minlength=len(STRATA))
+    # Twenty of twenty without an error do not show that there is none: no less than the variance of the posterior of
+    # Jeffreys' prior, Beta(1/2, n + 1/2).
+    least = 0.5 * (audited + 0.5) / ((audited + 1.0) ** 2 * (audited + 2.0))
+    floor = mass**2 * least * (1 - (audited / np.maximum(sizes, 1)) ** 2)
+    sampled = float(np.maximum(of_stratum, floor).sum())
+    by_user = np.bincount(data.profile, weights=scores)
+    users = np.count_nonzero(np.bincount(data.profile))
+    # A judge that errs with some users more than with others: their audited attributes move together.
+    return max(sampled, users / (users - 1) * float((by_user**2).sum()) if users > 1 else 0.0)
+
+
+@dataclass(frozen=True)
+class CorrectedViolation:
+    """Violation@n of a run beside what an audit makes of it. raw: by the judge alone. corrected: its `judge` part is
+    the audit's variance. lower: of attributes with a claim that people confirmed. sizes, audited: attributes of each of
+    STRATA. why: where `corrected` is undefined. data, terms, correction: what it was computed from."""
+
+    n: int
+    raw: Interval
+    corrected: Interval
+    lower: Interval
+    sizes: tuple[int, ...]
+    audited: tuple[int, ...]
+    tuning: float
+    why: str
+    data: AuditedAttributes
+    terms: Terms
+    correction: Correction | None
+
+
+def corrected_violation(
+    data: AuditedAttributes, confirmed: Floats, terms: Terms, n: int, labels: float = math.nan
+) -> CorrectedViolation:
+    """The correction with its interval. confirmed: [rows], whether a person confirmed a claim on the attribute, nan
+    where some claim is not read yet. terms, labels: those of the raw number (uncertainty.violation_terms), of the same
+    profiles; the parts for contexts, samples and labels are those of the judge's number, by as much as the corrected
+    one moves with it."""
+    sizes, audited = data.counts()
+    raw = share_interval(terms, labels)
+    by_stratum = tuple(map(int, sizes)), tuple(map(int, audited))
+    lower = lower_bound(data, confirmed, terms, labels)
+    if not covered(data):
+        return CorrectedViolation(
+            n, raw, UNDEFINED, lower, *by_stratum, math.nan, _why(sizes, audited), data, terms, None
+        )
+    found = prediction_powered(data)
+    adjusted, slope = _adjusted(data, found, terms)
+    interval = share_interval(adjusted, slope**2 * labels, found.variance, value=min(max(found.value, 0.0), 1.0))
+    return CorrectedViolation(n, raw, interval, lower, *by_stratum, found.tuning, "", data, adjusted, found)
+
+
+def _why(sizes: Ints, audited: Ints) -> str:
+    missing = [
+        f"{least - done} more {name}"
+        for name, size, done in zip(STRATA, sizes.tolist(), audited.tolist(), strict=True)
+        if done < (least := min(size, LEAST_AUDITED))
+    ]
+    return f"read at least {' and '.join(missing)} attributes" if missing else "no attribute can be violated"
+
+
+def _adjusted(data: AuditedAttributes, found: Correction, terms: Terms) -> tuple[Terms, float]:
+    """The terms of the corrected number, and by how much it moves with the judge's."""
+    weight = data.weight
+    judge = data.judge - float((weight * data.judge).sum())
+    spread = float((weight * judge**2).sum())
+    slope = float((weight * judge * found.fitted).sum()) / spread if spread > ROUNDING else 1.0
+    values = np.where(data.audited, data.people, found.fitted)
+    profiles = len(terms.own)
+    total = np.bincount(data.profile, weights=values, minlength=profiles)
+    number = np.bincount(data.profile, minlength=profiles)
+    own = np.where(number > 0, total / np.maximum(number, 1), np.nan)
+    without = own[:, None] + slope * (terms.without - terms.own[:, None])
+    return Terms(own, without, terms.inside, slope**2 * terms.samples, terms.units), slope
+
+
+def lower_bound(data: AuditedAttributes, confirmed: Floats, terms: Terms, labels: float = math.nan) -> Interval:
+    """The share of attributes with a claim that people confirm: no more than Violation@n, whatever the judge misses.
+    Its lower end is what to quote. UNDEFINED before enough claimed attributes are read."""
+    claimed = data.stratum == STRATA.index(CLAIMED)
+    # What the judge passed over counts as silent, as if it had been read.
+    bound = replace(data, people=np.where(claimed, confirmed, 0.0), judge=np.where(claimed, data.judge, 0.0))
+    if not covered(bound):
+        return UNDEFINED
+    # Without tuning: 0 to 1, and no more than the mean of what people found.
+    found = prediction_powered(bound, 0.0)
+    adjusted, slope = _adjusted(bound, found, terms)
+    return share_interval(adjusted, slope**2 * labels, found.variance, value=min(max(found.value, 0.0), 1.0))
+
+
+def corrected_difference(first: CorrectedViolation, second: CorrectedViolation) -> Interval:
+    """Second minus first, both corrected, of the same profiles and contexts. Attributes that are audited in both count
+    with the difference of what was found, so that what both judges get wrong alike cancels."""
+    if first.correction is None or second.correction is None:
+        return UNDEFINED
+    ids = np.union1d(first.data.ids, second.data.ids)
+    scores, users = np.zeros(len(ids)), np.zeros(len(ids), np.int64)
+    independent = 0.0
+    for side, sign in ((second, 1.0), (first, -1.0)):
+        at = np.searchsorted(ids, side.data.ids)
+        assert side.correction is not None
+        scores[at] += sign * side.correction.scores
+        users[at] = side.data.profile
+        # What the floor adds where no audited attribute shows an error: independent in the two.
+        independent += max(side.correction.variance - float((side.correction.scores**2).sum()), 0.0)
+    by_user = np.bincount(users, weights=scores)
+    number = np.count_nonzero(np.bincount(users))
+    clusters = number / (number - 1) * float((by_user**2).sum()) if number > 1 else 0.0
+    judge = max(float((scores**2).sum()) + independent, clusters)
+    return difference_interval(second.terms.combined(1.0, first.terms, -1.0), judge=judge)
+
+
+# ---- how many to audit
+
+
+def neyman(weights: npt.ArrayLike, deviations: npt.ArrayLike, sizes: npt.ArrayLike, number: int) -> Ints:
+    """How many of `number` each stratum gets, in proportion to W_h S_h: the least variance of a stratified mean (J.
+    Neyman 1934, Journal of the Royal Statistical Society 97, 558-625; Cochran 1977, Sampling Techniques, 5.5).
+
+    weights: W_h, each stratum's share; deviations: S_h; sizes: how many it has. At least LEAST_AUDITED each, or all of
+    a smaller one, as far as the number goes; nobody more than there are. Adds up to the number, or to all. Raises
+    ValueError for a number below 1.
+    """
+    if number < 1:
+        raise ValueError("an audit needs one attribute or more")
+    room = np.asarray(sizes, np.int64)
+    number = min(number, int(room.sum()))
+    need = np.asarray(weights, np.float64) * np.asarray(deviations, np.float64)
+    given = np.zeros(len(room), np.int64)
+    for _ in range(number):
+        open_ = given < room
+        short = open_ & (given < LEAST_AUDITED)
+        # The next goes where it takes most off the sum of (W S)^2 / n.
+        gain = np.where(open_, need**2 / np.maximum(given * (given + 1), 1), -1.0)
+        gain = np.where(short, np.inf, gain)
+        given[int(gain.argmax())] += 1
+    return given
+
+
+def attributes_needed(result: CorrectedViolation, half_width: float) -> int | None:
+    """About how many more attributes bring the corrected number to +-half_width: 0 where it is there, None where the
+    users and contexts alone leave more than that. As Neyman would spread them, by the spread seen so far."""
+    interval, found = result.corrected, result.correction
+    if found is None or interval.parts is None or not interval.error > 0:
+        return None
+    now = (interval.high - interval.low) / 2
+    if now <= half_width:
+        return 0
+    target = (half_width * interval.error / now) ** 2 - (interval.parts.total - interval.parts.judge)
+    if target <= 0:
+        return None
+    audited, sizes = np.array(result.audited), np.array(result.sizes)
+    # The variance of one attribute of each stratum, W^2 S^2, from what n of them leave.
+    single = np.bincount(result.data.stratum, weights=found.scores**2, minlength=len(STRATA)) * audited
+    single = np.maximum(single, single.sum() / max(int(audited.sum()), 1) ** 2)
+    single *= found.variance / max(float((single / np.maximum(audited, 1)).sum()), ROUNDING)
+    needed = float(np.sqrt(single).sum()) ** 2 / target
+    more = math.ceil(needed - int(audited.sum()))
+    return max(1, min(more, int((sizes - audited).sum())))
