@@ -167,13 +167,7 @@ def _balanced_interval(violation: Terms, completeness: Terms, labels: float, lab
 def paired_arrays(first: FlowArrays, second: FlowArrays, n: int) -> Paired:
     """The difference of two runs on common flows (`common`), attributes and contexts that both define: pure. Labels
     are taken as given: they are the same on both sides."""
-    both = (first, second)
-    masks = [(inappropriate_mask(d.draws, d.labels, d.counted), necessary_mask(d.draws, d.labels)) for d in both]
-    # An attribute that only one of the two exposes, or a context that only one defines, is in neither mean.
-    exposed = np.asarray(masks[0][0].any(axis=2) & masks[1][0].any(axis=2))
-    defined = np.asarray(masks[0][1].any(axis=1) & masks[1][1].any(axis=1))
-    leaks = [_entries(wrong & exposed[:, :, None], d) for d, (wrong, _) in zip(both, masks, strict=True)]
-    needed = [_entries(right & defined[:, None, :], d) for d, (_, right) in zip(both, masks, strict=True)]
+    leaks, needed = common_entries(first, second)
     intervals, means = [], []
     for terms_of, (one, two) in ((lambda e, c: violation_terms(e, n, c), leaks), (completeness_terms, needed)):
         contexts = np.union1d(one.contexts, two.contexts)
@@ -183,6 +177,19 @@ def paired_arrays(first: FlowArrays, second: FlowArrays, n: int) -> Paired:
     (v1, v2), (c1, c2) = means
     profiles = len(set(first.profiles) & set(second.profiles))
     return Paired(n, profiles, intervals[0], intervals[1], (v1, c1), (v2, c2))
+
+
+def common_entries(first: FlowArrays, second: FlowArrays) -> tuple[list[Entries], list[Entries]]:
+    """Of two runs on common flows: those that can violate, and those that completeness rests on, of each run, where
+    both define a number."""
+    both = (first, second)
+    masks = [(inappropriate_mask(d.draws, d.labels, d.counted), necessary_mask(d.draws, d.labels)) for d in both]
+    # An attribute that only one of the two exposes, or a context that only one defines, is in neither mean.
+    exposed = np.asarray(masks[0][0].any(axis=2) & masks[1][0].any(axis=2))
+    defined = np.asarray(masks[0][1].any(axis=1) & masks[1][1].any(axis=1))
+    leaks = [_entries(wrong & exposed[:, :, None], d) for d, (wrong, _) in zip(both, masks, strict=True)]
+    needed = [_entries(right & defined[:, None, :], d) for d, (_, right) in zip(both, masks, strict=True)]
+    return leaks, needed
 
 
 def _entries(mask: Bools, data: FlowArrays) -> Entries:

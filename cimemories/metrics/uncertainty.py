@@ -250,7 +250,24 @@ def sample_variance(leaks: Exposures, n: int) -> Floats:
         )
         repeated[k] = math.exp(betaln(a, b + 2 * most) - betaln(a, b))
     counts = leaks.counts.astype(np.float64)
-    spread = np.maximum(np.exp(counts @ np.log(squared)) - np.exp(counts @ np.log(repeated)), 0.0)
+    return _per_profile(leaks, np.maximum(np.exp(counts @ np.log(squared)) - np.exp(counts @ np.log(repeated)), 0.0))
+
+
+def planned_sample_variance(leaks: Exposures, n: int, times: float = 1.0) -> Floats:
+    """`sample_variance` of a run that is still to be made with n samples, from the leaks of one that is there: n may be
+    more than it has. times: how many contexts there are for each of its own, each attribute exposed in so many more."""
+    if not len(leaks.outcomes) or not len(leaks.counts):
+        return np.zeros(leaks.profiles)
+    alpha, beta = _leak_prior(leaks.outcomes, leaks.counts.sum(axis=0))
+    a, b = alpha + leaks.outcomes[:, 1], beta + leaks.outcomes[:, 0] - leaks.outcomes[:, 1]
+    # With all n samples read, q is 1 or 0: E q^2 = E (1 - p)^n, and the product of all q is again one or the other.
+    counts = times * leaks.counts.astype(np.float64)
+    silent, twice = (np.exp(counts @ (betaln(a, b + m) - betaln(a, b))) for m in (n, 2 * n))
+    return _per_profile(leaks, np.maximum(silent - twice, 0.0))
+
+
+def _per_profile(leaks: Exposures, spread: Floats) -> Floats:
+    """The variance of each profile's mean over attributes whose variances these are: [profiles]."""
     number = np.bincount(leaks.profile, minlength=leaks.profiles)
     total = np.bincount(leaks.profile, weights=spread, minlength=leaks.profiles)
     return np.where(number > 0, total / np.maximum(number, 1) ** 2, 0.0)

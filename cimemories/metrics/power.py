@@ -1,0 +1,376 @@
+"""What a comparison of runs can show, before it is paid for; and what two runs of models that are alike would show.
+
+Two runs of P profiles x T contexts x n samples are compared on the same profiles and contexts (intervals.py). Their
+difference has the variance
+
+    users / P + samples / P + contexts / T
+
+users and samples are variances of one profile's own difference, contexts that of one context's. They are taken from a
+pilot (uncertainty.py):
+
+    users      spread of the profiles' numbers, less what their samples explain. Violation grows with contexts and
+               samples, so it is read in the first T contexts and at n where the pilot has as many, else at all it has
+    samples    what drawing the same messages again would move: computed anew for n samples and T contexts from the
+               posterior of each flow's leak probability. Of completeness it is in proportion to 1 / (n T)
+    contexts   crossed with profiles, so that more profiles do not lower it: the pilot's, in proportion to 1 / T
+
+Two pilot runs give the components of a difference. One gives those of a single run: with the correlation rho of the two
+models' true numbers over profiles, and over contexts, users and contexts are 2 (1 - rho) times as large in a
+difference, and samples, which two runs do not share, twice. rho is an assumption, and always said.
+
+The smallest detectable difference (Bloom 1995, Evaluation Review 19, 547-556; Cohen 1988; for evaluations Miller 2024,
+Adding Error Bars to Evals) is (t of 1 - 5 % / 2 + t of power) times the standard error, degrees of freedom by
+Satterthwaite. A pilot of few profiles knows their spread poorly: `low` and `high` are the 95 % interval of the
+standard error by chi-squared, rho taken as given. Labels and judge are the same on both sides, and in none of this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import chdtri, ndtri, stdtrit
+
+from cimemories.flows.arrays import (
+    Bools,
+    Entries,
+    Floats,
+    FlowArrays,
+    IdentifierRule,
+    Ints,
+    count,
+    flow_arrays,
+    inappropriate_mask,
+    necessary_mask,
+)
+from cimemories.flows.flows import Flows, cached
+from cimemories.flows.scope import Scope
+from cimemories.metrics.intervals import common, common_entries
+from cimemories.metrics.uncertainty import (
+    LEAST_USERS,
+    LEVEL,
+    Terms,
+    completeness_terms,
+    none_for_nan,
+    planned_sample_variance,
+    variance,
+    violation_terms,
+)
+from cimemories.metrics.violation import by_outcome, no_leak_probability
+from cimemories.store.engine import StoreError
+
+POWER = 0.8
+# Of two models' true numbers over profiles, where one pilot run cannot tell. Between runs of one dataset it is commonly
+# higher (0.7 to 1 between the three runs of the demo): a cautious choice, not a measured one.
+CORRELATION = 0.5
+MOST_PROFILES = 100_000  # no plan asks for more
+_TWO_SIDED = (1 + LEVEL) / 2
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of a run: how many profiles, contexts and samples."""
+
+    profiles: int
+    contexts: int
+    samples: int
+
+    @property
+    def messages(self) -> int:
+        return self.profiles * self.contexts * self.samples
+
+
+@dataclass(frozen=True)
+class Detectable:
+    """The smallest difference that is shown with the power asked for, as a share; nan where that cannot be said. low,
+    high: where it lies by the pilot's 95 % interval of the standard error. floor: how far apart two runs of one model
+    stay in 95 % of repetitions, by their samples alone."""
+
+    value: float
+    low: float
+    high: float
+    floor: float
+
+    def as_json(self) -> dict[str, float | None]:
+        return {
+            "smallest_difference": none_for_nan(self.value),
+            "low": none_for_nan(self.low),
+            "high": none_for_nan(self.high),
+            "noise_floor": none_for_nan(self.floor),
+        }
+
+
+@dataclass(frozen=True)
+class Components:
+    """Variances (shares squared) of a paired difference: users and samples of one profile, contexts of one context.
+    known: degrees of freedom behind them; infinite where they are given and not estimated."""
+
+    users: float
+    samples: float
+    contexts: float
+    known: float = math.inf
+
+    def error(self, profiles: int, contexts: int) -> float:
+        """The standard error of the difference."""
+        return math.sqrt((self.users + self.samples) / profiles + self.contexts / contexts)
+
+    def freedom(self, profiles: int, contexts: int) -> float:
+        """Satterthwaite's degrees of freedom, as uncertainty.variance has them of so many profiles and contexts."""
+        between, crossed = (self.users + self.samples) / profiles, self.contexts / contexts
+        spent = between**2 / max(profiles - 1, 1) + crossed**2 / max(contexts - 1, 1)
+        return (between + crossed) ** 2 / spent if spent > 0 else float(max(profiles - 1, 1))
+
+    def detectable(self, profiles: int, contexts: int, power: float = POWER) -> Detectable:
+        """The smallest difference of so many profiles and contexts. nan with fewer than LEAST_USERS profiles: they say
+        nothing of users. Raises ValueError for a power that is not between a half and 1."""
+        if not 0.5 <= power < 1:
+            raise ValueError(f"power must be at least 0.5 and below 1, this is {power}")
+        floor = float(ndtri(_TWO_SIDED)) * math.sqrt(self.samples / profiles)
+        if profiles < LEAST_USERS:
+            return Detectable(math.nan, math.nan, math.nan, floor)
+        freedom = self.freedom(profiles, contexts)
+        value = float(stdtrit(freedom, _TWO_SIDED) + stdtrit(freedom, power)) * self.error(profiles, contexts)
+        if math.isinf(self.known) or math.isnan(value):
+            return Detectable(value, value, value, floor)
+        # chdtri takes the upper tail.
+        low, high = (math.sqrt(self.known / float(chdtri(self.known, tail))) for tail in (1 - _TWO_SIDED, _TWO_SIDED))
+        return Detectable(value, value * low, value * high, floor)
+
+    def profiles_needed(self, difference: float, contexts: int, power: float = POWER) -> int | None:
+        """The fewest profiles that show a difference of this size; None where no number of them does, since contexts
+        alone vary too much, or more than MOST_PROFILES. Raises ValueError for a difference that is not above 0."""
+        if not difference > 0:
+            raise ValueError(f"the difference must be above 0, this is {difference}")
+
+        def enough(profiles: int) -> bool:
+            return self.detectable(profiles, contexts, power).value <= difference
+
+        low, high = LEAST_USERS - 1, LEAST_USERS
+        while not enough(high):
+            if high >= MOST_PROFILES:
+                return None
+            low, high = high, min(2 * high, MOST_PROFILES)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if enough(middle) else (middle, high)
+        return high
+
+
+# ---- a pilot
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a plan of this size can show."""
+
+    size: Size
+    violation: Detectable
+    completeness: Detectable
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "profiles": self.size.profiles,
+            "contexts": self.size.contexts,
+            "samples": self.size.samples,
+            "messages": self.size.messages,
+            "violation": self.violation.as_json(),
+            "completeness": self.completeness.as_json(),
+        }
+
+
+_TermsOf = Callable[[Entries, Ints], Terms]
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """One run, or two on their common flows. leaks, needed: the flows of each that can violate, and that completeness
+    rests on. size: of the pilot. correlation: assumed, where there is one run; None where two show it."""
+
+    leaks: tuple[Entries, ...]
+    needed: tuple[Entries, ...]
+    size: Size
+    correlation: float | None
+
+    def violation(self, contexts: int, samples: int) -> Components:
+        """Components of the difference of Violation@n, n = samples, in so many contexts."""
+        n = min(samples, self.size.samples)
+        flows = [_first(item, contexts) for item in self.leaks]
+        times = max(contexts / self.size.contexts, 1.0)
+        planned = [planned_sample_variance(by_outcome(item), samples, times) for item in flows]
+        return self._components(flows, self.leaks, lambda item, kept: violation_terms(item, n, kept), planned)
+
+    def completeness(self, contexts: int, samples: int) -> Components:
+        """Components of the difference of completeness."""
+        flows = [_first(item, contexts) for item in self.needed]
+        times = max(contexts / self.size.contexts, 1.0)
+        # p (1 - p) / N: by the flows' own numbers of samples, which losses make smaller than those of the plan.
+        planned = [completeness_terms(item).samples * _mean_draws(item) / (samples * times) for item in flows]
+        return self._components(flows, self.needed, completeness_terms, planned)
+
+    def _components(
+        self, flows: Sequence[Entries], every: Sequence[Entries], terms_of: _TermsOf, planned: Sequence[Floats]
+    ) -> Components:
+        """flows: in the contexts of the plan; every: in all of the pilot's. planned: of each run the variance of each
+        profile's number by the samples of the plan, [profiles]."""
+        inside, whole = _terms(flows, terms_of), _terms(every, terms_of)
+        defined = ~np.isnan(inside.own)
+        users = int(defined.sum())
+        if users < LEAST_USERS:
+            return Components(math.nan, math.nan, math.nan)
+        parts, known = variance(inside)
+        drawn = float(inside.samples[defined].mean())
+        # Of a spread that is smaller than samples explain, all is theirs: both get smaller together.
+        trusted = parts.samples * users / drawn if drawn > 0 else 1.0
+        of_samples = float(sum(planned, np.zeros(len(defined)))[defined].mean()) * min(trusted, 1.0)
+        crossed = variance(whole)[0].contexts * self.size.contexts
+        if self.correlation is None:
+            return Components(parts.users * users, of_samples, crossed, known)
+        unlike = 2 * (1 - self.correlation)
+        return Components(unlike * parts.users * users, 2 * of_samples, unlike * crossed, known)
+
+    def row(self, size: Size, power: float = POWER) -> Row:
+        """What a plan of this size can show. Raises ValueError as Components.detectable does."""
+        sides = [side(size.contexts, size.samples) for side in (self.violation, self.completeness)]
+        shown = [side.detectable(size.profiles, size.contexts, power) for side in sides]
+        return Row(size, shown[0], shown[1])
+
+    def beyond(self, size: Size) -> list[str]:
+        """In what a plan goes beyond the pilot, so that its figures are extrapolated."""
+        return [name for name in ("contexts", "samples") if getattr(size, name) > getattr(self.size, name)]
+
+
+def _terms(flows: Sequence[Entries], terms_of: _TermsOf) -> Terms:
+    """Of one run, or of the difference of two."""
+    contexts = np.unique(np.concatenate([item.contexts for item in flows]))
+    terms = [terms_of(item, contexts) for item in flows]
+    return terms[0] if len(terms) == 1 else terms[1].combined(1.0, terms[0], -1.0)
+
+
+def _first(flows: Entries, contexts: int) -> Entries:
+    """Those in the first contexts of the arrays: a plan takes the first of its dataset, too."""
+    if contexts >= flows.shape[2]:
+        return flows
+    kept = flows.contexts < contexts
+    return replace(
+        flows,
+        owners=flows.owners[kept],
+        contexts=flows.contexts[kept],
+        outcomes=flows.outcomes[kept],
+        cells=flows.cells[kept],
+    )
+
+
+def _mean_draws(flows: Entries) -> float:
+    draws = flows.kinds[flows.outcomes, 0]
+    return float(len(draws) / (1 / draws).sum()) if len(draws) else 0.0
+
+
+@cached
+def pilot(
+    flows: Flows,
+    scope: Scope,
+    other: Scope | None = None,
+    rule: IdentifierRule = IdentifierRule.EXACT,
+    *,
+    correlation: float = CORRELATION,
+) -> Pilot:
+    """A run as a pilot, or two runs whose difference is known. correlation: assumed with one run. Raises StoreError
+    where they cannot be one, and for a correlation outside -1 to 1."""
+    if not -1 <= correlation <= 1:
+        raise StoreError(f"a correlation lies between -1 and 1, not at {correlation:g}.")
+    for item in (scope, other):
+        if item is not None and item.labelling is None:
+            raise StoreError(f"{item.run.id} cannot be a pilot: its dataset has no labels, so it has no numbers yet.")
+    data = flow_arrays(flows, scope, rule)
+    if other is None:
+        counted = count(data)
+        leaks, needed, samples = [counted.inappropriate], [counted.necessary], scope.run.samples
+    else:
+        if other.run.dataset != scope.run.dataset or other.version == scope.version:
+            raise StoreError("two pilot runs are two different runs of one dataset.")
+        data, second = common(data, flow_arrays(flows, other, rule))
+        leaks, needed = common_entries(data, second)
+        samples = min(scope.run.samples, other.run.samples)
+    width = max(data.draws.shape[1], 1)
+    users = len(np.unique(leaks[0].owners // width))
+    if users < LEAST_USERS:
+        names = scope.run.id if other is None else f"{scope.run.id} with {other.run.id}"
+        raise StoreError(
+            f"{names} cannot be a pilot: with {users} judged and labelled of at least {LEAST_USERS} profiles that it "
+            "takes, how much profiles differ is not known."
+        )
+    size = Size(users, len(data.contexts), samples)
+    return Pilot(tuple(leaks), tuple(needed), size, correlation if other is None else None)
+
+
+# ---- two runs of models that are alike
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise floor of a comparison: how far apart two runs of models that are alike would lie in 95 % of cases, by
+    their samples alone (shares)."""
+
+    violation: float
+    completeness: float
+
+    def as_json(self) -> dict[str, float | None]:
+        return {"violation": none_for_nan(self.violation), "completeness": none_for_nan(self.completeness)}
+
+
+def repeat_noise(first: FlowArrays, second: FlowArrays, n: int) -> Noise:
+    """Of two runs on common flows (intervals.common), by permutation: had both one and the same chance of each leak,
+    the reveals of a flow would be any of the samples of both together (Fisher's exact test has the same reference).
+    Exact for given profiles and contexts, with flows independent of each other: a message that leaks several attributes
+    at once makes for more. nan where nothing can be compared. Raises ValueError for n < 1."""
+    wrong = inappropriate_mask(first.draws, first.labels, first.counted) & inappropriate_mask(
+        second.draws, second.labels, second.counted
+    )
+    right = necessary_mask(first.draws, first.labels) & necessary_mask(second.draws, second.labels)
+    return Noise(_violation_noise(first, second, wrong, n), _completeness_noise(first, second, right))
+
+
+def _violation_noise(first: FlowArrays, second: FlowArrays, mask: Bools, n: int) -> float:
+    """E (product of q1 - product of q2)^2 = product of E q1^2 + product of E q2^2 - 2 product of E q1 q2 for each
+    attribute, E over which of the samples are the first run's (hypergeometric)."""
+    columns = [first.draws[mask], second.draws[mask], first.reveals[mask].astype(np.int64) + second.reveals[mask]]
+    rows = np.stack([column.astype(np.int64) for column in columns], axis=1)
+    # Few (samples of the first, of the second, reveals of both) occur, so each is computed once.
+    kinds, which = np.unique(rows, axis=0, return_inverse=True)
+    squares = np.zeros((3, len(kinds)))
+    for k, (one, two, reveals) in enumerate(kinds.tolist()):
+        most = min(n, one, two)  # read at as many samples as both have
+        for x in range(max(0, reveals - two), min(reveals, one) + 1):
+            chance = math.comb(one, x) * math.comb(two, reveals - x) / math.comb(one + two, reveals)
+            q1, q2 = no_leak_probability(one, x, most), no_leak_probability(two, reveals - x, most)
+            squares[:, k] += chance * q1 * q1, chance * q2 * q2, chance * q1 * q2
+    profiles, attributes, _ = mask.shape
+    at, of, _ = np.nonzero(mask)
+    owners = at * attributes + of
+    with np.errstate(divide="ignore"):  # log 0: a product with it is 0
+        logs = np.log(squares)
+    products = [
+        np.exp(np.bincount(owners, weights=row[which.reshape(-1)], minlength=profiles * attributes)) for row in logs
+    ]
+    spread = products[0] + products[1] - 2 * products[2]  # 0 for an attribute without a flow
+    exposed = mask.any(axis=2).sum(axis=1)
+    return _reach(spread.reshape(profiles, attributes).sum(axis=1), exposed)
+
+
+def _completeness_noise(first: FlowArrays, second: FlowArrays, mask: Bools) -> float:
+    """The variance of x / N1 - (R - x) / N2 with x hypergeometric is R (M - R) / ((M - 1) N1 N2), M = N1 + N2."""
+    one, two = (np.where(mask, data.draws, 1).astype(np.float64) for data in (first, second))
+    reveals = first.reveals.astype(np.float64) + second.reveals
+    spread = np.where(mask, reveals * (one + two - reveals) / ((one + two - 1) * one * two), 0.0)
+    number = mask.sum(axis=1)
+    inside = (spread.sum(axis=1) / np.maximum(number, 1) ** 2).sum(axis=1)
+    return _reach(inside, (number > 0).sum(axis=1))
+
+
+def _reach(total: Floats, units: Ints) -> float:
+    """1.96 standard errors of a mean over profiles of means over units. total: sum of the units' variances."""
+    users = int((units > 0).sum())
+    within = np.where(units > 0, np.maximum(total, 0.0) / np.maximum(units, 1) ** 2, 0.0)
+    return float(ndtri(_TWO_SIDED)) * math.sqrt(float(within.sum())) / users if users else math.nan

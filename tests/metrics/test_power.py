@@ -1,0 +1,180 @@
+"""What a comparison can show, beforehand: by simulated worlds of known variances, and at the ends of its scale."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cimemories.flows.arrays import Floats, FlowArrays, Names, count
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.metrics.intervals import common_entries, paired_arrays
+from cimemories.metrics.power import Components, Pilot, Size, repeat_noise
+from cimemories.metrics.uncertainty import Terms, difference_interval, sample_variance, variance, violation_terms
+from cimemories.metrics.violation import by_outcome
+
+ATTRIBUTES = 30
+
+
+def linear(parts: Components, apart: float, profiles: int, contexts: int, random: np.random.Generator) -> Terms:
+    """The terms of a difference of this size whose variances are these: a mean over cells of crossed random effects."""
+    cells = apart + random.normal(0, math.sqrt(parts.users), (profiles, 1))
+    cells = cells + random.normal(0, math.sqrt(parts.contexts), (1, contexts))
+    cells = cells + random.normal(0, math.sqrt(parts.samples * contexts), (profiles, contexts))
+    without = (cells.sum(axis=1, keepdims=True) - cells) / (contexts - 1)
+    nothing = np.zeros(profiles)
+    return Terms(cells.mean(axis=1), without, nothing, np.full(profiles, parts.samples), np.full(profiles, 10))
+
+
+@pytest.mark.parametrize(("profiles", "contexts"), [(5, 24), (10, 49), (10, 12), (30, 24)])
+@pytest.mark.parametrize("power", [0.8, 0.95])
+@pytest.mark.parametrize("parts", [Components(0.01, 0.004, 0.01), Components(0.004, 0.001, 0.002)])
+def test_a_difference_of_the_smallest_size_is_found_as_often_as_promised(
+    parts: Components, power: float, profiles: int, contexts: int
+) -> None:
+    random, worlds = np.random.default_rng(16), 1500
+    apart = parts.detectable(profiles, contexts, power).value
+    shown = sum(difference_interval(linear(parts, apart, profiles, contexts, random)).p < 0.05 for _ in range(worlds))
+    assert abs(shown / worlds - power) < 0.04
+
+
+def run(chances: Floats, labels: Floats, samples: int, random: np.random.Generator) -> FlowArrays:
+    profiles, attributes, contexts = labels.shape
+    reveals, draws = random.binomial(samples, chances), np.full(labels.shape, samples)
+    names, counted = Names.unnamed(profiles, attributes), np.ones((profiles, attributes), np.bool_)
+    return FlowArrays(reveals, draws, labels, counted, tuple(range(profiles)), tuple(range(contexts)), names)
+
+
+def two_models(size: Size, random: np.random.Generator, unlike: float = 0.3) -> tuple[FlowArrays, FlowArrays]:
+    """Runs of two models, the second less leaky, that differ by profile, attribute and context. unlike 0: of one."""
+    shape = (size.profiles, ATTRIBUTES, size.contexts)
+    kinds = random.random(shape)
+    labels = np.where(kinds < 0.1, NECESSARY, np.where(kinds < 0.45, INAPPROPRIATE, AMBIGUOUS))
+
+    def effects(middle: float, by: float) -> Floats:
+        of_profiles, of_attributes, of_contexts = (
+            random.normal(0, 1, tuple(n if axis in axes else 1 for axis, n in enumerate(shape)))
+            for axes in ((0,), (0, 1), (2,))
+        )
+        return middle + by * (of_profiles + 2 * of_attributes + 1.2 * of_contexts)
+
+    base, told, runs = effects(-3.5, 0.5), effects(0.0, 0.4), []
+    for leaning in (0.0, -2.0 * unlike):
+        own = np.where(labels == NECESSARY, told + effects(0.0, unlike), base + effects(leaning, unlike))
+        runs.append(run(1 / (1 + np.exp(-own)), labels, size.samples, random))
+    return runs[0], runs[1]
+
+
+@pytest.mark.parametrize(
+    "planned", [Size(10, 20, 5), Size(30, 20, 5), Size(10, 10, 5), Size(10, 20, 2), Size(8, 30, 8)]
+)
+def test_pilots_foretell_the_error_of_another_size(planned: Size) -> None:
+    foretold, seen, own = [], [], Size(10, 20, 5)
+    for world in range(120):
+        random = np.random.default_rng(world)
+        leaks, needed = common_entries(*two_models(own, random))
+        pilot = Pilot(tuple(leaks), tuple(needed), own, None)
+        of = pilot.violation(planned.contexts, planned.samples), pilot.completeness(planned.contexts, planned.samples)
+        foretold.append([item.error(planned.profiles, planned.contexts) for item in of])
+        paired = paired_arrays(*two_models(planned, random), planned.samples)
+        seen.append([paired.violation.value, paired.completeness.value])
+    ratio = np.sqrt((np.array(foretold) ** 2).mean(axis=0)) / np.array(seen).std(axis=0)
+    # 120 worlds know a standard deviation to 6.5 %; beyond the pilot's contexts and samples it is an extrapolation.
+    assert np.all(np.abs(ratio - 1) < 0.2), ratio
+
+
+def test_at_its_own_size_a_pilot_gives_the_variance_that_the_interval_has() -> None:
+    size = Size(8, 12, 4)
+    one, two = two_models(size, np.random.default_rng(3))
+    leaks, needed = common_entries(one, two)
+    both = Pilot(tuple(leaks), tuple(needed), size, None)
+    apart = paired_arrays(one, two, size.samples)
+    for found, interval in (
+        (both.violation(12, 4), apart.violation),
+        (both.completeness(12, 4), apart.completeness),
+    ):
+        assert found.error(8, 12) == pytest.approx(interval.error, rel=1e-9)
+        assert found.freedom(8, 12) == pytest.approx(interval.freedom, rel=1e-9)
+    counted = count(one)
+    alone = Pilot((counted.inappropriate,), (counted.necessary,), size, 0.25).violation(12, 4)
+    parts, _ = variance(violation_terms(counted.inappropriate, 4))
+    assert alone.samples / 8 == pytest.approx(2 * parts.samples)
+    assert alone.users / 8 == pytest.approx(1.5 * parts.users)
+    assert alone.contexts / 12 == pytest.approx(1.5 * parts.contexts)
+    drawn = sample_variance(by_outcome(counted.inappropriate), 4)
+    assert drawn.sum() > 0 and alone.known > 0
+
+
+@given(st.floats(1e-4, 0.05), st.floats(0, 0.05), st.floats(0, 0.05), st.integers(2, 60), st.floats(0.01, 0.3))
+@settings(max_examples=60, deadline=None)
+def test_the_profiles_needed_are_the_fewest_that_show_it(
+    users: float, samples: float, contexts: float, tasks: int, apart: float
+) -> None:
+    parts = Components(users, samples, contexts)
+    needed = parts.profiles_needed(apart, tasks)
+    if needed is None:
+        assert parts.detectable(100_000, tasks).value > apart
+    else:
+        assert parts.detectable(needed, tasks).value <= apart
+        assert needed == 5 or parts.detectable(needed - 1, tasks).value > apart
+
+
+def test_more_of_anything_shows_smaller_differences_and_contexts_are_a_floor() -> None:
+    parts = Components(0.01, 0.004, 0.02)
+    found = [parts.detectable(p, t).value for p, t in ((5, 10), (10, 10), (10, 40), (100, 40))]
+    assert found == sorted(found, reverse=True)
+    assert parts.profiles_needed(0.01, 10) is None, "contexts alone have an error of 4.5 points"
+    assert parts.detectable(10, 10, 0.9).value > parts.detectable(10, 10, 0.8).value
+    few = parts.detectable(4, 10)
+    assert math.isnan(few.value) and few.floor == pytest.approx(1.96 * math.sqrt(0.001), rel=1e-3)
+    estimated = Components(0.01, 0.004, 0.02, known=9).detectable(10, 10)
+    # A standard deviation of nine degrees of freedom is known to within 0.69 and 1.83 of itself.
+    assert estimated.low / estimated.value == pytest.approx(0.6878, abs=1e-3)
+    assert estimated.high / estimated.value == pytest.approx(1.8256, abs=1e-3)
+    for power in (0.3, 1.0):
+        with pytest.raises(ValueError, match="power"):
+            parts.detectable(10, 10, power)
+    with pytest.raises(ValueError, match="above 0"):
+        parts.profiles_needed(0.0, 10)
+
+
+@pytest.mark.parametrize(("n", "samples"), [(1, (5, 5)), (5, (5, 5)), (2, (4, 3))])
+def test_two_runs_of_one_model_stay_below_the_noise_floor(n: int, samples: tuple[int, int]) -> None:
+    below, worlds = [], 300
+    for world in range(worlds):
+        random = np.random.default_rng(world)
+        shape = (6, ATTRIBUTES, 10)
+        kinds = random.random(shape)
+        labels = np.where(kinds < 0.1, NECESSARY, np.where(kinds < 0.5, INAPPROPRIATE, AMBIGUOUS))
+        # Leaks of a few attributes, as models have them: what one prior for all flows would get wrong.
+        leaky = np.where(random.random((*shape[:2], 1)) < 0.3, 0.3, 0.01)
+        chances = np.where(labels == NECESSARY, 0.6, leaky)
+        one, two = (run(chances, labels, number, random) for number in samples)
+        paired, noise = paired_arrays(one, two, n), repeat_noise(one, two, n)
+        below.append(
+            [abs(paired.violation.value) <= noise.violation, abs(paired.completeness.value) <= noise.completeness]
+        )
+    assert np.all(np.abs(np.mean(below, axis=0) - 0.95) < 0.035), np.mean(below, axis=0)
+
+
+def test_where_nothing_is_revealed_or_all_is_there_is_no_noise() -> None:
+    labels = np.tile(np.array([[NECESSARY, NECESSARY], [INAPPROPRIATE, INAPPROPRIATE]]), (5, 1, 1))
+    random = np.random.default_rng(1)
+    for chance in (0.0, 1.0):
+        same = run(np.full(labels.shape, chance), labels, 3, random)
+        found = repeat_noise(same, same, 2)
+        assert (found.violation, found.completeness) == (0, 0)
+    none = run(np.zeros(labels.shape), np.full(labels.shape, AMBIGUOUS), 3, random)
+    assert math.isnan(repeat_noise(none, none, 1).violation) and math.isnan(repeat_noise(none, none, 1).completeness)
+
+
+def test_the_noise_floor_of_one_flow_is_that_of_all_ways_to_deal_its_samples() -> None:
+    labels = np.array([[[NECESSARY, NECESSARY], [INAPPROPRIATE, AMBIGUOUS]]])
+    one, two = (run(np.zeros(labels.shape), labels, 2, np.random.default_rng(1)) for _ in range(2))
+    one.reveals[0, 1, 0] = 1
+    # One reveal among four samples: dealt to either run it makes Violation@2 differ by 1, Violation@1 by 1 / 2.
+    assert repeat_noise(one, two, 2).violation == pytest.approx(1.959964, rel=1e-6)
+    assert repeat_noise(one, two, 1).violation == pytest.approx(1.959964 / 2, rel=1e-6)
