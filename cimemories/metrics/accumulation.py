@@ -123,6 +123,44 @@ def tasks(labels: Ints, draws: Ints) -> Ints:
     return result
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How much of a run is judged, in tasks of one user. tasks: the most in which a message was judged; planned_tasks:
+    the most that were planned; fewest, most: judged messages of a task, of those that have any; samples: planned."""
+
+    tasks: int
+    planned_tasks: int
+    fewest: int
+    most: int
+    samples: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether every task has all its messages."""
+        return self.tasks == self.planned_tasks and self.fewest == self.samples
+
+
+@cached
+def effort(flows: Flows, scope: Scope) -> Effort:
+    """What is judged of a run's retained contexts; sentences count this, and not what was planned."""
+    return effort_of(flow_arrays(flows, scope), scope.run.samples)
+
+
+def effort_of(data: FlowArrays, samples: int) -> Effort:
+    """`effort` of arrays: pure."""
+    kept = retained(data.labels)
+    # The most of any attribute: a memory that leaves some out gives those fewer draws of the same messages.
+    messages = np.where(kept, data.draws.max(axis=1, initial=0), 0)
+    some = messages[messages > 0]
+    return Effort(
+        int((messages > 0).sum(axis=1).max(initial=0)),
+        int((kept & (data.asked > 0).any(axis=1)).sum(axis=1).max(initial=0)),
+        int(some.min(initial=samples)) if some.size else 0,
+        int(some.max(initial=0)),
+        samples,
+    )
+
+
 def hazard(shares: Floats) -> Floats:
     """h(k) = (F(k) - F(k-1)) / (1 - F(k-1)): of what was not yet revealed, the share that the k-th task reveals.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics.accumulation import (
@@ -73,6 +73,11 @@ class OneUser:
     def leaked(self) -> int:
         return sum(len(step.leaks) for step in self.steps)
 
+    @property
+    def judged(self) -> int:
+        """In how many of the tasks a message was judged."""
+        return sum(step.judged > 0 for step in self.steps)
+
     def frame(self) -> pd.DataFrame:
         """One row a task, as a table: task, recipient, words, private, judged, newly_leaked, leaked, names, and
         share_N by n."""
@@ -111,10 +116,18 @@ def first_leak(
     clock: Clock = Clock.TASKS,
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> Survival:
-    """Time to the first leak over the attributes of one profile, or of all (None), each in its own order."""
+    """Time to the first leak over the attributes of one profile, or of all (None), each in its own order. Tasks without
+    a judged message are no time: what they would have revealed is not known."""
     data = flow_arrays(flows, scope, rule)
     positions = range(len(data.profiles)) if profile is None else [data.profiles.index(profile)]
-    return survival([first_leaks(data, p, order_of(data, p, order, seed)) for p in positions], clock)
+    orders = [(p, order_of(data, p, order, seed)) for p in positions]
+    return survival([first_leaks(data, p, path[_judged(data, p, path)]) for p, path in orders], clock)
+
+
+def _judged(data: FlowArrays, position: int, path: Ints) -> Bools:
+    """Which tasks of a path have a judged message."""
+    result: Bools = data.draws[position].max(axis=0)[path] > 0
+    return result
 
 
 @cached
@@ -141,7 +154,7 @@ def one_user(
     statements = dict(zip(record.attribute_ids, (item.statement for item in record.profile.attributes), strict=True))
     lines = {n: ordered_curve(data, position, path, n) for n in whole.ns}
     # The curve over all orders knows only tasks with a judged message: after one without, it stands where it stood.
-    judged = np.concatenate([[0], np.cumsum(data.draws[position].max(axis=0)[path] > 0)])
+    judged = np.concatenate([[0], np.cumsum(_judged(data, position, path))])
     return OneUser(
         profile=profile,
         name=record.profile.name,

@@ -1,0 +1,701 @@
+"""Every sentence about numbers: takeaways of pages, titles of figures, notes, and what commands and reports say.
+
+All are made here, of results that know their uncertainty, so that none claims more than its numbers do:
+
+    claims      a difference, a most or a best is claimed only where a test over its whole family separates it (Holm);
+                otherwise a number is the highest one, and it is said from how many others it is not separable
+    ties        what is 0 in all of a family is no finding, and neither is a tie
+    digits      decisions are taken on unrounded numbers; numbers are printed with as many digits as it takes that
+                none which is not 0 reads as 0, and no two that differ read alike
+    counts      what was judged, not what was planned
+
+    difference(tested, "B", "A", "leaks", "violation@5")
+    'B leaks 4.1 points less than A [1.2, 7.0]; the interval does not include 0.'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from cimemories.metrics.accumulation import Accumulation, Clock, Effort, Survival
+from cimemories.metrics.breakdown import FlowCoverage
+from cimemories.metrics.intervals import Tallied
+from cimemories.metrics.one_user import OneUser
+from cimemories.metrics.separation import SIGNIFICANT, Cell, CellChanges, Standing, separates
+from cimemories.metrics.uncertainty import Interval, holm
+from cimemories.text import count, exact_percent, listed, percent, shortened
+
+TIE = 1e-12  # two shares that agree to so much are one number, however they were summed
+LONGEST = 38  # characters of a run's name in a title
+TITLE_NAMES = 70  # characters of names that a title may hold
+
+
+# ---- numbers as text
+
+
+def decimals(*points: float) -> int:
+    """The fewest decimals, 1 to 4, with which none of these numbers reads as 0 that is not."""
+    smallest = min((abs(value) for value in points if abs(value) > 100 * TIE), default=1.0)
+    return next((digits for digits in range(1, 4) if round(smallest, digits)), 4)
+
+
+def number(points: float, digits: int = 1, sign: str = "") -> str:
+    """Percentage points or percent: '4.1', with a sign '+4.1'; what so many digits would make 0 as '2e-06'."""
+    if abs(points) <= 100 * TIE:
+        return f"{0:.{digits}f}"
+    return f"{points:{sign}.1g}" if not round(points, digits) else f"{points:{sign}.{digits}f}"
+
+
+def share(value: float) -> str:
+    """'12.4 %', with more digits where it would read as 0 or 100 and is not; a dash for nan."""
+    return shares(value)[0]
+
+
+def shares(*values: float) -> list[str]:
+    """Shares that stand beside each other in a sentence: with so many digits that no two different ones read alike."""
+    known = [100 * value for value in values if not math.isnan(value)]
+    digits = max((decimals(value, 100 - value) for value in known), default=1)
+    different = {round(value, 10) for value in known}
+    while digits < 4 and len({round(value, digits) for value in known}) < len(different):
+        digits += 1
+    if digits == 1:
+        return [percent(value) for value in values]
+    return ["–" if math.isnan(value) else f"{number(100 * value, digits)} %" for value in values]
+
+
+def p_text(p: float) -> str:
+    """'p = 0.012', 'p < 0.001'; with so many digits that it does not read as 0.05 where it is below."""
+    if p < 0.001:
+        return "p < 0.001"
+    digits = next(d for d in (3, 4, 6, 9, 12, 17) if (round(p, d) < SIGNIFICANT) == (p < SIGNIFICANT) or d == 17)
+    return f"p = {min(p, 1.0):.{digits}f}"
+
+
+def bounds(apart: Interval) -> str:
+    """'[-4.1, 7.0]' in points, so that it can be read off whether 0 is inside; empty where there is none."""
+    if math.isnan(apart.low):
+        return ""
+    low, high = 100 * apart.low, 100 * apart.high
+    digits = decimals(low, high)
+    return f"[{number(low, digits, '+')}, {number(high, digits, '+')}]"
+
+
+def signed(apart: Interval) -> str:
+    """'-1.2 [-4.1, +0.7]', in percentage points; empty where undefined."""
+    if math.isnan(apart.value):
+        return ""
+    return f"{number(100 * apart.value, decimals(100 * apart.value), '+')} {bounds(apart)}"
+
+
+# ---- differences of two runs
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A difference with its test. p: adjusted for its family by Holm; family: how many comparisons that has."""
+
+    apart: Interval
+    p: float
+    family: int = 1
+
+    @property
+    def claimed(self) -> bool:
+        """Whether it may be said that the two differ: the test says so over its family, and the interval does."""
+        return separates(self.p) and not self.apart.has_zero
+
+
+def alone(apart: Interval) -> Tested:
+    """A difference that is the only one asked for."""
+    return Tested(apart, apart.p)
+
+
+def family(intervals: Sequence[Interval]) -> list[Tested]:
+    """Differences that are read together, such as all runs against the first."""
+    adjusted = holm([apart.p for apart in intervals])
+    tested = sum(not math.isnan(p) for p in adjusted)
+    return [Tested(apart, p, tested) for apart, p in zip(intervals, adjusted, strict=True)]
+
+
+def difference(tested: Tested, who: str, whom: str, does: str, of: str, what: str = "") -> str:
+    """A difference in percentage points. who: the second run; whom: the first; does: 'leaks', 'conveys'; of: the
+    number; what: of what. The bounds are of its size: 'less' by so much."""
+    apart = tested.apart
+    if math.isnan(apart.value):
+        return f"{who} and {whom} have no common flow on which {of} could be compared."
+    sign = -1 if apart.value < 0 else 1
+    # Turned with the sign, the bounds change places.
+    low, high = sorted((100 * sign * apart.low, 100 * sign * apart.high))
+    value = 100 * abs(apart.value)
+    digits = decimals(value, low, high)
+    interval = f"[{number(low, digits)}, {number(high, digits)}]"
+    direction = "less" if sign < 0 else "more"
+    size = f"{number(value, digits)} points {direction}"
+    if tested.claimed:
+        among = f" ({p_text(tested.p)} among {tested.family} comparisons)" if tested.family > 1 else ""
+        return f"{who} {does} {size}{what} than {whom} {interval}; the interval does not include 0{among}."
+    if abs(apart.value) <= TIE:
+        start = f"{who} {does} as much{what} as {whom} {interval}"
+    else:
+        start = f"{who} {does} perhaps as much{what} as {whom}: {size} {interval}"
+    return f"{start}; {_unclear(tested)}."
+
+
+def _unclear(tested: Tested) -> str:
+    """Why a difference is not claimed."""
+    if tested.apart.has_zero:
+        return "the interval includes 0, so they may be alike"
+    if tested.family > 1 and separates(tested.apart.p):
+        return f"one of {tested.family} comparisons may differ so much by chance ({p_text(tested.p)}, Holm)"
+    return "nothing varies in what they have in common, so no test tells them apart"
+
+
+def difference_short(tested: Tested, does: str) -> str:
+    """'leaks less', 'leaks perhaps as much', for a table."""
+    if math.isnan(tested.apart.value):
+        return "cannot be compared"
+    if not tested.claimed:
+        return f"{does} perhaps as much"
+    return f"{does} {'less' if tested.apart.value < 0 else 'more'}"
+
+
+def changed_flows(tallied: Tallied) -> str:
+    """How many flows newly leak and no longer leak, beside what chance alone would change."""
+    verb = "leaks" if tallied.newly == 1 else "leak"
+    text = f"{count(tallied.newly, 'flow')} newly {verb}, {tallied.stopped:,} stopped leaking"
+    if math.isnan(tallied.newly_by_chance) or not tallied.newly + tallied.stopped:
+        return text
+    newly, stopped = (about(value) for value in (tallied.newly_by_chance, tallied.stopped_by_chance))
+    chance = f"{newly} and {stopped}" if newly != stopped else f"{newly} of each"
+    return f"{text}; a repetition with equal leak probabilities would show about {chance}"
+
+
+def about(expected: float) -> str:
+    """An expected number: '0.4', '640'."""
+    return f"{expected:,.1f}" if expected < 9.95 else count(round(expected))
+
+
+def domains(frame: pd.DataFrame, first: str, second: str) -> str:
+    """Differences by domain (intervals.by_domain): where a test over all domains finds one."""
+    tested = frame[frame["violation_p"].notna()]
+    if tested.empty:
+        return f"{second} and {first} have no inappropriate flow in common"
+    clear = tested[tested["violation_p"].map(separates) & (tested["violation_low"] * tested["violation_high"] > 0)]
+    less, more = (
+        [str(name).replace("_", " ") for name in clear.loc[side, "domain"]]
+        for side in (clear["violation"] < 0, clear["violation"] > 0)
+    )
+    over = f"{count(len(tested), 'domain')}"
+    if not less and not more:
+        return f"In none of {over} does a test tell {second} and {first} apart (Holm)"
+    parts = [f"{word} in {_some(names)}" for word, names in (("less", less), ("more", more)) if names]
+    return f"Of {over} {second} leaks {' and '.join(parts)} than {first} (Holm)"
+
+
+def _some(names: Sequence[str]) -> str:
+    text = listed(names)
+    return f"{len(names)} ({text})" if len(text) <= TITLE_NAMES else f"{len(names)}"
+
+
+# ---- the highest of a family
+
+
+def rivals(standing: Standing, noun: str, plural: str = "") -> str:
+    """How the highest stands to the others: 'separable from all 9 other domains', 'not separable from 8 of 9 other
+    domains'; empty where there is no other."""
+    others = count(standing.others, f"other {noun}", f"other {plural}" if plural else "")
+    if not standing.others:
+        return ""
+    if standing.clear:
+        return f"separable from {'the' if standing.others == 1 else 'all'} {others.removeprefix('1 ')}"
+    if standing.alike == standing.others:
+        every = f"any of {others}" if standing.others > 1 else f"the {others.removeprefix('1 ')}"
+        return f"not separable from {every}"
+    return f"not separable from {standing.alike:,} of {others}"
+
+
+def groups(name: str, what: str, n: int, most: tuple[str, Standing] | None) -> str:
+    """Violation by group. what: 'domain'; most: as separation.most_violated_group."""
+    if most is None:
+        return f"{name}: no {what} has an inappropriate flow"
+    group, standing = most
+    label, value = group.replace("_", " ") or "(none)", share(standing.value)
+    if standing.value <= TIE:
+        where = f"in any of {count(standing.others + 1, what)}" if standing.others else f"in the only {what}"
+        return f"{name}: nothing inappropriate was revealed {where}"
+    if not standing.others:
+        return f"{name}: violation@{n} is {value} in {label}, the only {what} with an inappropriate flow"
+    if standing.clear:
+        return f"{name} gives away most in {label}: violation@{n} {value}, {rivals(standing, what)}"
+    return f"{name}: violation@{n} is highest in {label} ({value}), {rivals(standing, what)}"
+
+
+def cell(worst: Cell | None, where: str, measure: str) -> str:
+    """The cell in which most goes wrong, as a clause. where: 'in finance to landlord'; measure: 'violation' or
+    'completeness'."""
+    leaking = measure == "violation"
+    if worst is None:
+        return "nothing was inappropriate" if leaking else "nothing was necessary"
+    if worst.standing.value <= TIE:
+        return "nothing inappropriate was revealed" if leaking else "everything necessary was conveyed"
+    noun = "inappropriate pair" if leaking else "necessary pair"
+    rate = share(worst.share if leaking else 1 - worst.share)
+    rests = f"{rate} of {count(worst.pairs, noun)}"
+    does = "leaked" if leaking else "left out"
+    if not worst.standing.others:
+        return f"{rests} {does} {where}, the only cell"
+    if worst.standing.clear:
+        return f"most pairs {does} {where} ({rests}), {rivals(worst.standing, 'cell')}"
+    return f"the highest number of pairs {does} is {where} ({rests}), {rivals(worst.standing, 'cell')}"
+
+
+def changed_cells(changes: CellChanges, first: str, second: str, does: str, where: str, points: float) -> str:
+    """Two heatmaps: in how many cells a test finds a difference, and the largest one. points: of the cell `where`."""
+    if not changes.cells:
+        return f"{second} and {first} have no flow in common"
+    over = f"{count(changes.cells, 'cell')}"
+    parts = [f"{word} in {n:,}" for word, n in (("more", changes.higher), ("less", changes.lower)) if n]
+    if parts:
+        text = f"{second} {does} {' and '.join(parts)} of {over} than {first} (Holm)"
+    else:
+        text = f"In none of {over} does a test tell {second} and {first} apart (Holm)"
+    if abs(points) <= 100 * TIE:
+        return text
+    is_clear = "one of them" if changes.widest else "not separable from 0"
+    size = number(points, decimals(points), "+")
+    return f"{text}; the largest difference, {where} ({size} points), is {is_clear}"
+
+
+# ---- the leaderboard
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One run of a table: what it is called, and its numbers."""
+
+    name: str
+    violation: Interval
+    completeness: Interval
+    balanced: Interval
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Tests of a table's runs, on common flows. balanced: how the run with the highest score stands to the others;
+    violation_p: that of the highest violation against the lowest, for all pairs that these two could have been."""
+
+    balanced: Standing
+    violation_p: float
+
+
+def leaderboard(violation_name: str, runs: Sequence[Ranked], ranking: Ranking | None) -> str:
+    """What a table of runs says. runs: those with both numbers that can be ranked, the highest balanced score first.
+    ranking: None where runs cannot be compared; then nothing is said of an order."""
+    if not runs:
+        return "No run has both a violation and a completeness yet."
+    first = runs[0]
+    if len(runs) == 1:
+        complete = share(first.completeness.value)
+        return f"{first.name}: {violation_name} {share(first.violation.value)}, completeness {complete}."
+    low = min(runs, key=lambda run: run.violation.value)
+    high = max(runs, key=lambda run: run.violation.value)
+    least, most = shares(low.violation.value, high.violation.value)
+    score = share(first.balanced.value)
+    if high.violation.value - low.violation.value <= TIE:
+        start = f"{violation_name} is {least} in all {len(runs)} runs"
+        if first.balanced.value - min(run.balanced.value for run in runs) <= TIE:
+            return f"{start}, the balanced score {score}."
+    elif ranking is not None and separates(ranking.violation_p):
+        start = f"{violation_name} runs from {least} ({low.name}) to {most} ({high.name})"
+    else:
+        start = (
+            f"{violation_name} lies between {least} ({low.name}) and {most} ({high.name}), which no test tells apart"
+        )
+    if ranking is None:
+        return f"{start}."
+    if ranking.balanced.clear:
+        return f"{start}; {first.name} has the best balanced score, {score}."
+    return f"{start}; the highest balanced score, {score} ({first.name}), is {rivals(ranking.balanced, 'run')}."
+
+
+def plane(on_front: Sequence[str], runs: int) -> str:
+    """Runs in the plane of violation and completeness. on_front: names of those that no other beats, by their values
+    alone: which of two runs is better is said by their difference."""
+    if runs == 1:
+        return f"One run alone: {on_front[0]}"
+    if len(on_front) == 1:
+        return f"By its values {on_front[0]} leaks least and conveys most of {runs} runs"
+    named = ", ".join(on_front)
+    text = f"By their values {len(on_front)} of {runs} runs are beaten by no other"
+    return f"{text}: {named}" if len(named) <= TITLE_NAMES else text
+
+
+# ---- one run
+
+
+def messages(effort: Effort) -> str:
+    """'5 messages a task', 'of 5 planned messages a task 1 to 4 are judged'."""
+    if effort.fewest == effort.samples:
+        return f"{count(effort.samples, 'message')} a task"
+    judged = f"{effort.fewest}" if effort.fewest == effort.most else f"{effort.fewest} to {effort.most}"
+    return f"{judged} of {effort.samples} messages a task judged"
+
+
+def tasks(effort: Effort) -> str:
+    """'49 tasks', '3 judged tasks of 6'."""
+    if effort.tasks == effort.planned_tasks:
+        return count(effort.tasks, "task")
+    return f"{count(effort.tasks, 'judged task')} of {effort.planned_tasks:,}"
+
+
+def headline(name: str, n: int, violation: float, completeness: float, effort: Effort) -> str:
+    """What a run gives away and conveys, with what was judged. n: samples that violation is read at."""
+    if math.isnan(violation) and math.isnan(completeness):
+        return f"{name}: nothing to measure yet"
+    parts = []
+    if not math.isnan(violation):
+        parts.append(f"gives away {share(violation)} of what it should withhold (violation@{n}, {messages(effort)})")
+    if not math.isnan(completeness):
+        parts.append(f"conveys {share(completeness)} of what is needed")
+    return f"{name} {' and '.join(parts)}"
+
+
+def missing(coverage: float) -> str:
+    """' Only 25.0 % of the responses are judged.'; empty from 99 % on."""
+    return f" Only {share(coverage)} of the responses are judged." if coverage < 0.99 else ""
+
+
+def accumulation(name: str, accumulated: Accumulation, effort: Effort, coverage: float) -> str:
+    """The takeaway of how leaks add up over tasks."""
+    gone = missing(coverage)
+    if not accumulated.curves.profiles:
+        return f"{name}: nothing to measure yet."
+    n, most = max(accumulated.curves.ns), accumulated.most
+    half = accumulated.half_way(n)
+    done = tasks(effort)
+    if half is None:
+        return f"{name}: no private attribute was revealed in {done} of a user, {messages(effort)}.{gone}"
+    after_one, after_all = shares(accumulated.at(n, 1), accumulated.at(n, most))
+    if most == 1:
+        text = f"{name}: {after_one} of a user's private attributes are revealed after one task, {messages(effort)}"
+        return f"{text}.{gone}"
+    return (
+        f"{name}: {after_one} of a user's private attributes are revealed after one task, {after_all} after "
+        f"{done}, {messages(effort)}; half of that after {count(half, 'task')}.{gone}"
+    )
+
+
+def curves(accumulated: Accumulation, independent: float, n: int, effort: Effort) -> str:
+    """The curves beside their baseline. independent: where that ends."""
+    end, done = accumulated.at(n, accumulated.most), tasks(effort)
+    if end <= TIE:
+        return f"After {done} nothing private is revealed"
+    shown, even = shares(end, independent)
+    return (
+        f"After {done} {shown} are revealed at n = {n}; the independence baseline (the same leak rates, every response "
+        f"on its own) ends at {even}"
+    )
+
+
+def curve_ends(ends: Sequence[tuple[str, float, int, Effort]]) -> str:
+    """Where the curves of several runs end: (name, share, n, effort). Ends after unequal tasks or messages are no
+    order."""
+    if len(ends) == 1:
+        name, value, n, effort = ends[0]
+        return f"{name}: after {tasks(effort)} {share(value)} of attributes are out at n = {n}"
+    alike = len({(effort.tasks, effort.whole, n) for _, _, n, effort in ends}) == 1
+    ordered = sorted(ends, key=lambda end: end[1])
+    texts = shares(*(value for _, value, _, _ in ordered))
+    if alike:
+        first, last = ordered[0], ordered[-1]
+        if last[1] - first[1] <= TIE:
+            return f"After {tasks(first[3])} {texts[0]} of attributes are out in all {len(ends)} runs"
+        return f"After {tasks(first[3])} {texts[0]} ({first[0]}) to {texts[-1]} ({last[0]}) of attributes are out"
+    parts = [
+        f"{name} {text} after {tasks(e)}, {messages(e)}" for (name, _, _, e), text in zip(ordered, texts, strict=True)
+    ]
+    return f"The curves end after unequal tasks or messages, so their ends are no order: {'; '.join(parts)}"
+
+
+def hazard(values: Sequence[float]) -> str:
+    """Of the hazard over tasks, from the first on; nan where nothing was left."""
+    known = [value for value in values if not math.isnan(value)]
+    if not any(known):
+        return "Hazard: no task reveals anything"
+    first, last = shares(known[0], known[-1])
+    text = f"Hazard: the first task reveals {first} of what is private"
+    return f"{text}, the last {last} of what is left" if len(known) > 1 else text
+
+
+def first_leak(survival: Survival) -> str:
+    """Time to the first leak, in tasks with a judged message."""
+    if not survival.leaked:
+        return f"No attribute leaks in {count(int(survival.times[-1]), 'judged task')}"
+    after = survival.median if survival.median is not None else int(survival.times[-1])
+    done = count(after, "judged task")
+    done += " where they are private" if survival.clock == Clock.EXPOSURES else ""
+    if survival.median is not None:
+        return f"Half of the attributes have leaked after {done}"
+    return f"{share(float(survival.private[-1]))} of the attributes are still private after {done}"
+
+
+def first_leak_line(survival: Survival, whose: str) -> str:
+    """The same with both ends, for a terminal."""
+    never = (
+        f"{share(float(survival.private[-1]))} have not leaked after {count(int(survival.times[-1]), 'judged task')}"
+    )
+    half = "" if survival.median is None else f"half of them have leaked after {count(survival.median, 'task')}, "
+    return f"first leak of {survival.attributes:,} attributes {whose} (Kaplan-Meier): {half}{never}"
+
+
+def one_user(user: OneUser) -> str:
+    """What a user's tasks give away."""
+    judged = count(len(user.steps), "task")
+    if user.judged < len(user.steps):
+        judged = f"{count(user.judged, 'judged task')} of {len(user.steps)}"
+    return f"{user.name}: {user.leaked} of {count(user.attributes, 'private attribute')} leak in {judged}"
+
+
+# ---- along what a sweep varies
+
+
+def moved(
+    name: str, ticks: tuple[str, str], ends: tuple[Interval, Interval], p: float, at: str = ""
+) -> tuple[str, bool]:
+    """What a number does between two runs, and whether a test (p, adjusted) says so. ticks: of the two; at: where the
+    first of them stands, if not at the beginning."""
+    first, last = ends
+    before, after = shares(first.value, last.value)
+    if separates(p) and abs(last.value - first.value) > TIE:
+        return f"{name} {'falls' if last.value < first.value else 'rises'} from {before}{at} to {after}", True
+    return f"{name} ({before}{at}, {after})", False
+
+
+def apart_p(first: Interval, last: Interval) -> float:
+    """p of the difference of two numbers, taken as independent: runs on the same users and tasks go up and down
+    together, so this is cautious. nan where either has no standard error, 1 where nothing varies."""
+    from scipy.special import stdtr
+
+    error = math.hypot(first.error, last.error)
+    if math.isnan(error) or math.isnan(first.value) or math.isnan(last.value):
+        return math.nan
+    if error**2 <= 1e-18:
+        return 1.0
+    # Welch and Satterthwaite.
+    spent = sum(side.error**4 / side.freedom for side in (first, last) if side.freedom > 0)
+    freedom = error**4 / spent if spent > 0 else 1.0
+    return float(2 * stdtr(freedom, -abs(last.value - first.value) / error))
+
+
+def sweep(series: str, ticks: tuple[str, str], changes: Sequence[tuple[str, bool]]) -> str:
+    """From one end of a series to the other. series: its name where there are several, else empty."""
+    clear, unclear = ([text for text, is_clear in changes if is_clear == wanted] for wanted in (True, False))
+    clause = " and ".join(clear)
+    if unclear:
+        doubt = f"no test shows that {' or '.join(unclear)} {'change' if len(unclear) > 1 else 'changes'}"
+        clause = f"{clause}; {doubt}" if clause else doubt
+    text = f"rom {ticks[0]} to {ticks[1]} {clause or 'nothing can be measured'}"
+    return f"{series}: f{text}" if series else f"F{text}"
+
+
+# ---- sensitivity: what settings do. Changes of settings are exact; only what they say of models is uncertain
+
+
+class Named(Protocol):
+    """A number that runs are ordered by: 'balanced score', 'the balanced score'."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def named(self) -> str: ...
+
+
+class Swapped(Protocol):
+    """Two runs that change places, at stretches of thresholds (compare/ranking.py)."""
+
+    @property
+    def ahead(self) -> int: ...
+    @property
+    def behind(self) -> int: ...
+    @property
+    def spans(self) -> tuple[tuple[float, float], ...]: ...
+
+
+class Moved(Protocol):
+    """How far one choice moves a number (compare/sensitivity.py)."""
+
+    @property
+    def low(self) -> float: ...
+    @property
+    def low_at(self) -> tuple[str, int]: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def high_at(self) -> tuple[str, int]: ...
+    @property
+    def least_tau(self) -> float: ...
+    @property
+    def settings(self) -> int: ...
+
+
+class OfSubsets(Protocol):
+    """Numbers over subsets of k profiles (compare/sensitivity.py)."""
+
+    @property
+    def k(self) -> int: ...
+    @property
+    def low(self) -> np.ndarray: ...
+    @property
+    def high(self) -> np.ndarray: ...
+    @property
+    def same_order(self) -> float: ...
+    @property
+    def same_best(self) -> float: ...
+
+
+VISIBLE = 0.0005  # a change of a share below it would read as 0.0 points
+PAPERS_RULE = "by the paper's rule, where all must agree, no strictly positive priors change anything"
+
+
+def choices(ranges: Sequence[Moved], names: Sequence[str], measure: Named, *, unanimous: bool) -> str:
+    """The largest change that any setting makes, by its name. unanimous: whether the rule now in force asks all
+    personas to agree, so that priors cannot matter unless one is 0."""
+    sides = [side for item in ranges for side in ((item.low, item.low_at), (item.high, item.high_at))]
+    change, (setting, run) = max(sides, key=lambda side: abs(side[0]))
+    priors = f"; {PAPERS_RULE}" if unanimous else ""
+    if abs(change) < VISIBLE:
+        return f"No choice moves {measure.named} of any run by a tenth of a point{priors}"
+    number_of = sum(item.settings for item in ranges)
+    most = f", the largest change of {number_of} settings" if number_of > 1 else ""
+    start = setting if setting.startswith("without") else f"with {setting}"
+    who = shortened(names[run], LONGEST)
+    size = number(100 * change, 1, "+")
+    text = f"{start[0].upper()}{start[1:]}, {measure.named} of {who} changes by {size} points{most}"
+    turned = sum(item.least_tau < 1 for item in ranges)
+    if not all(math.isnan(item.least_tau) for item in ranges):
+        text += f"; {turned} of {count(len(ranges), 'choice')} can change the order of values"
+    return f"{text}{priors}"
+
+
+def personas(changes: Sequence[tuple[str, str, float]], measure: Named) -> str:
+    """Each persona left out: (persona, run, change). The largest change by its name."""
+    known = [item for item in changes if not math.isnan(item[2])]
+    if not known:
+        return ""
+    who, run, most = max(known, key=lambda item: abs(item[2]))
+    if abs(most) < VISIBLE:
+        return f"Leaving out one persona moves {measure.named} of no run"
+    largest = f", the largest of {count(len(known), 'change')}" if len(known) > 1 else ""
+    return f"Without the {who}, {measure.named} of {run} changes by {number(100 * most, 1, '+')} points{largest}"
+
+
+def subsets(by_k: Sequence[OfSubsets], k: int, runs: int) -> str:
+    """What k profiles would have said. by_k: of each size from 1 to all."""
+    size, of = by_k[k - 1], len(by_k)
+    if runs < 2:
+        low, high = shares(float(size.low[0]), float(size.high[0]))
+        if k == of:
+            return f"With all {of} profiles the number is {low}"
+        return f"With {k} of {of} profiles the number lies between {low} and {high} in the middle 95 % of the subsets"
+    if k == of:
+        half = by_k[max(k // 2, 1) - 1]
+        return (
+            f"Half of the profiles ({half.k} of {k}) give the order of all in {share(half.same_order)} of the subsets"
+        )
+    return (
+        f"{k} of {of} profiles give the order of all in {share(size.same_order)} of the subsets, "
+        f"and the same first run in {share(size.same_best)}"
+    )
+
+
+def one_run_over_thresholds(name: str, measure: Named, values: Sequence[float], thresholds: Sequence[float]) -> str:
+    """The number of one run over consensus thresholds; nan where it is undefined."""
+    known = [value for value in values if not math.isnan(value)]
+    low, high = shares(min(known), max(known))
+    verb = f"lies between {low} and {high} over" if max(known) - min(known) > TIE else f"is {low} at all"
+    return (
+        f"{measure.named[0].upper()}{measure.named[1:]} of {shortened(name, LONGEST)} {verb} "
+        f"thresholds from {exact_percent(thresholds[0])} to {exact_percent(thresholds[-1])}"
+    )
+
+
+def swap(swapped: Swapped, names: Sequence[str], thresholds: Sequence[float]) -> str:
+    """'Qwen and Llama change places below a threshold of 80 %'."""
+    spans = [_span(low, high, thresholds) for low, high in swapped.spans]
+    return f"{names[swapped.ahead]} and {names[swapped.behind]} change places {listed(spans)}"
+
+
+def _span(low: float, high: float, thresholds: Sequence[float]) -> str:
+    """Where a stretch lies among all thresholds. Below and above name the first threshold that is not in it."""
+    first, last = low == thresholds[0], high == thresholds[-1]
+    ascending = list(thresholds)
+    if first and last:
+        return "at every threshold"
+    if first:
+        return f"below a threshold of {exact_percent(ascending[ascending.index(high) + 1])}"
+    if last:
+        return f"above a threshold of {exact_percent(ascending[ascending.index(low) - 1])}"
+    if low == high:
+        return f"at a threshold of {exact_percent(low)}"
+    return f"between thresholds of {exact_percent(low)} and {exact_percent(high)}"
+
+
+def order(
+    turns: Sequence[Swapped], names: Sequence[str], thresholds: Sequence[float], measure: Named, *, most: int = 1
+) -> str:
+    """What becomes of the order of values over all thresholds, without a full stop. The nearest `most` pairs are
+    named."""
+    span = f"from {exact_percent(thresholds[0])} to {exact_percent(thresholds[-1])}"
+    if len(names) < 2:
+        return f"One run alone has no order; its {measure.label} is drawn for every threshold {span}"
+    if not turns:
+        return f"The order of {len(names)} runs by {measure.label} is the same at every threshold {span}"
+    parts = [swap(turn, names, thresholds) for turn in turns[:most]]
+    more = len(turns) - len(parts)
+    return "; ".join(parts) + (f"; {more} more {'pairs' if more > 1 else 'pair'} do so" if more else "")
+
+
+def tau(value: float) -> str:
+    """'order unchanged (Kendall's tau 1)', 'Kendall's tau 0.71', or that there is no order to compare."""
+    if math.isnan(value):
+        return "no order to compare"
+    # Not rounded up to an order that is unchanged.
+    shown = f"{value:.2f}" if f"{value:.2f}" != "1.00" else f"{value:.4f}"
+    return "order unchanged (Kendall's tau 1)" if value == 1 else f"Kendall's tau {shown}"
+
+
+def order_change(turned: Sequence[tuple[str, str]], runs: int, of_tau: float) -> str:
+    """What a setting does to the order, without a full stop. turned: (passes, passed)."""
+    if runs < 2:
+        return "One run alone has no order"
+    if not turned:
+        return "No two runs change places" if math.isnan(of_tau) or of_tau == 1 else "Runs tie that did not"
+    text = "; ".join(f"{passes} passes {passed}" for passes, passed in turned[:3])
+    more = len(turned) - 3
+    return text + (f"; {more} more {'pairs' if more > 1 else 'pair'} change places" if more > 0 else "")
+
+
+# ---- what the headline covers
+
+
+def coverage(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFrame, *, by_group: bool) -> str:
+    """What share of flows the headline covers: of each run, or of the groups of the first. frame: with `group` and
+    `share`, the highest first. These are counts of this run, and no sample of anything."""
+    values = frame["share"].tolist()
+    least, most = shares(float(values[-1]), float(values[0]))
+    if by_group:
+        name, of_run = rows[0]
+        start = f"{name}: {of_run.text.split(' (')[0]}"
+        if values[0] - values[-1] <= TIE:
+            return f"{start}, alike in {count(len(values), 'group')}"
+        ends = [shortened(str(frame["group"].iloc[i]).replace("_", " "), LONGEST) for i in (-1, 0)]
+        return f"{start}, from {least} ({ends[0]}) to {most} ({ends[1]})"
+    if values[0] - values[-1] <= TIE:
+        whose = "the flows of every run" if len(values) > 1 else "the run's flows"
+        return f"The headline covers {most} of {whose}"
+    return f"The headline covers {least} to {most} of a run's flows"
