@@ -72,13 +72,11 @@ def family(connection: sa.Connection, dataset_id: int) -> list[Version]:
     """All versions of the dataset that this one belongs to, in the order of their numbers; itself alone at first."""
     # All rows of a table that has one for each version made: a tree of unknown depth takes no query a step.
     parents = {row.dataset: row for row in connection.execute(sa.select(dataset_version))}
-    root = dataset_id  # up to the oldest that is still here, then down through all of its children
-    while root in parents and parents[root].parent is not None:
-        root = parents[root].parent
-    members, waiting = [], [root]
+    # From the oldest that is still here down through all of its children; a damaged record may hold a circle.
+    members, waiting = [], [lineage(connection, dataset_id)[0]]
     while waiting:
         members.append(waiting.pop())
-        waiting += [child for child, row in parents.items() if row.parent == members[-1]]
+        waiting += [c for c, row in parents.items() if row.parent == members[-1] and c not in members]
     rows = connection.execute(
         sa.select(dataset.c.id, dataset.c.name, dataset.c.created, freeze.c.hash)
         .join(freeze, freeze.c.dataset == dataset.c.id, isouter=True)

@@ -199,6 +199,16 @@ def test_named_rules_go_along_to_the_next_version(store: Store, world: tuple[Dat
     assert rule is not None and (rule.name, rule.threshold, rule.priors) == ("mine", 0.9, PRIORS)
 
 
+def test_a_circle_of_versions_in_a_damaged_record_ends(store: Store) -> None:
+    one, two = (add_dataset(store, 1, 2, 1, name).id for name in ("one", "two"))
+    with store.write() as connection:
+        rows = [{"dataset": a, "parent": b, "version": 2, "created": "2026-01-01"} for a, b in ((one, two), (two, one))]
+        connection.execute(sa.insert(tables.dataset_version), rows)
+    with store.read() as connection:
+        assert {item.dataset for item in versions.family(connection, one)} == {one, two}
+        assert set(versions.lineage(connection, two)) == {one, two}
+
+
 def test_that_the_simulator_wrote_the_profiles_stays_known_of_every_version(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=2, contexts=1)
     with store.write() as connection:
