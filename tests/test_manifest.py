@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from cimemories.evaluation import planning, repeat
+from cimemories.evaluation import planning, runs
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.planning import Memory
 from cimemories.manifest import ModelPart, Part, RunManifest, read_manifest
@@ -67,7 +67,7 @@ def test_what_is_written_back_keeps_what_is_not_known_here(sqlite_store: Store) 
     with sqlite_store.write() as connection:
         connection.execute(sa.update(run).values(manifest=canonical_json(before)))
         work.request_pause(connection, run_id)
-    repeat.judge_again(sqlite_store, run_id, [planning.JudgeSpec()])
+    runs.judge_again(sqlite_store, run_id, [planning.JudgeSpec()])
     after = json.loads(recorded_text(sqlite_store, run_id))
     assert canonical_json(after | {"judges": after["judges"][:1]}) == canonical_json(before)
     assert [judge["kind"] for judge in after["judges"]] == ["llm", "matcher"]
