@@ -236,10 +236,10 @@ def changes() -> list[tuple[Filters, Order]]:
     """Filters as a person changes them, one after the other."""
     me = Filters(undecided_by="Ada")
     return [
-        (me, Order.EFFECT),
-        (Filters(domain="health", undecided_by="Ada"), Order.EFFECT),
+        (me, Order.ENTROPY_RATE),
+        (Filters(domain="health", undecided_by="Ada"), Order.ENTROPY_RATE),
         (Filters(domain="health", labels=("ambiguous",), undecided_by="Ada"), Order.ENTROPY),
-        (Filters(labels=("ambiguous", "none"), dissenter="pragmatic"), Order.EFFECT),
+        (Filters(labels=("ambiguous", "none"), dissenter="pragmatic"), Order.ENTROPY_RATE),
         (Filters(sphere="sphere 3", revealed=True, undecided_by="Ada"), Order.CONTEXT),
         (Filters(profile=3, event="divorce", undecided_by="Ada"), Order.ATTRIBUTE),
         (Filters(others_differ_from="Annotator 1"), Order.RANDOM),
@@ -249,7 +249,7 @@ def changes() -> list[tuple[Filters, Order]]:
 
 def next_pairs(world: World, index: PairIndex, session: str) -> None:
     """What the page does when it needs the next pairs."""
-    positions = select(world.store, index, Filters(undecided_by="Ada"), Order.EFFECT)
+    positions = select(world.store, index, Filters(undecided_by="Ada"), Order.ENTROPY_RATE)
     positions = open_to(world.store, index, positions, "Ada", 1)
     with world.store.write() as connection:
         given = reviews.hand_out_pairs(connection, 1, "Ada", session, index.each(positions), SHOWN)
@@ -259,7 +259,7 @@ def next_pairs(world: World, index: PairIndex, session: str) -> None:
 
 def decide(world: World, index: PairIndex, batch: str) -> None:
     """5,000 decisions as one batch, in the pieces that the page writes."""
-    positions = select(world.store, index, Filters(labels=("ambiguous",)), Order.EFFECT)
+    positions = select(world.store, index, Filters(labels=("ambiguous",)), Order.ENTROPY_RATE)
     pairs = index.pairs(undecided(world.store, index, positions, "Ada")[:BULK])
     for start in range(0, len(pairs), PIECE):
         said = [
@@ -272,7 +272,7 @@ def decide(world: World, index: PairIndex, batch: str) -> None:
 
 def second_opinion(world: World, index: PairIndex) -> None:
     """Somebody else's word on a fifth of the pairs that come first."""
-    positions = select(world.store, index, Filters(labels=("ambiguous",)), Order.EFFECT)[: BULK // 5]
+    positions = select(world.store, index, Filters(labels=("ambiguous",)), Order.ENTROPY_RATE)[: BULK // 5]
     said = [decisions.NewDecision(a, c, Label.NECESSARY) for a, c in index.pairs(positions)]
     with world.store.write() as connection:
         decisions.add_all(connection, 1, "Bob", said)
@@ -298,7 +298,7 @@ def measure(world: World, rounds: int) -> dict[str, list[float]]:
     ]
     if not world.with_votes:
         with store.write() as connection:
-            _cast(connection, world, select(store, index, Filters(), Order.EFFECT)[:1000].tolist())
+            _cast(connection, world, select(store, index, Filters(), Order.ENTROPY_RATE)[:1000].tolist())
     asked = [(filters, order) for _ in range(rounds) for filters, order in changes()]
     found["filter change"] = [timed(lambda a=a: select(store, index, *a)) for a in asked]
     sessions = [uuid.uuid4().hex for _ in range(rounds)]
@@ -308,7 +308,7 @@ def measure(world: World, rounds: int) -> dict[str, list[float]]:
     decided, undone, after, agreed = [], [], [], []
     for n in range(min(rounds, 3)):
         decided.append(timed(lambda n=n: decide(world, index, f"batch {n}")))
-        after.append(timed(lambda: select(store, index, Filters(undecided_by="Ada"), Order.EFFECT)))
+        after.append(timed(lambda: select(store, index, Filters(undecided_by="Ada"), Order.ENTROPY_RATE)))
         agreed.append(timed(lambda: people_agreement(store, 1, world.labelling)))
         undone.append(timed(lambda n=n: undo(world, f"batch {n}")))
     found[f"{BULK:,} decisions"] = decided

@@ -27,7 +27,15 @@ import numpy as np
 
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays, pair_rows
 from cimemories.flows.flows import Flows, cached
-from cimemories.flows.labels import INAPPROPRIATE, NECESSARY, UNLABELLED, mixture, rule_of, vote_counts
+from cimemories.flows.labels import (
+    INAPPROPRIATE,
+    NECESSARY,
+    UNLABELLED,
+    VoteCounts,
+    mixture,
+    rule_of,
+    vote_counts,
+)
 from cimemories.flows.scope import Scope
 from cimemories.metrics.violation import no_leak_probabilities
 
@@ -62,30 +70,41 @@ class Posterior:
         return Posterior(necessary, inappropriate, still)
 
 
-@cached
-def posterior(flows: Flows, scope: Scope) -> Posterior:
-    """The posterior of the pairs of a run. A pair without counted votes of some persona is held at its label: nothing
-    is known of what it might be instead."""
-    data = flow_arrays(flows, scope)
+def posterior_of(data: FlowArrays, counts: VoteCounts | None, priors: Sequence[float]) -> Posterior:
+    """The posterior of the pairs of these arrays by votes and the priors of their personas alone: nobody has decided
+    any. A pair without counted votes of some persona is held at its label: nothing is known of what it might be
+    instead."""
     probabilities = [(data.labels == code).astype(np.float64) for code in (NECESSARY, INAPPROPRIATE)]
     still = np.zeros(data.labels.shape, np.bool_)
-    if scope.labelling is not None:
-        counts = vote_counts(flows.store, scope.labelling.id)
-        rule = scope.rule or rule_of(flows.store, scope.labelling.id)
-        mixed = mixture(counts.votes, rule.priors)
+    if counts is not None:
+        mixed = mixture(counts.votes, priors)
         known: Bools = np.asarray(~np.isnan(mixed).any(axis=1))
         rows = pair_rows(counts.attributes, counts.contexts, data)
-        voted = np.asarray((rows >= 0) & (data.labels != UNLABELLED) & known[np.maximum(rows, 0)])
-        decided = flows.query(scope, _DECIDED)
-        p = np.searchsorted(np.array(data.profiles, np.int64), decided["profile"].to_numpy(np.int64))
-        c = np.searchsorted(np.array(data.contexts, np.int64), decided["context"].to_numpy(np.int64))
-        voted[p, decided["position"].to_numpy(np.int64), c] = False
+        voted = (rows >= 0) & (data.labels != UNLABELLED)
+        voted[voted] = known[rows[voted]]
         for column, probability in enumerate(probabilities):
             probability[voted] = mixed[rows[voted], column]
         still[voted] = mixed[rows[voted]].max(axis=1) < 1.0 - 1e-12
-    for array in (*probabilities, still):
-        array.flags.writeable = False
     return Posterior(probabilities[0], probabilities[1], still)
+
+
+@cached
+def posterior(flows: Flows, scope: Scope) -> Posterior:
+    """The posterior of the pairs of a run: people's decisions are settled, the others as `posterior_of` has them."""
+    data = flow_arrays(flows, scope)
+    if scope.labelling is None:
+        labels = posterior_of(data, None, ())
+    else:
+        rule = scope.rule or rule_of(flows.store, scope.labelling.id)
+        labels = posterior_of(data, vote_counts(flows.store, scope.labelling.id), rule.priors)
+    decided = flows.query(scope, _DECIDED)
+    p = np.searchsorted(np.array(data.profiles, np.int64), decided["profile"].to_numpy(np.int64))
+    c = np.searchsorted(np.array(data.contexts, np.int64), decided["context"].to_numpy(np.int64))
+    at = p, decided["position"].to_numpy(np.int64), c
+    labels = labels.settled(at, data.labels[at])
+    for array in (labels.necessary, labels.inappropriate, labels.open):
+        array.flags.writeable = False
+    return labels
 
 
 @dataclass(frozen=True)
@@ -104,12 +123,24 @@ class Subject:
 
 
 def subject(runs: Sequence[FlowArrays], weights: Sequence[float], n: int) -> Subject:
-    """Of runs whose arrays have the same profiles, attributes and contexts (flows.pairing.common)."""
+    """Of runs whose arrays have the same profiles, attributes and contexts (`intervals.common`), Violation@n of each
+    flow read at `read_at` samples at most."""
     flows = np.logical_and.reduce([data.draws > 0 for data in runs])
     counted = np.logical_and.reduce([data.counted for data in runs])
-    no_leak = np.stack([no_leak_probabilities(data.reveals, data.draws, n) for data in runs])
+    no_leak = np.stack([_no_leak(data, n) for data in runs])
     rate = np.stack([data.reveals / np.maximum(data.draws, 1) for data in runs])
     return Subject(np.asarray(weights, np.float64), no_leak, rate, flows, counted)
+
+
+def _no_leak(data: FlowArrays, n: int) -> Floats:
+    if data.read_at is None:
+        return no_leak_probabilities(data.reveals, data.draws, n)
+    most = np.clip(data.read_at, 1, n)
+    result = np.ones(data.draws.shape)
+    for at in np.unique(most).tolist():
+        here = most == at
+        result[here] = no_leak_probabilities(data.reveals[here], data.draws[here], at)
+    return result
 
 
 @dataclass(frozen=True)
@@ -224,12 +255,19 @@ def label_effects(
 def decisions_needed(effect: LabelEffect, half_width: float) -> int | None:
     """About how many more decisions, the most valuable first, bring 1.96 standard deviations of the labels' effect to
     `half_width`; 0 where it is there already, None where all open pairs together would not. An estimate: values are
-    those of now, and move with each decision."""
+    those of now, and move with each decision.
+
+    What the values leave of the variance is due to two pairs together, and goes only when both are decided: with pairs
+    that have the share f of all values, f^2 of it.
+    """
     left = effect.variance - (half_width / 1.96) ** 2
-    if left <= 0:
+    if left <= 1e-9 * effect.variance:
         return 0
     values = np.sort(effect.value[effect.value > 0])[::-1]
-    # Scaled to the variance that they are the parts of: to first order they add up to it.
-    gained = np.cumsum(values) * (effect.variance / values.sum()) if values.size else values
+    if not values.size:
+        return None
+    share = np.cumsum(values) / values.sum()
+    alone = min(float(values.sum()) / effect.variance, 1.0)
+    gained = effect.variance * (alone * share + (1 - alone) * share**2)
     reached = np.searchsorted(gained, left * (1 - 1e-9))
     return int(reached) + 1 if reached < len(gained) else None

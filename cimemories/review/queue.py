@@ -20,7 +20,9 @@ from cimemories.flows.labels import CODES, LABELS, UNLABELLED
 from cimemories.labels.votes import GLYPHS, MISSING_GLYPH
 from cimemories.model import Label, Value
 from cimemories.review.index import Bools, Facet, Ints, PairIndex, Positions
+from cimemories.review.random_share import hashed, interleaved
 from cimemories.review.standing import Standing, effective, standing
+from cimemories.review.value import Valued
 from cimemories.store import labellings, reviews
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import MarkKind, Plan, SavedView
@@ -39,7 +41,8 @@ Pair = tuple[int, int]
 class Order(StrEnum):
     """In which order pairs come. What ties, and CONTEXT and ATTRIBUTE themselves, go by the record's order."""
 
-    EFFECT = "effect"  # entropy x reveal rate, highest first
+    VALUE = "value"  # what makes a run's numbers surer first (review.value); what is worth nothing by entropy
+    ENTROPY_RATE = "effect"  # entropy x reveal rate, highest first; links say "effect"
     ENTROPY = "entropy"
     CONTEXT = "context"  # one recipient and task at a time, over all profiles
     ATTRIBUTE = "attribute"  # one profile's attributes one by one
@@ -71,17 +74,39 @@ class Filters:
     slice: int | None = None
 
 
-def select(store: Store, index: PairIndex, filters: Filters, order: Order, seed: int = 0) -> Positions:
-    """The positions in the index of the pairs that match, in this order: [matching]. Read-only. seed: of RANDOM.
+def select(
+    store: Store,
+    index: PairIndex,
+    filters: Filters,
+    order: Order,
+    seed: int = 0,
+    *,
+    value: Valued | None = None,
+    share: float = 0.0,
+) -> Positions:
+    """The positions in the index of the pairs that match, in this order: [matching]. Read-only. seed: of RANDOM and of
+    the share. value: what VALUE orders by; without it entropy does. share: of VALUE, how much of the queue is drawn at
+    random (review.random_share), 0 to 1.
 
     A filter on what is not there (a profile that is gone, an unknown name) matches nothing. Raises StoreError for a
     label that is none.
     """
-    name = (order, seed) if order is Order.RANDOM else order
-    permutation = index.permutation(name, lambda: _permutation(index, order, seed))
     mask = _mask(store, index, filters)
-    # The mask is read in the order of the permutation, so what is left stays in it.
-    return permutation if mask is None else np.asarray(permutation[mask[permutation]])
+
+    def matching(order: Order) -> Positions:
+        name = (order, seed) if order is Order.RANDOM else order
+        permutation = index.permutation(name, lambda: _permutation(index, order, seed))
+        # The mask is read in the order of the permutation, so what is left stays in it.
+        return permutation if mask is None else np.asarray(permutation[mask[permutation]])
+
+    if order is not Order.VALUE:
+        return matching(order)
+    positions = matching(Order.ENTROPY)
+    if value is not None:
+        # Few pairs have a value: they go before the others, which stay as they are.
+        front = value.front if mask is None else value.front[mask[value.front]]
+        positions = np.concatenate([front, positions[value.values[positions] == 0]])
+    return interleaved(positions, matching(Order.RANDOM), share) if share > 0 else positions
 
 
 def _permutation(index: PairIndex, order: Order, seed: int) -> Positions:
@@ -93,29 +118,13 @@ def _permutation(index: PairIndex, order: Order, seed: int) -> Positions:
         small = shape.context_row.astype(np.int16) if len(shape.context_ids) < 2**15 else shape.context_row
         result = np.argsort(small, kind="stable")  # in linear time for small integers
     elif order is Order.RANDOM:
-        result = np.argsort(_hashed(seed, shape.attributes, shape.contexts), kind="stable")
+        result = np.argsort(hashed(seed, shape.attributes, shape.contexts), kind="stable")
     else:
-        values = index.effect if order is Order.EFFECT else index.entropy
+        values = index.effect if order is Order.ENTROPY_RATE else index.entropy
         result = np.argsort(np.where(np.isnan(values), 1, -values), kind="stable")  # pairs without any vote come last
     permutation = result.astype(np.int32)
     permutation.setflags(write=False)
     return permutation
-
-
-def _hashed(seed: int, attributes: Ints, contexts: Ints) -> npt.NDArray[np.uint64]:
-    """A number a pair that looks random (the finalizer of splitmix64, Steele et al. 2014)."""
-    start = np.uint64((seed * 0x9E3779B97F4A7C15) % 2**64)
-    # Arithmetic modulo 2**64 is what the hash is made of.
-    with np.errstate(over="ignore"):
-        mixed = _mixed(attributes.astype(np.uint64) ^ _mixed(np.atleast_1d(start)))
-        return _mixed(mixed + contexts.astype(np.uint64))
-
-
-def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 def _mask(store: Store, index: PairIndex, filters: Filters) -> Bools | None:

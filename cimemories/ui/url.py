@@ -19,7 +19,7 @@ PARAMETERS = frozenset(
         *("who", "cell", "beside", "sweep", "among", "runs", "spheres", "recipients", "profiles", "strength"),
         *("quote", "agreement", "certainty", "kind", "basket", "against", "axis", "user", "sequence", "ns"),
         *("clock", "present", "rows", "columns", "roworder", "columnorder", "most", "measure", "recipient"),
-        *("key", "ranking", "identifiers", "subset"),
+        *("key", "ranking", "identifiers", "subset", "target", "width", "share"),
     }
 )
 PAGES = {

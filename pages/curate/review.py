@@ -8,7 +8,7 @@ import streamlit as st
 
 from cimemories.flows.catalogue import all_datasets
 from cimemories.review.index import pair_index
-from cimemories.review.queue import select
+from cimemories.review.queue import Order, select
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
@@ -36,12 +36,13 @@ def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ta
     if not index.shape.pairs:
         page.empty("No pairs", "No attribute of this dataset meets a context, so there is nothing to decide.")
         return "This dataset has no pairs to decide."
-    filters, order, seed = review_queue.draw_filters(store, dataset, index, me)
+    filters, ordering = review_queue.draw_filters(store, dataset, index, me)
     if tab == BULK:
-        return review_queue.draw_bulk(store, dataset, labelling, index, select(store, index, filters, order, seed))
-    review_queue.draw(review_queue.Work(store, dataset, labelling, filters, order, seed, me))
+        positions = ordering.select(store, index, filters, ordering.valued(store, index))
+        return review_queue.draw_bulk(store, dataset, labelling, index, positions)
+    review_queue.draw(review_queue.Work(store, dataset, labelling, filters, ordering, me))
     # How many are decided is on the bar alone: it moves with every key, and this heading with the page.
-    matching = len(select(store, index, replace(filters, undecided_by=None), order, seed))
+    matching = len(select(store, index, replace(filters, undecided_by=None), Order.ATTRIBUTE))
     return f"{count(matching)} of {count(len(index))} pairs match the filters."
 
 

@@ -29,9 +29,11 @@ from cimemories.review.bulk import (
 )
 from cimemories.review.index import Facet, Ints, PairIndex, Positions, pair_index
 from cimemories.review.queue import UNLABELLED_NAME, Filters, Item, Order, Pair, items, sample, select, undecided
+from cimemories.review.random_share import SHARE
 from cimemories.review.recording import card_id, pair_of, record
 from cimemories.review.sampling import label_slices
 from cimemories.review.status import guidelines, pair_history, sitting
+from cimemories.review.value import WIDTH, Aim, Target, Valued, candidates, run_name, valued
 from cimemories.store import reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, content_hash
@@ -47,17 +49,23 @@ from pages.curate.profile_view import display_name, spoken
 from pages.start import failure
 
 ORDERS = {
-    Order.EFFECT: "effect on results",
+    Order.VALUE: "most informative first",
+    Order.ENTROPY_RATE: "entropy × reveal rate",
     Order.ENTROPY: "divided votes first",
     Order.CONTEXT: "one recipient at a time",
     Order.ATTRIBUTE: "one attribute at a time",
     Order.RANDOM: "random",
 }
+TARGETS = {
+    Target.VIOLATION: "violation",
+    Target.COMPLETENESS: "completeness",
+    Target.ORDER: "the order of models",
+}
 LABEL_OPTIONS = (*map(str, Label), UNLABELLED_NAME)
 YES_NO = {"yes": True, "no": False}
 PARAMETERS = (
     *("profile", "domain", "event", "sphere", "label", "dissenter", "undecided", "others", "revealed", "flagged"),
-    *("slice", "order", "seed", "blind"),
+    *("slice", "order", "seed", "blind", "target", "run", "width", "share"),
 )
 KEY = "review"
 KEYS = (
@@ -73,12 +81,31 @@ _START, _DECIDED = "review.start", "review.decided"
 _SUMMARY, _QUEUE = "review.summary", "review.queue"
 
 
-def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -> tuple[Filters, Order, int]:
+@dataclass(frozen=True)
+class Ordering:
+    """In which order pairs come. aim, share: of Order.VALUE; width: the half-width of the label uncertainty that is
+    wanted, as a share."""
+
+    order: Order
+    seed: int
+    aim: Aim
+    share: float
+    width: float
+
+    def valued(self, store: Store, index: PairIndex) -> Valued | None:
+        """The values to order by; None where the order needs none, or there are none."""
+        return valued(store, index, self.aim) if self.order is Order.VALUE else None
+
+    def select(self, store: Store, index: PairIndex, filters: Filters, value: Valued | None) -> Positions:
+        return select(store, index, filters, self.order, self.seed, value=value, share=self.share)
+
+
+def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -> tuple[Filters, Ordering]:
     """The filters and the order of the URL, with the controls that change them."""
     first, second, third, fourth, fifth = st.columns([3, 3, 3, 3, 3], vertical_alignment="bottom")
     with first:
         # A slice that is left half done is still a sample only where its pairs came at random.
-        first_order = Order.RANDOM if url.get("slice") else Order.EFFECT
+        first_order = Order.RANDOM if url.get("slice") else Order.VALUE
         orders = [str(o) for o in sorted(Order, key=lambda o: o is not first_order)]
         order = choice("Order", "order", orders, lambda o: ORDERS[Order(o)], None)
     names = index.shape.names
@@ -102,6 +129,7 @@ def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -
         flagged = choice("Flagged as a bad item", "flagged", list(YES_NO), str, "any")
         slices = {str(row.id): f"{row.name} ({row.items})" for row in label_slices(store, dataset.id)}
         chosen_slice = choice("Audit slice", "slice", list(slices), slices.__getitem__, "none")
+        ordering = _ordering(store, dataset, Order(order or first_order))
         _views(store, me)
         _overlap(store, dataset, me)
     filters = Filters(
@@ -117,7 +145,44 @@ def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -
         flagged=YES_NO[flagged] if flagged else None,
         slice=int(chosen_slice) if chosen_slice else None,
     )
-    return filters, Order(order or first_order), url.get_int("seed") or 0
+    return filters, ordering
+
+
+def _ordering(store: Store, dataset: DatasetRow, order: Order) -> Ordering:
+    """The order with what it is for: its controls are there where it is by value."""
+    aim, share, width = Aim(), SHARE, WIDTH
+    if order is Order.VALUE:
+        safe.heading("Most informative first")
+        targets = [str(item) for item in Target]
+        target = Target(choice("Make surer", "target", targets, lambda t: TARGETS[Target(t)], None) or targets[0])
+        run = None
+        if target != Target.ORDER:
+            rows = candidates(store, dataset.id)
+            names = {row.id: run_name(row, rows) for row in rows}
+            run = choice("For run", "run", list(names), names.__getitem__, "the newest judged run")
+        aim = Aim(target, (run,) if run else ())
+        width = _number("Wanted label uncertainty, ± points", "width", 100 * WIDTH, 0.1, 10.0, 0.1) / 100
+        share = _number("Drawn at random, in %", "share", 100 * SHARE, 0.0, 100.0, 5.0) / 100
+    return Ordering(order, url.get_int("seed") or 0, aim, share, width)
+
+
+def _number(label: str, param: str, default: float, least: float, most: float, step: float) -> float:
+    """A number of the URL with its control; what is none there, or lies outside, is the default. `label` must be a
+    literal."""
+    try:
+        value = float(url.get(param) or default)
+    except ValueError:
+        value = default
+    value = value if least <= value <= most else default  # nan is in no range
+    key = f"filters.{param}"
+    st.session_state[key] = value
+
+    def keep() -> None:
+        number = st.session_state[key]
+        url.put(**{param: None if number == default else f"{number:g}"})
+
+    st.number_input(label, least, most, step=step, format="%g", key=key, on_change=keep)
+    return value
 
 
 def _label(name: str) -> str:
@@ -158,15 +223,17 @@ class Work:
     dataset: DatasetRow
     labelling: LabellingRow | None
     filters: Filters
-    order: Order
-    seed: int
+    ordering: Ordering
     me: str
 
     @property
     def name(self) -> str:
         """What the queue is known by: another filter or order is another queue."""
         labelled = self.labelling.id if self.labelling else None
-        return content_hash([self.owner, labelled, vars(self.filters), self.order, self.seed])
+        by = self.ordering
+        named: list[object] = [self.owner, labelled, vars(self.filters), by.order, by.seed]
+        # Values move while people decide, and leave the queue what it is.
+        return content_hash([*named, by.aim.target, by.aim.runs, by.share] if by.order is Order.VALUE else named)
 
     @property
     def owner(self) -> str:
@@ -202,8 +269,9 @@ def _queue(work: Work) -> None:
     store, dataset = work.store, work.dataset
     guideline = guidelines(store)[-1]
     index = pair_index(store, dataset.id, work.labelling.id if work.labelling else None)
-    positions = select(store, index, work.filters, work.order, work.seed)
-    every = select(store, index, replace(work.filters, undecided_by=None), work.order, work.seed)
+    value = work.ordering.valued(store, index)
+    positions = work.ordering.select(store, index, work.filters, value)
+    every = work.ordering.select(store, index, replace(work.filters, undecided_by=None), value)
     pairs = _next_pairs(work, index, positions)
     blind = _blind()
     shown = items(store, index, index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])) if pairs else []
@@ -222,6 +290,8 @@ def _queue(work: Work) -> None:
         watch=bool(st.session_state.get(_HISTORY)),
         empty=COMING if waiting else NOTHING_LEFT,
     )
+    if work.ordering.order is Order.VALUE:
+        _sureness(value, work.ordering)
     _hundred(store, dataset, index, work.me)
     left, right = st.columns(2)
     with left:
@@ -230,6 +300,16 @@ def _queue(work: Work) -> None:
         page.fold(
             "History and comments of this pair", ":material/history:", _HISTORY, lambda: _history(store, dataset, blind)
         )
+
+
+def _sureness(value: Valued | None, ordering: Ordering) -> None:
+    """How sure the number is now, and how much is left to do."""
+    if value is None:
+        needed = "two judged runs" if ordering.aim.target == Target.ORDER else "a judged run"
+        safe.inline(f"Most divided votes first: what a pair is worth needs votes and {needed}.", muted=True)
+        return
+    safe.inline(value.sentence(ordering.width))
+    safe.inline(value.beside, muted=True)
 
 
 def _hundred(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -> None:

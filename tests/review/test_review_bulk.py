@@ -47,7 +47,7 @@ def bulk_part(domain: str | None) -> None:
         dataset = store_datasets.all_rows(connection)[0]
     labelling = default_labelling(store, dataset.id)
     index = pair_index(store, dataset.id, labelling.id if labelling else None)
-    positions = select(store, index, Filters(domain=domain), Order.EFFECT)
+    positions = select(store, index, Filters(domain=domain), Order.ENTROPY_RATE)
     st.session_state["takeaway"] = curate_review_queue.draw_bulk(store, dataset, labelling, index, positions)
 
 

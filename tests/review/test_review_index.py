@@ -184,7 +184,7 @@ def slow(world: World, filters: Filters, order: Order) -> list[tuple[int, int]]:
             bits = entropy(world.votes[pair])
             rate = world.reveals[pair] / SAMPLES
             keys = {
-                Order.EFFECT: 1.0 if bits is None else -np.float32(bits) * (np.float32(rate) + np.float32(TIE)),
+                Order.ENTROPY_RATE: 1.0 if bits is None else -np.float32(bits) * (np.float32(rate) + np.float32(TIE)),
                 Order.ENTROPY: 1.0 if bits is None else -bits,
                 Order.CONTEXT: [r.id for r in contexts(world)].index(c),
                 Order.ATTRIBUTE: 0,
@@ -234,7 +234,7 @@ def test_a_selection_is_what_plain_python_selects(shared: Store, random: Any, da
     assert index.pairs(np.arange(len(index))) == list(world.pairs)
     for _ in range(6):
         filters = asked(data, world)
-        for order in (Order.EFFECT, Order.ENTROPY, Order.CONTEXT, Order.ATTRIBUTE):
+        for order in (Order.ENTROPY_RATE, Order.ENTROPY, Order.CONTEXT, Order.ATTRIBUTE):
             assert index.pairs(select(shared, index, filters, order)) == slow(world, filters, order)
         drawn = select(shared, index, filters, Order.RANDOM, seed=3)
         assert sorted(index.pairs(drawn)) == sorted(slow(world, filters, Order.ATTRIBUTE))
@@ -323,4 +323,4 @@ def test_an_index_is_kept_until_votes_runs_or_the_rule_change(sqlite_store: Stor
     assert pair_index(sqlite_store, data.id, labelling) is not third
     without = pair_index(sqlite_store, data.id, None)
     assert without.consensus.tolist() == [UNLABELLED] * 4 and np.isnan(without.entropy).all()
-    assert select(sqlite_store, without, Filters(), Order.EFFECT).tolist() == [0, 1, 2, 3]
+    assert select(sqlite_store, without, Filters(), Order.ENTROPY_RATE).tolist() == [0, 1, 2, 3]

@@ -27,7 +27,7 @@ def test_decisions_of_other_processes_and_undone_ones_are_seen_at_once(store: St
     pairs = index.pairs(np.arange(len(index)))
 
     def left(who: str) -> int:
-        return len(select(store, index, Filters(undecided_by=who), Order.EFFECT))
+        return len(select(store, index, Filters(undecided_by=who), Order.ENTROPY_RATE))
 
     with store.write() as connection:
         said = [decisions.NewDecision(*pair, Label.NECESSARY, uid=f"{n}") for n, pair in enumerate(pairs[:5])]
@@ -38,12 +38,12 @@ def test_decisions_of_other_processes_and_undone_ones_are_seen_at_once(store: St
         decisions.undo(connection, data.id, "A", "1", "undo 1")
     assert (left("A"), left("B")) == (8, 11)
     differ = Filters(others_differ_from="A")
-    assert select(store, index, differ, Order.EFFECT).tolist() == [0]
+    assert select(store, index, differ, Order.ENTROPY_RATE).tolist() == [0]
     assert open_to(store, index, np.arange(4), "B", 1).tolist() == [1]
     assert undecided(store, index, np.arange(4), "A").tolist() == [1]
     with store.write() as connection:
         decisions.undo(connection, data.id, "B", "b", "undo b")
-    assert select(store, index, differ, Order.EFFECT).tolist() == []
+    assert select(store, index, differ, Order.ENTROPY_RATE).tolist() == []
 
 
 def test_the_newest_decision_stands_whoever_came_first(sqlite_store: Store) -> None:
@@ -55,7 +55,7 @@ def test_the_newest_decision_stands_whoever_came_first(sqlite_store: Store) -> N
     for (who, label), stands in zip(said, expected, strict=True):
         with sqlite_store.write() as connection:
             decisions.add_all(connection, data.id, who, [decisions.NewDecision(*pair, label)])
-        assert select(sqlite_store, index, Filters(labels=(str(stands),)), Order.EFFECT).tolist() == [1]
+        assert select(sqlite_store, index, Filters(labels=(str(stands),)), Order.ENTROPY_RATE).tolist() == [1]
 
 
 def test_a_decision_that_commits_after_a_later_one_is_not_missed(store: Store) -> None:
@@ -69,11 +69,11 @@ def test_a_decision_that_commits_after_a_later_one_is_not_missed(store: Store) -
         slow_one.execute(sa.insert(decision).values(**row, source="single", created="2026-01-01T00:00:00Z", uid="b"))
         with store.write() as quick_one:
             decisions.add_all(quick_one, data.id, "A", [decisions.NewDecision(a, c, Label.NECESSARY)])
-        assert len(select(store, index, Filters(labels=("none",)), Order.EFFECT)) == 5
+        assert len(select(store, index, Filters(labels=("none",)), Order.ENTROPY_RATE)) == 5
         decisions.add_all(
             slow_one, data.id, "B", [decisions.NewDecision(*index.pairs(np.array([2]))[0], Label.NECESSARY)]
         )
-    assert select(store, index, Filters(labels=("none",)), Order.EFFECT).tolist() == [3, 4, 5]
+    assert select(store, index, Filters(labels=("none",)), Order.ENTROPY_RATE).tolist() == [3, 4, 5]
 
 
 def test_a_slice_a_sample_and_what_is_not_there(sqlite_store: Store) -> None:
@@ -84,14 +84,14 @@ def test_a_slice_a_sample_and_what_is_not_there(sqlite_store: Store) -> None:
         drawn = audits.add_slice(
             connection, data.id, "labels", "s", 0, {}, "A", [audits.SliceItem(a, c, None, "x", 1.0)]
         )
-    assert select(sqlite_store, index, Filters(slice=drawn), Order.EFFECT).tolist() == [4]
-    assert not len(select(sqlite_store, index, Filters(slice=drawn + 1), Order.EFFECT))
-    assert not len(select(sqlite_store, index, Filters(dissenter="nobody"), Order.EFFECT))
+    assert select(sqlite_store, index, Filters(slice=drawn), Order.ENTROPY_RATE).tolist() == [4]
+    assert not len(select(sqlite_store, index, Filters(slice=drawn + 1), Order.ENTROPY_RATE))
+    assert not len(select(sqlite_store, index, Filters(dissenter="nobody"), Order.ENTROPY_RATE))
     assert index.shape.locate([a, a, 10**6], [c, 10**6, c]).tolist() == [4, -1, -1]
     assert sample(np.arange(6), 9).tolist() == list(range(6))
     assert len(set(sample(np.arange(600), 20).tolist())) == 20
     with pytest.raises(StoreError, match="not a label"):
-        select(sqlite_store, index, Filters(labels=("maybe",)), Order.EFFECT)
+        select(sqlite_store, index, Filters(labels=("maybe",)), Order.ENTROPY_RATE)
     with pytest.raises(StoreError, match="no dataset"):
         pair_index(sqlite_store, data.id + 1, None)
     other = add_dataset(sqlite_store, 1, 2, 2, name="another")

@@ -1,0 +1,183 @@
+"""A share of the queue that is drawn at random, so that what people say of it speaks for all pairs.
+
+Pairs that come because they are worth most are no sample of anything. Every so many-th pair of the queue is therefore
+the next one by a hash of seed, attribute and context (Kossen et al. 2021, Active Testing: labels chosen for what they
+tell need known probabilities). Which pairs are of the sample follows from the hash alone, however and by whom they were
+decided: the first k of N pairs by hash are a simple random sample, each with the probability k / N. k ends before the
+first pair by hash that nobody has answered or set aside. The estimate is that of Horvitz and Thompson (1952), its
+interval Korn and Graubard's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betaincinv
+
+from cimemories.agreement.people import answers
+from cimemories.flows.labels import AMBIGUOUS, UNLABELLED
+from cimemories.review.index import Ints, PairIndex
+from cimemories.store import reviews
+from cimemories.store.engine import Store
+from cimemories.store.reviews import MarkKind
+from cimemories.text import count, percent
+
+SHARE = 0.1  # of the queue, where nothing else is asked for
+MIXED = 3000  # pairs at the front of a queue into which the random share is mixed: nobody is given more at once
+
+
+def hashed(seed: int, attributes: Ints, contexts: Ints) -> npt.NDArray[np.uint64]:
+    """A number a pair that looks random (the finalizer of splitmix64, Steele et al. 2014)."""
+    start = np.uint64((seed * 0x9E3779B97F4A7C15) % 2**64)
+    # Arithmetic modulo 2**64 is what the hash is made of.
+    with np.errstate(over="ignore"):
+        mixed = _mixed(attributes.astype(np.uint64) ^ _mixed(np.atleast_1d(start)))
+        return _mixed(mixed + contexts.astype(np.uint64))
+
+
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def interleaved(first: Ints, by_hash: Ints, share: float) -> Ints:
+    """The positions of `first` in their order, with those of `by_hash` among them, so that up to each place this share
+    is from there (0: none, 1: all); no position twice. Both hold the same positions [matching]. Mixed are the first
+    MIXED; after them the rest of `first`."""
+    if share <= 0 or not len(first):
+        return first
+    if share >= 1:
+        return by_hash
+    slots = min(MIXED, len(first))
+    # Of k places floor(k share + 1/2) are random: the first one comes in the middle of the first stretch.
+    random = np.diff(np.floor(np.arange(slots + 1) * share + 0.5)) > 0
+    head = np.empty(slots, first.dtype)
+    head[random] = by_hash[: int(random.sum())]
+    head[~random] = first[: slots - int(random.sum())]
+    # A pair may be due by both orders: it comes where it comes first.
+    _, places = np.unique(head, return_index=True)
+    head = head[np.sort(places)]
+    rest = first[~np.isin(first, head)]
+    return np.concatenate([head, rest])
+
+
+@dataclass(frozen=True)
+class ShareAgreement:
+    """How far the consensus agrees with people, by the random share alone.
+
+    population: pairs with a consensus label (ambiguous is one), N. drawn: the first of them by hash, k; answered: of
+    these, with a person's answer; the others were skipped or flagged. blind: answers given without sight of the votes.
+    agree, of: answers that are the consensus' label, and all. settled_agree, settled: the same where the consensus is
+    necessary or inappropriate.
+    """
+
+    population: int
+    drawn: int
+    answered: int
+    blind: int
+    agree: int
+    settled_agree: int
+    settled: int
+
+    @property
+    def probability(self) -> float:
+        """With which each pair was drawn: k / N."""
+        return self.drawn / self.population if self.population else 0.0
+
+    def estimate(self) -> tuple[float, float, float]:
+        """(share, low, high) of the pairs on which people give the consensus' label, with a 95 % interval; nan where
+        nothing is answered. Every pair has the same probability, so it is the share of the answered ones."""
+        return _share(self.agree, self.answered, self.probability)
+
+    def settled_estimate(self) -> tuple[float, float, float]:
+        """The same over the pairs that the consensus calls necessary or inappropriate."""
+        return _share(self.settled_agree, self.settled, self.probability)
+
+    @property
+    def sentence(self) -> str:
+        if not self.answered:
+            return "Nothing of the random share is answered yet, so nothing is known of all pairs."
+        parts = [
+            f"Random share: {count(self.answered)} of {count(self.population)} pairs answered"
+            + (f", {count(self.drawn - self.answered)} skipped" if self.drawn > self.answered else "")
+        ]
+        if self.settled:
+            share, low, high = self.settled_estimate()
+            parts.append(
+                f"people agree with {percent(share)} [{percent(low)}, {percent(high)}] of the labels agreed on by the "
+                f"personas ({count(self.settled)} answers)"
+            )
+        if self.blind < self.answered:
+            parts.append(f"{count(self.answered - self.blind)} answered with the votes in sight, which may raise it")
+        return "; ".join(parts) + "."
+
+    def as_json(self) -> dict[str, object]:
+        def plain(figures: tuple[float, float, float]) -> list[float] | None:
+            return None if math.isnan(figures[0]) else list(figures)
+
+        return {
+            "pairs": self.population,
+            "drawn": self.drawn,
+            "answered": self.answered,
+            "blind": self.blind,
+            "agreement": plain(self.estimate()),
+            "agreement_where_settled": plain(self.settled_estimate()),
+        }
+
+
+def _share(agree: int, of: int, probability: float) -> tuple[float, float, float]:
+    """Clopper and Pearson's interval, with as many observations as the finite population makes of them (Korn and
+    Graubard 1998)."""
+    if not of:
+        return math.nan, math.nan, math.nan
+    share = agree / of
+    if probability >= 1:
+        return share, share, share
+    number = of / (1 - probability)
+    hits = share * number
+    low = float(betaincinv(hits, number - hits + 1, 0.025)) if hits > 0 else 0.0
+    high = float(betaincinv(hits + 1, number - hits, 0.975)) if hits < number else 1.0
+    return share, low, high
+
+
+def share_agreement(store: Store, index: PairIndex, seed: int = 0, among: Ints | None = None) -> ShareAgreement:
+    """The agreement of the consensus with people on all labelled pairs, or on those `among` them (positions), from the
+    pairs that come first by the hash of this seed. Adjudications are no answers of their own; of several people's
+    answers to a pair the most frequent counts, the newest of these."""
+    shape = index.shape
+    labelled = np.asarray(index.consensus != UNLABELLED)
+    positions = np.flatnonzero(labelled) if among is None else np.asarray(among)[labelled[among]]
+    order = positions[np.argsort(hashed(seed, shape.attributes[positions], shape.contexts[positions]), kind="stable")]
+    said = answers(store, index.dataset_id)
+    label, blind = np.full(shape.pairs, UNLABELLED, np.int8), np.zeros(shape.pairs, np.bool_)
+    at = shape.locate(said.attributes, said.contexts)
+    label[at[at >= 0]] = said.majority()[at >= 0]
+    # Blind where everybody who answered was.
+    given = said.labels != UNLABELLED
+    blind[at[at >= 0]] = (said.blind | ~given).all(axis=0)[at >= 0]
+    with store.read() as connection:
+        marked = reviews.standing_marks(connection, index.dataset_id, MarkKind.SKIP, MarkKind.FLAG)
+    seen = label != UNLABELLED
+    if marked:
+        places = shape.locate([a for a, _ in marked], [c for _, c in marked])
+        seen[places[places >= 0]] = True
+    # Up to the first pair that nobody has dealt with: what was decided beyond it may have been chosen for its value.
+    missing = np.flatnonzero(~seen[order])
+    drawn = order[: int(missing[0])] if len(missing) else order
+    own = drawn[label[drawn] != UNLABELLED]
+    same = label[own] == index.consensus[own]
+    settled = index.consensus[own] != AMBIGUOUS
+    return ShareAgreement(
+        population=len(order),
+        drawn=len(drawn),
+        answered=len(own),
+        blind=int(blind[own].sum()),
+        agree=int(same.sum()),
+        settled_agree=int((same & settled).sum()),
+        settled=int(settled.sum()),
+    )

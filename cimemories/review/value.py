@@ -1,0 +1,364 @@
+"""What deciding a pair is worth: by how much it makes a run's numbers, or the order of runs, surer.
+
+The value of a pair is how much of the variance that the labels leave in a number goes with its decision
+(metrics.label_uncertainty); with it comes how sure the number is now, and about how many more decisions it takes. Runs
+and votes do not move while people decide, so what rests on them is kept; decisions are laid over it, after every BATCH
+of them and not at each: between two batches the queue keeps its order.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr, ndtri
+
+from cimemories.flows.arrays import FlowArrays, Ints, flow_arrays, mean_or_nan
+from cimemories.flows.cache import shared_cache
+from cimemories.flows.flows import shared_flows
+from cimemories.flows.labels import UNLABELLED, vote_counts
+from cimemories.flows.scope import Labels, Scope, resolve_scope
+from cimemories.metrics import completeness, violation
+from cimemories.metrics.intervals import common
+from cimemories.metrics.label_uncertainty import (
+    LabelEffect,
+    Posterior,
+    Subject,
+    completeness_effect,
+    decisions_needed,
+    posterior_of,
+    subject,
+    violation_effect,
+)
+from cimemories.review.index import PairIndex, Positions
+from cimemories.review.standing import Codes, standing
+from cimemories.store import runs
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.runs import RunRow
+from cimemories.text import count, percent
+
+BATCH = 20  # decisions, after which values and figures are computed anew
+SETTLED = 0.95  # probability at which the order of runs counts as settled
+MOST_RUNS = 10  # of which the order is asked: every two neighbours have a difference of their own
+LEAST_JUDGED = 0.5  # of the messages of the fullest run, for a run to be taken where none is named
+WIDTH = 0.01  # half-width that is wanted where none is named, as a share
+BASES_KEPT = 8
+
+
+class Target(StrEnum):
+    """What decisions are to make surer."""
+
+    VIOLATION = "violation"
+    COMPLETENESS = "completeness"
+    ORDER = "order"  # of the runs, by violation: the least certain two neighbours
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What the value is for. runs: ids; none: the newest judged run, for the order every judged run."""
+
+    target: Target = Target.VIOLATION
+    runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Valued:
+    """The values after a batch, and how sure the number is. Shares are 0 to 1.
+
+    aim: with the runs that it came to. values: [pairs] of the index, variance that goes with a decision, 0 where none
+    goes. batch: grows with every batch. names: the run, or the two that are least sure in their order, first the one
+    that leaks less. n: samples that violation is read at. mean, half_width: of the number, of the order that of the
+    difference, under labels drawn from their posterior; half_width is 1.96 standard deviations. consensus: the same
+    number by effective labels alone; nan where undefined. order: the probability that all runs stand in this order, at
+    least; nan where no order was asked for. decided: pairs with a decision, of the dataset. since: decisions that
+    changed after the batch.
+    """
+
+    aim: Aim
+    names: tuple[str, ...]
+    n: int
+    values: npt.NDArray[np.float32]
+    front: Positions
+    effect: LabelEffect
+    consensus: float
+    order: float
+    ranking: tuple[str, ...]
+    decided: int
+    simulated: bool
+    since: int = 0
+    _needed: dict[float, int | None] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def mean(self) -> float:
+        return self.effect.mean
+
+    @property
+    def half_width(self) -> float:
+        return 1.96 * math.sqrt(self.effect.variance)
+
+    def reached(self, width: float = WIDTH) -> bool:
+        """Whether to stop: the half-width wanted is there, of an order that it is settled."""
+        return self.order >= SETTLED if self.aim.target == Target.ORDER else self.half_width <= width
+
+    def needed(self, width: float = WIDTH) -> int | None:
+        """About how many more decisions, the most valuable first; None where all open pairs would not do."""
+        if self.reached(width):
+            return 0
+        if self.aim.target == Target.ORDER:
+            # The difference has to be as far from 0, in its standard deviations, as SETTLED asks for.
+            width = 1.96 * abs(self.mean) / float(ndtri(SETTLED))
+        if width not in self._needed:
+            self._needed[width] = decisions_needed(self.effect, width)
+        more = self._needed[width]
+        return None if more is None else max(more - self.since, 1)
+
+    @property
+    def number(self) -> str:
+        """What is made surer, in words."""
+        return "completeness" if self.aim.target == Target.COMPLETENESS else f"Violation@{self.n}"
+
+    @property
+    def _capital(self) -> str:
+        return self.number[:1].upper() + self.number[1:]
+
+    def sentence(self, width: float = WIDTH) -> str:
+        """How sure the number is and how much is left to do, for page and command line."""
+        more = self.needed(width)
+        if self.aim.target == Target.ORDER:
+            first, second = self.names
+            if self.reached(width):
+                return (
+                    f"The order of {len(self.ranking)} runs by {self.number} is settled: it holds in "
+                    f"{_probability(self.order)} of the ways in which the open labels may turn out. You may stop here."
+                )
+            left = "more decisions alone will hardly settle it" if more is None else f"{_about(more)} may settle it"
+            return (
+                f"Least certain in the order of {len(self.ranking)} runs by {self.number}: that {first} leaks less "
+                f"than {second} holds in {_probability(self.single)} of the ways in which the open labels may turn "
+                f"out; {left}."
+            )
+        now = f"{self._capital} of {self.names[0]}: label uncertainty ±{_points(self.half_width)} points now"
+        wanted = f"±{_points(width)}"
+        if self.reached(width):
+            return f"{now}, within the {wanted} wanted. You may stop here."
+        if more is None:
+            return f"{now}; deciding every open pair would not bring it to {wanted}."
+        return f"{now}; {_about(more)} to {wanted}."
+
+    @property
+    def single(self) -> float:
+        """Of an order: the probability that its least certain two runs stand as they do."""
+        return _in_order(self.effect)
+
+    @property
+    def beside(self) -> str:
+        """The number by the consensus and by the mixture, as a sentence."""
+        if self.aim.target == Target.ORDER:
+            return f"By {self.number} under the mixture of the votes: {' < '.join(self.ranking)}."
+        return (
+            f"{self._capital} is {percent(self.consensus)} by the labels agreed on, "
+            f"{percent(self.mean)} under the mixture of the votes."
+        )
+
+    def as_json(self, width: float = WIDTH) -> dict[str, object]:
+        plain = {
+            "target": str(self.aim.target),
+            "runs": list(self.aim.runs),
+            "n": self.n,
+            "consensus": None if math.isnan(self.consensus) else self.consensus,
+            "mixture": self.mean,
+            "half_width": self.half_width,
+            "wanted": width,
+            "decisions_needed": self.needed(width),
+            "decided": self.decided,
+            "reached": self.reached(width),
+            "simulated": self.simulated,
+        }
+        if self.aim.target == Target.ORDER:
+            plain |= {"order": list(self.ranking), "settled": self.order, "least_certain": list(self.names)}
+        return plain
+
+
+def _points(share: float) -> str:
+    """'1.3', and '0.04' where one digit would say 0."""
+    points = 100 * share
+    return f"{points:.1f}" if points >= 0.1 or points == 0 else f"{points:.2g}"
+
+
+def _about(more: int) -> str:
+    """'about 190 more decisions': two digits, for it is an estimate."""
+    scale = 10 ** max(len(str(more)) - 2, 0)
+    return f"about {count(math.ceil(more / scale) * scale, 'more decision')}"
+
+
+def _probability(share: float) -> str:
+    return "more than 99 %" if share > 0.99 else f"{max(math.floor(100 * share), 0)} %"
+
+
+def _in_order(effect: LabelEffect) -> float:
+    """The probability that a difference is above 0, by the normal approximation."""
+    if effect.variance <= 0:
+        return 1.0 if effect.mean > 0 else 0.5 if effect.mean == 0 else 0.0
+    return float(ndtr(effect.mean / math.sqrt(effect.variance)))
+
+
+# ---- which runs
+
+
+def candidates(store: Store, dataset_id: int) -> list[RunRow]:
+    """Finished runs with judged messages, newest first: those that a value can be for."""
+    with store.read() as connection:
+        rows = runs.all_rows(connection, dataset_id)
+    return [row for row in reversed(rows) if row.status.is_finished and row.judged]
+
+
+def chosen_runs(store: Store, dataset_id: int, aim: Aim) -> list[RunRow]:
+    """The runs that an aim is about; none where none is judged, or only one where an order is asked for. Raises
+    StoreError for a run that is not there, or is not judged."""
+    known = candidates(store, dataset_id)
+    if aim.runs:
+        by_id = {row.id: row for row in known}
+        if missing := [name for name in aim.runs if name not in by_id]:
+            raise StoreError(f"'{missing[0]}' is no finished and judged run of this dataset.")
+        rows = [by_id[name] for name in dict.fromkeys(aim.runs)]
+    else:
+        # A run of a few messages, a trial say, is not what anybody decides thousands of pairs for.
+        least = LEAST_JUDGED * max((row.judged for row in known), default=0)
+        rows = [row for row in known if row.judged >= least]
+    if aim.target == Target.ORDER:
+        return rows[:MOST_RUNS] if len(rows) > 1 else []
+    return rows[:1]
+
+
+def run_name(row: RunRow, among: Sequence[RunRow] = ()) -> str:
+    """A run's name, with its id where another has the same name."""
+    return f"{row.name} ({row.id})" if sum(other.name == row.name for other in among) > 1 else row.name
+
+
+# ---- what rests on runs and votes alone
+
+
+@dataclass(frozen=True)
+class _Basis:
+    """A number of one run, or a difference of two. data: the arrays of the first; votes: the posterior before any
+    decision; positions: of each cell in the index, [profile, attribute, context], -1 where it is no pair of it."""
+
+    data: FlowArrays
+    of: Subject
+    votes: Posterior
+    positions: Ints
+
+    def effect(self, target: Target, decided: Codes) -> LabelEffect:
+        """The effect of labels, with these decisions settled. decided: [pairs], UNLABELLED where there is none."""
+        said = np.append(decided, np.int8(UNLABELLED))[self.positions]  # -1, no pair, reads the last
+        at = np.nonzero(said != UNLABELLED)
+        measure = completeness_effect if target == Target.COMPLETENESS else violation_effect
+        return measure(self.of, self.votes.settled(at, said[at]))
+
+    def by_pair(self, values: npt.NDArray[np.float64], pairs: int) -> npt.NDArray[np.float32]:
+        """Values of the cells as those of the index, [pairs]; 0 for pairs that are no cell."""
+        result = np.zeros(pairs, np.float32)
+        own = np.flatnonzero(values)
+        result[self.positions.reshape(-1)[own]] = values.reshape(-1)[own]
+        return result
+
+
+class _Runs:
+    """The runs of an aim with their arrays, and the values of the newest batch. Safe to share between threads."""
+
+    def __init__(self, store: Store, index: PairIndex, aim: Aim, rows: Sequence[RunRow]) -> None:
+        # Without decisions: with them the arrays would have to be built anew for each.
+        resolve = partial(resolve_scope, store, labelling_id=index.labelling_id, labels=Labels.CONSENSUS)
+        scopes: list[Scope] = [resolve(row.id) for row in rows]
+        self.aim, self.index = replace(aim, runs=tuple(row.id for row in rows)), index
+        self.names = tuple(run_name(row, rows) for row in rows)
+        self.n = min(row.samples for row in rows)
+        self.simulated = any(scope.simulated for scope in scopes)
+        flows = shared_flows(store)
+        self.counts = vote_counts(store, index.labelling_id) if index.labelling_id else None
+        self.priors = index.rule.priors if index.rule else ()
+        self.arrays = [flow_arrays(flows, scope) for scope in scopes]
+        self.single = [self._of([data]) for data in self.arrays]
+        self.pairs: dict[tuple[int, int], _Basis] = {}
+        self.lock = threading.Lock()
+        self.counted: Codes | None = None  # decisions that the newest batch rests on
+        self.valued: Valued | None = None
+
+    def _of(self, arrays: Sequence[FlowArrays]) -> _Basis:
+        first = arrays[0]
+        contexts = np.array(first.contexts, np.int64)
+        cells = np.broadcast_arrays(first.names.attribute[:, :, None], contexts)
+        positions = self.index.shape.locate(cells[0].reshape(-1), cells[1].reshape(-1)).reshape(first.draws.shape)
+        weights = [1.0] if len(arrays) == 1 else [-1.0, 1.0]
+        votes = posterior_of(first, self.counts, self.priors)
+        return _Basis(first, subject(arrays, weights, self.n), votes, positions)
+
+    def between(self, lower: int, higher: int) -> _Basis:
+        """The second run less the first, on the flows that both have."""
+        if (lower, higher) not in self.pairs:
+            self.pairs[lower, higher] = self._of(common(self.arrays[lower], self.arrays[higher]))
+        return self.pairs[lower, higher]
+
+    def refresh(self, decided: Codes, batch: int) -> Valued:
+        """The values of the newest batch; a new one where so many decisions have changed since."""
+        # Under the lock: who comes while a batch is computed waits for it, and does not compute it again.
+        with self.lock:
+            changed = 0 if self.counted is None else int((self.counted != decided).sum())
+            if self.valued is None or changed >= batch:
+                self.valued = self._computed(decided)
+                self.counted, changed = decided.copy(), 0
+            return replace(self.valued, since=changed)
+
+    def _computed(self, decided: Codes) -> Valued:
+        target = self.aim.target
+        if target != Target.ORDER:
+            basis, order, ranking, names = self.single[0], math.nan, self.names, self.names
+            effect = basis.effect(target, decided)
+            consensus = self._by_consensus(basis.data, decided)
+        else:
+            alone = [basis.effect(target, decided).mean for basis in self.single]
+            ranked = [int(i) for i in np.argsort(alone, kind="stable")]
+            neighbours = list(pairwise(ranked))
+            effects = [self.between(*two).effect(target, decided) for two in neighbours]
+            chances = [_in_order(effect) for effect in effects]
+            least = int(np.argmin(chances))
+            basis, effect = self.between(*neighbours[least]), effects[least]
+            # Boole's inequality: all stand in order unless some neighbours do not.
+            order, consensus = max(0.0, 1 - sum(1 - chance for chance in chances)), math.nan
+            ranking = tuple(self.names[i] for i in ranked)
+            names = tuple(self.names[i] for i in neighbours[least])
+        values = basis.by_pair(effect.value, len(self.index))
+        values.flags.writeable = False
+        kept = replace(effect, value=effect.value[effect.value > 0])  # of millions of pairs few have a value
+        number = int((decided != UNLABELLED).sum())
+        worth = np.flatnonzero(values)
+        front = worth[np.argsort(-values[worth], kind="stable")].astype(np.int32)
+        return Valued(self.aim, names, self.n, values, front, kept, consensus, order, ranking, number, self.simulated)
+
+    def _by_consensus(self, data: FlowArrays, decided: Codes) -> float:
+        codes = np.where(decided != UNLABELLED, decided, self.index.consensus)
+        labels = np.append(codes, np.int8(UNLABELLED))[self.single[0].positions]
+        if self.aim.target == Target.COMPLETENESS:
+            return mean_or_nan(completeness.by_profile(data.reveals, data.draws, labels))
+        return mean_or_nan(violation.by_profile(data.reveals, data.draws, labels, data.counted, self.n))
+
+
+def valued(store: Store, index: PairIndex, aim: Aim | None = None, *, batch: int = BATCH) -> Valued | None:
+    """The values of the pairs for an aim, as of the newest batch; None where no run is judged (for an order: not two),
+    or there are no votes: then nothing is known of what a decision would move. Raises StoreError for a run that is not
+    there, or is not judged."""
+    aim = aim or Aim()
+    rows = chosen_runs(store, index.dataset_id, aim)
+    if not rows or index.labelling_id is None:
+        return None
+    versions = tuple((row.id, row.revision, sum(row.judgements.values())) for row in rows)
+    key = index.shape.key, index.vote_key, aim.target, versions
+    made = shared_cache.get("values", key, lambda: _Runs(store, index, aim, rows), most=BASES_KEPT)
+    return made.refresh(standing(store, index.shape).decided, batch)

@@ -1,0 +1,205 @@
+"""The queue by value: what comes first, for which run, when it is computed anew, and what it says of how far to go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from worlds import add_dataset, add_labels, add_run, ask
+
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.metrics.headline import headline
+from cimemories.metrics.label_uncertainty import label_effects
+from cimemories.model import Label
+from cimemories.review.index import PairIndex, pair_index
+from cimemories.review.queue import Filters, Order, select
+from cimemories.review.value import BATCH, Aim, Target, Valued, chosen_runs, valued
+from cimemories.store import decisions
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import ballot, vote
+from cimemories.store.work import WorkStatus
+
+PROFILES, ATTRIBUTES, CONTEXTS, SAMPLES = 2, 12, 4, 3
+SHAPE = PROFILES, ATTRIBUTES, CONTEXTS
+
+
+@dataclass(frozen=True)
+class World:
+    """reveals: of the first run, [profile, attribute, context]. labels: consensus codes in the same shape."""
+
+    store: Store
+    dataset: int
+    labelling: str
+    run: str
+    labels: np.ndarray
+    reveals: np.ndarray
+
+    def index(self) -> PairIndex:
+        return pair_index(self.store, self.dataset, self.labelling)
+
+    def say(self, positions: list[int], label: Label = Label.AMBIGUOUS, who: str = "Ada") -> None:
+        said = [decisions.NewDecision(*pair, label) for pair in self.index().pairs(np.array(positions))]
+        with self.store.write() as connection:
+            decisions.add_all(connection, self.dataset, who, said)
+
+
+def made(store: Store, **changes: object) -> World:
+    """Every context has a necessary and an inappropriate attribute; half of the others are ambiguous."""
+    row = add_dataset(store, *SHAPE)
+    draw = np.random.default_rng(0)
+    labels = draw.choice([AMBIGUOUS, AMBIGUOUS, NECESSARY, INAPPROPRIATE], SHAPE)
+    labels[:, 0], labels[:, 1] = NECESSARY, INAPPROPRIATE
+    labelling = add_labels(store, row.id, labels)
+    # Of an ambiguous pair two personas abstain: the first one calls it inappropriate here.
+    with store.write() as connection:
+        first = sa.select(sa.func.min(ballot.c.persona)).scalar_subquery()
+        own = sa.select(ballot.c.id).where(ballot.c.persona == first)
+        changed = sa.update(vote).where(vote.c.ballot.in_(own), vote.c.verdict == "abstain")
+        connection.execute(changed.values(verdict="inappropriate"))
+    reveals = draw.integers(0, SAMPLES + 1, SHAPE)
+    return World(store, row.id, labelling, add_run(store, row.id, SAMPLES, reveals, **changes), labels, reveals)
+
+
+def test_the_most_informative_pair_comes_first_and_what_is_worth_nothing_goes_by_entropy(sqlite_store: Store) -> None:
+    world = made(sqlite_store)
+    index = world.index()
+    found = valued(sqlite_store, index)
+    assert found is not None and found.aim.runs == (world.run,)
+    positions = select(sqlite_store, index, Filters(), Order.VALUE, value=found)
+    assert sorted(positions.tolist()) == list(range(len(index)))
+    worth = found.values[positions]
+    assert (np.diff(worth) <= 0).all() and worth[0] > 0
+    rest = positions[worth == 0]
+    by_entropy = select(sqlite_store, index, Filters(), Order.ENTROPY)
+    assert rest.tolist() == [at for at in by_entropy.tolist() if found.values[at] == 0]
+    # What all votes agree on, nobody needs to decide.
+    labels = world.labels.reshape(-1)
+    assert (labels[found.values > 0] == AMBIGUOUS).all()
+    # Filters leave the order as it is.
+    shown = select(sqlite_store, index, Filters(labels=("ambiguous",)), Order.VALUE, value=found)
+    assert shown.tolist() == [at for at in positions.tolist() if labels[at] == AMBIGUOUS]
+
+
+def test_figures_are_those_of_the_run_with_the_decisions_so_far(sqlite_store: Store) -> None:
+    """Laid over kept arrays, decisions give what building everything anew gives."""
+    world = made(sqlite_store)
+    index = world.index()
+    ambiguous = np.flatnonzero(world.labels.reshape(-1) == AMBIGUOUS)
+    for label, some in ((Label.INAPPROPRIATE, ambiguous[:5]), (Label.NECESSARY, ambiguous[5:8])):
+        world.say(some.tolist(), label)
+    found = {target: valued(sqlite_store, index, Aim(target), batch=1) for target in Target}
+    flows, scope = ask(sqlite_store, world.run)
+    numbers = headline(flows, scope)
+    expected = label_effects(flows, scope, SAMPLES)
+    means = numbers.violation[SAMPLES], numbers.completeness
+    for target, effect, mean in zip((Target.VIOLATION, Target.COMPLETENESS), expected, means, strict=True):
+        one = found[target]
+        assert one is not None
+        assert (one.mean, one.effect.variance) == pytest.approx((effect.mean, effect.variance), rel=1e-12)
+        assert one.values == pytest.approx(effect.value.reshape(-1), rel=1e-6)
+        assert one.consensus == pytest.approx(mean, abs=1e-12)
+        assert one.decided == 8
+        assert not one.values[ambiguous[:8]].any()
+    assert found[Target.ORDER] is None, "of one run there is no order"
+
+
+def test_values_are_computed_after_a_batch_of_decisions_and_not_at_each(sqlite_store: Store) -> None:
+    world = made(sqlite_store)
+    index = world.index()
+
+    def now() -> Valued:
+        found = valued(sqlite_store, index, batch=4)
+        assert found is not None
+        return found
+
+    first = now()
+    order = first.front.tolist()
+    for n in range(3):
+        world.say([order[n]])
+        later = now()
+        assert later.values is first.values and later.since == n + 1
+        left = select(sqlite_store, index, Filters(undecided_by="Ada"), Order.VALUE, value=later)
+        assert left.tolist()[: len(order) - n - 1] == order[n + 1 :], "the queue goes on in its order"
+    world.say([order[3]])
+    fourth = now()
+    assert fourth.values is not first.values and fourth.since == 0
+    assert not fourth.values[order[:4]].any()
+    assert fourth.half_width < first.half_width
+    assert now().values is fourth.values
+    assert BATCH > 1
+
+
+def test_the_run_is_the_newest_that_is_judged_far_enough_or_the_one_that_is_named(sqlite_store: Store) -> None:
+    world = made(sqlite_store)
+    second = add_run(sqlite_store, world.dataset, SAMPLES, SAMPLES - world.reveals)
+    add_run(sqlite_store, world.dataset, SAMPLES, world.reveals, status=WorkStatus.CANCELLED)
+    add_run(sqlite_store, world.dataset, 1, np.zeros(SHAPE, np.int64))  # a trial with a third of the messages
+
+    def runs(aim: Aim) -> list[str]:
+        return [row.id for row in chosen_runs(sqlite_store, world.dataset, aim)]
+
+    assert runs(Aim()) == [second]
+    assert runs(Aim(runs=(world.run,))) == [world.run]
+    assert runs(Aim(Target.ORDER)) == [second, world.run]
+    with pytest.raises(StoreError, match="no finished and judged run"):
+        runs(Aim(runs=("run-gone",)))
+    found = valued(sqlite_store, world.index(), Aim(runs=(world.run,)))
+    other = valued(sqlite_store, world.index())
+    assert found is not None and other is not None
+    assert not np.array_equal(found.values, other.values)
+
+
+def test_without_a_judged_run_or_without_votes_there_is_no_value_and_entropy_orders(sqlite_store: Store) -> None:
+    row = add_dataset(sqlite_store, *SHAPE)
+    labelling = add_labels(sqlite_store, row.id, np.full(SHAPE, AMBIGUOUS))
+    index = pair_index(sqlite_store, row.id, labelling)
+    assert valued(sqlite_store, index) is None
+    by_entropy = select(sqlite_store, index, Filters(), Order.ENTROPY).tolist()
+    assert select(sqlite_store, index, Filters(), Order.VALUE).tolist() == by_entropy
+    add_run(sqlite_store, row.id, SAMPLES, np.ones(SHAPE, np.int64))
+    assert valued(sqlite_store, pair_index(sqlite_store, row.id, None)) is None
+
+
+def test_the_order_of_runs_asks_for_the_least_certain_neighbours(sqlite_store: Store) -> None:
+    """Three runs: one leaks nothing, two leak nearly the same on what the votes divide."""
+    world = made(sqlite_store)
+    nothing = np.zeros(SHAPE, np.int64)
+    swapped = world.reveals[:, ::-1].copy()
+    ids = [add_run(sqlite_store, world.dataset, SAMPLES, counts) for counts in (nothing, swapped)]
+    index = world.index()
+    found = valued(sqlite_store, index, Aim(Target.ORDER), batch=1)
+    assert found is not None and set(found.aim.runs) == {world.run, *ids}
+    singles = {i: valued(sqlite_store, index, Aim(runs=(i,)), batch=1) for i in found.aim.runs}
+    means = sorted(one.mean for one in singles.values() if one is not None)
+    assert found.mean == pytest.approx(means[2] - means[1], abs=1e-12)
+    assert means[0] == 0
+    assert found.order <= found.single < 1 and not found.reached()
+    assert "Least certain in the order of 3 runs by Violation@3" in found.sentence()
+    # Deciding all that is open settles it; where it is settled, nothing more is asked for.
+    world.say(np.flatnonzero(world.labels.reshape(-1) == AMBIGUOUS).tolist())
+    settled = valued(sqlite_store, index, Aim(Target.ORDER), batch=1)
+    assert settled is not None and settled.order == 1 and settled.reached() and settled.needed() == 0
+    assert "is settled" in settled.sentence()
+
+
+def test_the_sentence_says_how_sure_and_how_much_is_left(sqlite_store: Store) -> None:
+    world = made(sqlite_store)
+    index = world.index()
+    found = valued(sqlite_store, index)
+    assert found is not None
+    width = round(found.half_width * 0.5, 3)
+    more = found.needed(width)
+    assert more is not None and more > 1
+    assert f"label uncertainty ±{100 * found.half_width:.1f} points now; about {more} more decisions to" in (
+        found.sentence(width)
+    )
+    assert "You may stop here" in found.sentence(1.0) and found.needed(1.0) == 0
+    assert "under the mixture of the votes" in found.beside
+    plain = found.as_json(width)
+    assert (plain["half_width"], plain["decisions_needed"], plain["reached"]) == (found.half_width, more, False)
+    # Between two batches the figure counts down with what has been decided.
+    world.say(found.front[:2].tolist())
+    later = valued(sqlite_store, index)
+    assert later is not None and later.needed(width) == more - 2
