@@ -38,7 +38,7 @@ def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ta
         return "This dataset has no pairs to decide."
     filters, ordering = review_queue.draw_filters(store, dataset, index, me)
     if tab == BULK:
-        positions = ordering.select(store, index, filters, ordering.valued(store, index))
+        positions = select(store, index, filters, ordering.order, ordering.seed)
         return review_queue.draw_bulk(store, dataset, labelling, index, positions)
     review_queue.draw(review_queue.Work(store, dataset, labelling, filters, ordering, me))
     # How many are decided is on the bar alone: it moves with every key, and this heading with the page.

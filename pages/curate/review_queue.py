@@ -271,7 +271,7 @@ def _queue(work: Work) -> None:
     index = pair_index(store, dataset.id, work.labelling.id if work.labelling else None)
     value = work.ordering.valued(store, index)
     positions = work.ordering.select(store, index, work.filters, value)
-    every = work.ordering.select(store, index, replace(work.filters, undecided_by=None), value)
+    every = select(store, index, replace(work.filters, undecided_by=None), Order.ATTRIBUTE)
     pairs = _next_pairs(work, index, positions)
     blind = _blind()
     shown = items(store, index, index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])) if pairs else []
