@@ -37,12 +37,12 @@ from cimemories.metrics.label_uncertainty import (
     subject,
     violation_effect,
 )
+from cimemories.metrics.sentences import by_mixture, label_order, label_width
 from cimemories.review.index import PairIndex, Positions
 from cimemories.review.standing import Codes, standing
 from cimemories.store import runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow
-from cimemories.text import count, percent
 
 BATCH = 20  # decisions, after which values and figures are computed anew
 SETTLED = 0.95  # probability at which the order of runs counts as settled
@@ -124,33 +124,13 @@ class Valued:
         """What is made surer, in words."""
         return "completeness" if self.aim.target == Target.COMPLETENESS else f"Violation@{self.n}"
 
-    @property
-    def _capital(self) -> str:
-        return self.number[:1].upper() + self.number[1:]
-
     def sentence(self, width: float = WIDTH) -> str:
-        """How sure the number is and how much is left to do, for page and command line."""
+        """How sure the number is and how much is left to do, for page, command line and report."""
         more = self.needed(width)
         if self.aim.target == Target.ORDER:
             first, second = self.names
-            if self.reached(width):
-                return (
-                    f"The order of {len(self.ranking)} runs by {self.number} is settled: it holds in "
-                    f"{_probability(self.order)} of the ways in which the open labels may turn out. You may stop here."
-                )
-            left = "more decisions alone will hardly settle it" if more is None else f"{_about(more)} may settle it"
-            return (
-                f"Least certain in the order of {len(self.ranking)} runs by {self.number}: that {first} leaks less "
-                f"than {second} holds in {_probability(self.single)} of the ways in which the open labels may turn "
-                f"out; {left}."
-            )
-        now = f"{self._capital} of {self.names[0]}: label uncertainty ±{_points(self.half_width)} points now"
-        wanted = f"±{_points(width)}"
-        if self.reached(width):
-            return f"{now}, within the {wanted} wanted. You may stop here."
-        if more is None:
-            return f"{now}; deciding every open pair would not bring it to {wanted}."
-        return f"{now}; {_about(more)} to {wanted}."
+            return label_order(self.number, len(self.ranking), self.order, (first, second), self.single, more)
+        return label_width(self.number, self.names[0], self.half_width, width, more)
 
     @property
     def single(self) -> float:
@@ -162,10 +142,7 @@ class Valued:
         """The number by the consensus and by the mixture, as a sentence."""
         if self.aim.target == Target.ORDER:
             return f"By {self.number} under the mixture of the votes: {' < '.join(self.ranking)}."
-        return (
-            f"{self._capital} is {percent(self.consensus)} by the labels agreed on, "
-            f"{percent(self.mean)} under the mixture of the votes."
-        )
+        return by_mixture(self.number, self.consensus, self.mean)
 
     def as_json(self, width: float = WIDTH) -> dict[str, object]:
         plain = {
@@ -184,22 +161,6 @@ class Valued:
         if self.aim.target == Target.ORDER:
             plain |= {"order": list(self.ranking), "settled": self.order, "least_certain": list(self.names)}
         return plain
-
-
-def _points(share: float) -> str:
-    """'1.3', and '0.04' where one digit would say 0."""
-    points = 100 * share
-    return f"{points:.1f}" if points >= 0.1 or points == 0 else f"{points:.2g}"
-
-
-def _about(more: int) -> str:
-    """'about 190 more decisions': two digits, for it is an estimate."""
-    scale = 10 ** max(len(str(more)) - 2, 0)
-    return f"about {count(math.ceil(more / scale) * scale, 'more decision')}"
-
-
-def _probability(share: float) -> str:
-    return "more than 99 %" if share > 0.99 else f"{max(math.floor(100 * share), 0)} %"
 
 
 def _in_order(effect: LabelEffect) -> float:

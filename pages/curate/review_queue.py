@@ -167,8 +167,7 @@ def _ordering(store: Store, dataset: DatasetRow, order: Order) -> Ordering:
 
 
 def _number(label: str, param: str, default: float, least: float, most: float, step: float) -> float:
-    """A number of the URL with its control; what is none there, or lies outside, is the default. `label` must be a
-    literal."""
+    """A number of the URL with its control; what is none there, or lies outside, is the default."""
     try:
         value = float(url.get(param) or default)
     except ValueError:
@@ -181,7 +180,7 @@ def _number(label: str, param: str, default: float, least: float, most: float, s
         number = st.session_state[key]
         url.put(**{param: None if number == default else f"{number:g}"})
 
-    st.number_input(label, least, most, step=step, format="%g", key=key, on_change=keep)
+    st.number_input(safe.plain_label(label), least, most, step=step, format="%g", key=key, on_change=keep)
     return value
 
 

@@ -361,12 +361,14 @@ def test_what_the_server_did_not_hear_is_shown_and_survives_the_tab(
         page.context.close()
 
 
-def test_a_run_puts_what_it_revealed_first(app: str, browser: Browser, record: World) -> None:
+def test_a_link_by_entropy_and_reveal_rate_puts_what_a_run_revealed_first(
+    app: str, browser: Browser, record: World
+) -> None:
     (person, _) = records(record.store, record.id)
     divided = [(a, c) for n, a in enumerate(person.attribute_ids) for m, c in enumerate(person.context_ids)]
     target = divided[7 * CONTEXTS + 3]  # (7 + 3) % 4 == 2: ambiguous
     add_run(record.store, record.id, 2, {target: 2})
-    page = begin(browser, app, record, "Ada")
+    page = begin(browser, app, record, "Ada", "&order=effect")
     assert pair(page) == f"{target[0]}.{target[1]}"
     page.context.close()
 
