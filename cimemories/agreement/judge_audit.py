@@ -1,4 +1,4 @@
-"""How far the judges of a run are right, by the people who audited a slice of it, and its leak rate corrected by that.
+"""How far the judges of a run are right, by the people who audited a slice of it.
 
 Truth is the newest standing verdict of a person on (response, attribute); it stands beside the judge's and changes
 nothing. Only strength `full` counts as revealed, of judge and person alike (paper, Section 5.1), unless any strength is
@@ -12,26 +12,12 @@ The audit comes down to two-by-two tables of a stratified sample, weighted up to
 
 An item of stratum h stands for size_h / n_h items of the population, n_h those that have been answered: a slice that
 is answered in part speaks for the whole as well, only less surely.
-
-A judge that finds the share se of what is revealed (sensitivity, its recall) and leaves the share sp of what is not
-revealed alone (specificity) reports p_obs = se p + (1 - sp) (1 - p) where the true rate is p. Solved for p:
-
-    p = (p_obs + sp - 1) / (se + sp - 1), cut to 0..1
-
-the estimator of W. J. Rogan and B. Gladen (1978, Estimating prevalence from the results of a screening test, American
-Journal of Epidemiology 107, 71-76). It is undefined where se + sp <= 1: such a judge is no better than chance.
-
-Corrected is the per-exposure leak rate, sum r / sum N over inappropriate pairs (docs/metrics.md), with se and sp of
-the audited items of exactly these pairs: a judge errs otherwise on what is necessary. Violation@n is not corrected.
-It asks whether any of n messages leaks, so its correction would need to know whether a judge that errs on one message
-errs on the next of the same pair too; errors do come together there, and an audit of single messages does not say how
-far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -41,17 +27,16 @@ import pandas as pd
 from cimemories.agreement.statistics import (
     ONE_ANSWER,
     RESAMPLES,
-    SAME,
     Estimate,
     Floats,
     Statistic,
     bootstrap_estimate,
     cohen_kappa,
     confusion,
+    covering,
     raw_agreement,
 )
 from cimemories.flows.flows import Flows
-from cimemories.flows.labels import INAPPROPRIATE
 from cimemories.flows.scope import Scope
 from cimemories.labels.votes import describe_pairs
 from cimemories.store import audits, judgements
@@ -66,16 +51,6 @@ NOTHING_CLAIMED = "the judge claims no reveal among the audited items"
 NOTHING_REVEALED = "people found no reveal among the audited items"
 NOBODY = "neither the judge nor people found a reveal among the audited items"
 NO_ITEM = "no audited item has been judged by this judge"
-NO_EXPOSURE = "no judged message could leak anything: no retained context has an inappropriate attribute"
-NO_REVEAL = "people found no reveal among the audited inappropriate pairs, so what the judge misses there is unknown"
-NO_SILENCE = "people found nothing but reveals among the audited inappropriate pairs, so false claims are unknown"
-CHANCE = "sensitivity and specificity add up to 1 or less: on these pairs the judge is no better than chance"
-
-# Retained contexts, inappropriate, no identifier, judged: what the per-exposure rate is of.
-_EXPOSED = f"""
-    SELECT attribute, context, draws, reveals FROM {{flow}}
-    WHERE retained AND label = {INAPPROPRIATE} AND NOT bio AND draws > 0
-"""
 
 
 @dataclass(frozen=True)
@@ -157,14 +132,7 @@ def statistic_estimate(statistic: Statistic, strata: Strata, resampled: Floats, 
     value = float(statistic(strata.total())) if len(strata.sizes) else float("nan")
     if np.isnan(value):
         return Estimate.undefined(items, undefined)
-    return _covering(bootstrap_estimate(value, statistic(resampled), items))
-
-
-def _covering(estimate: Estimate) -> Estimate:
-    """The same with an interval that contains the value: samples of the posterior above all lie on one side of it."""
-    if estimate.value is None or estimate.low is None or estimate.high is None:
-        return estimate
-    return replace(estimate, low=min(estimate.low, estimate.value), high=max(estimate.high, estimate.value))
+    return covering(bootstrap_estimate(value, statistic(resampled), items))
 
 
 class Counted(StrEnum):
@@ -348,82 +316,3 @@ def cell_items(flows: Flows, audit: JudgeAudit, judge: JudgeRow, claim: str, ver
     kept = frame[["response", "attribute", "context", "weight", "verdict", "annotator", "blind", "seconds"]]
     with flows.store.read() as connection:
         return describe_pairs(connection, audit.slice.dataset, kept)
-
-
-@dataclass(frozen=True)
-class Correction:
-    """The per-exposure leak rate of a run under one judge, as it says and as the audit corrects it.
-
-    observed: over `exposures` judged (response, inappropriate attribute), its interval by resampling flows.
-    sensitivity, specificity: of the judge on these, by `audited` items. corrected: where it is undefined, its `why`
-    says why.
-    """
-
-    judge: JudgeRow
-    exposures: int
-    audited: int
-    observed: Estimate
-    sensitivity: Estimate
-    specificity: Estimate
-    corrected: Estimate
-
-
-def rogan_gladen(observed: Floats | float, sensitivity: Floats | float, specificity: Floats | float) -> Floats:
-    """(p_obs + sp - 1) / (se + sp - 1), cut to 0..1; nan where se + sp <= 1 or anything is nan. Any shape."""
-    se, sp = np.asarray(sensitivity, np.float64), np.asarray(specificity, np.float64)
-    informed = se + sp - 1
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rate = (np.asarray(observed, np.float64) + sp - 1) / np.where(informed > SAME, informed, np.nan)
-    return np.asarray(np.clip(rate, 0, 1), np.float64)
-
-
-def correction(flows: Flows, scope: Scope, audit: JudgeAudit, judge: JudgeRow) -> Correction:
-    """The corrected rate of a run under one of its judges, cached until something behind it changes.
-
-    Intervals resample the audited items within their strata and, independently, the observed flows. Counted is strength
-    full alone, as in every rate, whatever the audit counts.
-    """
-    own = scope.by_judge(judge)
-
-    def compute() -> Correction:
-        exposed = flows.query(own, _EXPOSED)
-        reveals, draws = exposed["reveals"].to_numpy(np.int64), exposed["draws"].to_numpy(np.int64)
-        # Only audited items of the flows that the rate is of: a judge errs otherwise elsewhere.
-        pairs = set(zip(exposed["attribute"].tolist(), exposed["context"].tolist(), strict=True))
-        here = [pair in pairs for pair in zip(audit.items["attribute"], audit.items["context"], strict=True)]
-        return corrected(judge, reveals, draws, audit.items[here].reset_index(drop=True))
-
-    return flows.cached(("judge correction", own.version, own.audits, audit.slice.id), compute)
-
-
-def corrected(
-    judge: JudgeRow, reveals: npt.NDArray[np.int64], draws: npt.NDArray[np.int64], items: pd.DataFrame
-) -> Correction:
-    """The same from arrays. reveals, draws: [flows] of inappropriate pairs, at least one draw each; items: rows of
-    JudgeAudit.items that lie on these pairs, with what `judge` says of them."""
-    says = items[column(judge)]
-    strata = strata_of(items, says, Counted.FULL)
-    # Another seed than that of the flows below: the two are resampled independently.
-    resampled = strata.resampled(seed=1)
-    n = strata.items
-    se = statistic_estimate(recall, strata, resampled, int(n[:, 1].sum()), NO_REVEAL)
-    sp = statistic_estimate(specificity, strata, resampled, int(n[:, 0].sum()), NO_SILENCE)
-    exposures, audited = int(draws.sum()), int((items["verdict"].notna() & (says != MISSING)).sum())
-    if not exposures:
-        none = Estimate.undefined(0, NO_EXPOSURE)
-        return Correction(judge, 0, audited, none, se, sp, none)
-    # Flows of one (r, N) cannot be told apart, so how often each kind is sampled is multinomial.
-    kinds, count = np.unique(np.stack([reveals, draws]), axis=1, return_counts=True)
-    times = np.random.default_rng(0).multinomial(len(draws), count / len(draws), size=RESAMPLES)
-    # A ratio of sums, as the rate itself is; every flow has a draw, so no resample divides by 0.
-    rate, rates = float(reveals.sum() / exposures), np.asarray((times @ kinds[0]) / (times @ kinds[1]), np.float64)
-    observed = _covering(bootstrap_estimate(rate, rates, len(draws)))
-    if se.value is None or sp.value is None:
-        true = Estimate.undefined(audited, se.why if se.value is None else sp.why)
-    elif np.isnan(value := float(rogan_gladen(rate, se.value, sp.value))):
-        true = Estimate.undefined(audited, CHANCE)
-    else:
-        # The k-th resample of flows goes with the k-th of audited items: both are independent.
-        corrected_rates = rogan_gladen(rates, recall(resampled), specificity(resampled))
-        true = _covering(bootstrap_estimate(value, corrected_rates, audited))
-    return Correction(judge, exposures, audited, observed, se, sp, true)

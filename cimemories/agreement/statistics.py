@@ -40,8 +40,8 @@ Statistic = Callable[[Floats], Floats]
 
 @dataclass(frozen=True)
 class Estimate:
-    """One statistic over `items`. value None: undefined, and `why` says why. low, high: its 95 % bootstrap interval over
-    the items; None where there is none, and `why` then says why."""
+    """One statistic over `items`. value None: undefined, and `why` says why. low, high: its 95 % bootstrap interval;
+    None where there is none, and `why` then says why."""
 
     value: float | None
     low: float | None

@@ -205,6 +205,40 @@ def completeness_terms(needed: Entries, kept: Sequence[int] | Ints | None = None
     )
 
 
+def rate_terms(flows: Entries, kept: Sequence[int] | Ints | None = None) -> Terms:
+    """Terms of the per-exposure leak rate R = sum r / sum N, a ratio of sums over all profiles: linearised, so that a
+    profile's number is R + P (r - R N) / sum N of its own sums (Cochran 1977, Sampling Techniques, 6.3; it may lie
+    outside 0 to 1). kept: as in `violation_terms`."""
+    profiles, attributes, contexts = flows.shape
+    draws, reveals = (flows.each(flows.kinds[:, column]).astype(np.float64) for column in (0, 1))
+    total = float(draws.sum())
+    if not total:
+        undefined = np.full(profiles, np.nan)
+        empty, none = np.full((profiles, contexts), np.nan), np.zeros(profiles, np.int64)
+        return Terms(undefined, empty, np.zeros(profiles), np.zeros(profiles), none)
+    rate = float(reveals.sum()) / total
+    owners, width = flows.owners.astype(np.int64), max(attributes, 1)
+    number = np.bincount(owners, minlength=profiles * width).reshape(profiles, width)
+    exposed = (number > 0).sum(axis=1)
+    users = int((exposed > 0).sum())
+    scores = (reveals - rate * draws) * users / total
+    of_attribute = np.bincount(owners, weights=scores, minlength=profiles * width).reshape(profiles, width)
+    sums = of_attribute.sum(axis=1)
+    own = np.where(exposed > 0, rate + sums, np.nan)
+    cell = owners // width * contexts + flows.contexts
+    of_context = np.bincount(cell, weights=scores, minlength=profiles * contexts).reshape(profiles, contexts)
+    # The ratio without a context is over fewer draws.
+    left = total - np.bincount(flows.contexts, weights=draws, minlength=contexts)
+    without = own[:, None] - of_context * np.where(left > 0, total / np.where(left > 0, left, 1), 0.0)
+    squares = (of_attribute**2).sum(axis=1) - sums**2 / np.maximum(exposed, 1)
+    inside: Floats = np.maximum(squares, 0.0) * exposed / np.maximum(exposed - 1, 1)
+    alpha, beta = _leak_prior(flows.kinds, np.bincount(flows.outcomes, minlength=len(flows.kinds)))
+    a, b = alpha + reveals, beta + draws - reveals
+    spread = draws * a * b / ((a + b) * (a + b + 1)) * (users / total) ** 2
+    samples = np.bincount(owners // width, weights=spread, minlength=profiles)
+    return Terms(own, _met(without, flows, kept), inside, samples, exposed)
+
+
 def _met(without: Floats, flows: Entries, kept: Sequence[int] | Ints | None) -> Floats:
     """The columns of contexts that the number rests on: a context that nobody met is no sample of anything."""
     contexts = np.unique(flows.contexts) if kept is None else np.asarray(kept, np.int64)

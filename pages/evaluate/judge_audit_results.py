@@ -10,12 +10,10 @@ import streamlit as st
 
 from cimemories.agreement.judge_audit import (
     ANSWERS,
-    Correction,
     Counted,
     JudgeAudit,
     JudgeQuality,
     cell_items,
-    correction,
     judge_audit,
 )
 from cimemories.agreement.judges import JudgeCounts, JudgePair, JudgesAgreement, judges_agreement
@@ -24,6 +22,7 @@ from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
 from cimemories.charts.theme import GREY, MODEL
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
+from cimemories.metrics.judge_uncertainty import Correction, correction
 from cimemories.metrics.warnings import KAPPA_WARNING
 from cimemories.store.judgements import JudgeRow
 from cimemories.text import count, html_escaped, percent, sentence

@@ -15,10 +15,21 @@ from sklearn.metrics import cohen_kappa_score, f1_score
 from worlds import add_dataset, add_judge, add_labels, add_profiles, add_run, make_profile, records, settle_judgement
 
 from cimemories.agreement import judge_audit
-from cimemories.agreement.judge_audit import CHANCE, NO_EXPOSURE, NO_REVEAL, Counted, column, corrected, rogan_gladen
+from cimemories.agreement.judge_audit import Counted, column
+from cimemories.flows.arrays import Entries, entries
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.metrics.judge_uncertainty import (
+    CHANCE,
+    NO_EXPOSURE,
+    NO_REVEAL,
+    Correction,
+    corrected,
+    correction,
+    rogan_gladen,
+    verdicts_needed,
+)
 from cimemories.model import JudgementStatus, Strength
 from cimemories.review.sampling import NOT_REVEALED, audit_plan, audit_population, draw, draw_audit_slice
 from cimemories.store import audits, judgements
@@ -203,6 +214,12 @@ def test_what_no_item_shows_is_not_taken_for_impossible() -> None:
 # ---- the corrected rate
 
 
+def exposed(reveals: np.ndarray, draws: np.ndarray) -> Entries:
+    """Flows with these counts, each of a user of its own, or [profile, attribute, context]."""
+    shape = reveals.shape if reveals.ndim == 3 else (len(reveals), 1, 1)
+    return entries(draws.reshape(shape) > 0, reveals.astype(np.int64).reshape(shape), draws.reshape(shape))
+
+
 @st.composite
 def audited_runs(draw_: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     """Truth and what the judge says, [flows, draws], both with at least one reveal and one that is none."""
@@ -213,11 +230,11 @@ def audited_runs(draw_: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return truth, says
 
 
-def whole(truth: np.ndarray, says: np.ndarray) -> judge_audit.Correction:
+def whole(truth: np.ndarray, says: np.ndarray) -> Correction:
     """All of a run audited: each item stands for itself, in strata by the judge's claim."""
     rows = [("C" if s else "S", 1.0, "full" if t else "none", "full" if s else "none")
             for t, s in zip(truth.ravel(), says.ravel(), strict=True)]  # fmt: skip
-    return corrected(JUDGE, says.sum(axis=1), np.full(len(says), says.shape[1]), frame(rows))
+    return corrected(JUDGE, exposed(says.sum(axis=1), np.full(len(says), says.shape[1])), frame(rows))
 
 
 @given(run=audited_runs())
@@ -252,7 +269,7 @@ def test_a_large_audit_finds_the_truth_that_the_raw_rate_misses(
         for at in rng.choice(own, 3000, replace=False):
             verdict = "full" if truth.ravel()[at] else "none"
             picked.append((f"{claim}", len(own) / 3000, verdict, "full" if claim else "none"))
-    found = corrected(JUDGE, says.sum(axis=1), np.full(len(says), 5), frame(picked))
+    found = corrected(JUDGE, exposed(says.sum(axis=1), np.full(len(says), 5)), frame(picked))
     assert found.corrected.value == pytest.approx(truth.mean(), abs=0.025)
     assert found.corrected.low - 0.012 < truth.mean() < found.corrected.high + 0.012
     if abs(says.mean() - truth.mean()) > 0.03:
@@ -273,7 +290,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
                 picked.append(
                     (f"{claim}", len(own) / 100, "full" if truth[at] else "none", "full" if claim else "none")
                 )
-        found = corrected(JUDGE, says.astype(int), np.ones(20_000, int), frame(picked))
+        found = corrected(JUDGE, exposed(says.astype(int), np.ones(20_000, int)), frame(picked))
         held += found.corrected.low <= truth.mean() <= found.corrected.high
     assert held >= 0.88 * 150
 
@@ -282,7 +299,7 @@ def test_undefined_is_said_and_not_a_number() -> None:
     assert np.isnan(rogan_gladen(0.2, 0.5, 0.5)) and rogan_gladen(0.02, 0.9, 0.9) == 0.0
     assert rogan_gladen(0.2, 0.8, 0.9) == pytest.approx(0.1 / 0.7)
     none = np.zeros(0, np.int64)
-    assert corrected(JUDGE, none, none, frame([])).observed.why == NO_EXPOSURE
+    assert corrected(JUDGE, exposed(none, none), frame([])).observed.why == NO_EXPOSURE
     nothing = whole(np.zeros((3, 2), bool), np.zeros((3, 2), bool))
     assert (nothing.corrected.value, nothing.corrected.why) == (None, NO_REVEAL)
 
@@ -305,7 +322,43 @@ def test_the_rate_is_of_inappropriate_pairs_in_retained_contexts_alone(sqlite_st
         audits.add_all(connection, data.id, "Ada", said)
     asked = resolve_scope(sqlite_store, run_id)
     found = judge_audit.judge_audit(flows, asked, slice_id)
-    first, blind = (judge_audit.correction(flows, asked, found, j.judge) for j in found.judges)
+    first, blind = (correction(flows, asked, found, j.judge) for j in found.judges)
     assert (first.exposures, first.audited) == (25, 25)
     assert (first.observed.value, first.corrected.value) == pytest.approx((8 / 25, 8 / 25))
     assert (blind.observed.value, blind.sensitivity.value, blind.corrected.why) == (0.0, 0.0, CHANCE)
+
+
+def test_the_observed_rate_covers_users_who_differ() -> None:
+    """Ten users, a tenth of them leaky in all they do: flows taken as independent hold the truth in 20 to 40 %."""
+    rng, held, rates = np.random.default_rng(5), 0, []
+    for _ in range(150):
+        leaning = 1 / (1 + np.exp(-rng.normal(-2.5, 0.6, (10, 1, 1))))
+        reveals = rng.binomial(5, np.broadcast_to(leaning, (10, 60, 24)))
+        found = corrected(JUDGE, exposed(reveals, np.full(reveals.shape, 5)), frame([]))
+        rates.append((found.observed.low, found.observed.value, found.observed.high))
+        assert found.observed.value == reveals.sum() / (5 * reveals.size)
+    truth = float((1 / (1 + np.exp(-rng.normal(-2.5, 0.6, 1_000_000)))).mean())
+    held = sum(low <= truth <= high for low, _, high in rates)
+    assert held >= 0.9 * 150
+
+
+def test_the_verdicts_still_needed_bring_the_rate_there() -> None:
+    rng = np.random.default_rng(3)
+    truth = rng.random(20_000) < 0.3
+    says = np.where(truth, rng.random(20_000) < 0.8, rng.random(20_000) > 0.95)
+
+    def audited(number: int) -> Correction:
+        picked = []
+        for claim in (True, False):
+            own = np.flatnonzero(says == claim)
+            for at in rng.choice(own, number // 2, replace=False):
+                verdict = "full" if truth[at] else "none"
+                picked.append((f"{claim}", 2 * len(own) / number, verdict, "full" if claim else "none"))
+        return corrected(JUDGE, exposed(says.astype(int), np.ones(20_000, int)), frame(picked))
+
+    pilot = audited(200)
+    more = verdicts_needed(pilot, 0.03)
+    assert more is not None and more > 100
+    assert verdicts_needed(pilot, 0.5) == 0 and verdicts_needed(pilot, 0.0001) is None
+    after = audited(200 + more).corrected
+    assert (after.high - after.low) / 2 == pytest.approx(0.03, rel=0.2)

@@ -9,10 +9,11 @@ import pytest
 from paging import button, opened, said
 from worlds import add_dataset, add_judge, add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.agreement.judge_audit import correction, judge_audit
+from cimemories.agreement.judge_audit import judge_audit
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
+from cimemories.metrics.judge_uncertainty import correction
 from cimemories.model import Profile
 from cimemories.review.sampling import draw_audit_slice
 from cimemories.store import audits, judgements, reviews
