@@ -229,13 +229,13 @@ def rate_terms(flows: Entries, kept: Sequence[int] | Ints | None = None) -> Term
     of_context = np.bincount(cell, weights=scores, minlength=profiles * contexts).reshape(profiles, contexts)
     # The ratio without a context is over fewer draws.
     left = total - np.bincount(flows.contexts, weights=draws, minlength=contexts)
-    without = own[:, None] - of_context * np.where(left > 0, total / np.where(left > 0, left, 1), 0.0)
+    without: Floats = own[:, None] - of_context * np.where(left > 0, total / np.where(left > 0, left, 1), 0.0)
     squares = (of_attribute**2).sum(axis=1) - sums**2 / np.maximum(exposed, 1)
     inside: Floats = np.maximum(squares, 0.0) * exposed / np.maximum(exposed - 1, 1)
     alpha, beta = _leak_prior(flows.kinds, np.bincount(flows.outcomes, minlength=len(flows.kinds)))
     a, b = alpha + reveals, beta + draws - reveals
     spread = draws * a * b / ((a + b) * (a + b + 1)) * (users / total) ** 2
-    samples = np.bincount(owners // width, weights=spread, minlength=profiles)
+    samples: Floats = np.bincount(owners // width, weights=spread, minlength=profiles).astype(np.float64)
     return Terms(own, _met(without, flows, kept), inside, samples, exposed)
 
 
