@@ -33,21 +33,22 @@ from cimemories.flows.arrays import (
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics.label_uncertainty import (
-    completeness_effect,
-    label_effects,
+    completeness_variance,
+    label_variances,
     posterior,
-    subject,
-    violation_effect,
+    violation_variances,
 )
 from cimemories.metrics.uncertainty import (
     UNDEFINED,
     Interval,
     Terms,
     completeness_terms,
+    contexts_of,
     difference_interval,
     holm,
     share_interval,
     violation_terms,
+    violation_terms_each,
 )
 from cimemories.metrics.violation import Missing, balanced, missing, missing_flows, no_leak_probability
 
@@ -99,10 +100,9 @@ def intervals(
     every one up to the run's samples. Raises ValueError for an n < 1."""
     counted = counted_flows(flows, scope, rule)
     ns = ns or tuple(range(1, scope.run.samples + 1))
-    effects = {n: label_effects(flows, scope, n, rule) for n in ns}
-    labels = {n: violation.variance for n, (violation, _) in effects.items()}
+    leaks_variances, needed_variance = label_variances(flows, scope, ns, rule)
     lost = missing_flows(flows, scope, rule)
-    return _intervals(counted.inappropriate, counted.necessary, lost, ns, labels, effects[ns[0]][1].variance)
+    return _intervals(counted.inappropriate, counted.necessary, lost, ns, leaks_variances, needed_variance)
 
 
 def intervals_on(flows: Flows, scope: Scope, data: FlowArrays, ns: tuple[int, ...]) -> Intervals:
@@ -115,11 +115,9 @@ def intervals_on(flows: Flows, scope: Scope, data: FlowArrays, ns: tuple[int, ..
         np.searchsorted(whole.contexts, data.contexts),
     )
     labels = posterior(flows, scope).at(cells)
-    effects = {n: subject([data], [1.0], n) for n in ns}
-    of_labels = {n: violation_effect(of, labels).variance for n, of in effects.items()}
-    needed = completeness_effect(effects[ns[0]], labels).variance
+    of_leaks, of_needed = violation_variances(data, labels, ns), completeness_variance(data, labels)
     counted = count(data)
-    return _intervals(counted.inappropriate, counted.necessary, missing(data), ns, of_labels, needed)
+    return _intervals(counted.inappropriate, counted.necessary, missing(data), ns, of_leaks, of_needed)
 
 
 def intervals_of(data: FlowArrays, ns: tuple[int, ...]) -> Intervals:
@@ -132,16 +130,16 @@ def _intervals(
     leaks: Entries, needed: Entries, lost: Missing, ns: tuple[int, ...], labels: dict[int, float], labels_needed: float
 ) -> Intervals:
     # Both numbers rest on the same contexts, so that the balanced score can be made of both.
-    contexts = np.union1d(leaks.contexts, needed.contexts)
-    exposed = {n: violation_terms(leaks, n, contexts) for n in ns}
+    contexts = contexts_of(leaks, needed)
+    exposed = violation_terms_each(leaks, ns, contexts)
     conveyed = completeness_terms(needed, contexts)
     violation = {n: share_interval(terms, labels.get(n, math.nan)) for n, terms in exposed.items()}
     bounds = {n: (item.low, item.high) for n, item in violation.items()}
     if lost.leaking is not lost.silent:
-        planned = np.union1d(contexts, lost.silent.contexts)
+        planned = np.union1d(contexts, contexts_of(lost.silent))
+        silent, leaking = (violation_terms_each(flows, ns, planned) for flows in (lost.silent, lost.leaking))
         for n in ns:
-            ends = [violation_terms(flows, n, planned) for flows in (lost.silent, lost.leaking)]
-            low, high = (share_interval(terms, labels.get(n, math.nan)) for terms in ends)
+            low, high = (share_interval(ends[n], labels.get(n, math.nan)) for ends in (silent, leaking))
             bounds[n] = (low.low, high.high)
     return Intervals(
         violation,

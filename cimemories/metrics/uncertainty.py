@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import betaincinv, betaln, ndtri, stdtr, stdtrit
 
-from cimemories.flows.arrays import Entries, Floats, Ints
-from cimemories.metrics.violation import Exposures, by_outcome, kind_no_leak, no_leak_probability, violated
+from cimemories.flows.arrays import Bools, Entries, Floats, Ints
+from cimemories.metrics.violation import Exposures, by_outcome, no_leak_probability, violated
 
 LEVEL = 0.95
 LEAST_USERS = 5  # with fewer profiles an interval says little of users
@@ -157,34 +157,52 @@ class Terms:
 
 def violation_terms(flows: Entries, n: int, kept: Sequence[int] | Ints | None = None) -> Terms:
     """Terms of Violation@n from its flows. kept: the contexts that count as such, all with any flow where None."""
+    return violation_terms_each(flows, (n,), kept)[n]
+
+
+def violation_terms_each(
+    flows: Entries, ns: Sequence[int], kept: Sequence[int] | Ints | None = None
+) -> dict[int, Terms]:
+    """`violation_terms` for each n: what does not depend on n is counted once. Raises ValueError for n < 1."""
     profiles, attributes, contexts = flows.shape
-    q = kind_no_leak(flows.kinds, n)
-    certain = q == 0
-    logs = np.log(np.where(certain, 1.0, q))
-    owners, size = flows.owners, profiles * attributes
-    number = np.bincount(owners, minlength=size)
-    zeros = np.bincount(owners, weights=certain[flows.outcomes], minlength=size)
-    sums: Floats = np.bincount(owners, weights=logs[flows.outcomes], minlength=size).astype(np.float64)
-    values = violated(sums, zeros > 0)
-    shape = (profiles, max(attributes, 1))
-    exposed = (number > 0).reshape(shape).sum(axis=1)
-    total = values.reshape(shape).sum(axis=1)  # an attribute without a flow has the value 0
-    # Each attribute without one of its contexts: its sum of logs less that of the flow. 0 where it has no other.
-    single = number[owners] == 1
-    rest = violated(sums[owners] - logs[flows.outcomes], zeros[owners] - certain[flows.outcomes] > 0)
-    change = np.where(single, 0.0, rest) - values[owners]
-    cell = owners.astype(np.int64) // max(attributes, 1) * contexts + flows.contexts
-    change_of_total = np.bincount(cell, weights=change, minlength=profiles * contexts).reshape(profiles, contexts)
-    change_of_number = np.bincount(cell, weights=single, minlength=profiles * contexts).reshape(profiles, contexts)
-    own = _ratio(total, exposed)
-    left = exposed[:, None] - change_of_number
-    without = np.where(left > 0, _ratio(total[:, None] + change_of_total, left), own[:, None])
-    squares = (values**2).reshape(shape).sum(axis=1)
-    # Sample variance of the attributes over their number; 0 for a single one, which shows no spread.
-    inside = _ratio(squares - exposed * np.nan_to_num(own) ** 2, np.maximum(exposed - 1, 1) * exposed)
-    return Terms(
-        own, _met(without, flows, kept), np.maximum(inside, 0.0), sample_variance(by_outcome(flows), n), exposed
-    )
+    leaks = by_outcome(flows)
+    exposed = np.bincount(leaks.profile, minlength=profiles)
+    owner_of = leaks.profile * attributes + leaks.attribute
+    row_of, single = np.zeros(profiles * attributes, np.int64), np.zeros(profiles * attributes, np.bool_)
+    row_of[owner_of], single[owner_of] = np.arange(len(owner_of)), leaks.counts.sum(axis=1) == 1
+    # Without one of its contexts an attribute's value changes only if that flow can leak, or was its only one.
+    revealing = flows.kinds[:, 1] > 0
+    flow_single = single[flows.owners]
+    moving = np.flatnonzero(revealing[flows.outcomes] | flow_single)
+    owners, outcomes, alone = flows.owners[moving], flows.outcomes[moving], flow_single[moving]
+    rows = row_of[owners]
+    cells = owners.astype(np.int64) // max(attributes, 1) * contexts + flows.contexts[moving]
+
+    def summed(values: Floats | Bools) -> Floats:
+        total: Floats = np.bincount(cells, weights=values, minlength=profiles * contexts).astype(np.float64)
+        return total.reshape(profiles, contexts)
+
+    left = exposed[:, None] - summed(alone)
+    counts = leaks.counts.astype(np.float64)
+    samples = sample_variances(leaks, ns)
+    result = {}
+    for n in ns:
+        q = leaks.no_leak(n)
+        certain = q == 0
+        logs = np.log(np.where(certain, 1.0, q))
+        sums, zeros = counts @ logs, counts @ certain.astype(np.float64)
+        values = violated(sums, zeros > 0)
+        # Each attribute without one of its contexts: its sum of logs less that of the flow. 0 where it has no other.
+        rest = violated(sums[rows] - logs[outcomes], zeros[rows] - certain[outcomes] > 0)
+        total = np.bincount(leaks.profile, weights=values, minlength=profiles)
+        own = _ratio(total, exposed)
+        changed = total[:, None] + summed(np.where(alone, 0.0, rest) - values[rows])
+        without = np.where(left > 0, _ratio(changed, left), own[:, None])
+        squares = np.bincount(leaks.profile, weights=values**2, minlength=profiles)
+        # Sample variance of the attributes over their number; 0 for a single one, which shows no spread.
+        inside = _ratio(squares - exposed * np.nan_to_num(own) ** 2, np.maximum(exposed - 1, 1) * exposed)
+        result[n] = Terms(own, _met(without, flows, kept), np.maximum(inside, 0.0), samples[n], exposed)
+    return result
 
 
 def completeness_terms(needed: Entries, kept: Sequence[int] | Ints | None = None) -> Terms:
@@ -241,8 +259,13 @@ def rate_terms(flows: Entries, kept: Sequence[int] | Ints | None = None) -> Term
 
 def _met(without: Floats, flows: Entries, kept: Sequence[int] | Ints | None) -> Floats:
     """The columns of contexts that the number rests on: a context that nobody met is no sample of anything."""
-    contexts = np.unique(flows.contexts) if kept is None else np.asarray(kept, np.int64)
+    contexts = contexts_of(flows) if kept is None else np.asarray(kept, np.int64)
     return without[:, contexts]
+
+
+def contexts_of(*flows: Entries) -> Ints:
+    """The contexts that these flows are in, ascending."""
+    return np.flatnonzero(sum(np.bincount(each.contexts, minlength=each.shape[2]) for each in flows))
 
 
 def _ratio(over: Floats | Ints, under: Floats | Ints) -> Floats:
@@ -270,21 +293,29 @@ def sample_variance(leaks: Exposures, n: int) -> Floats:
     Given p the estimator q of a flow has the mean (1 - p)^n. Of an attribute, over p from its posterior:
     E Var(product of q) = product of E q^2 - product of E (1 - p)^(2 n).
     """
+    return sample_variances(leaks, (n,))[n]
+
+
+def sample_variances(leaks: Exposures, ns: Sequence[int]) -> dict[int, Floats]:
+    """`sample_variance` for each n."""
     if not len(leaks.outcomes) or not len(leaks.counts):
-        return np.zeros(leaks.profiles)
+        return {n: np.zeros(leaks.profiles) for n in ns}
     alpha, beta = _leak_prior(leaks.outcomes, leaks.counts.sum(axis=0))
-    squared, repeated = np.empty(len(leaks.outcomes)), np.empty(len(leaks.outcomes))
-    for k, (draws, reveals, most) in enumerate(leaks.outcomes.tolist()):
-        a, b, most = alpha + reveals, beta + draws - reveals, min(n, most)
+    squared, repeated = np.empty((2, len(leaks.outcomes), len(ns)))
+    for k, (draws, reveals, limit) in enumerate(leaks.outcomes.tolist()):
+        a, b = alpha + reveals, beta + draws - reveals
         r = np.arange(draws + 1)
         # Beta-binomial: how many of as many samples would leak if they were drawn again.
         chance = np.exp(betaln(a + r, b + draws - r) - betaln(a, b) - betaln(r + 1, draws - r + 1)) / (draws + 1)
-        squared[k] = sum(
-            c * no_leak_probability(draws, int(x), most) ** 2 for c, x in zip(chance.tolist(), r, strict=True)
-        )
-        repeated[k] = math.exp(betaln(a, b + 2 * most) - betaln(a, b))
+        for i, n in enumerate(ns):
+            most = min(n, limit)
+            squared[k, i] = sum(
+                c * no_leak_probability(draws, int(x), most) ** 2 for c, x in zip(chance.tolist(), r, strict=True)
+            )
+            repeated[k, i] = math.exp(betaln(a, b + 2 * most) - betaln(a, b))
     counts = leaks.counts.astype(np.float64)
-    return _per_profile(leaks, np.maximum(np.exp(counts @ np.log(squared)) - np.exp(counts @ np.log(repeated)), 0.0))
+    spread = np.maximum(np.exp(counts @ np.log(squared)) - np.exp(counts @ np.log(repeated)), 0.0)
+    return {n: _per_profile(leaks, spread[:, i]) for i, n in enumerate(ns)}
 
 
 def planned_sample_variance(leaks: Exposures, n: int, times: float = 1.0) -> Floats:
