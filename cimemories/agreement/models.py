@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -136,10 +137,11 @@ def agreement(store: Store, first_id: str, second_id: str) -> Agreement:
     first, second = rows[first_id], rows[second_id]
     if first.dataset != second.dataset:
         raise StoreError(f"{first_id} and {second_id} label different datasets, so no pair is in both.")
+    labelled = [
+        frame[frame["label"] >= AMBIGUOUS] for frame in map(partial(consensus_labels, store), (first_id, second_id))
+    ]
     # Outer, so that pairs which only one labelling has can be counted.
-    both = consensus_labels(store, first_id).merge(
-        consensus_labels(store, second_id), on=["attribute", "context"], how="outer", suffixes=("_first", "_second")
-    )
+    both = labelled[0].merge(labelled[1], on=["attribute", "context"], how="outer", suffixes=("_first", "_second"))
     here, there = both["label_first"].notna(), both["label_second"].notna()
     shared = both[here & there].astype({"label_first": np.int64, "label_second": np.int64})
     with store.read() as connection:

@@ -25,7 +25,6 @@ from cimemories.flows.labels import (
     AppliedRule,
     VoteCounts,
     applied_rule,
-    consensus,
     vote_counts,
 )
 from cimemories.labels.votes import GroupBy, Groups, describe_pairs, groupings
@@ -274,11 +273,12 @@ def answered(
 
 
 def _consensus_at(counts: VoteCounts, rule: AppliedRule, attributes: Ints, contexts: Ints) -> Labels:
-    """The label codes of these pairs alone, UNLABELLED for pairs without a row among the votes."""
+    """The label codes of these pairs alone, UNLABELLED for pairs without enough votes."""
     labels = np.full(len(attributes), UNLABELLED, np.int8)
     at = counts.positions(attributes, contexts)
-    labels[at >= 0] = consensus(counts.votes[at[at >= 0]], rule.priors, rule.threshold)
-    return labels
+    labels[at >= 0] = counts.at(at[at >= 0]).labels(rule)
+    # A pair with too few votes has no consensus that people could be compared with.
+    return np.maximum(labels, np.int8(UNLABELLED))
 
 
 def _in_slice(given: Answers, row: SliceRow, items: Sequence[SliceItem]) -> tuple[Answers, Ints, Weights, Sampled]:

@@ -341,9 +341,9 @@ COVERAGE_PARTS = tuple(
     BarPart(part, WORDS[part], glyph, colour, pattern)
     for part, glyph, colour, pattern in zip(
         PARTS,
-        ("N", "X", "?", "", "", "", ""),
-        (COMPLETENESS, VIOLATION, AMBIGUOUS, GREY, GREY, GREY, GREY),
-        ("", "", "", "/", "x", ".", "-"),
+        ("N", "X", "?", "", "", "", "", ""),
+        (COMPLETENESS, VIOLATION, AMBIGUOUS, GREY, GREY, GREY, GREY, GREY),
+        ("", "", "", "/", "x", ".", "-", "|"),
         strict=True,
     )
 )

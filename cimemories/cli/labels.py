@@ -163,9 +163,11 @@ def _print_survival(result: Survival, contexts: ContextCounts, table2: Sequence[
         f"({result.necessary:,} necessary, {result.inappropriate:,} inappropriate, {result.ambiguous:,} ambiguous); "
         f"{result.planned:,} pairs in all"
     )
+    if result.too_few:
+        output.line(result.too_few_text)
     output.line(f"rule: {result.rule.name} ({result.rule.text})")
     for group_by in (GroupBy.DOMAIN, GroupBy.SPHERE):
-        counts = ("necessary", "inappropriate", "pairs")
+        counts = ("necessary", "inappropriate", *["too_few"] * bool(result.too_few), "pairs")
         output.table(
             (group_by, ">survival", *output.right(counts)),
             [
@@ -212,7 +214,9 @@ def _survival_json(
         "imported": result.imported,
         "rule": _rule_json(result.rule),
         "pairs": {"planned": result.planned, "labelled": result.pairs}
-        | output.attributes(result, "necessary inappropriate ambiguous"),
+        | output.attributes(result, "necessary inappropriate ambiguous")
+        | {"too_few_votes": result.too_few, "unlabelled": result.unlabelled},
+        "needed_votes": None if result.imported else {"least": result.needed[0], "most": result.needed[1]},
         "survival": result.share,
         "by": result.by,
         "dissent": result.dissent,
@@ -239,12 +243,15 @@ def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspa
     paper_is_current = not any(row.current for row in rows)
     if as_json:
         paper = {"name": store_labellings.PAPER_RULE, "threshold": 1.0, "priors": None, "current": paper_is_current}
-        named = [output.attributes(row, "name threshold priors current annotator created") for row in rows]
+        paper["least_votes"] = None
+        named = [output.attributes(row, "name threshold priors current annotator created least_votes") for row in rows]
         output.as_json([paper | {"annotator": None, "created": None}, *named])
         return
-    paper_row = (store_labellings.PAPER_RULE, "100 %", "of the labelling", "", "current" if paper_is_current else "")
+    text = store_labellings.least_text
+    now = "current" if paper_is_current else ""
+    paper_row = (store_labellings.PAPER_RULE, "100 %", "of the labelling", text(None), "", now)
     output.table(
-        ("rule", ">threshold", "priors", "by", ""),
+        ("rule", ">threshold", "priors", "votes", "by", ""),
         [
             paper_row,
             *(
@@ -252,6 +259,7 @@ def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspa
                     row.name,
                     exact_percent(row.threshold),
                     ", ".join(f"{key} {prior:.4g}" for key, prior in row.priors.items()),
+                    text(row.least_votes),
                     row.annotator,
                     "current" if row.current else "",
                 )
@@ -268,6 +276,9 @@ def rule(
     threshold: Annotated[float | None, Option(help="Above 0.5, up to 1; makes a new rule.")] = None,
     priors: Annotated[
         str | None, Option(help="E.g. fundamentalist=0.3,pragmatic=0.6,unconcerned=0.1; default: the labelling's.")
+    ] = None,
+    least_votes: Annotated[
+        int | None, Option(help="Counted votes needed of each persona on a pair; default: 9 in 10 of the planned ones.")
     ] = None,
     use: Annotated[bool, Option("--use", help="Make it the current rule.")] = False,
     delete: Annotated[bool, Option("--delete", help="Delete it.")] = False,
@@ -291,14 +302,15 @@ def rule(
     with store.read() as connection:
         data = store_datasets.named(connection, dataset)
     if threshold is None:
-        if priors is not None:
-            raise StoreError("--priors needs --threshold: a saved rule cannot be changed. Save a new one.")
+        if priors is not None or least_votes is not None:
+            option = "--priors" if priors is not None else "--least-votes"
+            raise StoreError(f"{option} needs --threshold: a saved rule cannot be changed. Save a new one.")
         change = store_labellings.delete_rule if delete else store_labellings.make_current_rule
         with store.write() as connection:
             change(connection, data.id, name)
         output.note(f"'{name}' is {'deleted from' if delete else 'now the current rule of'} '{dataset}'")
         return
-    row, effect = _effect(store, dataset, labelling, threshold, priors)
+    row, effect = _effect(store, dataset, labelling, threshold, priors, least_votes)
     if not dry_run:
         with store.write() as connection:
             store_labellings.add_rule(
@@ -309,6 +321,7 @@ def rule(
                 priors=effect.after.prior_by_key if effect else priors_by_key(priors or ""),
                 annotator=annotator or getpass.getuser(),
                 use=use,
+                least_votes=least_votes,
             )
     saved, current = not dry_run, use and not dry_run
     if as_json:
@@ -336,7 +349,12 @@ def _labelling(store: Store, dataset: str, labelling_id: str | None) -> Labellin
 
 
 def _effect(
-    store: Store, dataset: str, labelling_id: str | None, threshold: float, priors: str | None
+    store: Store,
+    dataset: str,
+    labelling_id: str | None,
+    threshold: float,
+    priors: str | None,
+    least_votes: int | None,
 ) -> tuple[LabellingRow | None, WhatIf | None]:
     """What the rule would do to a labelling; (None, None) where there is none yet and the priors are given."""
     from cimemories.flows.labels import vote_counts
@@ -350,14 +368,14 @@ def _effect(
             raise
         return None, None
     by_key = priors_by_key(priors) if priors else {p.key: p.prior for p in vote_counts(store, row.id).personas}
-    return row, what_if(store, row.id, threshold, by_key)
+    return row, what_if(store, row.id, threshold, by_key, least_votes)
 
 
 def _print_effect(effect: WhatIf) -> None:
     from cimemories.labels.votes import GroupBy
 
     output.line(
-        f"{effect.changed:,} of {effect.pairs:,} labelled pairs change; survival "
+        f"{effect.changed:,} of {effect.pairs:,} pairs with votes change; survival "
         f"{percent(effect.survival_before)} -> {percent(effect.survival_after)}"
     )
     for before, after, pairs in effect.changes:
@@ -376,13 +394,15 @@ def _effect_json(effect: WhatIf, name: str) -> dict[str, object]:
         "before": _rule_json(effect.before),
         "after": _rule_json(effect.after) | {"name": name},
         **output.attributes(effect, "pairs changed decided survival_before survival_after"),
+        "too_few_votes": {"before": effect.too_few_before, "after": effect.too_few_after},
         "changes": [{"from": before, "to": after, "pairs": pairs} for before, after, pairs in effect.changes],
         "by": effect.by,
     }
 
 
 def _rule_json(rule: AppliedRule) -> dict[str, object]:
-    return {"name": rule.name, "threshold": rule.threshold, "priors": rule.prior_by_key, "note": rule.note or None}
+    numbers = {"threshold": rule.threshold, "priors": rule.prior_by_key, "least_votes": rule.least_votes}
+    return {"name": rule.name, **numbers, "note": rule.note or None}
 
 
 # ---- agreement

@@ -24,10 +24,11 @@ EXACTLY = 1.0
 @dataclass(frozen=True)
 class Shares:
     """Votes as every rule reads them. shares: [personas, pairs, 2], of a persona's counted votes those for necessary
-    and for inappropriate (0 without a vote); voted: [personas, pairs]; whole: [personas, pairs, 2], whether all do."""
+    and for inappropriate (0 without a vote); votes: [personas, pairs], how many are counted; whole: [personas, pairs,
+    2], whether all do."""
 
     shares: Floats
-    voted: Bools
+    votes: Floats
     whole: Bools
 
 
@@ -37,14 +38,17 @@ def shares_of(votes: npt.ArrayLike) -> Shares:
     total = counts.sum(axis=-1, keepdims=True)
     verdicts = counts[..., :2]
     shares = np.divide(verdicts, total, out=np.zeros_like(verdicts), where=total > 0)
-    return Shares(shares, total[..., 0] > 0, (verdicts == total) & (total > 0))
+    return Shares(shares, total[..., 0], (verdicts == total) & (total > 0))
 
 
-def levels(votes: Shares, priors: Sequence[float], thresholds: Sequence[float]) -> tuple[Ints, Ints]:
+def levels(
+    votes: Shares, priors: Sequence[float], thresholds: Sequence[float], least: npt.ArrayLike = 0
+) -> tuple[Ints, Ints]:
     """How many of these thresholds each pair reaches as necessary and as inappropriate: [pairs] each.
 
     thresholds: ascending, in (0.5, 1]; at 1 every counted vote has to agree, as flows.labels has it. A pair for
-    which a persona with a prior above 0 has no counted vote reaches none. Raises ValueError for other thresholds, and
+    which a persona with a prior above 0 has no counted vote, or fewer than `least` (one number or [pairs]), reaches
+    none. Raises ValueError for other thresholds, and
     for priors that are negative or do not add up to 1.
     """
     weights, at = np.asarray(priors, np.float64), np.asarray(thresholds, np.float64)
@@ -63,7 +67,8 @@ def levels(votes: Shares, priors: Sequence[float], thresholds: Sequence[float]) 
         agreed = votes.whole[personas].all(axis=0)
         # At 1 whole counts decide: the sum of the priors may come out below 1.
         reached = np.where(agreed, len(at), np.minimum(reached, len(at) - 1)).astype(np.int16)
-    reached[~votes.voted[personas].all(axis=0)] = 0
+    counted = votes.votes[personas]
+    reached[((counted == 0) | (counted < np.asarray(least))).any(axis=0)] = 0
     return reached[:, 0], reached[:, 1]
 
 

@@ -38,12 +38,14 @@ GRID = tuple(percent / 100 for percent in range(51, 101))
 @dataclass(frozen=True)
 class Setting:
     """What turns votes into labels and says what counts. priors: in the order of the labelling's personas, adding up
-    to 1; a persona with 0 is left out. labels: whether people's decisions go before the consensus."""
+    to 1; a persona with 0 is left out. labels: whether people's decisions go before the consensus. least_votes: counted
+    votes that each persona needs on a pair, as AppliedRule has them."""
 
     threshold: float
     priors: tuple[float, ...]
     labels: Labels = Labels.DECISIONS
     identifiers: IdentifierRule = IdentifierRule.EXACT
+    least_votes: int | None = None
 
     def without(self, persona: int) -> Setting | None:
         """The same without one persona, the others' priors scaled up to 1; None where no other
@@ -61,6 +63,7 @@ class Votes:
     personas. decided: label codes, UNLABELLED where no decision stands."""
 
     keys: tuple[str, ...]
+    counts: VoteCounts
     shares: Shares
     decided: Ints
 
@@ -75,7 +78,9 @@ class Votes:
             # One past the last pair: cells without a label point there.
             return np.append(by_votes, np.int16(0))
 
-        necessary, inappropriate = levels(self.shares, setting.priors, thresholds)
+        necessary, inappropriate = levels(
+            self.shares, setting.priors, thresholds, self.counts.needed(setting.least_votes)
+        )
         return effective(NECESSARY, necessary), effective(INAPPROPRIATE, inappropriate)
 
 
@@ -159,9 +164,9 @@ def study(
     # Votes and decisions alone: which rule is applied to them is a part of the setting.
     key = ("sensitivity votes", labelling, pairs.counts.revision, first.dataset_revision)
     keys = tuple(persona.key for persona in pairs.counts.personas)
-    votes = flows.cached(key, lambda: Votes(keys, shares_of(pairs.counts.votes), pairs.decided_labels))
+    votes = flows.cached(key, lambda: Votes(keys, pairs.counts, shares_of(pairs.counts.votes), pairs.decided_labels))
     applied = first.rule or rule_of(flows.store, labelling)
-    base = Setting(applied.threshold, applied.priors, first.labels, rule)
+    base = Setting(applied.threshold, applied.priors, first.labels, rule, applied.least_votes)
     return Study(tuple(subject(flows, scope, pairs.counts, n) for scope in scopes), pairs.counts, votes, base, applied)
 
 
@@ -546,7 +551,7 @@ def setting_of(
             raise ValueError("the weights of the personas must be one each, not below 0, and not all 0")
         priors = tuple(weight / sum(weights) for weight in weights)
     at = study.base.threshold if threshold is None else threshold
-    return Setting(at, priors, study.base.labels, identifiers)
+    return Setting(at, priors, study.base.labels, identifiers, study.base.least_votes)
 
 
 # ---- what the numbers and the order of models would have been with fewer profiles

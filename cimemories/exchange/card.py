@@ -177,6 +177,7 @@ def _survival(store: Store, item: LabellingRow) -> dict[str, object]:
         "necessary": result.necessary,
         "inappropriate": result.inappropriate,
         "ambiguous": result.ambiguous,
+        "too_few": result.too_few_text,
         "share": percent(result.share),
         "domains": [{**row, "share": percent(row["survival"])} for row in rows],
     }

@@ -19,6 +19,7 @@ import numpy as np
 from cimemories import __version__, seeds
 from cimemories.evaluation.respond import memory_lines
 from cimemories.flows.labels import (
+    AMBIGUOUS,
     INAPPROPRIATE,
     LABELS,
     UNLABELLED,
@@ -195,12 +196,17 @@ def exported_labels(store: Store, chosen: LabellingRow, rule: AppliedRule) -> Ex
         "model": chosen.model,
         "simulated": chosen.simulated,
         "pack": chosen.pack,
-        "rule": {"name": rule.name, "threshold": rule.threshold, "priors": rule.prior_by_key},
+        "rule": _rule_facts(rule),
         "personas": [
             {"key": p.key, "name": p.name, "prior": p.prior, "description": p.description} for p in counts.personas
         ],
     }
     return ExportedLabels(chosen.model, counts.personas, labelling)
+
+
+def _rule_facts(rule: AppliedRule) -> dict[str, object]:
+    numbers = {"threshold": rule.threshold, "priors": rule.prior_by_key, "least_votes": rule.least_votes}
+    return {"name": rule.name, **numbers}
 
 
 def labelled_profile(store: Store, chosen: LabellingRow, record: ProfileRecord, rule: AppliedRule) -> Labelled:
@@ -233,7 +239,8 @@ def _settled(store: Store, chosen: LabellingRow, record: ProfileRecord) -> Settl
     respond, judge = seeds.load_prompt("respond"), seeds.load_prompt("judge")
     return Settled(
         profile=record.profile,
-        labels=result.effective,
+        # In the columns of this layout what has too few votes has no label, like what has none.
+        labels=np.maximum(result.effective, np.int8(UNLABELLED)),
         decided=result.decided.astype(bool),
         prompts=[
             respond.render(memories=memories, recipient=c.recipient, task=c.task) for c in record.profile.contexts
@@ -275,7 +282,7 @@ def _write_bundle(
             if chosen is None or rule is None
             else {
                 "labelling": {"model": chosen.model, "endpoint": archive.shown_address(chosen.endpoint)},
-                "rule": {"name": rule.name, "threshold": rule.threshold, "priors": rule.prior_by_key},
+                "rule": _rule_facts(rule),
                 "note": rule.note,
             },
             "frozen": frozen and {name: getattr(frozen, name) for name in ("hash", "annotator", "created")},
@@ -298,8 +305,8 @@ def _label_rows(
         for i, attribute in enumerate(record.profile.attributes):
             for j, context_id in enumerate(record.context_ids):
                 code = int(labels.effective[i, j])
-                # No row: nobody has voted on this pair or decided it.
-                if code == UNLABELLED:
+                # No row: nobody has decided this pair, and there is no vote on it, or too few.
+                if code < AMBIGUOUS:
                     continue
                 person = bool(labels.decided[i, j])
                 yield {

@@ -6,11 +6,12 @@ one, and what has come since is said wherever the frozen hash is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from cimemories.flows.labels import PAPER_NAME, PAPER_THRESHOLD, applied_rule
+from cimemories.flows.labels import LEAST_VOTES, PAPER_NAME, PAPER_THRESHOLD, applied_rule
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, decisions, labellings, versions, work
 from cimemories.store.engine import Store, StoreError, content_hash, storable
@@ -100,18 +101,27 @@ def content(connection: sa.Connection, dataset_id: int, labelling_id: str | None
         "revision": revision,
     }
     # Not the name of the rule: one of another name with these numbers gives the same labels.
-    covered = [wording, votes, decided, {name: rule[name] for name in ("threshold", "priors")}]
+    covered = [wording, votes, decided, _numbers(rule)]
     return Content(content_hash(covered), rule, counts)
 
 
 def _rule(connection: sa.Connection, dataset_id: int, labelling_id: str | None) -> dict[str, object]:
     if labelling_id is not None:
         applied = applied_rule(connection, labelling_id)
-        return {"name": applied.name, "threshold": applied.threshold, "priors": applied.prior_by_key}
+        numbers = {"threshold": applied.threshold, "priors": applied.prior_by_key, LEAST_VOTES: applied.least_votes}
+        return {"name": applied.name, **numbers}
     row = labellings.current_rule(connection, dataset_id)
     if row is not None:
-        return {"name": row.name, "threshold": row.threshold, "priors": row.priors}
-    return {"name": PAPER_NAME, "threshold": PAPER_THRESHOLD, "priors": {}}
+        numbers = {"threshold": row.threshold, "priors": row.priors, LEAST_VOTES: row.least_votes}
+        return {"name": row.name, **numbers}
+    return {"name": PAPER_NAME, "threshold": PAPER_THRESHOLD, "priors": {}, LEAST_VOTES: None}
+
+
+def _numbers(rule: Mapping[str, object]) -> dict[str, object]:
+    """What of a rule decides labels. A least number of votes only where the rule names one: hashes of before it was
+    there stay what they are."""
+    kept = {name: rule[name] for name in ("threshold", "priors")}
+    return kept | ({LEAST_VOTES: rule[LEAST_VOTES]} if rule.get(LEAST_VOTES) else {})
 
 
 def frozen(store: Store, dataset_id: int) -> Frozen | None:
@@ -133,7 +143,7 @@ def frozen(store: Store, dataset_id: int) -> Frozen | None:
     elif row.labelling is not None and rows[row.labelling].revision != row.counts["revision"]:
         since.append("more votes")
     # Without its labelling nobody can tell which rule would hold for it.
-    if any(rule[name] != row.rule[name] for name in ("threshold", "priors")) and row.labelling in (None, *rows):
+    if _numbers(rule) != _numbers(row.rule) and row.labelling in (None, *rows):
         since.append("another rule")
     return Frozen(row, tuple(since))
 

@@ -297,7 +297,7 @@ def count(data: FlowArrays) -> CountedFlows:
     between = np.flatnonzero((data.labels == AMBIGUOUS) & kept[:, None, :])
     sums = [int(values.reshape(-1)[between].sum(dtype=np.int64)) for values in (data.reveals, data.draws)]
     judged = (data.draws > 0).any(axis=1)
-    labelled = (data.labels != UNLABELLED).any(axis=1)
+    labelled = np.asarray((data.labels >= AMBIGUOUS).any(axis=1))
     return CountedFlows(wrong, needed, (sums[0], sums[1]), kept & judged, labelled & judged)
 
 

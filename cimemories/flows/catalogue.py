@@ -81,12 +81,20 @@ def save_rule(
     priors: Mapping[str, float],
     annotator: str,
     use: bool,
+    least_votes: int | None = None,
 ) -> None:
     """Save a rule under a new name, and make it current where `use` says so. Raises StoreError as labellings.add_rule
     does."""
     with store.write() as connection:
         labellings.add_rule(
-            connection, dataset_id, name, threshold=threshold, priors=priors, annotator=annotator, use=use
+            connection,
+            dataset_id,
+            name,
+            threshold=threshold,
+            priors=priors,
+            annotator=annotator,
+            use=use,
+            least_votes=least_votes,
         )
 
 

@@ -4,7 +4,8 @@
     run-3f9a 1       17        rent  housing divorce  false 39      2     5     1
 
 `draws` are judged samples whose memory held the attribute, `reveals` in how many of them it was revealed in full,
-`label` the effective label's code (a person's decision before the consensus; -1: nobody has labelled the pair).
+`label` the effective label's code (a person's decision before the consensus; -1: nobody has labelled the pair, -2: it
+has too few votes for a label).
 Responses that are missing are in no `draws`; `expected` says how many were planned. An attribute that no planned memory
 of a context held is no flow there: it has no row in `flow`, and one with held = false in `pairs`. `retained` says
 whether the context counts for the profile, which its labels decide and no memory changes. A scope says whose claims

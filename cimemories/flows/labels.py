@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -24,12 +24,13 @@ import sqlalchemy as sa
 
 from cimemories.flows.cache import workspace_cached
 from cimemories.model import Label, Persona, Verdict
-from cimemories.store import engine, labellings, work
+from cimemories.store import datasets, engine, labellings, versions, work
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow, RuleRow
 from cimemories.text import exact_percent
 
-# Codes of labels: small integers, so that they fit dense arrays.
+# Codes of labels: small integers, so that they fit dense arrays. Below AMBIGUOUS nothing is a label.
+TOO_FEW: Final = -2
 UNLABELLED: Final = -1
 AMBIGUOUS: Final = 0
 NECESSARY: Final = 1
@@ -37,8 +38,12 @@ INAPPROPRIATE: Final = 2
 CODES: Final = {Label.AMBIGUOUS: AMBIGUOUS, Label.NECESSARY: NECESSARY, Label.INAPPROPRIATE: INAPPROPRIATE}
 LABELS: Final = {code: label for label, code in CODES.items()}
 
+TOO_FEW_NAME = "too few votes"
+
 PAPER_NAME = "the paper's rule"
 PAPER_THRESHOLD = 1.0
+# Of so many planned votes of a persona one may be lost, where a rule does not say how many have to be there.
+ONE_LOST_OF = 10
 
 
 def mixture(votes: npt.ArrayLike, priors: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -60,14 +65,18 @@ def mixture(votes: npt.ArrayLike, priors: npt.ArrayLike) -> npt.NDArray[np.float
     return mixed
 
 
-def consensus(votes: npt.ArrayLike, priors: npt.ArrayLike, threshold: float = 1.0) -> npt.NDArray[np.int8]:
+def consensus(
+    votes: npt.ArrayLike, priors: npt.ArrayLike, threshold: float = 1.0, least: npt.ArrayLike = 0
+) -> npt.NDArray[np.int8]:
     """The label code of each pair: the verdict whose mixture probability reaches the threshold, else AMBIGUOUS.
 
     votes: counts [..., personas, 3] of necessary, inappropriate, abstain. threshold in (0.5, 1]; 1 is the paper's rule
-    (no entropy: every counted vote of every persona agrees), decided on whole counts and not on rounded shares. A pair
-    for which some persona with a prior above 0 has no counted vote is AMBIGUOUS where others voted, and UNLABELLED
-    where nobody did. Raises ValueError for a threshold outside its range or priors that are negative or
-    do not add up to 1.
+    (no entropy: every counted vote of every persona agrees), decided on whole counts and not on rounded shares. least:
+    counted votes that each persona with a prior above 0 must have, one number or [...]; a pair where one has fewer is
+    TOO_FEW, whatever they say: of 10 votes that agree with probability 0.9 all do in 35 % of cases, of one that is left
+    in 90 %, so lost votes would make a consensus of their own. With least 0 (shares without counts) a pair for which
+    such a persona has no vote is AMBIGUOUS. UNLABELLED where nobody voted. Raises ValueError for a threshold outside
+    its range or priors that are negative or do not add up to 1.
     """
     counts = np.asarray(votes)
     weights = np.asarray(priors, dtype=np.float64)
@@ -90,6 +99,7 @@ def consensus(votes: npt.ArrayLike, priors: npt.ArrayLike, threshold: float = 1.
         reached = np.nan_to_num(mixture(counts, weights)) >= threshold - 1e-12
     result[complete & reached[..., 0]] = NECESSARY
     result[complete & reached[..., 1]] = INAPPROPRIATE
+    result[(totals[..., with_prior] < np.asarray(least)[..., None]).any(axis=-1)] = TOO_FEW
     result[totals.sum(axis=-1) == 0] = UNLABELLED
     return result
 
@@ -99,6 +109,9 @@ class AppliedRule:
     """A rule as it is applied to one labelling: `priors` stand in the order of its personas, and so do `keys`.
 
     name: of the named rule, or PAPER_NAME. note: why the dataset's current rule does not hold here, else ''.
+    least_votes: counted votes that each persona with a prior must have on a pair; None: all planned ones but one in
+    ten (of fewer than ten all), 0: any number. shares: the labelling came as shares without counts, so that no least
+    number applies.
     """
 
     name: str
@@ -106,6 +119,8 @@ class AppliedRule:
     keys: tuple[str, ...]
     priors: tuple[float, ...]
     note: str = ""
+    least_votes: int | None = None
+    shares: bool = False
 
     @property
     def is_paper(self) -> bool:
@@ -115,7 +130,7 @@ class AppliedRule:
     @property
     def digest(self) -> str:
         """Changes whenever the numbers of the rule change: a part of the name of all that is cached from it."""
-        return content_hash([self.threshold, list(self.priors)])[:12]
+        return content_hash([self.threshold, list(self.priors), self.least_votes])[:12]
 
     @property
     def prior_by_key(self) -> dict[str, float]:
@@ -123,9 +138,17 @@ class AppliedRule:
 
     @property
     def text(self) -> str:
-        """'threshold 100 %, priors fundamentalist 0.26, pragmatic 0.64, unconcerned 0.1'."""
+        """'threshold 100 %, priors fundamentalist 0.26, pragmatic 0.64, unconcerned 0.1, at least 9 in 10 votes of each
+        persona'."""
         shares = ", ".join(f"{key} {prior:.4g}" for key, prior in self.prior_by_key.items())
-        return f"threshold {exact_percent(self.threshold)}, priors {shares}"
+        return ", ".join(filter(None, (f"threshold {exact_percent(self.threshold)}", f"priors {shares}", self.least)))
+
+    @property
+    def least(self) -> str:
+        """'at least 9 in 10 votes of each persona': how many votes a pair needs; '' where any number is enough."""
+        if self.shares:
+            return "no least number of votes (imported shares have no counts)"
+        return labellings.least_text(self.least_votes)
 
 
 def paper_rule(personas: Sequence[Persona], note: str = "") -> AppliedRule:
@@ -133,17 +156,23 @@ def paper_rule(personas: Sequence[Persona], note: str = "") -> AppliedRule:
     return AppliedRule(PAPER_NAME, PAPER_THRESHOLD, _keys(personas), tuple(p.prior for p in personas), note)
 
 
-def custom_rule(personas: Sequence[Persona], name: str, threshold: float, priors: Mapping[str, float]) -> AppliedRule:
+def custom_rule(
+    personas: Sequence[Persona],
+    name: str,
+    threshold: float,
+    priors: Mapping[str, float],
+    least_votes: int | None = None,
+) -> AppliedRule:
     """A custom rule for these personas. Raises StoreError where the numbers are no rule, or the priors are not
     for exactly these personas."""
-    labellings.check_rule(threshold, priors)
+    labellings.check_rule(threshold, priors, least_votes)
     keys = _keys(personas)
     if set(priors) != set(keys):
         raise StoreError(
             f"a rule for this labelling needs a prior for each of {', '.join(keys)} and for nobody else; "
             f"given were {', '.join(priors)}."
         )
-    return AppliedRule(name, threshold, keys, tuple(priors[key] for key in keys))
+    return AppliedRule(name, threshold, keys, tuple(priors[key] for key in keys), least_votes=least_votes)
 
 
 def fitted(row: RuleRow | None, personas: Sequence[Persona]) -> AppliedRule:
@@ -161,14 +190,22 @@ def fitted(row: RuleRow | None, personas: Sequence[Persona]) -> AppliedRule:
             f"the current rule '{row.name}' is for the personas {', '.join(row.priors)}; this labelling's are "
             f"{', '.join(keys)}, so {PAPER_NAME} holds for it",
         )
-    return custom_rule(personas, row.name, row.threshold, row.priors)
+    return custom_rule(personas, row.name, row.threshold, row.priors, row.least_votes)
 
 
 def applied_rule(connection: sa.Connection, labelling_id: str) -> AppliedRule:
     """The rule that turns the votes of a labelling into its labels now. Raises StoreError for an unknown labelling."""
-    dataset_id = int(work.load(connection, labelling_id)["dataset"])
+    row = work.load(connection, labelling_id)
+    dataset_id = int(row["dataset"])
     personas = list(labellings.personas(connection, labelling_id).values())
-    return fitted(labellings.current_rule(connection, dataset_id), personas)
+    rule = fitted(labellings.current_rule(connection, dataset_id), personas)
+    rule = replace(rule, shares=row["endpoint"] == labellings.IMPORTED)
+    frozen = versions.freeze_of(connection, dataset_id)
+    if frozen is None or LEAST_VOTES in frozen.rule or rule.least_votes is not None or rule.shares:
+        return rule
+    # What was frozen keeps its labels.
+    before = "this dataset was frozen before rules asked for a least number of votes, so none is asked for"
+    return replace(rule, least_votes=0, note="; ".join(filter(None, (rule.note, before))))
 
 
 def rule_of(store: Store, labelling_id: str) -> AppliedRule:
@@ -182,6 +219,7 @@ def _keys(personas: Sequence[Persona]) -> tuple[str, ...]:
 
 
 COLUMNS = ("attribute", "context", "label", "votes")
+LEAST_VOTES = "least_votes"  # the name of the field in the rule of a freeze
 COUNTED = (Verdict.NECESSARY, Verdict.INAPPROPRIATE, Verdict.ABSTAIN)
 LABELLINGS_KEPT = 3  # one of a thousand profiles takes 250 MB: seven million pairs, nine counts and two ids each
 ORIGIN = ".cache-origin"  # an empty file in the workspace, see _place_key
@@ -193,7 +231,8 @@ class VoteCounts:
 
     attributes, contexts: ids [pairs]. votes: [pairs, personas, 3], necessary, inappropriate and abstain; counts, or of
     an imported labelling the shares of its file (0 to 1 a persona). personas: in the order of the middle axis.
-    revision: of the labelling that these were read at.
+    revision: of the labelling that these were read at. planned: how many votes of each persona were planned on a pair,
+    counted or lost: [pairs], or one number for all.
     """
 
     labelling_id: str
@@ -203,10 +242,24 @@ class VoteCounts:
     votes: npt.NDArray[Any]
     personas: tuple[Persona, ...]
     imported: bool
+    planned: npt.NDArray[np.int64] | int = 0
 
     def labels(self, rule: AppliedRule) -> npt.NDArray[np.int8]:
-        """The label code of each pair by this rule: [pairs]; UNLABELLED where no vote is counted."""
-        return consensus(self.votes, rule.priors, rule.threshold)
+        """The label code of each pair by this rule: [pairs]; UNLABELLED where no vote is counted, TOO_FEW where a
+        persona has fewer than the rule asks for."""
+        return consensus(self.votes, rule.priors, rule.threshold, self.needed(rule.least_votes))
+
+    def needed(self, least_votes: int | None) -> npt.NDArray[np.int64] | int:
+        """Counted votes that a rule asks of each persona: [pairs], or one number for all; 0 for imported shares."""
+        if self.imported:
+            return 0
+        return self.planned - self.planned // ONE_LOST_OF if least_votes is None else least_votes
+
+    def at(self, rows: slice | npt.NDArray[Any]) -> VoteCounts:
+        """These pairs alone: a slice, positions or a mask [pairs]."""
+        planned = self.planned if isinstance(self.planned, int) else self.planned[rows]
+        columns = (self.attributes[rows], self.contexts[rows], self.votes[rows])
+        return VoteCounts(self.labelling_id, self.revision, *columns, self.personas, self.imported, planned)
 
     def positions(self, attributes: npt.NDArray[np.int64], contexts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Where these pairs stand among the pairs here, -1 where they do not: [...] of ids that broadcast to it."""
@@ -237,8 +290,8 @@ def consensus_labels(store: Store, labelling_id: str) -> pd.DataFrame:
     labels that were imported as shares).
 
     By the dataset's current rule, else the paper's with the priors that the labelling was planned with (`fitted`).
-    Pairs without any vote are not in the table. Made of the counts each time, so that no rule that held before can
-    show. Raises StoreError for an unknown labelling.
+    Pairs without any vote are not in the table; those with too few have the code TOO_FEW. Made of the counts each time,
+    so that no rule that held before can show. Raises StoreError for an unknown labelling.
     """
     return label_frame(vote_counts(store, labelling_id), rule_of(store, labelling_id))
 
@@ -248,9 +301,7 @@ def labels_under(store: Store, labelling: LabellingRow | None, rule: AppliedRule
     if labelling is None:
         return pd.DataFrame({name: np.zeros(0, np.int64) for name in COLUMNS})
     if rule is None:
-        with store.read() as connection:
-            personas = list(labellings.personas(connection, labelling.id).values())
-            rule = fitted(labellings.current_rule(connection, labelling.dataset), personas)
+        rule = rule_of(store, labelling.id)
     # At the revision that the scope was resolved at, so that its version tells which labels these are.
     return label_frame(_votes(store, labelling.id, labelling.revision, imported=labelling.imported), rule)
 
@@ -282,7 +333,8 @@ def vote_counts(store: Store, labelling_id: str) -> VoteCounts:
 @workspace_cached(most=LABELLINGS_KEPT)
 def _votes(store: Store, labelling_id: str, revision: int, *, imported: bool) -> VoteCounts:
     """The same at a revision."""
-    path = cache_file(store, f"counts-{labelling_id}", str(revision))
+    # 'planned': files of before had no such column.
+    path = cache_file(store, f"counts-{labelling_id}", f"{revision}-planned")
     frame = read_cache(path)
     with store.read() as connection:
         personas = labellings.personas(connection, labelling_id)
@@ -292,16 +344,34 @@ def _votes(store: Store, labelling_id: str, revision: int, *, imported: bool) ->
             # float64 holds shares and ids alike: whole numbers up to 2**53 are exact.
             tallies = chain.from_iterable(labellings.tallies(connection, labelling_id))
             frame = _counted(np.fromiter(tallies, dtype=np.float64), list(personas), imported)
+            frame["planned"] = _planned(connection, labelling_id, frame)
             write_cache(frame, path, f"counts-{labelling_id}")
     return VoteCounts(
         labelling_id=labelling_id,
         revision=revision,
         attributes=frame["attribute"].to_numpy(dtype=np.int64),
         contexts=frame["context"].to_numpy(dtype=np.int64),
-        votes=frame.iloc[:, 2:].to_numpy().reshape(len(frame), len(personas), len(COUNTED)),
+        votes=frame.iloc[:, 2:-1].to_numpy().reshape(len(frame), len(personas), len(COUNTED)),
         personas=tuple(personas.values()),
         imported=imported,
+        planned=_one_number(frame["planned"].to_numpy()),
     )
+
+
+def _planned(connection: sa.Connection, labelling_id: str, pairs: pd.DataFrame) -> npt.NDArray[np.int16]:
+    """How many draws were planned on each pair: those of its profile and context. 0 for imported shares."""
+    draws = labellings.planned_draws(connection, labelling_id)
+    dataset_id = int(work.load(connection, labelling_id)["dataset"])
+    owners = {i: profile for profile, own in datasets.attribute_ids(connection, dataset_id).items() for i in own}
+    ballots = pd.Series(draws, dtype=np.int16) if draws else pd.Series(0, pd.MultiIndex.from_tuples([(0, 0)]), np.int16)
+    wanted = pd.MultiIndex.from_arrays([pairs["attribute"].map(owners), pairs["context"]])
+    return np.asarray(ballots.reindex(wanted, fill_value=0), np.int16)
+
+
+def _one_number(planned: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64] | int:
+    """One number where all pairs have the same, as they do unless a labelling was extended in part."""
+    same = len(planned) == 0 or bool((planned == planned[0]).all())
+    return int(planned[:1].sum()) if same else planned.astype(np.int64)
 
 
 def _counted(tallies: npt.NDArray[np.float64], personas: list[int], imported: bool) -> pd.DataFrame:

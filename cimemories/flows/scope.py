@@ -15,7 +15,7 @@ from cimemories.store.judgements import MESSAGE, REASONING, JudgeRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
 
-FORM = 2  # of the flow relation: what was cached in an older one is built anew
+FORM = 3  # of the flow relation: what was cached in an older one is built anew
 
 
 class Verdicts(StrEnum):
@@ -169,9 +169,10 @@ def _rule(store: Store, labelling: LabellingRow | None, name: str) -> AppliedRul
     with store.read() as connection:
         personas = list(labellings.personas(connection, labelling.id).values())
         if name == labellings.PAPER_RULE:
-            return paper_rule(personas)
+            return replace(paper_rule(personas), shares=labelling.imported)
         row = labellings.rule_named(connection, labelling.dataset, name)
-    return custom_rule(personas, row.name, row.threshold, row.priors)
+    applied = custom_rule(personas, row.name, row.threshold, row.priors, row.least_votes)
+    return replace(applied, shares=labelling.imported)
 
 
 def messages_first(judges: Sequence[JudgeRow]) -> list[JudgeRow]:

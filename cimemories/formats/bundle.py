@@ -284,14 +284,9 @@ class Check:
 
     def check_rules(self, row: Row) -> None:
         _written(row, "name")
-        priors = row["priors"]
-        if not isinstance(priors, dict) or not all(
-            isinstance(p, int | float) and not isinstance(p, bool) for p in priors.values()
-        ):
-            raise Misfit("priors must be an object of numbers by persona")
         try:
-            labellings.check_rule(row["threshold"], priors)
-        except StoreError as error:
+            labellings.check_rule(row["threshold"], *labellings.rule_numbers(row["priors"]))
+        except (StoreError, ValueError) as error:
             raise Misfit(str(error).rstrip(".")) from None
         if row["name"] in self.rules or (row["current"] and any(self.rules.values())):
             raise Misfit("each name stands once, and at most one rule is current")

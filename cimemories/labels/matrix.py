@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -20,6 +20,8 @@ from cimemories.flows.labels import (
     CODES,
     INAPPROPRIATE,
     NECESSARY,
+    TOO_FEW,
+    TOO_FEW_NAME,
     UNLABELLED,
     VoteCounts,
     rule_of,
@@ -27,7 +29,7 @@ from cimemories.flows.labels import (
 )
 from cimemories.labels.survival import survival
 from cimemories.labels.votes import GroupBy
-from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Label
+from cimemories.model import DOMAINS, GENERAL, Attribute, Context
 from cimemories.store import decisions
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store
@@ -35,9 +37,14 @@ from cimemories.store.engine import Store
 Codes = npt.NDArray[np.int8]
 Flags = npt.NDArray[np.bool_]
 COUNTED = (NECESSARY, INAPPROPRIATE, AMBIGUOUS)
-GLYPHS = {NECESSARY: "N", INAPPROPRIATE: "X", AMBIGUOUS: "?", UNLABELLED: "-"}
-# By code - UNLABELLED, which is the lowest code.
-_GLYPH_BYTES = np.frombuffer("".join(GLYPHS[code] for code in range(-1, 3)).encode(), dtype=np.uint8)
+GLYPHS = {NECESSARY: "N", INAPPROPRIATE: "X", AMBIGUOUS: "?", UNLABELLED: "-", TOO_FEW: "~"}
+# By code - TOO_FEW, which is the lowest code.
+_GLYPH_BYTES = np.frombuffer("".join(GLYPHS[code] for code in range(TOO_FEW, 3)).encode(), dtype=np.uint8)
+# What a cell can be chosen by: a label, None for no vote, or TOO_FEW_NAME.
+Kinds = dict[str | None, int]
+
+
+_CODES: Kinds = {None: UNLABELLED, TOO_FEW_NAME: TOO_FEW} | {str(label): code for label, code in CODES.items()}
 
 
 class Differs(StrEnum):
@@ -75,19 +82,18 @@ class Matrix:
         return retained
 
     @property
-    def totals(self) -> dict[Label | None, int]:
-        """Pairs by effective label; None: not labelled. They add up to attributes x contexts."""
+    def totals(self) -> Kinds:
+        """Pairs by effective label; None: not labelled, TOO_FEW_NAME: too few votes. They add up to attributes x
+        contexts."""
         return _by_label(self.effective)
 
-    def context_totals(self, context_id: int) -> dict[Label | None, int]:
+    def context_totals(self, context_id: int) -> Kinds:
         """The same of one context alone; they add up to the attributes."""
         return _by_label(self.effective[:, self.record.context_ids.index(context_id)])
 
 
-def _by_label(cells: Codes) -> dict[Label | None, int]:
-    counted: dict[Label | None, int] = {None: int((cells == UNLABELLED).sum())}
-    counted.update((label, int((cells == code).sum())) for label, code in CODES.items())
-    return counted
+def _by_label(cells: Codes) -> Kinds:
+    return {kind: int((cells == code).sum()) for kind, code in _CODES.items()}
 
 
 def matrix(store: Store, labelling_id: str | None, record: ProfileRecord) -> Matrix:
@@ -132,7 +138,7 @@ def _votes(store: Store, labelling_id: str, record: ProfileRecord) -> VoteCounts
     # Counts are sorted by attribute, and the ids of a profile lie close together: a slice is taken, no copy.
     first, last = min(record.attribute_ids, default=0), max(record.attribute_ids, default=-1)
     part = slice(*np.searchsorted(counts.attributes, [first, last + 1]))
-    return replace(counts, attributes=counts.attributes[part], contexts=counts.contexts[part], votes=counts.votes[part])
+    return counts.at(part)
 
 
 def dissent(store: Store, labelling_id: str, record: ProfileRecord) -> Flags:
@@ -160,8 +166,8 @@ class Group:
 @dataclass(frozen=True)
 class MatrixView:
     """What is drawn. `rows` and `columns` are positions in the record. `cells` (effective labels) and `consensus` have
-    one character a cell, row by row: N, X, ? or - for none; `decided` and `matches` 0 or 1: a person decided it, the
-    filters match it.
+    one character a cell, row by row: N, X, ?, - for none or ~ for too few votes; `decided` and `matches` 0 or 1: a
+    person decided it, the filters match it.
     """
 
     rows: tuple[int, ...]
@@ -181,7 +187,7 @@ def view(
     domain: str | None = None,
     event: str | None = None,
     sphere: str | None = None,
-    labels: Sequence[Label | None] = (),
+    labels: Sequence[str | None] = (),
     differs: Flags | None = None,
 ) -> MatrixView:
     """The matrix in the order it is drawn. Domain, event and sphere drop rows and columns; labels (none: all) and
@@ -193,7 +199,7 @@ def view(
     cells = profile.effective[np.ix_(rows, columns)]
     matches = np.ones(cells.shape, dtype=np.bool_)
     if labels:
-        matches &= np.isin(cells, [UNLABELLED if label is None else CODES[label] for label in labels])
+        matches &= np.isin(cells, [_CODES[kind] for kind in labels])
     if differs is not None:
         matches &= differs[np.ix_(rows, columns)]
     return MatrixView(
@@ -237,7 +243,7 @@ def _groups(names: Sequence[tuple[str, str]], cells: Codes) -> tuple[Group, ...]
 
 def _glyphs(codes: Codes) -> str:
     # The lowest code becomes 0, an index into the glyphs.
-    return _GLYPH_BYTES[codes.reshape(-1) - UNLABELLED].tobytes().decode()
+    return _GLYPH_BYTES[codes.reshape(-1) - TOO_FEW].tobytes().decode()
 
 
 def _bits(flags: Flags) -> str:
@@ -259,7 +265,7 @@ def differing(store: Store, labels: Matrix, labelling_id: str | None, kind: Diff
 # ---- for the Profiles page: a strip of glyphs for every attribute, shares by profile
 
 
-ORDER = "NX?-"  # necessary, inappropriate, ambiguous, not labelled
+ORDER = "NX?~-"  # necessary, inappropriate, ambiguous, too few votes, not labelled
 
 
 @dataclass(frozen=True)
@@ -271,7 +277,7 @@ class ProfileLabels:
     decided: int
 
     def counts(self, attributes: Iterable[int] | None = None) -> dict[str, int]:
-        """Pairs by glyph, all four in ORDER; of these attributes (ids) or of all."""
+        """Pairs by glyph, all five in ORDER; of these attributes (ids) or of all."""
         ids = self.strips if attributes is None else attributes
         counted = Counter("".join(self.strips.get(i, "") for i in ids))
         return {glyph: counted[glyph] for glyph in ORDER}
@@ -292,5 +298,6 @@ def ambiguous_shares(store: Store, labelling_id: str) -> dict[int, float]:
     """By profile id, the share of its labelled pairs that are ambiguous under the rule that holds; decisions are not
     looked at. Profiles without a labelled pair are left out."""
     frame = survival(store, labelling_id).by[GroupBy.PROFILE]
+    frame = frame[frame["pairs"] > 0]
     shares = frame["ambiguous"] / frame["pairs"]
     return {int(profile_id): float(share) for profile_id, share in zip(frame["id"], shares, strict=True)}

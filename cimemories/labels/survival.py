@@ -20,6 +20,7 @@ from cimemories.flows.labels import (
     AMBIGUOUS,
     INAPPROPRIATE,
     NECESSARY,
+    TOO_FEW,
     UNLABELLED,
     AppliedRule,
     applied_rule,
@@ -31,6 +32,7 @@ from cimemories.labels.whatif import labelled_pairs
 from cimemories.store import datasets, work
 from cimemories.store.engine import Store
 from cimemories.store.tables import attribute, profile, profile_context
+from cimemories.text import count
 
 Bools = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.int8]
@@ -50,7 +52,7 @@ class Decided:
     """Pairs with a standing decision of a person, by what the rule says of them; the four parts add up to `pairs`.
 
     agree: the same. settled: ambiguous by the rule, necessary or inappropriate by the person. against: another label
-    than the consensus, or taken out of it (decided as ambiguous). alone: no vote is counted.
+    than the consensus, or taken out of it (decided as ambiguous). alone: no vote is counted, or too few.
     """
 
     pairs: int
@@ -64,9 +66,11 @@ class Decided:
 class Survival:
     """What became of the pairs of one labelling.
 
-    pairs: with at least one counted vote, the denominator of every share; planned: all pairs of the dataset. by: one
-    frame a grouping with the columns id, name, pairs, necessary, ambiguous, inappropriate, survival (share, 0 to 1),
-    groups without a pair left out. dissent: columns who, how, pairs, share (of the ambiguous pairs); sums to them.
+    pairs: with enough counted votes, the denominator of every share; too_few: with fewer votes of some persona than the
+    rule asks for, in no share; planned: all pairs of the dataset. needed: how many votes of each persona a pair needs,
+    least and most over the pairs; 0 for imported shares. by: one frame a grouping with the columns id, name, pairs,
+    necessary, ambiguous, inappropriate, too_few, survival (share, 0 to 1; nan where all pairs have too few votes),
+    groups without a vote left out. dissent: columns who, how, pairs, share (of the ambiguous pairs); sums to them.
     decisions: pairs that a person decided, which no share above looks at.
     """
 
@@ -81,6 +85,29 @@ class Survival:
     by: Mapping[GroupBy, pd.DataFrame]
     dissent: pd.DataFrame
     decisions: Decided
+    too_few: int = 0
+    needed: tuple[int, int] = (0, 0)
+
+    @property
+    def unlabelled(self) -> int:
+        """Pairs without any counted vote."""
+        return self.planned - self.pairs - self.too_few
+
+    @property
+    def too_few_text(self) -> str:
+        """'1,203 pairs have too few votes for a label (needed: 9 counted votes of each persona).'; '' if none has."""
+        if not self.too_few:
+            return ""
+        have = "has" if self.too_few == 1 else "have"
+        return f"{count(self.too_few, 'pair')} {have} too few votes for a label (needed: {self.needed_text})."
+
+    @property
+    def needed_text(self) -> str:
+        """'9 counted votes of each persona': what a pair needs; '' where any number is enough."""
+        low, high = self.needed
+        if not high:
+            return ""
+        return f"{count(low, 'counted vote') if low == high else f'{low} to {high} counted votes'} of each persona"
 
     @property
     def share(self) -> float:
@@ -95,24 +122,29 @@ def survival(store: Store, labelling_id: str, rule: AppliedRule | None = None) -
         rule = rule or applied_rule(connection, labelling_id)
         sizes = datasets.sizes(connection, pairs.dataset_id).values()
     labels = pairs.counts.labels(rule)
+    # Pairs that were only decided have no votes that any could be asked for.
+    voted = labels != UNLABELLED
+    needed = np.broadcast_to(pairs.counts.needed(rule.least_votes), labels.shape)[voted]
     return Survival(
         labelling_id=labelling_id,
         rule=rule,
         imported=pairs.counts.imported,
         planned=sum(size.attributes * size.contexts for size in sizes),
-        pairs=int((labels != UNLABELLED).sum()),
+        pairs=int((labels >= AMBIGUOUS).sum()),
         necessary=int((labels == NECESSARY).sum()),
         inappropriate=int((labels == INAPPROPRIATE).sum()),
         ambiguous=int((labels == AMBIGUOUS).sum()),
         by={group_by: by_group(groups, labels) for group_by, groups in pairs.groups.items()},
         dissent=dissent(pairs.counts.votes, rule, labels),
         decisions=_decided(pairs.decided_labels[pairs.decided], labels[pairs.decided]),
+        too_few=int((labels == TOO_FEW).sum()),
+        needed=(int(needed.min()), int(needed.max())) if len(needed) else (0, 0),
     )
 
 
 def _decided(decided: Labels, labels: Labels) -> Decided:
     """decided, labels: by the person and by the rule, [decided pairs]."""
-    agree, alone = decided == labels, labels == UNLABELLED
+    agree, alone = decided == labels, labels < AMBIGUOUS
     settled = ~agree & (labels == AMBIGUOUS)
     # Four parts that exclude each other: what disagrees with no vote at all is `alone`, not `against`.
     against = ~agree & ~alone & ~settled
@@ -120,17 +152,18 @@ def _decided(decided: Labels, labels: Labels) -> Decided:
 
 
 def by_group(groups: Groups, labels: Labels) -> pd.DataFrame:
-    """Labels counted by group: columns id, name, pairs, necessary, ambiguous, inappropriate, survival."""
+    """Labels counted by group: columns id, name, pairs, necessary, ambiguous, inappropriate, too_few, survival."""
     parts = {
         "necessary": groups.count(labels == NECESSARY),
         "ambiguous": groups.count(labels == AMBIGUOUS),
         "inappropriate": groups.count(labels == INAPPROPRIATE),
     }
     pairs = parts["necessary"] + parts["ambiguous"] + parts["inappropriate"]
+    parts["too_few"] = groups.count(labels == TOO_FEW)
     frame = pd.DataFrame({"id": list(groups.ids), "name": list(groups.names), "pairs": pairs, **parts})
-    # At least 1: groups without a pair are dropped below.
-    frame["survival"] = (frame["necessary"] + frame["inappropriate"]) / np.maximum(pairs, 1)
-    return frame[frame["pairs"] > 0].reset_index(drop=True)
+    kept = frame["necessary"] + frame["inappropriate"]
+    frame["survival"] = np.where(pairs > 0, kept / np.maximum(pairs, 1), np.nan)
+    return frame[pairs + parts["too_few"] > 0].reset_index(drop=True)
 
 
 def dissent(votes: npt.NDArray[np.generic], rule: AppliedRule, labels: Labels) -> pd.DataFrame:
@@ -219,7 +252,7 @@ def contexts(store: Store, labelling_id: str) -> Contexts:
     size = len(people.ids) * len(contexts.ids)
     labelled, necessary, inappropriate = (
         np.bincount(cell[mask], minlength=size)
-        for mask in (labels != UNLABELLED, labels == NECESSARY, labels == INAPPROPRIATE)
+        for mask in (labels >= AMBIGUOUS, labels == NECESSARY, labels == INAPPROPRIATE)
     )
     # A context has one sphere, so any pair of it tells which.
     sphere_of = dict(zip(contexts.codes.tolist(), spheres.codes.tolist(), strict=True))
@@ -288,9 +321,9 @@ def table2(store: Store, labelling_id: str) -> tuple[Statistic, ...]:
     kept = frame[frame["reason"] == ""]
     by_profile = kept["profile"].value_counts()
     retained = [int(by_profile.get(profile_id, 0)) for profile_id in attributes]
-    count = float(len(attributes))
+    number = float(len(attributes))
     return (
-        Statistic("Profiles", count, None, len(attributes), "profiles", Published("10", "Section 5.1")),
+        Statistic("Profiles", number, None, len(attributes), "profiles", Published("10", "Section 5.1")),
         _over("Attributes a profile", list(attributes.values()), "profiles", Published("about 147", "Table 2")),
         _over("Contexts a profile, all", list(tested.values()), "profiles", Published("49", "Section 4.1.2")),
         _over("Contexts a profile, retained", retained, "profiles", Published("about 45", "Table 2")),
@@ -309,8 +342,8 @@ def _over(name: str, values: Sequence[int], unit: str, published: Published | No
 def _by_profile(connection: sa.Connection, dataset_id: int, table: sa.Table) -> dict[int, int]:
     """How many rows of a table each profile has, none left out."""
     # A subquery, not a join: profiles without a row would drop out of one.
-    count = sa.select(sa.func.count()).select_from(table).where(table.c.profile == profile.c.id).scalar_subquery()
+    rows_of = sa.select(sa.func.count()).select_from(table).where(table.c.profile == profile.c.id).scalar_subquery()
     rows = connection.execute(
-        sa.select(profile.c.id, count).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
+        sa.select(profile.c.id, rows_of).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal)
     )
     return {profile_id: int(n) for profile_id, n in rows}

@@ -19,7 +19,10 @@ import sqlalchemy as sa
 
 from cimemories.flows.labels import (
     LABELS,
+    ONE_LOST_OF,
     PAPER_THRESHOLD,
+    TOO_FEW,
+    TOO_FEW_NAME,
     UNLABELLED,
     AppliedRule,
     VoteCounts,
@@ -32,7 +35,7 @@ from cimemories.store import datasets, decisions, labellings, work
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, ballot, context, judgement, profile, response, reveal, run, run_judge
-from cimemories.text import exact_percent, listed
+from cimemories.text import count, exact_percent, listed
 
 # ---- groups: small codes a pair
 
@@ -282,7 +285,8 @@ def _named(counts: tuple[float, float, float]) -> list[tuple[str, float]]:
 @dataclass(frozen=True)
 class PairView:
     """All there is to say of one pair. `mixture`: shares of necessary, inappropriate, abstain; None where unknown.
-    `rule`: the one that holds for the labelling; None without a labelling."""
+    `rule`: the one that holds for the labelling; None without a labelling. too_few: some persona has fewer counted
+    votes than the rule asks for."""
 
     attribute_id: int
     attribute: Attribute
@@ -296,6 +300,12 @@ class PairView:
     explanation: str
     missing: str
     rule: AppliedRule | None
+    too_few: bool = False
+
+    @property
+    def kind(self) -> str | None:
+        """The effective label, TOO_FEW_NAME where some persona has too few counted votes, None where nobody voted."""
+        return self.effective or (TOO_FEW_NAME if self.too_few else None)
 
     @property
     def effective(self) -> Label | None:
@@ -335,7 +345,7 @@ def pairs(
     codes, mixed = _settled(ballots, rule)
     views = []
     for n, (i, item) in enumerate(attributes.items()):
-        label = None if codes[n] == UNLABELLED else LABELS[int(codes[n])]
+        label = LABELS.get(int(codes[n]))
         views.append(
             PairView(
                 attribute_id=i,
@@ -347,9 +357,12 @@ def pairs(
                 consensus=label,
                 decision=standing.get((i, context_id)),
                 history=tuple(d for d in history if d.attribute == i),
-                explanation=explain(ballots[n], label, rule.threshold if rule else PAPER_THRESHOLD),
+                explanation=explain(
+                    ballots[n], label, rule.threshold if rule else PAPER_THRESHOLD, _needed(ballots[n], rule)
+                ),
                 missing=missing_text(ballots[n]),
                 rule=rule,
+                too_few=codes[n] == TOO_FEW,
             )
         )
     return views
@@ -371,11 +384,24 @@ def decide(
         )
 
 
-def explain(votes: Sequence[PersonaVotes], label: Label | None, threshold: float = PAPER_THRESHOLD) -> str:
+def _needed(votes: Sequence[PersonaVotes], rule: AppliedRule | None) -> int:
+    """Counted votes that the rule asks of each persona here, as VoteCounts.needed has it."""
+    if rule is None or rule.shares:
+        return 0
+    planned = max((len(item.draws) for item in votes), default=0)
+    return planned - planned // ONE_LOST_OF if rule.least_votes is None else rule.least_votes
+
+
+def explain(
+    votes: Sequence[PersonaVotes], label: Label | None, threshold: float = PAPER_THRESHOLD, needed: int = 0
+) -> str:
     """The consensus rule applied to these votes, in words: 'Pragmatic 3 of 10 abstain. Not every counted vote says
     inappropriate: ambiguous.' threshold: 1 is the paper's rule, which asks for every counted vote; below 1 the mixture
-    must reach it. Personas with a prior of 0 are left out."""
+    must reach it. needed: counted votes that each persona must have. Personas with a prior of 0 are left out."""
     imported = any(v.shares is not None for v in votes)
+    short = [f"{v.persona.key} has {v.counted:.0f}" for v in votes if v.prior > 0 and v.counted < needed]
+    if label is None and short and any(v.counted for v in votes):
+        return f"The rule asks for {count(needed, 'counted vote')} of each persona; {listed(short)}: {TOO_FEW_NAME}."
     if label is None:
         none = "No share is given" if imported else "No vote is counted"
         return f"{none} for this pair, so it has no consensus label."
@@ -486,4 +512,5 @@ def _settled(
     mixed = mixture(counts, rule.priors)
     # nan: a persona has no counted vote, so there is no mixture.
     shares = [None if np.isnan(row).any() else (float(row[0]), float(row[1]), float(row[2])) for row in mixed]
-    return [int(code) for code in consensus(counts, rule.priors, rule.threshold)], shares
+    needed = [_needed(row, rule) for row in ballots]
+    return [int(code) for code in consensus(counts, rule.priors, rule.threshold, needed)], shares

@@ -20,6 +20,8 @@ from cimemories.flows.labels import (
     INAPPROPRIATE,
     LABELS,
     NECESSARY,
+    TOO_FEW,
+    TOO_FEW_NAME,
     UNLABELLED,
     AppliedRule,
     VoteCounts,
@@ -62,8 +64,10 @@ def effective_labels(store: Store, dataset_id: int) -> LabelSource | None:
 
 
 TRIED = "what if"
-WIDTH = len(LABELS) + 1  # a label's code plus one is its place in a table, UNLABELLED's first
-KEPT = [NECESSARY + 1, INAPPROPRIATE + 1]
+WIDTH = len(LABELS) - TOO_FEW  # a label's code less TOO_FEW, the lowest, is its place in a table
+KEPT = [NECESSARY - TOO_FEW, INAPPROPRIATE - TOO_FEW]
+NAMED = {TOO_FEW: TOO_FEW_NAME, **{code: str(label) for code, label in LABELS.items()}}
+LABELLED = slice(-TOO_FEW, None)
 LABELLINGS_CACHED = 4
 Bools = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.int8]
@@ -88,11 +92,11 @@ class Pairs:
 class WhatIf:
     """The labels of a labelling under the rule that holds and under one that is tried.
 
-    pairs: with at least one counted vote. changes: (from, to, pairs), labels in words, the most frequent first.
-    survival_before, survival_after: shares of the pairs with a consensus; nan without pairs. decided: of the pairs
-    that change, how many a person decided, so that their effective label stays. by: one frame a grouping with the
-    columns id, name, pairs, changed, gained (ambiguous before, a consensus after), lost, survival_before,
-    survival_after.
+    pairs: with at least one counted vote. changes: (from, to, pairs), labels in words or 'too few votes', the most
+    frequent first. survival_before, survival_after: of the pairs with enough votes, the share with a consensus; nan
+    without any. too_few_before, too_few_after: pairs with too few. decided: of the pairs that change, how many a person
+    decided, so that their effective label stays. by: one frame a grouping with the columns id, name, pairs, changed,
+    gained (no consensus before, one after), lost, survival_before, survival_after.
     """
 
     before: AppliedRule
@@ -103,6 +107,8 @@ class WhatIf:
     changes: tuple[tuple[str, str, int], ...]
     survival_before: float
     survival_after: float
+    too_few_before: int
+    too_few_after: int
     by: Mapping[GroupBy, pd.DataFrame]
 
 
@@ -149,6 +155,9 @@ def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[
             attributes=numbers // width,
             contexts=numbers % width,
             votes=np.concatenate([counts.votes, empty])[order],
+            planned=counts.planned
+            if isinstance(counts.planned, int)
+            else np.concatenate([counts.planned, np.zeros(len(extra), np.int64)])[order],
         )
     labels = np.full(len(numbers), UNLABELLED, np.int8)
     # Every decided pair has a row by now, so searchsorted finds the pair itself.
@@ -156,26 +165,30 @@ def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[
     return counts, labels
 
 
-def what_if(store: Store, labelling_id: str, threshold: float, priors: Mapping[str, float]) -> WhatIf:
-    """What a rule with this threshold and these priors (by persona key) would do to the labels of a labelling.
+def what_if(
+    store: Store, labelling_id: str, threshold: float, priors: Mapping[str, float], least_votes: int | None = None
+) -> WhatIf:
+    """What a rule with this threshold, these priors (by persona key) and this least number of votes would do to the
+    labels of a labelling.
 
     Raises StoreError for numbers that are no rule, priors for other personas, or an unknown labelling.
     """
     pairs = labelled_pairs(store, labelling_id)
     with store.read() as connection:
         before = applied_rule(connection, labelling_id)
-    return compare(pairs, before, custom_rule(pairs.counts.personas, TRIED, threshold, priors))
+    after = custom_rule(pairs.counts.personas, TRIED, threshold, priors, least_votes)
+    return compare(pairs, before, replace(after, shares=pairs.counts.imported))
 
 
 def compare(pairs: Pairs, before: AppliedRule, after: AppliedRule) -> WhatIf:
     """The difference that a rule makes, as a pure function of the pairs."""
     old, new = pairs.counts.labels(before), pairs.counts.labels(after)
     # Both labels as one small number, counted once for each grouping: every number below is a sum of such counts.
-    states = (WIDTH * (old + 1) + new + 1).astype(np.int64)
+    states = (WIDTH * (old - TOO_FEW) + new - TOO_FEW).astype(np.int64)
     table = np.bincount(states, minlength=WIDTH**2).reshape(WIDTH, WIDTH)
-    changes = [(str(LABELS[a]), str(LABELS[b]), int(table[a + 1, b + 1])) for a in LABELS for b in LABELS if a != b]
-    # From row 1 on: pairs that the old rule labels. Row 0 is UNLABELLED.
-    total = int(table[1:].sum())
+    changes = [(NAMED[a], NAMED[b], int(table[a - TOO_FEW, b - TOO_FEW])) for a in NAMED for b in NAMED if a != b]
+    # A pair without a vote has none under either rule.
+    total = int(table.sum() - table[UNLABELLED - TOO_FEW].sum())
     return WhatIf(
         before=before,
         after=after,
@@ -183,8 +196,10 @@ def compare(pairs: Pairs, before: AppliedRule, after: AppliedRule) -> WhatIf:
         changed=sum(n for _, _, n in changes),
         decided=int((pairs.decided & (old != UNLABELLED) & (old != new)).sum()),
         changes=tuple(sorted((change for change in changes if change[2]), key=lambda change: -change[2])),
-        survival_before=_share(int(table[KEPT].sum()), total),
-        survival_after=_share(int(table[:, KEPT].sum()), total),
+        survival_before=_share(int(table[KEPT].sum()), int(table[LABELLED].sum())),
+        survival_after=_share(int(table[:, KEPT].sum()), int(table[:, LABELLED].sum())),
+        too_few_before=int(table[0].sum()),
+        too_few_after=int(table[:, 0].sum()),
         by={group_by: _by(groups, states) for group_by, groups in pairs.groups.items()},
     )
 
@@ -193,9 +208,11 @@ def _by(groups: Groups, states: npt.NDArray[np.int64]) -> pd.DataFrame:
     """One row a group that has a labelled pair."""
     size = WIDTH**2
     tables = np.bincount(groups.codes * size + states, minlength=len(groups.ids) * size).reshape(-1, WIDTH, WIDTH)
-    pairs = tables[:, 1:].sum(axis=(1, 2))
+    pairs = tables.sum(axis=(1, 2)) - tables[:, UNLABELLED - TOO_FEW].sum(axis=1)
+    before, after = tables[:, LABELLED].sum(axis=(1, 2)), tables[:, :, LABELLED].sum(axis=(1, 2))
     # The diagonal: the same label before and after.
-    same = tables[:, range(1, WIDTH), range(1, WIDTH)].sum(axis=1)
+    places = [code - TOO_FEW for code in NAMED]
+    same = tables[:, places, places].sum(axis=1)
     kept, keeps = tables[:, KEPT].sum(axis=(1, 2)), tables[:, :, KEPT].sum(axis=(1, 2))
     # A consensus before and after, even if another: neither gained nor lost.
     both = tables[:, KEPT][:, :, KEPT].sum(axis=(1, 2))
@@ -207,8 +224,8 @@ def _by(groups: Groups, states: npt.NDArray[np.int64]) -> pd.DataFrame:
             "changed": pairs - same,
             "gained": keeps - both,
             "lost": kept - both,
-            "survival_before": kept / np.maximum(pairs, 1),
-            "survival_after": keeps / np.maximum(pairs, 1),
+            "survival_before": np.where(before > 0, kept / np.maximum(before, 1), np.nan),
+            "survival_after": np.where(after > 0, keeps / np.maximum(after, 1), np.nan),
         }
     )
     return frame[frame["pairs"] > 0].reset_index(drop=True)

@@ -33,7 +33,7 @@ from cimemories.flows.arrays import (
     retained,
 )
 from cimemories.flows.flows import Flows, cached
-from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, TOO_FEW, TOO_FEW_NAME, UNLABELLED
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness, violation
 from cimemories.store import datasets
@@ -274,12 +274,13 @@ def _numbered(names: Sequence[str]) -> tuple[str, ...]:
 
 # What a flow is to the headline; the first two are what it covers.
 NECESSARY_FLOWS, INAPPROPRIATE_FLOWS = "necessary", "inappropriate"
-AMBIGUOUS_FLOWS, UNLABELLED_FLOWS, DISCARDED, IDENTIFIERS, UNJUDGED = (
+AMBIGUOUS_FLOWS, UNLABELLED_FLOWS, DISCARDED, IDENTIFIERS, UNJUDGED, TOO_FEW_FLOWS = (
     "ambiguous",
     "unlabelled",
     "discarded_context",
     "identifier",
     "not_judged",
+    "too_few_votes",
 )
 PARTS = (
     NECESSARY_FLOWS,
@@ -289,6 +290,7 @@ PARTS = (
     UNLABELLED_FLOWS,
     IDENTIFIERS,
     UNJUDGED,
+    TOO_FEW_FLOWS,
 )
 WORDS = {
     NECESSARY_FLOWS: "necessary, in retained contexts",
@@ -298,6 +300,7 @@ WORDS = {
     UNLABELLED_FLOWS: "not labelled",
     IDENTIFIERS: "inappropriate, of identifiers",
     UNJUDGED: "clear, without a judged message",
+    TOO_FEW_FLOWS: TOO_FEW_NAME,
 }
 
 
@@ -369,6 +372,7 @@ def part_codes(labels: Ints, draws: Ints, counted_: Bools, is_flow: Bools) -> In
     codes[is_flow & clear & ~kept] = PARTS.index(DISCARDED)
     codes[is_flow & (labels == AMBIGUOUS)] = PARTS.index(AMBIGUOUS_FLOWS)
     codes[is_flow & (labels == UNLABELLED)] = PARTS.index(UNLABELLED_FLOWS)
+    codes[is_flow & (labels == TOO_FEW)] = PARTS.index(TOO_FEW_FLOWS)
     return codes
 
 

@@ -31,9 +31,9 @@ from scipy.sparse import csr_array
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays, pair_rows
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import (
+    AMBIGUOUS,
     INAPPROPRIATE,
     NECESSARY,
-    UNLABELLED,
     VoteCounts,
     mixture,
     rule_of,
@@ -86,15 +86,15 @@ class Posterior:
 
 def posterior_of(data: FlowArrays, counts: VoteCounts | None, priors: Sequence[float]) -> Posterior:
     """The posterior of the pairs of these arrays by votes and the priors of their personas alone: nobody has decided
-    any. A pair without counted votes of some persona is held at its label: nothing is known of what it might be
-    instead."""
+    any. A pair with too few votes of some persona is held at having no label: too little is known of what it
+    might be instead."""
     probabilities = [(data.labels == code).astype(np.float64) for code in (NECESSARY, INAPPROPRIATE)]
     still = np.zeros(data.labels.shape, np.bool_)
     if counts is not None:
         mixed = mixture(counts.votes, priors)
         known: Bools = np.asarray(~np.isnan(mixed).any(axis=1))
         rows = pair_rows(counts.attributes, counts.contexts, data)
-        voted = (rows >= 0) & (data.labels != UNLABELLED)
+        voted = (rows >= 0) & (data.labels >= AMBIGUOUS)
         voted[voted] = known[rows[voted]]
         for column, probability in enumerate(probabilities):
             probability[voted] = mixed[rows[voted], column]

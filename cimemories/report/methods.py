@@ -140,6 +140,13 @@ def _labels(all_facts: list[LabelFacts]) -> Iterable[str]:
             f"{counted.inappropriate:,} inappropriate ({percent(counted.share)} together); "
             f"{counted.ambiguous:,} remain ambiguous and enter neither measure."
         )
+        if facts.row.imported:
+            yield "Imported shares have no counts, so no least number of votes is asked for."
+        elif counted.needed_text:
+            none = "; every pair with a vote has as many" if not counted.too_few else ""
+            yield f"A label needs {counted.needed_text}{none}."
+        if counted.too_few:
+            yield f"{counted.too_few_text} They are in no measure, nor among the labelled pairs."
         if counted.decisions.pairs and facts.before:
             yield f"People decided {count(counted.decisions.pairs, 'pair')}; their decision goes before the votes."
         elif counted.decisions.pairs:

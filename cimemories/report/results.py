@@ -87,6 +87,8 @@ def _labelling(facts: LabelFacts) -> list[Block]:
         f"is agreed on; the headline covers these{people}. Ambiguous, and in neither violation "
         f"nor completeness, are {counted.ambiguous:,}."
     )
+    if counted.too_few:
+        summary += f" {counted.too_few_text}"
     blocks: list[Block] = [
         Text(summary),
         Facts(pairs),

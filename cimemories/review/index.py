@@ -23,7 +23,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from cimemories.flows.cache import shared_cache
-from cimemories.flows.labels import UNLABELLED, AppliedRule, VoteCounts, applied_rule, consensus, vote_counts
+from cimemories.flows.labels import UNLABELLED, AppliedRule, VoteCounts, applied_rule, vote_counts
 from cimemories.labels.votes import WHOLE
 from cimemories.model import GENERAL, is_bio
 from cimemories.store import judgements, work
@@ -217,13 +217,14 @@ class PairIndex:
     """All that orders and filters pairs, apart from decisions. Arrays are [pairs] unless said, shared, not to be
     written to.
 
-    consensus: label codes by `rule`, UNLABELLED where no vote is counted. entropy: bits, 0 to log2(3), of the mixture
-    `p(verdict) = sum of prior x share of votes / sum of priors` over the personas that have a counted vote; nan where
-    none has. dissents: [personas, pairs], whether a persona dissents: no verdict that it gives most often is one that
-    the mixture of the others favours most (ties agree; a persona without a counted vote never dissents, nor does one
-    where no other with a prior above 0 has any). reveals, draws: over all finished runs, by the first judge of each,
-    with the whole memory: in how many judged messages the attribute is revealed in full. effect: entropy x
-    (reveals / draws + TIE), 0 for the rate where nothing was judged and of biography attributes; nan as entropy.
+    consensus: label codes by `rule`, UNLABELLED where no vote is counted, TOO_FEW where few are. entropy: bits, 0 to
+    log2(3), of the mixture `p(verdict) = sum of prior x share of votes / sum of priors` over the personas that have a
+    counted vote; nan where none has. dissents: [personas, pairs], whether a persona dissents: no verdict that it gives
+    most often is one that the mixture of the others favours most (ties agree; a persona without a counted vote never
+    dissents, nor does one where no other with a prior above 0 has any). reveals, draws: over all finished runs, by the
+    first judge of each, with the whole memory: in how many judged messages the attribute is revealed in full. effect:
+    entropy x (reveals / draws + TIE), 0 for the rate where nothing was judged and of biography attributes; nan as
+    entropy.
     """
 
     shape: PairShape
@@ -359,9 +360,9 @@ def votes_of(
     for start in range(0, len(counts.attributes), CHUNK):
         part = slice(start, start + CHUNK)
         at = shape.locate(counts.attributes[part], counts.contexts[part])
-        votes, at = counts.votes[part][at >= 0], at[at >= 0]
-        labels[at] = consensus(votes, rule.priors, rule.threshold)
-        entropies[at], dissents[:, at] = divided(votes, rule.priors)
+        here, at = counts.at(part).at(at >= 0), at[at >= 0]
+        labels[at] = here.labels(rule)
+        entropies[at], dissents[:, at] = divided(here.votes, rule.priors)
     return labels, entropies, dissents
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
-from cimemories.flows.labels import CODES, LABELS, UNLABELLED
+from cimemories.flows.labels import CODES, LABELS, TOO_FEW, TOO_FEW_NAME, UNLABELLED
 from cimemories.labels.votes import GLYPHS, MISSING_GLYPH
 from cimemories.model import Label, Value
 from cimemories.review.index import Bools, Facet, Ints, PairIndex, Positions
@@ -174,7 +174,7 @@ def _mask(store: Store, index: PairIndex, filters: Filters) -> Bools | None:
     if filters.labels or filters.undecided_by is not None or filters.others_differ_from is not None:
         decisions = standing(store, shape)  # read only where a filter is on them
         if filters.labels:
-            wanted = np.zeros(len(CODES) + 1, np.bool_)  # UNLABELLED, -1, is the last
+            wanted = np.zeros(len(CODES) - TOO_FEW, np.bool_)  # codes below 0 are the last
             wanted[_codes(filters.labels)] = True
             parts.append(wanted[effective(index.consensus, decisions)])
         if filters.undecided_by is not None:
@@ -189,10 +189,11 @@ def _mask(store: Store, index: PairIndex, filters: Filters) -> Bools | None:
 
 
 def _codes(names: tuple[str, ...]) -> list[int]:
-    known = {UNLABELLED_NAME: UNLABELLED, **{str(label): code for label, code in CODES.items()}}
+    names_of_none = {TOO_FEW_NAME: TOO_FEW, UNLABELLED_NAME: UNLABELLED}
+    known = {**names_of_none, **{str(label): code for label, code in CODES.items()}}
     if unknown := [name for name in names if name not in known]:
         raise StoreError(
-            f"'{unknown[0]}' is not a label. Choose one of {', '.join([*map(str, Label), UNLABELLED_NAME])}."
+            f"'{unknown[0]}' is not a label. Choose one of {', '.join([*map(str, Label), *names_of_none])}."
         )
     return [known[name] for name in names]
 

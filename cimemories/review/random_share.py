@@ -150,7 +150,7 @@ def share_agreement(store: Store, index: PairIndex, seed: int = 0, among: Ints |
     pairs that come first by the hash of this seed. Adjudications are no answers of their own; of several people's
     answers to a pair the most frequent counts, the newest of these."""
     shape = index.shape
-    labelled = np.asarray(index.consensus != UNLABELLED)
+    labelled = np.asarray(index.consensus >= AMBIGUOUS)
     positions = np.flatnonzero(labelled) if among is None else np.asarray(among)[labelled[among]]
     order = positions[np.argsort(hashed(seed, shape.attributes[positions], shape.contexts[positions]), kind="stable")]
     said = answers(store, index.dataset_id)

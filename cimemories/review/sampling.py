@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from cimemories.agreement.models import LETTERS, majorities
 from cimemories.agreement.people import answers
 from cimemories.flows.flows import Flows
-from cimemories.flows.labels import LABELS, UNLABELLED, applied_rule, vote_counts
+from cimemories.flows.labels import AMBIGUOUS, LABELS, UNLABELLED, applied_rule, vote_counts
 from cimemories.flows.scope import Scope
 from cimemories.labels.votes import GroupBy, groupings
 from cimemories.model import Span, Strength, Value
@@ -187,7 +187,7 @@ def population(store: Store, labelling_id: str) -> Population:
         rule = applied_rule(connection, labelling_id)
         domains = groupings(connection, dataset_id, counts)[GroupBy.DOMAIN]
     labels = counts.labels(rule)
-    keep = labels != UNLABELLED
+    keep = labels >= AMBIGUOUS
     verdicts = majorities(counts.votes[keep])
     base = len(LETTERS)
     # A pattern as one number with a digit a persona, the first persona's the highest, so that names read in their

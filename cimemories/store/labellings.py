@@ -41,6 +41,7 @@ from cimemories.store.tables import (
     rule,
     vote,
 )
+from cimemories.text import count
 
 IMPORTED = "imported"  # the endpoint of a labelling whose shares came from a file, without votes
 OWED = "owed"
@@ -309,6 +310,17 @@ def _shares(connection: sa.Connection, labelling_id: str, profile_id: int | None
     return connection.execute(query)
 
 
+def planned_draws(connection: sa.Connection, labelling_id: str) -> dict[tuple[int, int], int]:
+    """How many draws of each persona were planned, by (profile, context), whatever became of them; empty for an
+    imported labelling."""
+    rows = connection.execute(
+        sa.select(ballot.c.profile, ballot.c.context, sa.func.count(ballot.c.draw.distinct()))
+        .where(ballot.c.labelling == labelling_id)
+        .group_by(ballot.c.profile, ballot.c.context)
+    )
+    return {(profile_id, context_id): int(draws) for profile_id, context_id, draws in rows}
+
+
 def context_votes(
     connection: sa.Connection, labelling_id: str, profile_id: int, context_id: int
 ) -> dict[int, dict[int, list[tuple[int, str]]]]:
@@ -423,18 +435,22 @@ def _rows(
 
 # ---- rules
 #
-# Named rules for turning votes into labels: a threshold and the personas' priors. At most one of a dataset is current;
-# where none is, the paper's rule holds (threshold 1, and the priors that the labelling was planned with).
+# Named rules for turning votes into labels: a threshold, the personas' priors, and how many votes each must have. At
+# most one of a dataset is current; where none is, the paper's rule holds (threshold 1, and the priors that the
+# labelling was planned with).
 
 
 PAPER_RULE = "paper"  # the name by which the paper's rule is asked for; no other rule can have it
 LONGEST_NAME = 80
 PRIOR_TOLERANCE = 1e-6
+MOST_VOTES = 10_000  # more than any labelling plans
+_WITH_LEAST = {"least_votes", "priors"}
 
 
 @dataclass(frozen=True)
 class RuleRow:
-    """One named rule of a dataset. `priors`: persona key -> share in the mixture, adding up to 1."""
+    """One named rule of a dataset. `priors`: persona key -> share in the mixture, adding up to 1. `least_votes`: what
+    each persona must have on a pair; None where the rule does not say."""
 
     id: int
     dataset: int
@@ -444,12 +460,40 @@ class RuleRow:
     current: bool
     annotator: str
     created: str
+    least_votes: int | None = None
+
+
+def least_text(least_votes: int | None) -> str:
+    """How many votes a rule asks for, in words; '' where any number is enough."""
+    if least_votes is None:
+        return "at least 9 in 10 votes of each persona"
+    return f"at least {count(least_votes, 'vote')} of each persona" if least_votes else ""
+
+
+def rule_numbers(written: object) -> tuple[dict[str, float], int | None]:
+    """Priors and least number of votes, of what stands in the field `priors` of a rule: an object of numbers by
+    persona, or {"least_votes": 5, "priors": {...}} where the rule names a least number. Raises ValueError for
+    anything else."""
+    least: object = None
+    if isinstance(written, dict) and isinstance(written.get("priors"), dict) and set(written) == _WITH_LEAST:
+        least, written = written["least_votes"], written["priors"]
+        if isinstance(least, bool) or not isinstance(least, int):
+            raise ValueError("least_votes must be a whole number")
+    if not isinstance(written, dict) or not all(
+        isinstance(prior, int | float) and not isinstance(prior, bool) for prior in written.values()
+    ):
+        raise ValueError("priors must be an object of numbers by persona")
+    return dict(written), least if isinstance(least, int) else None
 
 
 def all_rules(connection: sa.Connection, dataset_id: int) -> list[RuleRow]:
     """The named rules of a dataset, oldest first; the paper's rule is not among them."""
     rows = connection.execute(sa.select(rule).where(rule.c.dataset == dataset_id).order_by(rule.c.id)).mappings()
-    return [RuleRow(**{**row, "priors": json.loads(row["priors"])}) for row in rows]
+    return [
+        RuleRow(**{**row, "priors": priors, "least_votes": least})
+        for row in rows
+        for priors, least in [rule_numbers(json.loads(row["priors"]))]
+    ]
 
 
 def current_rule(connection: sa.Connection, dataset_id: int) -> RuleRow | None:
@@ -466,11 +510,13 @@ def rule_named(connection: sa.Connection, dataset_id: int, name: str) -> RuleRow
     raise StoreError(f"there is no rule named '{name}' here. Rules of this dataset: {there}.")
 
 
-def check_rule(threshold: float, priors: Mapping[str, float]) -> None:
-    """Raises StoreError for a threshold that is not above 0.5 and at most 1, or priors that are no shares of a whole:
-    none given, one below 0 or no number, or a sum that is not 1 (within 1e-6)."""
+def check_rule(threshold: float, priors: Mapping[str, float], least_votes: int | None = None) -> None:
+    """Raises StoreError for a threshold that is not above 0.5 and at most 1, priors that are no shares of a whole
+    (none given, one below 0 or no number, or a sum that is not 1 within 1e-6), or a least number of votes below 1."""
     if not 0.5 < threshold <= 1.0:  # written so that nan is refused too
         raise StoreError(f"the threshold must be above 0.5 and at most 1, not {threshold:g}.")
+    if least_votes is not None and not 1 <= least_votes <= MOST_VOTES:
+        raise StoreError(f"the least number of votes must be from 1 to {MOST_VOTES:,}, not {least_votes:,}.")
     if not priors:
         raise StoreError(
             "a rule needs a prior for every persona, e.g. fundamentalist 0.26, pragmatic 0.64, unconcerned 0.1."
@@ -495,6 +541,7 @@ def add_rule(
     priors: Mapping[str, float],
     annotator: str,
     use: bool = False,
+    least_votes: int | None = None,
 ) -> int:
     """Write a new rule, and make it current where `use` says so; returns its id.
 
@@ -508,12 +555,14 @@ def add_rule(
         raise StoreError(f"'{wanted}' stands for the paper's rule. Choose another name.")
     if not who:
         raise StoreError("a rule needs the name of who sets it.")
-    check_rule(threshold, priors)
+    check_rule(threshold, priors, least_votes)
+    numbers: dict[str, object] = {key: float(prior) for key, prior in priors.items()}
     values = {
         "dataset": dataset_id,
         "name": wanted,
         "threshold": float(threshold),
-        "priors": canonical_json({key: float(prior) for key, prior in priors.items()}),
+        # Without a least number the field is what it always was, so that earlier versions read it too.
+        "priors": canonical_json(numbers if least_votes is None else {"least_votes": least_votes, "priors": numbers}),
         "current": False,
         "annotator": who[:LONGEST_NAME],
         "created": now(),

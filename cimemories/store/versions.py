@@ -662,8 +662,9 @@ _NO_VOTE, _CONFLICT = "-", "C"
 
 @dataclass(frozen=True)
 class FreezeRow:
-    """A frozen dataset. `rule`: name, threshold and priors; `counts`: what the hash covers, in numbers, and `content`,
-    the hash of profiles and contexts alone, which runs name."""
+    """A frozen dataset. `rule`: name, threshold, priors and, unless it was frozen before rules had one, least_votes;
+    `counts`: what the hash covers, in numbers, and `content`, the hash of profiles and contexts alone, which runs
+    name."""
 
     dataset: int
     hash: str

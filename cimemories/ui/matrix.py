@@ -24,8 +24,8 @@ from cimemories.ui.safe import Html, tag
 
 
 _strips_component = component("strips")
-KINDS = {"N": "necessary", "X": "inappropriate", "?": "ambiguous", "-": "none"}
-WORDS = {**KINDS, "-": "not labelled"}
+KINDS = {"N": "necessary", "X": "inappropriate", "?": "ambiguous", "~": "none", "-": "none"}
+WORDS = {**KINDS, "~": "too few votes", "-": "not labelled"}
 BAR = 48
 
 
@@ -146,7 +146,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Everything that is drawn. cells, consensus: N, X, ? or - a cell, row by row; decided, matched: 0 or 1 a cell,
+    """Everything that is drawn. cells, consensus: N, X, ?, ~ or - a cell, row by row; decided, matched: 0 or 1 a cell,
     whether people decided its label, and whether the page's filter matches it. above: pixels of the page above and
     below the matrix, which fills the rest of the window."""
 

@@ -13,7 +13,7 @@ import streamlit as st
 PARAMETERS = frozenset(
     {
         *("dataset", "labelling", "run", "judge", "profile", "context", "attribute", "domain", "n", "sample"),
-        *("other", "search", "domains", "events", "view", "part", "by", "second", "threshold", "priors"),
+        *("other", "search", "domains", "events", "view", "part", "by", "second", "threshold", "priors", "votes"),
         *("show", "event", "sphere", "label", "differs", "tab", "order", "seed", "dissenter", "undecided"),
         *("others", "revealed", "flagged", "slice", "blind", "verdicts", "grounded", "labels", "answers"),
         *("who", "cell", "beside", "sweep", "among", "runs", "spheres", "recipients", "profiles", "strength"),

@@ -15,6 +15,7 @@ from cimemories import launch
 from cimemories.curation import labelling
 from cimemories.curation.labelling import LabellingSpec
 from cimemories.flows import catalogue
+from cimemories.flows.labels import TOO_FEW_NAME
 from cimemories.flows.progress import in_words
 from cimemories.labels.matrix import Differs, Matrix, MatrixView, view
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
@@ -72,7 +73,7 @@ def draw_scope(
 
 UNLABELLED = "unlabelled"
 NO_SPHERE = "none"
-KINDS = (*map(str, Label), UNLABELLED)
+KINDS = (*map(str, Label), TOO_FEW_NAME, UNLABELLED)
 DIFFERS = {
     Differs.DISSENT: "any persona dissents",
     Differs.DECIDED: "decided by a person",
@@ -91,17 +92,17 @@ class Filters:
     differs: Differs | None
 
     @property
-    def labels(self) -> tuple[Label | None, ...]:
-        return tuple(None if kind == UNLABELLED else Label(kind) for kind in self.kinds)
+    def labels(self) -> tuple[str | None, ...]:
+        return tuple(None if kind == UNLABELLED else kind for kind in self.kinds)
 
     @property
     def any(self) -> bool:
         return any((self.domain, self.event, self.sphere is not None, self.kinds, self.differs))
 
 
-def word(label: Label | None) -> str:
-    """A label as its kind in filters and counts."""
-    return UNLABELLED if label is None else str(label)
+def word(kind: str | None) -> str:
+    """A label, TOO_FEW_NAME or None (no vote) as its kind in filters and counts."""
+    return UNLABELLED if kind is None else str(kind)
 
 
 def draw_filters(profile: Profile, counts: Mapping[str, int], *, spheres: bool) -> Filters:
@@ -479,6 +480,8 @@ def takeaway(labels: Matrix) -> str:
     totals = labels.totals
     kept, contexts = int(labels.retained.sum()), len(labels.record.context_ids)
     parts = [f"{count(totals[kind])} {kind}" for kind in Label]
+    if totals[TOO_FEW_NAME]:
+        parts.append(f"{count(totals[TOO_FEW_NAME])} with {TOO_FEW_NAME}")
     if totals[None]:
         parts.append(f"{count(totals[None])} not labelled")
     decided = int(labels.decided.sum())
@@ -538,7 +541,13 @@ def _pairs(labels: Matrix) -> pd.DataFrame:
     """Every pair with its labels, one row each."""
     everything = view(labels)
     profile = labels.record.profile
-    names = {"N": str(Label.NECESSARY), "X": str(Label.INAPPROPRIATE), "?": str(Label.AMBIGUOUS), "-": ""}
+    names = {
+        "N": str(Label.NECESSARY),
+        "X": str(Label.INAPPROPRIATE),
+        "?": str(Label.AMBIGUOUS),
+        "~": TOO_FEW_NAME,
+        "-": "",
+    }
     cells = zip(everything.cells, everything.consensus, everything.decided, strict=True)
     pairs = [(profile.attributes[i], profile.contexts[j]) for i in everything.rows for j in everything.columns]
     return pd.DataFrame(

@@ -42,7 +42,7 @@ def _filtered(
     return [
         v
         for n, v in enumerate(views)
-        if (not filters.kinds or word(v.effective) in filters.kinds)
+        if (not filters.kinds or word(v.kind) in filters.kinds)
         and filters.domain in (None, v.attribute.domain)
         and filters.event in (None, v.attribute.event)
         and (differs is None or differs[n])
@@ -55,7 +55,7 @@ def _pair_table(views: Sequence[PairView], chosen: int | None) -> int | None:
         [
             {
                 "attribute": v.attribute.key,
-                "effective": safe.glyphed(v.effective) or "not labelled",
+                "effective": safe.glyphed(v.effective) or v.kind or "not labelled",
                 **{f"votes{n}": item.strip for n, item in enumerate(v.votes)},
                 "statement": v.attribute.statement,
                 "domain": display_name(v.attribute.domain),
@@ -111,7 +111,7 @@ def _one_context(
 
 
 def _takeaway(views: Sequence[PairView]) -> str:
-    counts = Counter(word(v.effective) for v in views)
+    counts = Counter(word(v.kind) for v in views)
     decided = sum(v.decision is not None for v in views)
     parts = [f"{counts[kind]} {kind}" for kind in label_matrix.KINDS if counts[kind]]
     people = f"; {decided} decided by people" if decided else ""

@@ -9,7 +9,7 @@ import streamlit as st
 
 from cimemories.charts.bars import before_after
 from cimemories.flows import catalogue
-from cimemories.flows.labels import AppliedRule, rule_of
+from cimemories.flows.labels import TOO_FEW_NAME, AppliedRule, rule_of
 from cimemories.labels.whatif import WhatIf, what_if
 from cimemories.metrics import warnings
 from cimemories.model import Label
@@ -76,9 +76,10 @@ def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_ta
             page.notice(message)
         safe.heading("A rule to try")
         threshold, priors = _sliders(current)
+        least = current.least_votes if labelling.imported else _least_votes(current)
         effect: WhatIf | None = None
         with page.Reporting("This rule is not valid.", StoreError):
-            effect = what_if(store, labelling.id, threshold, priors)
+            effect = what_if(store, labelling.id, threshold, priors, least or None)
     with right:
         if effect is None:
             set_takeaway("Move a slider to see what another rule would do to the labels.")
@@ -104,13 +105,30 @@ def _sliders(current: AppliedRule) -> tuple[float, dict[str, float]]:
         else "Priors: " + ", ".join(f"{key} {percent(prior)}" for key, prior in priors.items()) + ".",
         muted=True,
     )
-    if moved.any:
+    if moved.any or url.get("votes"):
         st.button("Back to the current rule", icon=":material/undo:", on_click=_forget, key="survival.back")
     return (current.threshold if moved.threshold is None else moved.threshold), priors
 
 
+def _least_votes(current: AppliedRule) -> int | None:
+    """How many votes each persona needs, as it stands in the field; None where it is left empty."""
+    key = "survival.votes"
+    # Through the state, not by `value`: the URL may change while the widget exists.
+    st.session_state[key] = url.get_int("votes") or current.least_votes or None
+    return st.number_input(
+        "Votes needed of each persona",
+        min_value=1,
+        max_value=labellings.MOST_VOTES,
+        key=key,
+        placeholder="9 in 10 of the planned ones",
+        on_change=lambda: url.put(votes=st.session_state[key]),
+        help="A pair with fewer counted votes of some persona gets no label. Votes agree by chance the more often, "
+        "the fewer there are. Empty: nine in ten of the planned votes, all where fewer than ten are.",
+    )
+
+
 def _forget() -> None:
-    url.put(threshold=None, priors=None)
+    url.put(threshold=None, priors=None, votes=None)
 
 
 def _done(message: str, *, keep_sliders: bool = False) -> None:
@@ -131,6 +149,10 @@ def _takeaway(effect: WhatIf) -> str:
     )
 
 
+def _said(kind: str) -> str:
+    return kind if kind == TOO_FEW_NAME else safe.glyphed(Label(kind))
+
+
 def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
     facts = [
         ("Current rule", f"{effect.before.name}: {effect.before.text}"),
@@ -138,7 +160,7 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
         ("Survival", f"{percent(effect.survival_before)} → {percent(effect.survival_after)}"),
     ]
     for before, after, n in effect.changes:
-        facts.append((f"{count(n)} pairs", f"{safe.glyphed(Label(before))} → {safe.glyphed(Label(after))}"))
+        facts.append((f"{count(n)} pairs", f"{_said(before)} → {_said(after)}"))
     safe.show(safe.facts(facts))
     if effect.decided:
         safe.inline(f"{count(effect.decided)} of the pairs that change were decided by a person and keep that label.")
@@ -160,7 +182,7 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
         unit="pairs",
         title=f"{top_name[:1].upper()}{top_name[1:]} changes most: {count(top['changed'])} of its "
         f"{count(top['pairs'])} pairs",
-        subtitle=f"Survival of {count(effect.pairs)} labelled pairs by {group_by}, most changes on top{cut}",
+        subtitle=f"Survival of {count(effect.pairs)} pairs with votes by {group_by}, most changes on top{cut}",
     )
     columns: Columns = {
         "name": ("text", "Group"),
@@ -169,7 +191,7 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
         "lost": ("count", "Lose it"),
         "survival_before": ("percent", "Survival now"),
         "survival_after": ("percent", "Survival then"),
-        "pairs": ("count", "Labelled pairs"),
+        "pairs": ("count", "Pairs with votes"),
     }
     alt, name = f"Survival by {group_by} before and after", f"what-if-{group_by}"
     chart_and_table(fig, alt, frame, columns, labelling, effect.after.text, name=name, box="whatif")
@@ -195,6 +217,7 @@ def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
             priors=effect.after.prior_by_key,
             annotator=annotator,
             use=bool(use),
+            least_votes=effect.after.least_votes,
         )
         st.session_state[_ANNOTATOR] = " ".join(annotator.split())
         outcome = "and labels rest on it now" if use else "not yet in use"
@@ -210,6 +233,7 @@ def _rules_table(store: Store, dataset: DatasetRow) -> None:
         "current": "current" if current == labellings.PAPER_RULE else "",
         "threshold": 1.0,
         "priors": "those of the labelling's persona pack",
+        "votes": labellings.least_text(None),
         "by": "",
         "created": pd.NaT,
     }
@@ -219,6 +243,7 @@ def _rules_table(store: Store, dataset: DatasetRow) -> None:
             "current": "current" if row.current else "",
             "threshold": row.threshold,
             "priors": ", ".join(f"{key} {prior:.4g}" for key, prior in row.priors.items()),
+            "votes": labellings.least_text(row.least_votes),
             "by": row.annotator,
             "created": pd.Timestamp(row.created),
         }
@@ -233,6 +258,7 @@ def _rules_table(store: Store, dataset: DatasetRow) -> None:
             "current": ("small", ""),
             "threshold": ("percent", "Threshold"),
             "priors": ("wide", "Priors"),
+            "votes": ("text", "Votes needed"),
             "by": ("text", "Saved by"),
             "created": ("date", "Saved (UTC)"),
         },

@@ -63,7 +63,10 @@ def draw_shares(
     """Draws the part; `set_takeaway` draws the head of the page, as early as its sentence is known."""
     result = survival(store, labelling.id)
     if not result.pairs:
-        set_takeaway("No vote is counted yet.")
+        set_takeaway(result.too_few_text or "No vote is counted yet.")
+        if result.too_few:
+            page.empty("No pair has enough votes for a label", "Ask for the lost votes again, or try another rule.")
+            return
         page.empty("No vote is counted yet", "Wait for the labelling, or look at its failures on the Labels page.")
         return
     set_takeaway(_shares_takeaway(result))
@@ -79,7 +82,7 @@ def group_control(key: str) -> GroupBy:
 
 
 def _shares_takeaway(result: Survival) -> str:
-    domains = result.by[GroupBy.DOMAIN].sort_values("survival", kind="stable")
+    domains = result.by[GroupBy.DOMAIN].dropna(subset="survival").sort_values("survival", kind="stable")
     least, most = domains.iloc[0], domains.iloc[-1]
     text = (
         f"{percent(result.share)} of {count(result.pairs)} labelled pairs have a consensus, "
@@ -90,13 +93,14 @@ def _shares_takeaway(result: Survival) -> str:
             f"; most in {most['name']} ({percent(most['survival'])}), "
             f"least in {least['name']} ({percent(least['survival'])})"
         )
-    missing = result.planned - result.pairs
-    return f"{text}." + (f" {count(missing)} pairs have no counted vote." if missing else "")
+    have = "has" if result.unlabelled == 1 else "have"
+    missing = f"{count(result.unlabelled, 'pair')} {have} no counted vote." if result.unlabelled else ""
+    return " ".join(filter(None, (f"{text}.", result.too_few_text, missing)))
 
 
 def _group_bars(result: Survival, group_by: GroupBy, labelling: LabellingRow) -> None:
     frame = result.by[group_by].sort_values("survival", ascending=False, kind="stable").reset_index(drop=True)
-    least = frame.iloc[-1]
+    least = frame.dropna(subset="survival").iloc[-1]
     name = safe.option(least["name"], 60)
     title = (
         f"{name} keeps the fewest labels: {percent(least['survival'])} of its pairs"
@@ -119,6 +123,7 @@ def _group_bars(result: Survival, group_by: GroupBy, labelling: LabellingRow) ->
         "necessary": ("count", "N necessary"),
         "ambiguous": ("count", "? ambiguous"),
         "inappropriate": ("count", "X inappropriate"),
+        **({"too_few": ("count", "Too few votes")} if result.too_few else {}),
     }
     alt, file = f"Labels by {group_by}, as shares of the labelled pairs", f"survival-{group_by}"
     chart_and_table(fig, alt, frame, columns, labelling, result.rule.text, name=file, box="shares")
@@ -205,7 +210,7 @@ def _people_decided(result: Survival, dataset: DatasetRow, labelling: LabellingR
         f"{count(decided.agree)} agree with the labelling",
     ]
     if decided.alone:
-        parts.append(f"{count(decided.alone)} stand where nobody voted")
+        parts.append(f"{count(decided.alone)} stand where there are too few votes, or none")
     safe.inline(
         f"Decided by people, apart from all shares above: {count(decided.pairs)} pairs; {', '.join(parts)}. "
         "Runs count a person's decision before the consensus."

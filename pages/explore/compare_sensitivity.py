@@ -232,6 +232,7 @@ def coverage_part(compared: Compared) -> None:
         "inappropriate": ("count", "Inappropriate"),
         "ambiguous": ("count", "Ambiguous"),
         "discarded_context": ("count", "In discarded contexts"),
+        "too_few_votes": ("count", "Too few votes"),
         "unlabelled": ("count", "Not labelled"),
         "identifier": ("count", "Of identifiers"),
         "not_judged": ("count", "Not judged"),

@@ -12,7 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_call, add_dataset, add_labels, add_profiles, make_profile, records
 
-from cimemories.flows.labels import AMBIGUOUS, CODES, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus_labels
+from cimemories.flows.labels import (
+    AMBIGUOUS,
+    CODES,
+    INAPPROPRIATE,
+    NECESSARY,
+    TOO_FEW,
+    TOO_FEW_NAME,
+    UNLABELLED,
+    consensus_labels,
+)
 from cimemories.labels.matrix import Differs, Matrix, differing, matrix, row_order, view
 from cimemories.labels.votes import pairs
 from cimemories.model import Attribute, Context, Label, Profile, Verdict
@@ -77,12 +86,15 @@ def vote(store: Store, record: ProfileRecord, votes: Votes) -> str:
 def by_hand(votes: Votes, a: int, c: int) -> tuple[int, bool]:
     """The paper's rule on one pair, read out loud: its label, and whether the counted votes are not all alike."""
     heard = [[votes[a, c, p, d] for d in range(DRAWS)] for p in range(len(PERSONAS))]
-    counted = [{v for v in persona if v not in (None, Verdict.CONFLICT)} for persona in heard]
+    counted = [[v for v in persona if v not in (None, Verdict.CONFLICT)] for persona in heard]
     said = set().union(*counted)
     if not said:
         return UNLABELLED, False
-    if len(said) > 1 or not all(counted):
-        return AMBIGUOUS, len(said) > 1
+    # Of fewer than ten draws none may be lost.
+    if any(len(persona) < DRAWS for persona in counted):
+        return TOO_FEW, len(said) > 1
+    if len(said) > 1:
+        return AMBIGUOUS, True
     (only,) = said
     return {Verdict.NECESSARY: NECESSARY, Verdict.INAPPROPRIATE: INAPPROPRIATE}.get(only, AMBIGUOUS), False
 
@@ -128,7 +140,7 @@ def test_the_matrix_is_what_votes_and_decisions_say(
         assert dissents[a, c] == dissent
         assert changed[a, c] == (decision is not None and effective != label)
         pair = pairs(shared, labelling, record.id, record.context_ids[c], record.attribute_ids[a])[0]
-        assert (UNLABELLED if pair.effective is None else CODES[pair.effective]) == effective
+        assert {None: UNLABELLED, TOO_FEW_NAME: TOO_FEW, **CODES}[pair.kind] == effective
     check_counts(found)
     frame = consensus_labels(shared, labelling)
     assert len(frame) == (found.consensus != UNLABELLED).sum()

@@ -9,18 +9,20 @@ const BAND = 20;
 const BLOCK = 22;
 const SPHERE_GAP = 7;
 const COUNT = 25;
-const WORDS = { N: "necessary", X: "inappropriate", "?": "ambiguous", "-": "not labelled" };
+const WORDS = { N: "necessary", X: "inappropriate", "?": "ambiguous", "~": "too few votes", "-": "not labelled" };
 const PALETTES = {
   light: {
     N: ["#3DB890", "#04251A"], X: ["#F2A981", "#4A1B00"], "?": ["#F8E9C4", "#6E5100"], "-": ["#F3F5F6", "#9AA4AC"],
+    "~": ["#ECE4F2", "#55407A"],
     faint: "#5B6770", line: "#D3D9DE", ring: "#0B1116", corner: "#12181D", band: "#F2F4F6", tint: "#DCEBF5",
   },
   dark: {
     N: ["#128F6B", "#E9FFF7"], X: ["#A9541F", "#FFEBDD"], "?": ["#43381D", "#E5C677"], "-": ["#1D2328", "#68747D"],
+    "~": ["#2B2437", "#B9A6D9"],
     faint: "#9AA6AF", line: "#38424A", ring: "#FFFFFF", corner: "#FFFFFF", band: "#20262B", tint: "#1D3A4E",
   },
 };
-const GLYPHS = ["N", "X", "?", "-"];
+const GLYPHS = ["N", "X", "?", "~", "-"];
 
 // 0 for black, 1 for white; of '#15191D', '#fff' or 'rgb(21, 25, 29)'.
 function luminance(colour) {
@@ -143,7 +145,8 @@ class Drawing {
 
   legend() {
     const place = this.root.querySelector(".legend");
-    const items = [...GLYPHS.map((glyph) => [glyph, WORDS[glyph]]), ["decided", "decided by a person"]];
+    const there = GLYPHS.filter((glyph) => glyph !== "~" || this.data.cells.includes("~"));
+    const items = [...there.map((glyph) => [glyph, WORDS[glyph]]), ["decided", "decided by a person"]];
     if (this.data.columns.some((column) => !column.retained)) items.push(["∅", "context discarded"]);
     this.ratio = window.devicePixelRatio || 1;
     place.replaceChildren(...items.map(([glyph, word]) => {

@@ -5,6 +5,7 @@ const KINDS = {
   N: ["necessary", "#37C49B"],
   X: ["inappropriate", "#F08A45"],
   "?": ["ambiguous", "#F3C259"],
+  "~": ["too few votes", "#C9B8D8"],
   "-": ["not labelled", "#AEB6BD"],
 };
 const RAW = ".ci-strip.ci-raw";

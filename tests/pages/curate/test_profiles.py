@@ -110,7 +110,7 @@ def test_strips_are_the_effective_labels_in_the_order_of_the_contexts(store: Sto
         )
     found = profile_labels(store, labelling, person)
     assert list(found.strips.values()) == ["XN", "NN", "?X"]
-    assert (found.decided, found.counts()) == (1, {"N": 3, "X": 2, "?": 1, "-": 0})
+    assert (found.decided, found.counts()) == (1, {"N": 3, "X": 2, "?": 1, "~": 0, "-": 0})
     assert ambiguous_shares(store, labelling) == {r.id: pytest.approx(1 / 5) for r in records(store, data.id)}
 
 
