@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import PERSONAS, add_call, add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, TOO_FEW_NAME, UNLABELLED
 from cimemories.model import Label, Verdict, WorkStatus
 from cimemories.review.index import TIE, PairIndex, divided, pair_index
 from cimemories.review.queue import Filters, Order, items, select
@@ -122,12 +122,15 @@ def standing(world: World, pair: tuple[int, int]) -> dict[str, tuple[int, Label]
     return found
 
 
-def consensus(votes: list[list[Verdict | None]]) -> Label | None:
+def consensus(votes: list[list[Verdict | None]]) -> Label | str | None:
+    """The paper's rule; of fewer than ten draws none may be lost."""
     heard = [[v for v in draws if v in COUNTED] for draws in votes]
     flat = [v for draws in heard for v in draws]
     if not flat:
         return None
-    if all(heard) and len(set(flat)) == 1 and flat[0] is not Verdict.ABSTAIN:
+    if any(len(draws) < DRAWS for draws in heard):
+        return TOO_FEW_NAME
+    if len(set(flat)) == 1 and flat[0] is not Verdict.ABSTAIN:
         return Label(str(flat[0]))
     return Label.AMBIGUOUS
 
@@ -216,7 +219,7 @@ def asked(data: st.DataObject, world: World) -> Filters:
         domain=maybe(first.attributes[0].domain, "no such domain"),
         event=maybe("job loss"),
         sphere=maybe("housing", ""),
-        labels=maybe(("none",), ("ambiguous", "inappropriate"), ("necessary", "none")) or (),
+        labels=maybe(("none",), ("ambiguous", "inappropriate"), ("necessary", "none"), ("too few votes",)) or (),
         dissenter=maybe(*KEYS),
         undecided_by=maybe("A", "somebody new"),
         others_differ_from=maybe("A", "B"),
@@ -252,7 +255,8 @@ def test_cards_say_what_the_record_says(shared: Store, random: Any) -> None:
     for item in shown:
         pair = item.attribute, item.context
         word = standing(world, pair)
-        assert item.consensus == consensus(world.votes[pair])
+        said = consensus(world.votes[pair])
+        assert item.consensus == (None if said == TOO_FEW_NAME else said)
         assert item.effective == (max(word.values())[1] if word else item.consensus)
         assert item.decided == len(word)
         assert (item.reveals, item.draws) == (world.reveals[pair], SAMPLES)
