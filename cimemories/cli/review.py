@@ -87,16 +87,32 @@ def import_review(
 
 
 @review.command("status")
-def review_status(dataset: Dataset, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """Show decisions by person, label and source, open comments and disputes.
+def review_status(
+    dataset: Dataset,
+    target: Annotated[str, Option(help="What decisions make surer: violation, completeness or order.")] = "violation",
+    run: Annotated[
+        list[str] | None, Option("--run", help="For this run; for the order, repeat it. Default: the newest judged.")
+    ] = None,
+    width: Annotated[float, Option(min=0.01, help="Wanted label uncertainty, +- points.")] = 1.0,
+    seed: Annotated[int, Option(min=0, help="Seed of the random share of the queue.")] = 0,
+    as_json: AsJson = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Show decisions by person, how sure the labels make a number, and whether to stop.
 
-    Example: cimemories review status official
+    Example: cimemories review status official --width 0.5
     """
-    from cimemories.review.status import status
+    from cimemories.review.status import status, sureness
+    from cimemories.review.value import Aim, Target
 
-    result = status(open_store(workspace), dataset)
+    aimed = next((item for item in Target if item == target), None)
+    if aimed is None:
+        raise typer.BadParameter(f"'{target}' is none of {', '.join(Target)}", param_hint="--target")
+    store = open_store(workspace)
+    result = status(store, dataset)
+    sure = sureness(store, dataset, Aim(aimed, tuple(run or ())), width / 100, seed)
     if as_json:
-        output.as_json(result.as_json())
+        output.as_json(result.as_json() | sure.as_json())
         return
     simulated = ", simulated" if result.simulated else ""
     output.line(
@@ -107,6 +123,8 @@ def review_status(dataset: Dataset, as_json: AsJson = False, workspace: Workspac
         f"comments: {result.open_comments:,} of {result.comments:,} open; flagged pairs: {result.flagged:,}; "
         f"guideline: version {result.guideline}"
     )
+    for text in sure.sentences:
+        output.line(text)
     if not result.people:
         return
     labels = ("necessary", "inappropriate", "ambiguous")

@@ -42,6 +42,7 @@ from cimemories.flows.labels import (
 from cimemories.flows.scope import Scope
 from cimemories.metrics.violation import no_leak_probabilities
 
+WIDTH = 0.01  # half-width of the label uncertainty that is wanted where none is named, as a share
 _DECIDED = "SELECT profile, position, context FROM {pairs} WHERE decided"
 
 

@@ -14,6 +14,7 @@ from cimemories.compare import leaderboard
 from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import Line
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
+from cimemories.flows.scope import Labels
 from cimemories.labels.votes import GroupBy
 from cimemories.leaks.gallery import SEVERITY, gallery
 from cimemories.leaks.table import leak_rows
@@ -22,6 +23,8 @@ from cimemories.metrics.breakdown import By, breakdown, dropped
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By as Side
 from cimemories.metrics.heatmap import as_frame, grid
+from cimemories.metrics.label_uncertainty import WIDTH, decisions_needed, label_effects
+from cimemories.metrics.sentences import label_width
 from cimemories.report import figures
 from cimemories.report.document import (
     SIMULATED,
@@ -41,6 +44,9 @@ from cimemories.report.document import (
     points,
     table,
 )
+from cimemories.review.index import pair_index
+from cimemories.review.random_share import share_agreement
+from cimemories.review.value import Aim, Target, candidates, valued
 from cimemories.text import count, listed, percent, sentence
 
 # ---- what the results rest on: labels, judges, what is missing, and which attributes only sign
@@ -56,6 +62,7 @@ def labels_section(basis: Basis) -> Section:
     for facts in all_facts:
         blocks += [Heading(facts.row.id)] if len(all_facts) > 1 else []
         blocks += _labelling(facts)
+    blocks += _sureness(basis)
     return Section("labels", "Labels and what share of them survives", tuple(blocks))
 
 
@@ -106,6 +113,32 @@ def _labelling(facts: LabelFacts) -> list[Block]:
         rows_ = [(status, cause, f"{count:,}") for status, cause, count in facts.missing]
         blocks.append(table("Ballots that are missing", ("Status", "Cause", "Ballots"), rows_, text_columns=(0, 1)))
     return blocks
+
+
+def _sureness(basis: Basis) -> list[Block]:
+    """How sure the labels make each run's violation and the order of the runs, and what it rests on: whether labelling
+    may stop, with the evidence."""
+    store, seen = basis.flows.store, set()
+    points_: list[str] = []
+    for line in basis.lines:
+        scope, name = line.scope, basis.run_names[line.run.id]
+        if scope.labelling is None:
+            continue
+        violation, needed = label_effects(basis.flows, scope, line.n, basis.rule)
+        for what, effect in ((f"Violation@{line.n}", violation), ("completeness", needed)):
+            half_width = 1.96 * math.sqrt(effect.variance)
+            points_.append(label_width(what, name, half_width, WIDTH, decisions_needed(effect, WIDTH)))
+        seen.add((scope.run.dataset, scope.labelling.id))
+    # The queue's own figures are by the labels and judges that hold unless others are asked for.
+    usual = all(line.scope.labels == Labels.DECISIONS and line.scope.rule is None for line in basis.lines)
+    for dataset, labelling in sorted(seen):
+        index = pair_index(store, dataset, labelling)
+        known = {row.id for row in candidates(store, dataset)}
+        asked = tuple(line.run.id for line in basis.lines if line.run.id in known)
+        order = valued(store, index, Aim(Target.ORDER, asked), batch=1) if usual and len(asked) > 1 else None
+        points_ += [order.sentence()] if order else []
+        points_.append(share_agreement(store, index).sentence)
+    return [Heading("Whether labelling may stop"), Points(tuple(points_))] if points_ else []
 
 
 def _name(group: object) -> str:

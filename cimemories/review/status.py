@@ -10,11 +10,13 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import sqlalchemy as sa
 
-from cimemories.flows.labels import LABELS, UNLABELLED
+from cimemories.flows.labels import LABELS, UNLABELLED, default_labelling
 from cimemories.model import Label
 from cimemories.review.adjudication import disputes
-from cimemories.review.index import PairIndex
-from cimemories.store import datasets, decisions, reviews
+from cimemories.review.index import PairIndex, pair_index
+from cimemories.review.random_share import ShareAgreement, share_agreement
+from cimemories.review.value import Aim, Valued, lacking, valued
+from cimemories.store import datasets, decisions, reviews, runs
 from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import Comment, Guideline
@@ -89,6 +91,43 @@ def status(store: Store, dataset: str) -> Status:
         guideline=version,
         people=tuple(_person(name, made) for name, made in sorted(by_person.items())),
     )
+
+
+@dataclass(frozen=True)
+class Sureness:
+    """How sure the labels make a number, and what the random share of the queue says of them. value: None where no run
+    is judged (for an order: not two) or nothing is voted on. share: None without votes. width: wanted, as a share."""
+
+    value: Valued | None
+    share: ShareAgreement | None
+    width: float
+    aim: Aim
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        value, share = self.value, self.share
+        said = (value.sentence(self.width), value.beside) if value else (lacking(self.aim),)
+        return (*said, share.sentence) if share else said
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "label_uncertainty": self.value.as_json(self.width) if self.value else None,
+            "random_share": self.share.as_json() if self.share else None,
+        }
+
+
+def sureness(store: Store, dataset: str, aim: Aim, width: float, seed: int = 0) -> Sureness:
+    """Of the dataset's default labelling, with every decision that stands now. aim: runs by id or name. Raises
+    StoreError for a dataset or run that is not there, or a run that is not judged."""
+    with store.read() as connection:
+        row = datasets.named(connection, dataset)
+        ids = tuple(runs.named(connection, name).id for name in aim.runs)
+    labelling = default_labelling(store, row.id)
+    if labelling is None:
+        return Sureness(None, None, width, aim)
+    index = pair_index(store, row.id, labelling.id)
+    found = valued(store, index, Aim(aim.target, ids), batch=1)
+    return Sureness(found, share_agreement(store, index, seed), width, aim)
 
 
 def _person(name: str, made: list[Decision]) -> Person:

@@ -28,6 +28,7 @@ from cimemories.flows.scope import Labels, Scope, resolve_scope
 from cimemories.metrics import completeness, violation
 from cimemories.metrics.intervals import common
 from cimemories.metrics.label_uncertainty import (
+    WIDTH,
     LabelEffect,
     Posterior,
     Subject,
@@ -48,7 +49,6 @@ BATCH = 20  # decisions, after which values and figures are computed anew
 SETTLED = 0.95  # probability at which the order of runs counts as settled
 MOST_RUNS = 10  # of which the order is asked: every two neighbours have a difference of their own
 LEAST_JUDGED = 0.5  # of the messages of the fullest run, for a run to be taken where none is named
-WIDTH = 0.01  # half-width that is wanted where none is named, as a share
 BASES_KEPT = 8
 
 
@@ -199,8 +199,15 @@ def chosen_runs(store: Store, dataset_id: int, aim: Aim) -> list[RunRow]:
 
 
 def run_name(row: RunRow, among: Sequence[RunRow] = ()) -> str:
-    """A run's name, with its id where another has the same name."""
-    return f"{row.name} ({row.id})" if sum(other.name == row.name for other in among) > 1 else row.name
+    """A run's name, with its id where another has the same name, and marked where it is simulated."""
+    name = f"{row.name} ({row.id})" if sum(other.name == row.name for other in among) > 1 else row.name
+    return f"{name} (simulated)" if row.simulated else name
+
+
+def lacking(aim: Aim) -> str:
+    """What is missing where `valued` gives nothing, and what the queue does instead."""
+    needed = "two judged runs" if aim.target == Target.ORDER else "a judged run"
+    return f"What a decision is worth needs votes and {needed}: the most divided votes come first."
 
 
 # ---- what rests on runs and votes alone

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from cimemories.metrics.label_uncertainty import WIDTH
 from cimemories.model import Label
 from cimemories.review import queue
 from cimemories.review.bulk import (
@@ -33,7 +34,7 @@ from cimemories.review.random_share import SHARE
 from cimemories.review.recording import card_id, pair_of, record
 from cimemories.review.sampling import label_slices
 from cimemories.review.status import guidelines, pair_history, sitting
-from cimemories.review.value import WIDTH, Aim, Target, Valued, candidates, run_name, valued
+from cimemories.review.value import Aim, Target, Valued, candidates, lacking, run_name, valued
 from cimemories.store import reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, content_hash
@@ -304,8 +305,7 @@ def _queue(work: Work) -> None:
 def _sureness(value: Valued | None, ordering: Ordering) -> None:
     """How sure the number is now, and how much is left to do."""
     if value is None:
-        needed = "two judged runs" if ordering.aim.target == Target.ORDER else "a judged run"
-        safe.inline(f"Most divided votes first: what a pair is worth needs votes and {needed}.", muted=True)
+        safe.inline(lacking(ordering.aim), muted=True)
         return
     safe.inline(value.sentence(ordering.width))
     safe.inline(value.beside, muted=True)
