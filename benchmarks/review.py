@@ -1,6 +1,7 @@
 """The review queue at the size of the released data (10 x 147 x 49 pairs) and with 1,000 profiles.
 
     .venv/bin/python benchmarks/review.py [--small] [--rounds 7]
+    .venv/bin/python benchmarks/review.py --until WORKSPACE [--dataset demo] [--points 1] [--rounds 3]
 
 Two workspaces are made in a temporary folder, on SQLite, rows written in bulk. The votes of the small one are rows of
 the record (3 personas x 10 draws, 2.2 million votes), counting them is measured apart, since any page that shows labels
@@ -10,7 +11,12 @@ pairs that come first. Both have finished runs with reveals, and 20,000 decision
 Printed are medians in milliseconds of what a person waits for: the first index of a process, the next 80 pairs
 (selected, handed out in a write transaction, and read for display), a filter change (select alone, each time another
 filter), 5,000 decisions in batches as the page records them, and their undo; beside each the ratio to the filter
-change of the small size in the same run, so that figures of another machine can be read too.
+change of the small size in the same run, so that figures of another machine can be read too. What a pair is worth is
+computed anew after a batch of decisions ("values after a batch").
+
+With --until, how many decisions each order of the queue takes until the labels leave the newest judged run's
+Violation@n surer than so many points, in a workspace as it is (the demo; nothing in it is changed): every decision is
+the label that was drawn for its pair from the votes' mixture, another draw a round.
 """
 
 from __future__ import annotations
@@ -31,12 +37,26 @@ import pandas as pd
 import sqlalchemy as sa
 
 from cimemories.agreement.people import people_agreement
+from cimemories.flows.arrays import flow_arrays
 from cimemories.flows.cache import shared_cache
-from cimemories.flows.labels import cache_file, vote_counts, write_cache
+from cimemories.flows.flows import shared_flows
+from cimemories.flows.labels import (
+    AMBIGUOUS,
+    INAPPROPRIATE,
+    NECESSARY,
+    cache_file,
+    default_labelling,
+    vote_counts,
+    write_cache,
+)
+from cimemories.flows.scope import resolve_scope
+from cimemories.metrics.label_uncertainty import posterior_of, subject, violation_effect
 from cimemories.model import DOMAINS, Label, Persona, Verdict
 from cimemories.review.index import PairIndex, pair_index
 from cimemories.review.queue import Filters, Order, items, open_to, select, undecided
-from cimemories.store import decisions, judgements, labellings, reviews, tables
+from cimemories.review.random_share import SHARE, interleaved
+from cimemories.review.value import BATCH, Aim, Target, valued
+from cimemories.store import datasets, decisions, judgements, labellings, reviews, tables
 from cimemories.store.engine import Store, now, open_store
 
 ATTRIBUTES, CONTEXTS, DRAWS = 147, 49, 10
@@ -47,6 +67,7 @@ PERSONAS = (
     Persona("unconcerned", "The unconcerned", 0.10, "You tell all."),
 )
 VERDICTS = (str(Verdict.NECESSARY), str(Verdict.INAPPROPRIATE), str(Verdict.ABSTAIN))
+STEP, MOST, MARKS = 20, 6400, (0, 200, 400, 800)  # decisions a batch, at most, and after which the width is printed
 EVENTS = ("divorce", "job loss", "diagnosis")
 
 
@@ -203,7 +224,14 @@ def _runs(connection: sa.Connection, world: World, samples: int, draw: np.random
         connection, kind="llm", model="judge", endpoint="http://x", simulated=True, prompt_hash=None, parameters={}
     )
     columns = [c.name for c in tables.run.columns if not c.nullable and c.name != "revision"]
-    values = {"id": "run-bench", "dataset": 1, "simulated": True, "samples": samples, "status": "finished"}
+    values = {
+        "id": "run-bench",
+        "dataset": 1,
+        "simulated": True,
+        "samples": samples,
+        "status": "finished",
+        "manifest": "{}",
+    }
     row = tuple(values.get(name, "x") for name in columns)
     bulk(connection, tables.run, columns, [row])
     judgements.assign(connection, "run-bench", [judge])
@@ -304,6 +332,22 @@ def measure(world: World, rounds: int) -> dict[str, list[float]]:
     sessions = [uuid.uuid4().hex for _ in range(rounds)]
     found[f"next {SHOWN}, a new tab"] = [timed(lambda s=s: next_pairs(world, index, s)) for s in sessions]
     found[f"next {SHOWN}, the same tab"] = [timed(lambda: next_pairs(world, index, sessions[0])) for _ in range(rounds)]
+    value = valued(store, index)
+    assert value is not None
+    anew = []
+    for n in range(min(rounds, 3)):
+        said = [
+            decisions.NewDecision(a, c, Label.INAPPROPRIATE) for a, c in index.pairs(value.front[n * BATCH :][:BATCH])
+        ]
+        with store.write() as connection:
+            decisions.add_all(connection, 1, "Ada", said)
+        anew.append(timed(lambda: valued(store, index)))
+    found["values after a batch"] = anew
+    by_value = valued(store, index)
+    found["select by value, a tenth random"] = [
+        timed(lambda: select(store, index, Filters(undecided_by="Ada"), Order.VALUE, value=by_value, share=SHARE))
+        for _ in range(rounds)
+    ]
     second_opinion(world, index)
     decided, undone, after, agreed = [], [], [], []
     for n in range(min(rounds, 3)):
@@ -318,11 +362,75 @@ def measure(world: World, rounds: int) -> dict[str, list[float]]:
     return found
 
 
+def until(workspace: Path, dataset: str, points: float, rounds: int) -> None:
+    """Decisions until the label uncertainty of Violation@n is below `points`, by order of the queue."""
+    store = open_store(workspace)
+    with store.read() as connection:
+        row = datasets.named(connection, dataset)
+    labelling = default_labelling(store, row.id)
+    assert labelling is not None
+    index = pair_index(store, row.id, labelling.id)
+    for target in Target:
+        first = timed(lambda t=target: valued(store, index, Aim(t)))
+        print(f"values for {target}: {first:.0f} ms with runs and votes read")
+    now = valued(store, index)
+    assert now is not None
+    assert index.rule is not None
+    print(f"{len(index):,} pairs. {now.sentence(points / 100)} {now.beside}")
+    scope = resolve_scope(store, now.aim.runs[0], labelling.id, labels="consensus")
+    data = flow_arrays(shared_flows(store), scope)
+    votes = posterior_of(data, vote_counts(store, labelling.id), index.rule.priors)
+    of = subject([data], [1.0], now.n)
+    ids = np.broadcast_arrays(data.names.attribute[:, :, None], np.array(data.contexts))
+    positions = index.shape.locate(*(part.reshape(-1) for part in ids))
+    cells = np.full(len(index), -1)
+    cells[positions[positions >= 0]] = np.flatnonzero(positions >= 0)
+    fixed = {order: select(store, index, Filters(), order) for order in (Order.ENTROPY_RATE, Order.ENTROPY)}
+    print(f"decisions until below {points:g} points (half-width in points after {', '.join(map(str, MARKS))})")
+    for name in ("value", "value, a tenth at random", *map(str, fixed), "random"):
+        for seed in range(rounds):
+            draw = np.random.default_rng(seed)
+            u = draw.random(votes.necessary.shape)
+            either = votes.necessary + votes.inappropriate
+            truth = np.where(u < votes.necessary, NECESSARY, np.where(u < either, INAPPROPRIATE, AMBIGUOUS))
+            by_hash = cells[select(store, index, Filters(), Order.RANDOM, seed)]
+            order = cells[fixed[Order(name)]] if name in fixed else by_hash
+            left, done, known, widths = np.ones(votes.open.size, np.bool_), 0, votes, {}
+            reached, took = None, []
+            while done <= MOST:
+                start = time.perf_counter()
+                effect = violation_effect(of, known)
+                took.append((time.perf_counter() - start) * 1000)
+                width = 196 * effect.variance**0.5
+                widths |= {done: width} if done in MARKS else {}
+                reached = done if reached is None and width < points else reached
+                if reached is not None and done >= MARKS[-1]:
+                    break
+                if name.startswith("value"):
+                    order = np.argsort(-effect.value, axis=None, kind="stable")
+                order = order[(order >= 0) & left[order]]
+                again = by_hash[(by_hash >= 0) & left[by_hash]]
+                chosen = interleaved(order, again, SHARE * ("tenth" in name))[: STEP if done < 1000 else 10 * STEP]
+                left[chosen], done = False, done + len(chosen)
+                at = np.unravel_index(chosen, votes.open.shape)
+                known = known.settled(at, truth[at])
+            end = f"{reached:,}" if reached is not None else f"over {MOST:,}"
+            path = " ".join(f"{width:.2f}" for width in widths.values())
+            print(f"{name:26} {end:>10}   ({path}; {statistics.median(took):.0f} ms a batch)")
+    store.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--small", action="store_true", help="10 profiles only")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--until", type=Path, metavar="WORKSPACE", help="decisions until the labels are sure enough")
+    parser.add_argument("--dataset", default="demo")
+    parser.add_argument("--points", type=float, default=1.0)
     asked = parser.parse_args()
+    if asked.until:
+        until(asked.until, asked.dataset, asked.points, min(asked.rounds, 3))
+        return
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start; milliseconds, medians")
     unit = None
     for profiles, with_votes, samples in ((10, True, 5), (1000, False, 1)):

@@ -18,6 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import sqlalchemy as sa
 from scipy.special import ndtr, ndtri
 
 from cimemories.flows.arrays import FlowArrays, Ints, flow_arrays, mean_or_nan
@@ -44,6 +45,7 @@ from cimemories.review.standing import Codes, standing
 from cimemories.store import runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow
+from cimemories.store.tables import run
 
 BATCH = 20  # decisions, after which values and figures are computed anew
 SETTLED = 0.95  # probability at which the order of runs counts as settled
@@ -73,12 +75,12 @@ class Valued:
     """The values after a batch, and how sure the number is. Shares are 0 to 1.
 
     aim: with the runs that it came to. values: [pairs] of the index, variance that goes with a decision, 0 where none
-    goes. batch: grows with every batch. names: the run, or the two that are least sure in their order, first the one
-    that leaks less. n: samples that violation is read at. mean, half_width: of the number, of the order that of the
-    difference, under labels drawn from their posterior; half_width is 1.96 standard deviations. consensus: the same
-    number by effective labels alone; nan where undefined. order: the probability that all runs stand in this order, at
-    least; nan where no order was asked for. decided: pairs with a decision, of the dataset. since: decisions that
-    changed after the batch.
+    goes. front: positions of the pairs with a value, the highest first. names: the run, or the two that are least sure
+    in their order, first the one that leaks less. n: samples that violation is read at. mean, half_width: of the
+    number, of the order that of the difference, under labels drawn from their posterior; half_width is 1.96 standard
+    deviations. consensus: the same number by effective labels alone; nan where undefined. order: the probability that
+    all runs stand in this order, at least; nan where no order was asked for. decided: pairs with a decision, of the
+    dataset. since: decisions that changed after the batch.
     """
 
     aim: Aim
@@ -175,9 +177,18 @@ def _in_order(effect: LabelEffect) -> float:
 
 def candidates(store: Store, dataset_id: int) -> list[RunRow]:
     """Finished runs with judged messages, newest first: those that a value can be for."""
+    # Counting the messages of all runs takes too long for each press of a key: it is done again when a run has moved.
+    versions = sa.select(run.c.id, run.c.revision, run.c.status, run.c.name).where(run.c.dataset == dataset_id)
     with store.read() as connection:
-        rows = runs.all_rows(connection, dataset_id)
-    return [row for row in reversed(rows) if row.status.is_finished and row.judged]
+        key = tuple(tuple(row) for row in connection.execute(versions.order_by(run.c.id)))
+
+    def read() -> list[RunRow]:
+        with store.read() as connection:
+            rows = runs.all_rows(connection, dataset_id)
+        return [row for row in reversed(rows) if row.status.is_finished and row.judged]
+
+    where = store.engine.url, store.workspace.absolute(), dataset_id
+    return shared_cache.get("value runs", (*where, key), read, most=BASES_KEPT)
 
 
 def chosen_runs(store: Store, dataset_id: int, aim: Aim) -> list[RunRow]:

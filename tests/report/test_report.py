@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+import valued_worlds
 from markdown_it import MarkdownIt
 from reports import Page
 from worlds import add_dataset, add_judge, add_labels, add_run, ask, plan_run, records, settle_judgement
@@ -27,6 +28,9 @@ from cimemories.model import Label, ResponseStatus
 from cimemories.report.collect import collect
 from cimemories.report.document import Report
 from cimemories.report.render import as_html, as_markdown
+from cimemories.review.queue import Filters, Order, select
+from cimemories.review.status import sureness
+from cimemories.review.value import Aim, Target
 from cimemories.store import decisions, judgements, work
 from cimemories.store.engine import Store, StoreError, canonical_json, open_store
 from cimemories.store.tables import labelling, response, run
@@ -308,6 +312,19 @@ def test_judges_and_decisions_are_said(world: tuple[Store, str, str]) -> None:
     assert "People decided 1 pair; these decisions are not used here." in alone.text
     assert "An attribute counts where any of these 2 judges claim it." in together.text
     assert together.table("Numbers of")["Violation@1"][0] == "100.0 %"
+
+
+def test_it_says_whether_labelling_may_stop_and_by_what_evidence(sqlite_store: Store) -> None:
+    open_labels = valued_worlds.made(sqlite_store)
+    other = add_run(sqlite_store, open_labels.dataset, valued_worlds.SAMPLES, open_labels.reveals // 2)
+    open_labels.say(select(sqlite_store, open_labels.index(), Filters(), Order.RANDOM)[:6].tolist())
+    page = Page(as_html(made(sqlite_store, open_labels.run, other)))
+    said = sureness(sqlite_store, "small world", Aim(Target.ORDER, (open_labels.run, other)), 0.01)
+    assert "Whether labelling may stop" in page.text
+    assert "label uncertainty ±" in page.text and "more decisions to ±1.0" in page.text
+    assert said.share is not None and said.share.answered == 6
+    assert said.share.sentence in page.text
+    assert said.value is not None and said.value.sentence() in page.text
 
 
 def test_what_cannot_be_reported_is_refused(world: tuple[Store, str, str]) -> None:

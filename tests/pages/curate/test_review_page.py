@@ -10,10 +10,13 @@ import pytest
 import sqlalchemy as sa
 from hostile_names import HOSTILE, SAFE
 from paging import FOLDS, button, nodes, opened, said
+from valued_worlds import made
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
 from cimemories.flows.labels import AMBIGUOUS, NECESSARY
 from cimemories.model import Label
+from cimemories.review.queue import Filters, Order, select
+from cimemories.review.value import valued
 from cimemories.store import decisions, reviews
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError
@@ -155,6 +158,45 @@ def test_a_view_is_saved_with_its_filters(store: Store) -> None:
         (view,) = reviews.views_of_page(connection, "review")
     assert (view.name, view.annotator) == ("money first", "Ada")
     assert {k: view.query.get(k) for k in ("domain", "order")} == {"domain": "finance", "order": "entropy"}
+
+
+def first_card(drawn: list[dict[str, Any]]) -> str:
+    return next(data["cards"][0]["id"] for data in reversed(drawn) if data["cards"])
+
+
+def test_the_queue_shows_what_is_worth_most_and_says_how_sure_the_number_is(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = sent_to_the_browser(monkeypatch)
+    world = made(store)
+    index = world.index()
+    found = valued(store, index)
+    assert found is not None
+    app = begun(opened(PAGE, dataset=world.dataset, width="0.5", share="0"))
+    hear(app)
+    assert found.sentence(0.005) in said(app) and found.beside in said(app)
+    assert first_card(drawn) == "{}.{}".format(*index.pairs(found.front[:1])[0])
+    # Half of the pairs at random: the second one, and the same for everybody with this seed.
+    app = begun(opened(PAGE, dataset=world.dataset, share="100", seed="4"), "Bob")
+    hear(app)
+    by_hash = select(store, index, Filters(), Order.RANDOM, 4)
+    assert first_card(drawn) == "{}.{}".format(*index.pairs(by_hash[:1])[0])
+    # A link of before means what it meant.
+    app = begun(opened(PAGE, dataset=world.dataset, order="effect"), "Eve")
+    hear(app)
+    by_rate = select(store, index, Filters(), Order.ENTROPY_RATE)
+    assert first_card(drawn) == "{}.{}".format(*index.pairs(by_rate[:1])[0])
+    assert next(box for box in app.selectbox if box.label == "Order").value == "effect"
+    assert "label uncertainty" not in said(app)
+
+
+def test_without_a_judged_run_the_queue_goes_by_entropy_and_says_so(store: Store) -> None:
+    world(store)
+    for target, needed in (("violation", "a judged run"), ("order", "two judged runs")):
+        app = begun(opened(PAGE, target=target))
+        assert f"needs votes and {needed}" in said(app)
+    app = begun(opened(PAGE, width="none", share="900", target="speed"))
+    assert not app.exception
 
 
 def test_events_are_exported_and_taken_in_once(store: Store) -> None:
