@@ -16,6 +16,7 @@ from cimemories.labels.votes import WHOLE
 from cimemories.metrics import completeness
 from cimemories.metrics.breakdown import By, baselines, breakdown, dropped
 from cimemories.metrics.intervals import intervals
+from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.metrics.violation import LeakRate, balanced, by_outcome, missing_flows, rate_of
 from cimemories.metrics.warnings import (
     COVERAGE_WARNING,
@@ -389,10 +390,14 @@ def _by_n(values: dict[int, float]) -> dict[str, float | None]:
 
 def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[str, object]:
     """The headline with its intervals, the constant baselines, every breakdown (at the headline's n), and under each
-    identifier rule the violations and what the rule leaves out. Numbers that are undefined are null."""
+    identifier rule the violations and what the rule leaves out; by n Violation@n corrected for its judge's errors,
+    where people have audited attributes. Numbers that are undefined are null."""
     data = flow_arrays(flows, scope, rule)
     bounds, numbers = intervals(flows, scope, rule), headline(flows, scope, rule)
+    audited = violation_audits(flows, scope, rule)
     return numbers.as_json() | {
+        "violation_corrected": {str(n): item.as_json() for n, item in audited.items()},
+        "violation_lower_bound": {str(n): item.result.lower.as_json() for n, item in audited.items()},
         "violation_bounds_interval": {str(n): list(map(_number, ends)) for n, ends in bounds.bounds.items()},
         "intervals": {
             "violation": {str(n): item.as_json() for n, item in bounds.violation.items()},

@@ -19,8 +19,10 @@ samples are, lambda cancels.
     19         0        unclaimed  nan      not audited: what is found in its stratum stands for it
 
 At n below all samples V_human is of n messages a context, sampled at random: whether any of these leaks is an unbiased
-estimate of Violation@n of the attribute. Attributes are sampled from each stratum at random, so that each stands for
-as many; the variance is that of the sample, or that between users where the judge errs more with some of them.
+estimate of Violation@n of the attribute. So is whether the judge claims one of the same messages, which goes with
+V_human far closer than V_judge: it takes its place in the second sum. Attributes are sampled from each stratum at
+random, so that each stands for as many; the variance is that of the sample, or that between users where the judge errs
+more with some of them.
 
 The lower bound counts only claims that a person has confirmed: what the judge passed over may all be silent, so it
 needs no recall.
@@ -43,7 +45,10 @@ judge on messages of one attribute come together, and they do not say how far.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -60,9 +65,10 @@ from cimemories.agreement.judge_audit import (
     strata_of,
 )
 from cimemories.agreement.statistics import RESAMPLES, SAME, Estimate, bootstrap_estimate, covering
-from cimemories.flows.arrays import Bools, Entries, Floats, Ints, counted_flows, flow_arrays
+from cimemories.flows.arrays import Bools, Entries, Floats, IdentifierRule, Ints, counted_flows, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
+from cimemories.metrics.label_uncertainty import label_effects
 from cimemories.metrics.uncertainty import (
     ROUNDING,
     UNDEFINED,
@@ -70,13 +76,19 @@ from cimemories.metrics.uncertainty import (
     Terms,
     difference_interval,
     effective_units,
+    none_for_nan,
     rate_terms,
     share_interval,
+    violation_terms,
 )
-from cimemories.metrics.violation import rate_of
+from cimemories.metrics.violation import by_outcome, rate_of
+from cimemories.store import audits
+from cimemories.store.audits import Flow, SliceItem, SliceRow
 from cimemories.store.judgements import JudgeRow
+from cimemories.store.runs import RunRow
 
 CLAIMED, UNCLAIMED = "claimed", "unclaimed"
+WITH_CLAIM = "claimed, this message too"  # stratum of an item whose message the judge claims to reveal it
 STRATA = (CLAIMED, UNCLAIMED)
 NO_EXPOSURE = "no judged message could leak anything: no retained context has an inappropriate attribute"
 NO_REVEAL = "people found no reveal among the audited inappropriate pairs, so what the judge misses there is unknown"
@@ -88,13 +100,18 @@ LEAST_AUDITED = 2  # of a stratum: one alone shows no spread
 @dataclass(frozen=True)
 class AuditedAttributes:
     """One row an attribute that can be violated. profile: [rows], index of its user; judge: V_judge, 0 to 1; stratum:
-    codes of STRATA; people: V_human, nan where nobody has read it; ids: what tells attributes apart in two runs."""
+    codes of STRATA; people: V_human, nan where nobody has read it; ids: what tells attributes apart in two runs.
+    stands_for: how many attributes each audited one was sampled for, where they were not sampled from these very strata
+    (labels or judge have changed since); None: all of a stratum for as many. beside: whether the judge claims one of
+    the messages that people read, where these are fewer than V_judge is of; None: V_judge itself."""
 
     profile: Ints
     judge: Floats
     stratum: Ints
     people: Floats
     ids: Ints
+    stands_for: Floats | None = None
+    beside: Floats | None = None
 
     @property
     def audited(self) -> Bools:
@@ -140,17 +157,19 @@ def prediction_powered(data: AuditedAttributes, tuning: float | None = None) -> 
     seen, weight, stratum = data.audited, data.weight, data.stratum
     sizes, audited = data.counts()
     mass: Floats = np.bincount(stratum, weights=weight, minlength=len(STRATA)).astype(np.float64)
-    of_audited = np.bincount(stratum[seen], weights=weight[seen], minlength=len(STRATA))
-    share = np.where(seen, weight * (mass / np.where(of_audited > 0, of_audited, 1))[stratum], 0.0)
+    sampled = np.where(seen, weight if data.stands_for is None else weight * data.stands_for, 0.0)
+    of_sampled = np.bincount(stratum, weights=sampled, minlength=len(STRATA))
+    share = sampled * (mass / np.where(of_sampled > 0, of_sampled, 1))[stratum]
 
     def centre(values: Floats) -> Floats:
         """Means of the strata over their audited attributes: [strata]."""
         total = np.bincount(stratum, weights=share * np.where(seen, values, 0.0), minlength=len(STRATA))
         return np.where(mass > 0, total / np.where(mass > 0, mass, 1), 0.0)
 
-    of_people, of_judge = centre(data.people), centre(data.judge)
+    beside = data.judge if data.beside is None else data.beside
+    of_people, of_judge = centre(data.people), centre(beside)
     people = np.where(seen, data.people - of_people[stratum], 0.0)
-    judge = np.where(seen, data.judge - of_judge[stratum], 0.0)
+    judge = np.where(seen, beside - of_judge[stratum], 0.0)
     scale = _scale(sizes, audited)[stratum] * share
     under = float((scale**2 * judge**2).sum())
     if tuning is None:
@@ -256,7 +275,9 @@ def lower_bound(data: AuditedAttributes, confirmed: Floats, terms: Terms, labels
     Its lower end is what to quote. UNDEFINED before enough claimed attributes are read."""
     claimed = data.stratum == STRATA.index(CLAIMED)
     # What the judge passed over counts as silent, as if it had been read.
-    bound = replace(data, people=np.where(claimed, confirmed, 0.0), judge=np.where(claimed, data.judge, 0.0))
+    bound = replace(
+        data, people=np.where(claimed, confirmed, 0.0), judge=np.where(claimed, data.judge, 0.0), beside=None
+    )
     if not covered(bound):
         return UNDEFINED
     # Without tuning: 0 to 1, and no more than the mean of what people found.
@@ -285,6 +306,160 @@ def corrected_difference(first: CorrectedViolation, second: CorrectedViolation) 
     clusters = number / (number - 1) * float((by_user**2).sum()) if number > 1 else 0.0
     judge = max(float((scores**2).sum()) + independent, clusters)
     return difference_interval(second.terms.combined(1.0, first.terms, -1.0), judge=judge)
+
+
+# ---- audits in the record
+
+
+@dataclass(frozen=True)
+class ViolationAudit:
+    """A slice of attributes and what it makes of the run's Violation@n. read: attributes that are read so far as to be
+    known; open: still to read; outdated: whose inappropriate contexts or messages are more than those sampled, since
+    labels or judgements have changed. messages: verdicts so far on the messages of the slice."""
+
+    slice: SliceRow
+    result: CorrectedViolation
+    read: int
+    open: int
+    outdated: int
+    messages: int
+
+    def as_json(self) -> dict[str, object]:
+        """One object for scripts: the corrected interval with what it rests on."""
+        result = self.result
+        return result.corrected.as_json() | {
+            "slice": self.slice.name,
+            "attributes": dict(zip(STRATA, result.sizes, strict=True)),
+            "audited": dict(zip(STRATA, result.audited, strict=True)),
+            "lambda": none_for_nan(result.tuning),
+            "why": result.why,
+        }
+
+
+def attribute_slices(flows: Flows, run: RunRow) -> list[SliceRow]:
+    """The slices of attributes that were sampled of this run, newest first."""
+    with flows.store.read() as connection:
+        rows = audits.all_slices(connection, run.dataset, audits.ATTRIBUTES)
+    return [row for row in reversed(rows) if row.manifest.get("run") == run.id]
+
+
+def violation_audits(
+    flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
+) -> dict[int, ViolationAudit]:
+    """By n the newest slice of attributes of the run in which anything is read; empty without any."""
+    found: dict[int, ViolationAudit] = {}
+    # Nobody has given a verdict on this run, so there is nothing to be asked for.
+    for row in attribute_slices(flows, scope.run) if scope.audits[0] else []:
+        n = sampled_n(row)
+        if n not in found and (item := violation_audit(flows, scope, row, rule)).messages:
+            found[n] = item
+    return dict(sorted(found.items()))
+
+
+def sampled_n(row: SliceRow) -> int:
+    """How many messages of each context were sampled: the n of the Violation@n that the slice can correct."""
+    n = row.manifest.get("n")
+    return n if isinstance(n, int) else 1
+
+
+def violation_audit(
+    flows: Flows, scope: Scope, row: SliceRow, rule: IdentifierRule = IdentifierRule.EXACT
+) -> ViolationAudit:
+    """What a slice makes of Violation@n, by the judges' claims alone: people's verdicts are what they are held against.
+    Cached until there is a new verdict."""
+    own = replace(scope, people=None)
+    key = ("violation audit", own.version, own.audits, row.id, rule)
+    return flows.cached(key, lambda: _violation_audit(flows, own, row, rule))
+
+
+def _violation_audit(flows: Flows, scope: Scope, row: SliceRow, rule: IdentifierRule) -> ViolationAudit:
+    n = sampled_n(row)
+    data, counted = flow_arrays(flows, scope, rule), counted_flows(flows, scope, rule)
+    leaks = counted.inappropriate
+    exposed = by_outcome(leaks)
+    ids = data.names.attribute[exposed.profile, exposed.attribute]
+    with flows.store.read() as connection:
+        items = audits.slice_items(connection, row.id)
+        standing = audits.standing(audits.of_run(connection, scope.run.id))
+    says = {flow: audits.says_revealed(audit.verdict) for flow, audit in standing.items()}
+    needed: dict[int, dict[int, int]] = {}
+    contexts = np.array(data.contexts, np.int64)[leaks.contexts].tolist()
+    owners = data.names.attribute.reshape(-1)[leaks.owners].tolist()
+    for attribute, context, judged in zip(owners, contexts, leaks.each(leaks.kinds[:, 0]).tolist(), strict=True):
+        needed.setdefault(attribute, {})[context] = min(n, judged)
+    by_attribute: dict[int, list[SliceItem]] = {}
+    for item in items:
+        by_attribute.setdefault(item.attribute, []).append(item)
+    states = {a: _state(own, needed[a], says) for a, own in by_attribute.items() if a in needed}
+    position = {int(a): k for k, a in enumerate(ids.tolist())}
+    people, confirmed, stands_for = np.full(len(ids), math.nan), np.full(len(ids), math.nan), np.ones(len(ids))
+    beside = np.zeros(len(ids))
+    for attribute in states:
+        own = by_attribute[attribute]
+        stands_for[position[attribute]] = own[0].weight
+        beside[position[attribute]] = any(i.stratum == WITH_CLAIM and i.context in needed[attribute] for i in own)
+    for values, which in ((people, 0), (confirmed, 1)):
+        known = _first_known([by_attribute[a] for a in states], {a: state[which] for a, state in states.items()})
+        for attribute, value in known:
+            values[position[attribute]] = value
+    judge = exposed.violation(n)
+    stratum = np.where(judge > 0, STRATA.index(CLAIMED), STRATA.index(UNCLAIMED))
+    # The slice knows only what its own judge claims of the messages.
+    same = scope.judge_ids == [row.manifest.get("judge")] and not scope.grounded
+    of = AuditedAttributes(exposed.profile, judge, stratum, people, ids, stands_for, beside if same else None)
+    terms = violation_terms(leaks, n, np.union1d(leaks.contexts, counted.necessary.contexts))
+    labels = label_effects(flows, scope, n, rule)[0].variance
+    outdated = sum(state[0] is OUTDATED for state in states.values())
+    read = sum(isinstance(state[0], float) for state in states.values())
+    return ViolationAudit(
+        slice=row,
+        result=corrected_violation(of, confirmed, terms, n, labels),
+        read=read,
+        open=len(states) - read - outdated,
+        outdated=outdated,
+        messages=sum((item.response or 0, item.attribute) in says for item in items),
+    )
+
+
+class _Unknown(StrEnum):
+    OPEN = "open"
+    OUTDATED = "outdated"
+
+
+OPEN, OUTDATED = _Unknown.OPEN, _Unknown.OUTDATED
+Known = float | _Unknown
+
+
+def _state(items: Sequence[SliceItem], needed: dict[int, int], says: Mapping[Flow, bool]) -> tuple[Known, Known]:
+    """What is known of an attribute: whether it leaks, and whether one of its claims is confirmed. needed: how many
+    messages of each context decide it."""
+    here = [item for item in items if item.context in needed]
+    there = Counter(item.context for item in here)
+    if any(there[context] < number for context, number in needed.items()):
+        return OUTDATED, OUTDATED
+    verdicts = [says.get((item.response or 0, item.attribute)) for item in here]
+    if any(verdicts):
+        return 1.0, 1.0
+    claims = [v for v, item in zip(verdicts, here, strict=True) if item.stratum == WITH_CLAIM]
+    return (OPEN if None in verdicts else 0.0), (OPEN if None in claims else 0.0)
+
+
+def _first_known(attributes: Sequence[Sequence[SliceItem]], known: Mapping[int, Known]) -> Iterator[tuple[int, float]]:
+    """The attributes that count, with what is known of them. One that leaks is known after one message, one that does
+    not after all of its messages: both are known alike before the first of its stratum that is still open, in the order
+    of the slice."""
+    stopped: set[str] = set()
+    for items in attributes:
+        stratum, value = stratum_of(items[0]), known[items[0].attribute]
+        if value is OPEN:
+            stopped.add(stratum)
+        elif isinstance(value, float) and stratum not in stopped:
+            yield items[0].attribute, value
+
+
+def stratum_of(item: SliceItem) -> str:
+    """Of STRATA, that of the item's attribute."""
+    return UNCLAIMED if item.stratum == UNCLAIMED else CLAIMED
 
 
 # ---- how many to audit

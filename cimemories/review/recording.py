@@ -145,8 +145,9 @@ def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event)
 
 @dataclass(frozen=True)
 class AuditState:
-    """A slice as one reviewer sees it. undecided: the items without a verdict of theirs, in the slice's order; audited:
-    how many of the slice's `total` items anybody has given a verdict on."""
+    """A slice as one reviewer sees it. undecided: the items without a verdict of theirs, in the slice's order, of a
+    slice of attributes without those that anybody found to leak; audited: how many of the slice's `total` items anybody
+    has given a verdict on."""
 
     undecided: list[Flow]
     audited: int
@@ -159,14 +160,19 @@ def slice_flows(store: Store, slice_id: int) -> dict[Flow, SliceItem]:
         return {(item.response or 0, item.attribute): item for item in audits.slice_items(connection, slice_id)}
 
 
-def audit_state(store: Store, run_id: str, flows: Mapping[Flow, SliceItem], annotator: str) -> AuditState:
-    """How far these items have come, for this reviewer and in all."""
+def audit_state(
+    store: Store, run_id: str, flows: Mapping[Flow, SliceItem], annotator: str, *, by_attribute: bool = False
+) -> AuditState:
+    """How far these items have come, for this reviewer and in all. by_attribute: they are messages of attributes, which
+    one confirmed reveal settles."""
     with store.read() as connection:
         of_run = audits.of_run(connection, run_id)
     # Theirs are taken before standing: another person's newer verdict must not hide them.
     mine = audits.standing(item for item in of_run if item.annotator == annotator)
-    audited = len(flows.keys() & audits.standing(of_run).keys())
-    return AuditState([flow for flow in flows if flow not in mine], audited, len(flows))
+    said = {flow: audit for flow, audit in audits.standing(of_run).items() if flow in flows}
+    settled = {flow[1] for flow, audit in said.items() if by_attribute and audits.says_revealed(audit.verdict)}
+    undecided = [flow for flow in flows if flow not in mine and flow[1] not in settled]
+    return AuditState(undecided, len(said), len(flows))
 
 
 def record_audit(

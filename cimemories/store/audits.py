@@ -30,19 +30,20 @@ from cimemories.store.tables import slice as slice_table
 
 # ---- slices
 #
-# Slices: stratified random samples for audits, drawn once and kept. Of pairs (kind labels) or of what responses are
-# said to reveal (kind judgements).
+# Slices: stratified random samples for audits, drawn once and kept. Of pairs (kind labels), of what responses are said
+# to reveal (kind judgements), or of attributes with the responses that may leak them (kind attributes), one item a
+# response: those of an attribute one after the other, with its stratum and weight.
 
 
-SLICE_LABELS, JUDGEMENTS = "labels", "judgements"
-KINDS = (SLICE_LABELS, JUDGEMENTS)
+SLICE_LABELS, JUDGEMENTS, ATTRIBUTES = "labels", "judgements", "attributes"
+KINDS = (SLICE_LABELS, JUDGEMENTS, ATTRIBUTES)
 LONGEST_SLICE_NAME = 80
 
 
 @dataclass(frozen=True)
 class SliceItem:
-    """One drawn item: a pair, in a slice of judgements of one response. weight: how many of the population it stands
-    for (size of its stratum over how many were drawn from it)."""
+    """One drawn item: a pair, in a slice of judgements or attributes of one response. weight: how many of the
+    population it, or its attribute, stands for (size of its stratum over how many were drawn from it)."""
 
     attribute: int
     context: int
@@ -78,20 +79,20 @@ def add_slice(
 ) -> int:
     """Keep a slice with its items in their order; returns its id.
 
-    Raises StoreError for an empty, too long or taken name (a dataset's slices of both kinds share them), an unknown
-    kind, a missing annotator, no items, or a slice of judgements whose items name no response.
+    Raises StoreError for an empty, too long or taken name (a dataset's slices of all kinds share them), an unknown
+    kind, a missing annotator, no items, or a slice of responses whose items name none.
     """
     wanted, who = plain_name(one_line(name), "slice"), plain_name(one_line(annotator), "annotator")
     if kind not in KINDS:
-        raise StoreError(f"'{kind}' is no kind of slice. Choose {' or '.join(KINDS)}.")
+        raise StoreError(f"'{kind}' is no kind of slice. Choose {', '.join(KINDS[:-1])} or {KINDS[-1]}.")
     if not wanted or len(wanted) > LONGEST_SLICE_NAME:
         raise StoreError(f"a slice needs a name of 1 to {LONGEST_SLICE_NAME} characters.")
     if not who:
         raise StoreError("a slice needs the name of who draws it.")
     if not items:
         raise StoreError("there is nothing to sample from, so the slice would be empty.")
-    if kind == JUDGEMENTS and any(item.response is None for item in items):
-        raise StoreError("every item of a slice of judgements needs its response.")
+    if kind != SLICE_LABELS and any(item.response is None for item in items):
+        raise StoreError(f"every item of a slice of {kind} needs its response.")
     values = {
         "dataset": dataset_id,
         "kind": kind,

@@ -531,12 +531,13 @@ saved_view = _table(
     *required(Text, "annotator", "created"),
 )
 
-# A stratified random sample, drawn once and kept: of pairs (kind labels) or of responses' attributes (judgements).
+# A stratified random sample, drawn once and kept: of pairs (kind labels), of responses' attributes (judgements), or of
+# attributes with all responses that may leak them (attributes).
 slice = _table(
     "slice",
     id_column(),
     *to("dataset"),
-    *required(Text, "kind"),  # labels | judgements
+    *required(Text, "kind"),  # labels | judgements | attributes
     *required(Text, "name"),
     *required(Integer, "seed"),
     *required(Text, "manifest"),  # JSON: strata with their sizes, and what it was drawn from

@@ -128,6 +128,7 @@ def audited(
         silent.astype(int),
         np.where(picked, people, NAN),
         np.arange(len(silent)),
+        beside=says[..., :n].any(axis=(2, 3)).reshape(-1).astype(float),
     )
     return corrected_violation(data, np.where(picked, right, NAN), violation_terms(flows, n), n)
 

@@ -1,0 +1,221 @@
+"""Random samples of attributes for people to read, so that Violation@n can be corrected for its judge's errors.
+
+Strata are the attributes in which the judge claims a full reveal where it is inappropriate, and the others; Neyman's
+allocation says how many of each. Of every sampled attribute all of its inappropriate contexts are read, n messages each
+(all that there are, where n is the number of samples), those with a claim first: one confirmed reveal settles the
+attribute. Which attributes and messages are taken follows from the seed and their ids alone, so that a larger sample of
+the same seed, or one after labels have changed, has the same ones again and no verdict is lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cimemories.flows.arrays import Bools, Floats, IdentifierRule, Ints, counted_flows, flow_arrays
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.metrics.judge_uncertainty import (
+    CLAIMED,
+    STRATA,
+    UNCLAIMED,
+    WITH_CLAIM,
+    CorrectedViolation,
+    neyman,
+)
+from cimemories.metrics.violation import by_outcome, missing_flows
+from cimemories.model import Strength
+from cimemories.review.sampling import ASSUMED
+from cimemories.store import audits, judgements
+from cimemories.store.audits import SliceItem
+from cimemories.store.engine import StoreError, content_hash
+
+
+@dataclass(frozen=True)
+class AttributePopulation:
+    """The attributes of a run that can be violated, one row each: id, profile (its id), stratum (code of STRATA), judge
+    (V_judge at n), weight in Violation@n, messages that have to be read at most. contexts: by attribute id those in
+    which it is inappropriate. most: the largest n that every flow supports."""
+
+    n: int
+    most: int
+    id: Ints
+    profile: Ints
+    stratum: Ints
+    judge: Floats
+    weight: Floats
+    messages: Ints
+    contexts: Mapping[int, tuple[int, ...]]
+
+    @property
+    def sizes(self) -> Ints:
+        return np.bincount(self.stratum, minlength=len(STRATA))
+
+
+@dataclass(frozen=True)
+class AttributePlan:
+    """How a sample would be spread. drawn: attributes of each of STRATA; messages: to be read at most; half_width: of
+    the correction's own 95 % interval, users and contexts left aside, with the spreads that were assumed or seen."""
+
+    drawn: tuple[int, ...]
+    messages: int
+    half_width: float
+
+
+def attribute_population(
+    flows: Flows, scope: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT
+) -> AttributePopulation:
+    """What a slice can be sampled of, by the claims of the scope's judge alone. Raises StoreError for an n that not
+    every flow supports."""
+    own = scope.by_judge(scope.judge)
+    data, leaks = flow_arrays(flows, own, rule), counted_flows(flows, own, rule).inappropriate
+    most = missing_flows(flows, own, rule).supported_n(scope.run.samples) or 0
+    if leaks.owners.size and not 1 <= n <= most:
+        raise StoreError(
+            f"violation@{n} cannot be audited: every flow has {most} judged messages, so choose 1 to {most}."
+        )
+    exposed = by_outcome(leaks)
+    of_contexts: defaultdict[int, list[int]] = defaultdict(list)
+    owners = data.names.attribute.reshape(-1)[leaks.owners]
+    for attribute, context in zip(owners.tolist(), np.array(data.contexts)[leaks.contexts].tolist(), strict=True):
+        of_contexts[attribute].append(context)
+    judge = exposed.violation(n)
+    number = np.bincount(exposed.profile, minlength=exposed.profiles)
+    return AttributePopulation(
+        n=n,
+        most=most,
+        id=data.names.attribute[exposed.profile, exposed.attribute],
+        profile=np.array(data.profiles, np.int64)[exposed.profile],
+        stratum=np.where(judge > 0, STRATA.index(CLAIMED), STRATA.index(UNCLAIMED)),
+        judge=judge,
+        weight=1.0 / (number[exposed.profile] * max(int((number > 0).sum()), 1)),
+        messages=np.asarray(exposed.counts.sum(axis=1) * n, np.int64),
+        contexts={a: tuple(c) for a, c in of_contexts.items()},
+    )
+
+
+def deviations(judged: AttributePopulation, pilot: CorrectedViolation | None = None) -> Floats:
+    """The standard deviation of what people find inside each stratum. With a pilot that covers both, as it shows.
+    Without one, as if ASSUMED of the judge's claims held and it found ASSUMED of the attributes that leak."""
+    claimed: Bools = np.asarray(judged.stratum == STRATA.index(CLAIMED))
+    if pilot is not None and pilot.correction is not None:
+        # The posterior mean of Jeffreys' prior: a stratum in which all were alike may still have others.
+        shares = []
+        for code in range(len(STRATA)):
+            known = pilot.data.people[(pilot.data.stratum == code) & pilot.data.audited]
+            shares.append((known.sum() + 0.5) / (known.size + 1.0))
+        found = np.array(shares, np.float64)
+    else:
+        number = int(claimed.sum())
+        leaking = ASSUMED * float(judged.judge[claimed].mean()) if number else 0.0
+        missed = (1 / ASSUMED - 1) * leaking * number / max(len(claimed) - number, 1)
+        found = np.array([leaking, min(missed, 0.5)])
+    spread: Floats = np.sqrt(found * (1 - found))
+    return spread
+
+
+def attribute_plan(
+    judged: AttributePopulation, number: int, pilot: CorrectedViolation | None = None, *, claimed_only: bool = False
+) -> AttributePlan:
+    """How `number` attributes would be spread. claimed_only: all of them with a claim, for a lower bound. Raises
+    StoreError for a number below 1, or where there is no such attribute."""
+    sizes = judged.sizes.copy()
+    if claimed_only:
+        sizes[STRATA.index(UNCLAIMED)] = 0
+    if number < 1 or not sizes.sum():
+        raise StoreError("a slice needs one attribute or more, and there has to be one that can be violated.")
+    mass = np.bincount(judged.stratum, weights=judged.weight, minlength=len(STRATA))
+    spread = deviations(judged, pilot)
+    drawn = neyman(mass, spread, sizes, number)
+    read = drawn > 0
+    left = 1 - drawn[read] / sizes[read]
+    variance = float((mass[read] ** 2 * spread[read] ** 2 * left / drawn[read]).sum())
+    each = np.bincount(judged.stratum, weights=judged.messages, minlength=len(STRATA)) / np.maximum(judged.sizes, 1)
+    return AttributePlan(tuple(map(int, drawn)), round(float((drawn * each).sum())), 1.96 * variance**0.5)
+
+
+def draw_attributes(
+    flows: Flows, scope: Scope, judged: AttributePopulation, drawn: tuple[int, ...], seed: int
+) -> list[SliceItem]:
+    """The messages of the sampled attributes, attribute by attribute; any first part of the attributes is a sample too.
+    drawn: how many of each of STRATA."""
+    chosen: list[tuple[float, int]] = []
+    for code, number in enumerate(drawn):
+        rows = np.flatnonzero(judged.stratum == code).tolist()
+        # By a hash of their ids: of the same seed a larger sample holds the smaller one.
+        rows.sort(key=lambda row: content_hash([seed, "attribute", int(judged.id[row])]))
+        # Strata in turn, each spread evenly over the slice.
+        chosen += [((rank + 0.5) / number, row) for rank, row in enumerate(rows[:number])]
+    order = [row for _, row in sorted(chosen)]
+    wanted = {(int(judged.profile[row]), c) for row in order for c in judged.contexts[int(judged.id[row])]}
+    there: defaultdict[tuple[int, int], list[tuple[int, str | None]]] = defaultdict(list)
+    with flows.store.read() as connection:
+        partial = judgements.partial_memories(connection, scope.run.id)
+        claims = {
+            (row.response, row.attribute)
+            for row in judgements.claims_of_judge(connection, scope.run.id, scope.judge.id)
+            if row.strength == Strength.FULL
+        }
+        for profile, context, response, memory in judgements.responses_judged_by(
+            connection, scope.run.id, scope.judge.id, wanted
+        ):
+            there[profile, context].append((response, memory))
+    for responses in there.values():
+        responses.sort(key=lambda item: content_hash([seed, "message", item[0]]))
+    items: list[SliceItem] = []
+    for row in order:
+        attribute, stratum = int(judged.id[row]), STRATA[judged.stratum[row]]
+        weight = float(judged.sizes[judged.stratum[row]] / drawn[judged.stratum[row]])
+        read: list[SliceItem] = []
+        for context in judged.contexts[attribute]:
+            own = [
+                r for r, m in there[int(judged.profile[row]), context] if judgements.memory_holds(partial, m, attribute)
+            ]
+            for response in own[: judged.n]:
+                kind = WITH_CLAIM if (response, attribute) in claims else stratum
+                read.append(SliceItem(attribute, context, response, kind, weight))
+        read.sort(key=lambda item: (item.stratum != WITH_CLAIM, content_hash([seed, attribute, item.response])))
+        items += read
+    return items
+
+
+def draw_attribute_slice(
+    flows: Flows,
+    scope: Scope,
+    *,
+    number: int,
+    n: int,
+    seed: int,
+    name: str,
+    annotator: str,
+    pilot: CorrectedViolation | None = None,
+    claimed_only: bool = False,
+) -> int:
+    """Sample a slice and keep it (kind attributes); returns its id. Its manifest holds run, judge, prompt hash, n, and
+    the strata with their sizes. Raises StoreError as attribute_population, attribute_plan and audits.add_slice do."""
+    judged = attribute_population(flows, scope, n)
+    planned = attribute_plan(judged, number, pilot, claimed_only=claimed_only)
+    items = draw_attributes(flows, scope, judged, planned.drawn, seed)
+    manifest = {
+        "run": scope.run.id,
+        "judge": scope.judge.id,
+        "judge_name": scope.judge.name,
+        "judge_prompt": scope.judge.prompt_hash,
+        "labelling": scope.labelling.id if scope.labelling else None,
+        "simulated": bool(scope.simulated) or scope.judge.simulated,
+        "n": n,
+        "size": number,
+        "population": len(judged.id),
+        "messages": len(items),
+        "strata": [
+            {"stratum": stratum, "size": int(size), "drawn": drawn}
+            for stratum, size, drawn in zip(STRATA, judged.sizes, planned.drawn, strict=True)
+        ],
+    }
+    with flows.store.write() as connection:
+        return audits.add_slice(
+            connection, scope.run.dataset, audits.ATTRIBUTES, name, seed, manifest, annotator, items
+        )
