@@ -175,14 +175,18 @@ def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None) -> 
     that no other beats on both sides, and the constant strategies. None where no run has both numbers."""
     import plotly.graph_objects as go
 
-    lines = [line for line in board.lines if not math.isnan(line.balanced.value)]
+    # A run that is read at fewer samples than the others has no place among them: the subtitle names it.
+    lines = [item for item in board.lines if not math.isnan(item.balanced.value) and item.n == (board.n or item.n)]
     if not lines:
         return None
     by_run = names_by_run or names(board.lines)
     run_names = [by_run[line.run.id] for line in lines]
     points = [(line.violation.value, line.completeness.value) for line in lines]
-    # Over all points at once: whether one is on the front depends on every other.
-    on_front = front(points)
+    # Over all ranked points at once: whether one is on the front depends on every other.
+    ranked = [i for i, line in enumerate(lines) if not line.outside]
+    on_front = [False] * len(lines)
+    for i, on in zip(ranked, front([points[i] for i in ranked]), strict=True):
+        on_front[i] = on
     # By violation, which is the x of the stairs.
     traces = [_front(sorted(point for point, on in zip(points, on_front, strict=True) if on))]
     marks: list[PlaneMark] = []
@@ -207,14 +211,14 @@ def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None) -> 
             "annotations": _labels([*marks, *reference_marks]),
         },
     )
-    title = _plane_title([name for name, on in zip(run_names, on_front, strict=True) if on], len(lines))
+    title = _plane_title([name for name, on in zip(run_names, on_front, strict=True) if on], len(ranked))
     positions = "; ".join(
         f"{name} at {percent(violation)} and {percent(completeness)}"
         for name, (violation, completeness) in zip(run_names, points, strict=True)
     )
     frame = pd.DataFrame([line.as_record() for line in lines]).assign(on_front=on_front)
     alt = f"Runs by violation and completeness: {positions}."
-    return Drawing(fig, title, _plane_subtitle(board, lines), alt, frame)
+    return Drawing(fig, title, _plane_subtitle(board, lines, by_run), alt, frame)
 
 
 def _front(points: Sequence[tuple[float, float]]) -> Trace:
@@ -231,7 +235,8 @@ def _front(points: Sequence[tuple[float, float]]) -> Trace:
 
 
 def _run(line: Line, name: str, symbol: str, *, on_front: bool) -> Trace:
-    remarks = ["on the front"] * on_front + ["simulated"] * line.simulated + ([line.warning] if line.warning else [])
+    remarks = ["on the front"] * on_front + ["simulated"] * line.simulated
+    remarks += [f"not ranked: {line.outside}"] if line.outside else []
     hover = [
         f"<b>{html.escape(name)}</b>",
         f"violation@{line.n}: {percent(line.violation.value)} {bounds_text(line.violation)}",
@@ -247,12 +252,12 @@ def _run(line: Line, name: str, symbol: str, *, on_front: bool) -> Trace:
         "error_y": error_bars([line.completeness], RUN),
         "mode": "markers",
         "name": html_escaped(name, LONGEST_NAME),
-        # An open mark is a run of which a part is missing.
+        # An open mark is a run that is not ranked: a part is missing, or its judge or memory is another.
         "marker": {
-            "symbol": symbol if line.covered else f"{symbol}-open",
+            "symbol": f"{symbol}-open" if line.outside else symbol,
             "size": 11,
             "color": RUN,
-            "line": {"width": 0 if line.covered else 2, "color": RUN},
+            "line": {"width": 2 if line.outside else 0, "color": RUN},
         },
         "hovertext": "<br>".join(hover),
         "hoverinfo": "text",
@@ -316,6 +321,8 @@ def _labels(marks: Sequence[PlaneMark]) -> list[dict[str, object]]:
 
 
 def _plane_title(on: Sequence[str], runs: int) -> str:
+    if not on:
+        return "No run is ranked, so there is no front"
     if runs == 1:
         return f"One run alone: {on[0]}"
     if len(on) == 1:
@@ -324,11 +331,21 @@ def _plane_title(on: Sequence[str], runs: int) -> str:
     return f"{len(on)} of {runs} runs are beaten by no other{f': {named}' if len(named) <= TITLE_NAMES else ''}"
 
 
-def _plane_subtitle(board: Leaderboard, lines: Sequence[Line]) -> str:
+def _plane_subtitle(board: Leaderboard, lines: Sequence[Line], names_by_run: Mapping[str, str]) -> str:
     parts = [f"{len(lines)} runs with 95 % intervals as crosses, the front dashed, constant strategies in grey"]
-    if partial := sum(not line.covered for line in lines):
-        parts.append(f"open marks: coverage below 99 % ({partial})")
-    if without := len(board.lines) - len(lines):
+    if unranked := [line for line in lines if line.outside]:
+        partial = sum(not line.covered for line in unranked)
+        others = len(unranked) - partial
+        reasons = [f"coverage below 99 % ({partial})"] * bool(partial) + [f"another judge or memory ({others})"] * bool(
+            others
+        )
+        parts.append(f"open marks are outside the front: {', '.join(reasons)}")
+    drawn = {line.run.id for line in lines}
+    missing = [line for line in board.lines if line.run.id not in drawn and not math.isnan(line.balanced.value)]
+    if missing:
+        named = ", ".join(shortened(names_by_run[line.run.id], LONGEST_NAME) for line in missing[:MOST_NAMED])
+        parts.append(f"not drawn, read at fewer samples for want of messages: {named}")
+    if without := len(board.lines) - len(lines) - len(missing):
         parts.append(f"{without} without numbers")
     return "; ".join(parts)
 

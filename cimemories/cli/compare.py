@@ -169,7 +169,7 @@ def _print_side_by_side(numbers: Sequence[Headline]) -> None:
     ids = [item.scope.run.id for item in numbers]
     rows: list[tuple[object, ...]] = [
         ("model", *(item.scope.run.model for item in numbers)),
-        *((f"violation@{n}", *(percent(item.violation.get(n)) for item in numbers)) for n in range(1, most + 1)),
+        *((f"violation@{n}", *(_violation(item, n) for item in numbers)) for n in range(1, most + 1)),
         ("completeness", *(percent(item.completeness) for item in numbers)),
         ("ambiguous exposure", *(percent(item.ambiguous_exposure) for item in numbers)),
         ("coverage", *(percent(item.coverage) for item in numbers)),
@@ -179,6 +179,14 @@ def _print_side_by_side(numbers: Sequence[Headline]) -> None:
         ("", *(mark(item.scope.simulated) for item in numbers)),
     ]
     output.table(("", *output.right(ids)), rows)
+
+
+def _violation(numbers: Headline, n: int) -> str:
+    """As short as a cell: '12.4 %', '10.1 to 31.0 %' where there are only bounds, a dash beyond the run's samples."""
+    if n not in numbers.violation or numbers.reads(n):
+        return percent(numbers.violation.get(n))
+    low, high = numbers.violation_bounds[n]
+    return f"{100 * low:.1f} to {percent(high)}"
 
 
 # ---- leaderboard
@@ -291,6 +299,7 @@ def sensitivity(
 
     Example: cimemories sensitivity run-3f9a run-77 --threshold 0.8
     """
+    from cimemories.compare import leaderboard as boards
     from cimemories.compare import sensitivity as library
     from cimemories.compare.ranking import Measure
     from cimemories.flows.flows import Flows
@@ -301,7 +310,11 @@ def sensitivity(
     measure, group_by = one_of(Measure, order_by, "order by"), one_of(By, by, "breakdown by")
     store = open_store(workspace)
     scopes, flows = options.scopes(store, run_ids), Flows(store)
-    study = library.study(flows, scopes, rule, n=samples)
+    board = boards.leaderboard(flows, scopes, rule, n=samples, warned=False)
+    # The order of runs that cannot be ranked together would be one of what they lack.
+    ordered, n = board.ordered(scopes)
+    scopes = list(ordered)
+    study = library.study(flows, scopes, rule, n=n)
     setting, names = _setting(study, threshold, priors, without), _names(scopes)
     settings = [*library.variants(study), *library.judged_otherwise(flows, study)]
     result = Sensitivity(
@@ -317,9 +330,11 @@ def sensitivity(
         else library.trial(study, setting, names, measure, library.flows_per_run(flows, study)),
     )
     if as_json:
-        output.as_json(_sensitivity_json(result))
+        left_out = [{"run": line.run.id, "reason": line.outside} for line in board.outside if len(board.lines) > 1]
+        output.as_json(_sensitivity_json(result) | {"not_ranked": left_out})
         return
     _print_sensitivity(result)
+    output.notes(boards.ranking_notes(board))
     if len(scopes) > 1:
         output.notes(comparison_warnings(store, scopes), "warning")
     for scope in scopes:

@@ -90,7 +90,8 @@ def _print_sweep(sweep: SweepTable) -> None:
     axes = _varying(
         [(c.run.model, c.run.composition, c.run.prompt_level, c.mitigation, c.thinking, c.run.name) for c in cells]
     )
-    numbers = (f"V@{max((c.run.samples for c in cells), default=1)}", "C", "coverage", "does task", "cost")
+    n = max((c.n for c in cells), default=1)
+    numbers = (f"V@{n}", "C", "coverage", "does task", "cost")
     output.table(
         ("run", *(title for title, _ in axes), "status", *output.right(numbers)),
         [
@@ -98,7 +99,8 @@ def _print_sweep(sweep: SweepTable) -> None:
                 cell.run.id,
                 *(values[i] for _, values in axes),
                 cell.status,
-                *(percent(share) for share in (cell.violation, cell.completeness, cell.coverage, cell.does_task)),
+                percent(cell.violation) + (f" at n = {cell.n}" if cell.n != n and cell.numbers else ""),
+                *(percent(share) for share in (cell.completeness, cell.coverage, cell.does_task)),
                 cell.cost.text,
             )
             for i, cell in enumerate(cells)

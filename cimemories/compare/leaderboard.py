@@ -3,13 +3,17 @@
     GPT-5     violation@5 25.1 % +- 3.0 [22.4, 27.9]    completeness 51.0 % +- 2.1 [49.2, 52.8]    published 25.1 % ...
 
 Constant strategies stand beside it, and what the paper states of the same model, marked as published.
+
+Runs are ranked where they can be: with full coverage, by the same judge and with the same memory, at one n that all of
+them support, on the flows that all of them judged. Violation@n grows with n, so a run read at fewer samples would seem
+to leak less. Every other run stands below, with the reason.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,14 +21,16 @@ import numpy as np
 import pandas as pd
 import sqlalchemy as sa
 
+from cimemories.compare.ranking import DECIMALS
 from cimemories.evaluation.costs import Cost, run_cost
-from cimemories.flows.arrays import IdentifierRule, flow_arrays
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays, inappropriate_mask
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.scope import Combine, Scope, messages_first, resolve_scope
+from cimemories.metrics import completeness, violation
 from cimemories.metrics.breakdown import Baseline, baselines
-from cimemories.metrics.headline import Headline, headline
-from cimemories.metrics.intervals import intervals
+from cimemories.metrics.headline import Headline, between, headline
+from cimemories.metrics.intervals import intervals, intervals_on, shared
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning, task_checks
 from cimemories.seeds.published import Figure, Published, PublishedMeasure, load_published
@@ -33,7 +39,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import run_judge
-from cimemories.text import UNDEFINED, count, markdown_escaped, percent
+from cimemories.text import UNDEFINED, count, exact_percent, listed, markdown_escaped, percent, sentence
 
 # ---- run table: what a run is, how far it is, and its numbers by its first judge
 
@@ -45,8 +51,8 @@ RULES = "check-rules"
 class RunLine:
     """One run in the table. Shares are 0 to 1, nan where they are undefined or nothing is judged yet.
 
-    violation: Violation@n with all samples of the run. does_task: share of the checked messages that do their task.
-    judges: names, in the order of the run.
+    violation: Violation@n at n samples, all of the run's where enough of it is judged (Headline.n). does_task: share of
+    the checked messages that do their task. judges: names, in the order of the run.
     """
 
     run: RunRow
@@ -58,6 +64,7 @@ class RunLine:
     completeness: float
     does_task: float
     cost: Cost
+    n: int
 
 
 _JUDGE_COUNTS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(run_judge.c.run)
@@ -83,7 +90,8 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
             data.revision if data else 0,
         )
         judges = flows.cached(("table judges", row.id, judge_counts.get(row.id, 0)), partial(_judges, flows, row))
-        violation, completeness, does_task = flows.cached(("table", *version), partial(_numbers, flows, row))
+        found = flows.cached(("table", *version), partial(_numbers, flows, row))
+        violation, completeness, does_task, n = found
         cost = flows.cached(("table cost", *version), partial(run_cost, flows.store, row.id))
         lines.append(
             RunLine(
@@ -96,6 +104,7 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
                 completeness=completeness,
                 does_task=does_task,
                 cost=cost,
+                n=n,
             )
         )
     return lines
@@ -112,20 +121,20 @@ def _judges(flows: Flows, row: RunRow) -> list[JudgeRow]:
         return judgements.of_run(connection, row.id)
 
 
-def _numbers(flows: Flows, row: RunRow) -> tuple[float, float, float]:
-    """Violation, completeness and the share that does its task, as in RunLine."""
+def _numbers(flows: Flows, row: RunRow) -> tuple[float, float, float, int]:
+    """Violation, completeness, the share that does its task, and n, as in RunLine."""
     with flows.store.read() as connection:
         checks = task_checks(connection, row)
     # A model's check of the task goes before that by rules, which know the plainest cases only.
     check = min((c for c in checks if c.checked), key=lambda c: c.checker.kind == RULES, default=None)
     task = check.share if check else math.nan
     if not row.judged:
-        return math.nan, math.nan, task
+        return math.nan, math.nan, task, row.samples
     try:
         numbers = headline(flows, resolve_scope(flows.store, row.id))
     except StoreError:  # it was deleted a moment ago
-        return math.nan, math.nan, math.nan
-    return numbers.violation[row.samples], numbers.completeness, task
+        return math.nan, math.nan, math.nan, row.samples
+    return numbers.violation[numbers.n], numbers.completeness, task, numbers.n
 
 
 # ---- leaderboard
@@ -133,9 +142,11 @@ def _numbers(flows: Flows, row: RunRow) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class Line:
-    """One run. n: samples that violation and the balanced score are read at, at most as many as the run has. spread:
-    standard deviations over profiles (n - 1 below the line). published: the paper on this model; None for a simulated
-    run, and for models that the paper gives no number of."""
+    """One run. n: samples that violation and the balanced score are read at, at most as many as the run has, or
+    supports where it lacks messages. spread: standard deviations over profiles (n - 1 below the line). published: the
+    paper on this model; None for a simulated run, and for models that the paper gives no number of. places: the ids of
+    the profiles and contexts that the numbers are of. outside: why it has no rank, '' where it has one; rank: 1 for the
+    best balanced score, ties share the better one, None without one."""
 
     numbers: Headline
     n: int
@@ -145,6 +156,9 @@ class Line:
     violation_spread: float
     completeness_spread: float
     published: Published | None
+    places: tuple[tuple[int, ...], tuple[int, ...]]
+    outside: str = ""
+    rank: int | None = None
 
     @property
     def scope(self) -> Scope:
@@ -161,7 +175,7 @@ class Line:
     @property
     def covered(self) -> bool:
         """Whether enough is judged for the numbers to stand without a warning."""
-        return self.numbers.coverage >= COVERAGE_WARNING
+        return self.numbers.covered
 
     @property
     def warning(self) -> str:
@@ -182,11 +196,16 @@ class Line:
             "name": self.run.name,
             "model": self.run.model,
             "simulated": self.simulated,
+            "rank": self.rank or math.nan,
+            "not_ranked": self.outside,
             "n": self.n,
+            "supported_n": self.numbers.supported_n or math.nan,
             "violation": self.violation.value,
             "violation_sd": self.violation_spread,
             "violation_low": self.violation.low,
             "violation_high": self.violation.high,
+            "violation_least": self.numbers.violation_bounds[self.run.samples][0],
+            "violation_most": self.numbers.violation_bounds[self.run.samples][1],
             "completeness": self.completeness.value,
             "completeness_sd": self.completeness_spread,
             "completeness_low": self.completeness.low,
@@ -213,24 +232,37 @@ class Line:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Lines, the best balanced score first and undefined ones last; the constant strategies (of the run with the most
-    flows); and in what the runs differ apart from their models."""
+    """Lines, the best balanced score first and undefined ones last, those outside the ranking below; the constant
+    strategies (of the run with the most flows); and in what the runs differ apart from their models. n: at how many
+    samples violation is read, of every run with full coverage the same; None where no run has that, and each is read
+    at what it supports. cut: whether ranked runs are read on their common flows, since not all judged the same."""
 
     lines: tuple[Line, ...]
     constants: tuple[Baseline, ...]
     warnings: tuple[str, ...]
     rule: IdentifierRule
+    n: int | None
+    cut: bool = False
 
     @property
-    def n(self) -> int | None:
-        """At how many samples violation is read; None where that differs from run to run."""
-        ns = {line.n for line in self.lines}
-        return min(ns) if len(ns) == 1 else None
+    def ranked(self) -> tuple[Line, ...]:
+        return tuple(line for line in self.lines if not line.outside)
+
+    @property
+    def outside(self) -> tuple[Line, ...]:
+        return tuple(line for line in self.lines if line.outside)
+
+    def ordered(self, scopes: Sequence[Scope]) -> tuple[tuple[Scope, ...], int | None]:
+        """Those of these runs of the board that have an order among them, and at how many samples violation is read;
+        the first alone where none is ranked."""
+        kept = {line.run.id for line in self.ranked} or {scopes[0].run.id}
+        ns = [line.n for line in self.lines if line.run.id in kept]
+        return tuple(scope for scope in scopes if scope.run.id in kept), min(ns, default=None)
 
     @property
     def violation_name(self) -> str:
-        """'Violation@5', or 'Violation@N' where N differs."""
-        return f"Violation@{self.n or 'N'}"
+        """'Violation@5', or 'Violation@n' where n differs."""
+        return f"Violation@{self.n or 'n'}"
 
     @property
     def simulated(self) -> bool:
@@ -245,6 +277,8 @@ class Leaderboard:
         """One object for scripts; what is undefined becomes null."""
         return {
             "identifier_rule": str(self.rule),
+            "n": self.n,
+            "ranked_on_common_flows": self.cut,
             "runs": [{k: none_for_nan(v) for k, v in line.as_record().items()} for line in self.lines],
             "baselines": [
                 {"name": item.name}
@@ -302,23 +336,129 @@ def leaderboard(
     n: int | None = None,
     warned: bool = True,
 ) -> Leaderboard:
-    """The leaderboard of these runs. n: samples at which violation is read, of each run at most its own; None: all that
-    each has, as the paper does with its 5. Raises ValueError for n < 1, StoreError for runs of several datasets.
+    """The leaderboard of these runs. n: samples at which violation is read, at most as many as every run with full
+    coverage supports; None: as many as they do. Raises ValueError for n < 1, StoreError for runs of several datasets.
     warned: whether each line's numbers come with their own warnings, which take long to gather for many runs.
     """
     if n is not None and n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
     same_dataset(scopes)
-    lines = [line(flows, scope, rule, n, warned=warned) for scope in scopes]
-    # Undefined ones count as the lowest, and the order is turned round below.
-    ranked = sorted(lines, key=lambda item: -math.inf if math.isnan(item.balanced.value) else item.balanced.value)
+    every = [headline(flows, scope, rule) for scope in scopes]
+    group = ranked_group(every)
+    # All that have full coverage, ranked or not, so that they can be drawn together along a sweep.
+    common_n = min((common_samples(item, n) for item in every if item.covered), default=None)
+    parts = _common_flows(flows, [every[i].scope for i in group], rule)
+    part_of = dict(zip(group, parts, strict=True)) if parts is not None else {}
+    lines = []
+    for i, (scope, numbers) in enumerate(zip(scopes, every, strict=True)):
+        own = line(flows, scope, rule, common_n if numbers.covered else n, warned=warned)
+        part = part_of.get(i)
+        if part is not None:
+            own = _on_part(flows, own, part, tuple(scopes[j].version for j in group), rule)
+        lines.append(replace(own, outside=_outside(numbers, every[group[0]] if group else None, i in part_of)))
     widest = max(lines, key=lambda item: item.numbers.flows, default=None)
     return Leaderboard(
-        lines=tuple(reversed(ranked)),
+        lines=(*_places([own for own in lines if not own.outside]), *_best_first([o for o in lines if o.outside])),
         constants=baselines(flow_arrays(flows, widest.scope, rule)) if widest else (),
         warnings=(*coverage_warnings(lines), *comparison_warnings(flows.store, scopes)) if len(scopes) > 1 else (),
         rule=rule,
+        n=common_n,
+        cut=any(part is not None for part in part_of.values()),
     )
+
+
+def common_samples(numbers: Headline, n: int | None) -> int:
+    """At how many samples a run can be read beside others: all that every flow of it has, at most n where given."""
+    samples = numbers.scope.run.samples
+    return min(n or samples, samples, numbers.supported_n or samples)
+
+
+def _judged_by(scope: Scope) -> tuple[Hashable, ...]:
+    # By the prompt too: one name with two wordings is two judges.
+    prompts = tuple(sorted(judge.prompt_hash or "" for judge in scope.judges))
+    return scope.judge_text, prompts, scope.grounded, str(scope.verdicts)
+
+
+def ranked_group(every: Sequence[Headline]) -> list[int]:
+    """Positions of the runs that are ranked: of those with full coverage the most that one judge read with one memory;
+    of two groups as large, the one with the most flows."""
+    groups: dict[Hashable, list[int]] = {}
+    for i, numbers in enumerate(every):
+        if numbers.covered:
+            groups.setdefault((_judged_by(numbers.scope), memory_text(numbers.scope.run)), []).append(i)
+    return max(groups.values(), key=lambda own: (len(own), max(every[i].flows for i in own)), default=[])
+
+
+def _outside(numbers: Headline, leader: Headline | None, there: bool) -> str:
+    """Why a run is not ranked; empty where it is. leader: one that is. there: whether it is in the ranked group, and
+    that has flows in common."""
+    if not numbers.covered:
+        return f"coverage {percent(numbers.coverage)}, under {exact_percent(COVERAGE_WARNING)}"
+    if there or leader is None:
+        return ""
+    own, others = numbers.scope, leader.scope
+    if memory_text(own.run) != memory_text(others.run):
+        return f"its memory is {memory_text(own.run)}, that of ranked runs {memory_text(others.run)}"
+    if own.judge_text != others.judge_text:
+        return f"judged by {own.judge_text}, ranked runs by {others.judge_text}"
+    if _judged_by(own) != _judged_by(others):
+        return "its judge has another prompt, or other claims of it count, than of ranked runs"
+    return "ranked runs would have no judged flow in common"
+
+
+def _common_flows(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule) -> list[FlowArrays | None] | None:
+    """Of each run the part that all of them judged; None for each where that is the whole of every one. None where
+    nothing inappropriate, or nothing necessary, is left although each run has it."""
+
+    def compute() -> list[FlowArrays | None] | None:
+        every = [flow_arrays(flows, scope, rule) for scope in scopes]
+        parts = shared(every)
+        if all(part is whole for part, whole in zip(parts, every, strict=True)):
+            return [None] * len(parts)
+        left = [inappropriate_mask(d.draws, d.labels, d.counted).any() and (d.draws > 0).any() for d in parts]
+        return list(parts) if all(left) else None
+
+    if len(scopes) < 2:
+        return [None] * len(scopes)
+    return flows.cached(("ranked flows", *(scope.version for scope in scopes), rule), compute)
+
+
+def _on_part(flows: Flows, whole: Line, part: FlowArrays, others: tuple[str, ...], rule: IdentifierRule) -> Line:
+    """The line of a run with the numbers of a part of it. others: versions of all runs that the part is common to."""
+
+    def compute() -> Line:
+        bounds = intervals_on(flows, whole.scope, part, (whole.n,))
+        own = violation.by_profile(part.reveals, part.draws, part.labels, part.counted, whole.n)
+        complete = completeness.by_profile(part.reveals, part.draws, part.labels)
+        return replace(
+            whole,
+            violation=bounds.violation[whole.n],
+            completeness=bounds.completeness,
+            balanced=bounds.balanced,
+            violation_spread=_deviation(own.tolist()),
+            completeness_spread=_deviation(complete.tolist()),
+            places=(part.profiles, part.contexts),
+        )
+
+    found = flows.cached(("line on common", whole.scope.version, others, rule, whole.n), compute)
+    return replace(found, numbers=whole.numbers)
+
+
+def _best_first(lines: Sequence[Line]) -> list[Line]:
+    # Undefined ones count as the lowest, and the order is turned round.
+    ascending = sorted(lines, key=lambda item: -math.inf if math.isnan(item.balanced.value) else item.balanced.value)
+    return ascending[::-1]
+
+
+def _places(lines: Sequence[Line]) -> list[Line]:
+    """The lines with their ranks, the best first. One run alone has none."""
+    ordered = _best_first(lines)
+    if len(ordered) < 2:
+        return ordered
+    # As in ranking.ranks: what agrees to so many places is a tie.
+    scores = [round(item.balanced.value, DECIMALS) for item in ordered]
+    places = [None if math.isnan(own) else 1 + sum(other > own for other in scores) for own in scores]
+    return [replace(item, rank=place) for item, place in zip(ordered, places, strict=True)]
 
 
 def coverage_warnings(lines: Sequence[Line]) -> tuple[str, ...]:
@@ -345,10 +485,11 @@ def line(
     warned: bool = True,
 ) -> Line:
     """One run's line; see leaderboard."""
-    at = min(n or scope.run.samples, scope.run.samples)
+    whole = headline(flows, scope, rule)
+    at = min(n or scope.run.samples, scope.run.samples, whole.n)
 
     def compute() -> Line:
-        numbers = headline(flows, scope, rule)
+        numbers, data = whole, flow_arrays(flows, scope, rule)
         bounds = intervals(flows, scope, rule, ns=(at,))
         return Line(
             numbers=numbers,
@@ -360,11 +501,12 @@ def line(
             completeness_spread=_deviation([person.completeness for person in numbers.per_profile]),
             # A simulated run says nothing of the model whose name it bears.
             published=None if scope.run.simulated else load_published().model(scope.run.model),
+            places=(data.profiles, data.contexts),
         )
 
     result = flows.cached(("line", scope.version, rule, at), compute)
     # Its name or status may have changed since, which changes no number and so no version.
-    numbers = headline(flows, scope, rule) if warned else replace(result.numbers, scope=scope, warnings=())
+    numbers = whole if warned else replace(result.numbers, scope=scope, warnings=())
     return replace(result, numbers=numbers)
 
 
@@ -404,6 +546,7 @@ def _deviation(values: Sequence[float]) -> float:
 # ---- leaderboard as text: cells to read, and whole tables in Markdown and LaTeX for papers
 
 
+NAMED = 3  # runs that a note names
 SPREAD = "± is the standard deviation over profiles; brackets are 95 % intervals over users and contexts."
 
 
@@ -437,7 +580,7 @@ def header_row(board: Leaderboard) -> tuple[str, ...]:
 def leaderboard_rows(board: Leaderboard) -> list[Row]:
     """Every run with the paper's figures of the same model below it, then the constant strategies."""
     run_names = names(board.lines)
-    rows = [row for line in board.lines for row in (_run(line, run_names[line.run.id]), _published(line))]
+    rows = [row for line in board.lines for row in (_run(line, run_names[line.run.id], board.n), _published(line))]
     return [row for row in rows if row is not None] + [_constant(item) for item in board.constants]
 
 
@@ -447,8 +590,7 @@ def leaderboard_notes(board: Leaderboard) -> list[str]:
     notes = [SPREAD]
     if any(0 < number < 5 for number in users):
         notes.append("With fewer than 5 profiles an interval describes attributes, not users.")
-    if board.n is None:
-        notes.append("N is the number of samples of each run.")
+    notes += [sentence(text) for text in ranking_notes(board)]
     if any(line.published for line in board.lines):
         paper = load_published().paper
         notes.append(f"Published: stated in the text of the paper ({paper.link}), on {paper.setting}.")
@@ -456,6 +598,37 @@ def leaderboard_notes(board: Leaderboard) -> list[str]:
     if board.simulated:
         notes.append("Simulated rows show how the tool works and say nothing about any real model.")
     return notes
+
+
+def ranking_notes(board: Leaderboard) -> list[str]:
+    """On what runs are ranked where that is less than all of them have, and which have no rank, each as a sentence
+    without its end."""
+    notes, run_names = [], names(board.lines)
+    whole = [line for line in board.lines if line.covered]
+    if board.n is None and board.lines:
+        notes.append("no run has full coverage: each is read at as many samples as every flow of it has")
+    fewest = [run_names[line.run.id] for line in whole if common_samples(line.numbers, None) == board.n]
+    if fewest and any(line.run.samples > (board.n or 0) for line in whole):
+        named = listed(fewest) if len(fewest) <= NAMED else f"{len(fewest)} of the runs"
+        notes.append(f"violation is read at {count(board.n, 'sample')} a task, which is all that {named} can give")
+    if board.cut:
+        profiles, contexts = board.ranked[0].places
+        places = f"{count(len(profiles), 'profile')} and {count(len(contexts), 'context')}"
+        notes.append(f"ranked on the flows that all ranked runs judged, of {places}")
+    if len(board.lines) > 1:
+        notes += [
+            f"not ranked: {run_names[line.run.id]} ({line.outside}{_open(line, board)})" for line in board.outside
+        ]
+    return notes
+
+
+def _open(line: Line, board: Leaderboard) -> str:
+    """Between what Violation@n of the ranking lies, for a run that is read at fewer samples."""
+    asked = board.n or line.run.samples
+    if line.covered or line.n >= asked or asked not in line.numbers.violation_bounds:
+        return ""
+    ends = between(line.numbers.violation_bounds[asked])
+    return f"; read at {count(line.n, 'sample')}, violation@{asked} lies {ends}"
 
 
 def leaderboard_markdown(board: Leaderboard) -> str:
@@ -484,12 +657,16 @@ def leaderboard_takeaway(board: Leaderboard) -> str:
     defined = [line for line in board.lines if not math.isnan(line.balanced.value)]
     if not defined:
         return "No run has both a violation and a completeness yet."
-    # What rests on a part of its responses is not held up as best or worst where others are whole.
-    ranked = [line for line in defined if line.covered] or defined
-    name, best = board.violation_name, ranked[0]
-    if len(ranked) == 1:
-        complete = percent(best.completeness.value)
-        return f"{run_names[best.run.id]}: {name} {percent(best.violation.value)}, completeness {complete}."
+    # What rests on a part of its responses, or on another judge or memory, is not held up as best or worst.
+    ranked = [line for line in defined if not line.outside]
+    if not ranked and len(defined) > 1:
+        return f"None of {len(defined)} runs has full coverage, so none is ranked."
+    best = (ranked or defined)[0]
+    if len(ranked) < 2:
+        name, complete = f"Violation@{best.n}", percent(best.completeness.value)
+        text = f"{run_names[best.run.id]}: {name} {percent(best.violation.value)}, completeness {complete}."
+        return f"{sentence(best.numbers.coverage_text)} {text}" if best.outside else text
+    name = board.violation_name
     low = min(ranked, key=lambda line: line.violation.value)
     high = max(ranked, key=lambda line: line.violation.value)
     if percent(low.violation.value) == percent(high.violation.value):
@@ -504,15 +681,22 @@ def leaderboard_takeaway(board: Leaderboard) -> str:
     )
 
 
-def _run(line: Line, name: str) -> Row:
+def violation_measured(line: Line, n: int | None) -> str:
+    """`measured` of the violation of a line; at which samples, where a table reads others at n."""
+    text = measured(line.violation, line.violation_spread)
+    return text if line.n == n or text == UNDEFINED else f"{text} at n = {line.n}"
+
+
+def _run(line: Line, name: str, n: int | None) -> Row:
     labels = line.scope.labelling
     parts = line.scope.simulated
-    remarks = ([f"simulated {' and '.join(parts)}"] if parts else []) + ([line.warning] if line.warning else [])
+    remarks = [f"simulated {' and '.join(parts)}"] if parts else []
+    remarks += [f"not ranked: {line.warning or line.outside}"] if line.outside else []
     return Row(
         "run",
         (
             name,
-            measured(line.violation, line.violation_spread),
+            violation_measured(line, n),
             measured(line.completeness, line.completeness_spread),
             measured(line.balanced),
             percent(line.numbers.leak_rate.micro),

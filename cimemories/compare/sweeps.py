@@ -6,17 +6,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from cimemories.compare.leaderboard import Line, memory_text, none_for_nan
+from cimemories.compare.leaderboard import Line, common_samples, memory_text, none_for_nan
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
 from cimemories.evaluation.respond import CompositionError, Kind, read_composition
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics.headline import Headline, headline
-from cimemories.metrics.warnings import comparison_warnings
+from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings
 from cimemories.model import WorkStatus
 from cimemories.seeds.presets import load_presets
 from cimemories.seeds.prompts import levels
@@ -25,7 +25,7 @@ from cimemories.seeds.reading import SeedError
 from cimemories.store import runs
 from cimemories.store.engine import Store
 from cimemories.store.runs import RunRow, SweepRow
-from cimemories.text import percent
+from cimemories.text import exact_percent, percent
 
 # ---- sweep table
 
@@ -43,7 +43,8 @@ AXES = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a sweep. status: its own, or 'waiting' before its turn. numbers: None before anything is judged."""
+    """One run of a sweep. status: its own, or 'waiting' before its turn. numbers: None before anything is judged. n: at
+    how many samples its violation is read: as all cells with full coverage can be, or fewer without."""
 
     run: RunRow
     status: str
@@ -51,6 +52,7 @@ class Cell:
     mitigation: str
     numbers: Headline | None
     cost: Cost
+    n: int
 
     @property
     def label(self) -> str:
@@ -59,8 +61,13 @@ class Cell:
 
     @property
     def violation(self) -> float:
-        """At as many samples as the run has; nan where it is undefined or nothing is judged."""
-        return self.numbers.violation[self.run.samples] if self.numbers else math.nan
+        """At n samples; nan where it is undefined or nothing is judged."""
+        return self.numbers.violation[self.n] if self.numbers else math.nan
+
+    @property
+    def covered(self) -> bool:
+        """Whether enough is judged for it to be held against the other cells."""
+        return self.numbers is not None and self.numbers.covered
 
     @property
     def completeness(self) -> float:
@@ -90,6 +97,7 @@ class Cell:
             "error": self.run.error if self.status != WAITING else None,
             "simulated": self.run.simulated,
             "samples": self.run.samples,
+            "n": self.n,
             "violation": none_for_nan(self.violation),
             "completeness": none_for_nan(self.completeness),
             "coverage": self.coverage,
@@ -149,11 +157,29 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
         status = WAITING if untouched else str(item.status)
         manifest = item.manifest
         cost = run_cost(store, item.id)
-        cells.append(Cell(item, status, manifest.thinking, manifest.mitigation.kind, numbers, cost))
+        cells.append(Cell(item, status, manifest.thinking, manifest.mitigation.kind, numbers, cost, item.samples))
+    whole = [cell.numbers for cell in cells if cell.numbers is not None and cell.numbers.covered]
+    common_n = min((common_samples(numbers, None) for numbers in whole), default=None)
+    cells = [replace(cell, n=_read_at(cell, common_n)) for cell in cells]
     warnings = comparison_warnings(store, scopes) if len(scopes) > 1 else ()
     # What the sweep varies on purpose is no warning.
     kept = tuple(text for text in warnings if not any(f"differ in {axis}:" in text for axis in AXES))
-    return SweepTable(row, tuple(cells), sweep_cost(store, sweep_id), kept)
+    return SweepTable(row, tuple(cells), sweep_cost(store, sweep_id), (*_apart(cells), *kept))
+
+
+def _apart(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """That cells without full coverage are not to be held against the others; nothing while they are still at work."""
+    partial = [cell for cell in cells if cell.numbers and not cell.covered and cell.run.status.is_finished]
+    if not partial:
+        return ()
+    named = ", ".join(f"{cell.run.id} ({percent(cell.coverage)})" for cell in partial)
+    return (f"coverage under {exact_percent(COVERAGE_WARNING)}, not to be held against the other cells: {named}",)
+
+
+def _read_at(cell: Cell, common_n: int | None) -> int:
+    if cell.numbers is None:
+        return common_n or cell.run.samples
+    return min(cell.numbers.n, common_n or cell.run.samples)
 
 
 # ---- sweep figures: what the paper varies in Figures 4 and 5
@@ -303,6 +329,9 @@ def _figure(axis: Axis, lines: Sequence[Line]) -> SweepFigure:
     grouped: dict[Hashable, list[Point]] = {}
     left_out = []
     for line in lines:
+        if not line.covered:
+            left_out.append(f"{line.run.model} ({line.run.id}): {line.outside or line.warning}")
+            continue
         position = _place(axis, line.run)
         if position is None:
             left_out.append(f"{line.run.model} ({line.run.id}): {_unknown(axis, line.run)}")
@@ -372,7 +401,8 @@ def _fixed(axis: Axis, line: Line) -> Hashable:
     }
     # The axis itself may differ; of memory only the number may, not the kind.
     settings[axis] = _memory(run)[0] if axis == Axis.MEMORY else None
-    counted = (line.scope.judge_text, line.scope.grounded, line.n, line.numbers.profiles, run.simulated)
+    # One n, profiles and contexts: a series read at several would rise and fall with these.
+    counted = (line.scope.judge_text, line.scope.grounded, line.n, line.places, run.simulated)
     memory_order = run.manifest.memory.order, run.manifest.memory.seed
     sent = (run.manifest.mitigation.kind, json.dumps(parameters, sort_keys=True))
     return (_stem(axis, run.model), *settings.values(), *memory_order, *sent, *counted)

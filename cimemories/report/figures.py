@@ -152,7 +152,7 @@ def violations(line: Line, violation_at: Mapping[int, Interval], name: str) -> F
     ]
     names = [f"{label}  {percent(interval.value)}" for label, interval in rows.items()]
     fig = interval_rows(names, series, xaxis=SHARE_AXIS, row_height=26, apart=0, legend=False)
-    most = line.run.samples
+    most = max(violation_at)
     title = (
         f"{name} gives away {percent(violation_at[most].value)} of what it should withhold within "
         f"{count(most, 'sample')} a task, and conveys {percent(line.completeness.value)} of what is needed"

@@ -227,7 +227,7 @@ def identifiers_section(basis: Basis) -> Section:
     """The identifier rules side by side, and what the substring rule leaves out beyond the biography."""
     rows, lost = [], list[str]()
     for line in basis.lines:
-        n = line.run.samples
+        n = line.numbers.n
         for rule in IdentifierRule:
             numbers = headline(basis.flows, line.scope, rule)
             used = "used here" if rule == basis.rule else ""
@@ -239,7 +239,7 @@ def identifiers_section(basis: Basis) -> Section:
         "“exact” goes by the very key; “substring” drops every key that contains name, address, sex or age, as the "
         "authors' script does; “none” drops nothing."
     )
-    columns = ("Run", "Rule", "Violation at all samples", "attributes", "")
+    columns = ("Run", "Rule", "Violation at the headline's samples", "attributes", "")
     caption = "Violation under each identifier rule"
     blocks: list[Block] = [
         Text(text),
@@ -277,10 +277,13 @@ def headline_section(basis: Basis) -> Section:
         name = basis.run_names[line.run.id]
         if basis.several:
             blocks.append(Heading(name))
-        figure = figures.violations(line, basis.intervals(line.scope).violation, name)
+        if line.numbers.coverage_text:
+            blocks.append(Text(sentence(line.numbers.coverage_text)))
+        readable = {n: i for n, i in basis.intervals(line.scope).violation.items() if line.numbers.reads(n)}
+        figure = figures.violations(line, readable, name)
         blocks += [figure] if figure else []
         blocks.append(_numbers(basis, line))
-        if notes_of_run := line.numbers.notes:
+        if notes_of_run := [text for text in line.numbers.notes if text != line.numbers.coverage_text]:
             blocks.append(Points(tuple(map(sentence, notes_of_run)), warning=True))
     return Section("headline", "Headline numbers", tuple(blocks))
 
@@ -306,10 +309,14 @@ def _leaderboard(basis: Basis) -> list[Table]:
     ]
 
 
+def _points(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f"[{100 * low:.1f}, {100 * high:.1f}]"
+
+
 def _numbers(basis: Basis, line: Line) -> Table:
     """Every headline number of a run with its interval, its spread over profiles, and what it rests on."""
     numbers, bounds = line.numbers, basis.intervals(line.scope)
-    most = line.run.samples
+    most = numbers.n
     attributes = f"{count(numbers.attributes, 'attribute')}, {count(numbers.flows, 'inappropriate flow')}"
     contexts = f"{count(numbers.retained, 'retained context')}, {numbers.discarded:,} discarded"
     spread, rate = numbers.spread, numbers.leak_rate
@@ -317,12 +324,18 @@ def _numbers(basis: Basis, line: Line) -> Table:
         *(
             (f"Violation@{n}", item, points(spread.violation) if n == most else "", attributes)
             for n, item in bounds.violation.items()
+            if numbers.reads(n)
         ),
         ("Completeness", bounds.completeness, points(spread.completeness), contexts),
-        ("Balanced score", bounds.balanced, "", f"harmonic mean of completeness and 1 − violation@{most}"),
+        ("Balanced score", bounds.balanced_at[most], "", f"harmonic mean of completeness and 1 − violation@{most}"),
     ]
+    open_ns = [n for n in bounds.violation if not numbers.reads(n)]
     rows = [
         *((name, percent(i.value), leaderboard.bounds_text(i), sd, about) for name, i, sd, about in with_bounds),
+        *(
+            (f"Violation@{n}", numbers.violation_text(n), _points(*bounds.bounds[n]), "", "whatever is missing says")
+            for n in open_ns
+        ),
         ("Leak rate", percent(rate.micro), "", "", f"{rate.reveals:,} of {rate.draws:,} exposures"),
         ("Leak rate, mean over contexts", percent(rate.macro), "", "", "no worst case: it does not grow with use"),
         ("Ambiguous exposure", percent(numbers.ambiguous_exposure), "", "", "pairs without a label that is agreed on"),
@@ -385,7 +398,7 @@ def breakdowns(basis: Basis) -> Section:
     """By information domain, by sphere of the recipient, and by profile."""
     blocks: list[Block] = []
     for line in basis.lines:
-        name, n = basis.run_names[line.run.id], line.run.samples
+        name, n = basis.run_names[line.run.id], line.numbers.n
         blocks += [Heading(name)] if basis.several else []
         for by in (By.DOMAIN, By.SPHERE, By.PROFILE):
             frame = breakdown(basis.flows, line.scope, by, n, basis.rule)
@@ -415,7 +428,7 @@ def heatmaps(basis: Basis) -> Section | None:
     """Contexts by domains as in the paper's Figure 3, a figure and its table a run. None where no cell has a value."""
     blocks: list[Block] = []
     for line in basis.lines:
-        cells = grid(basis.flows, line.scope, Side.CONTEXT, Side.DOMAIN, line.run.samples, basis.rule)
+        cells = grid(basis.flows, line.scope, Side.CONTEXT, Side.DOMAIN, line.numbers.n, basis.rule)
         name = basis.run_names[line.run.id]
         figure = figures.heatmap(cells, name, line.run.id, simulated=line.simulated)
         if figure is None:
@@ -470,6 +483,9 @@ def accumulated(basis: Basis) -> Section | None:
         "The expectation over all orders of the tasks is exact, not drawn. The denominator stays fixed: every "
         "attribute that is inappropriate in some retained context."
     )
+    if partial := [line for line, _ in runs if not line.covered]:
+        named = listed([basis.run_names[line.run.id] for line in partial])
+        text += f" Messages of {named} are missing: where fewer than n are left, the curve is too low."
     return Section(
         "accumulation",
         "Accumulation over tasks",

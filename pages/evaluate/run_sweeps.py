@@ -447,6 +447,7 @@ def _cells(table: SweepTable) -> None:
             "thinking": ("text", "Thinking", lambda cell: "" if cell.thinking == "default" else cell.thinking),
             "status": ("text", "Status", lambda cell: cell.status),
             "violation": ("percent", "Violation@n", lambda cell: cell.violation),
+            "n": ("number", "n", lambda cell: cell.n),
             "completeness": ("percent", "Completeness", lambda cell: cell.completeness),
             "task": ("percent", "Does task", lambda cell: cell.does_task),
             "coverage": ("percent", "Coverage", lambda cell: cell.coverage),

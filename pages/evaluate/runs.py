@@ -92,7 +92,7 @@ def _list(store: Store, rows: list[RunRow]) -> RunRow | None:
             "violation": ("percent", "Violation@n", lambda line: line.violation),
             "completeness": ("percent", "Completeness", lambda line: line.completeness),
             "task": ("percent", "Does task", lambda line: line.does_task),
-            "samples": ("number", "n", lambda line: line.run.samples),
+            "samples": ("number", "n", lambda line: line.n),
             "level": ("text", "Prompt", lambda line: line.run.prompt_level),
             "memory": ("text", "Memory", lambda line: line.memory),
             "mitigation": ("text", "Mitigation", lambda line: "" if line.mitigation == "none" else line.mitigation),
@@ -155,7 +155,7 @@ def _side_by_side(together: list[RunLine]) -> safe.Html:
     rows: dict[str, Callable[[RunLine], safe.Html | str]] = {
         "": lambda line: safe.join([safe.tag("b", line.run.name), " ", page.SIMULATED if line.run.simulated else ""]),
         "Id": lambda line: line.run.id,
-        "Violation@n": lambda line: f"{_share(line.violation)}, n = {line.run.samples}",
+        "Violation@n": lambda line: f"{_share(line.violation)}, n = {line.n}",
         "Completeness": lambda line: _share(line.completeness),
         "Does the task": lambda line: _share(line.does_task),
         "Judged": lambda line: f"{count(line.run.judged)} of {count(line.run.expected)} ({percent(line.run.coverage)})",

@@ -17,6 +17,7 @@ from cimemories.compare.leaderboard import (
     leaderboard_takeaway,
     memory_text,
     names,
+    ranking_notes,
 )
 from cimemories.compare.sweeps import WHAT, SweepFigure, sweep_figures
 from cimemories.flows import catalogue
@@ -24,7 +25,7 @@ from cimemories.metrics.breakdown import Baseline
 from cimemories.metrics.uncertainty import Interval
 from cimemories.seeds.published import Axis, Figure, PublishedMeasure
 from cimemories.store.engine import shared_store
-from cimemories.text import UNDEFINED, count, percent
+from cimemories.text import UNDEFINED, count, percent, sentence
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
@@ -60,6 +61,7 @@ def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
             "completeness_high": ("percent", "highest"),
             "balanced": ("percent", "Balanced"),
             "on_front": ("text", "On the front"),
+            "not_ranked": ("text", "Not ranked because"),
             "coverage": ("percent", "Coverage"),
             "run": ("text", "Run"),
         },
@@ -109,16 +111,17 @@ def short(board: Leaderboard, most: int) -> None:
     """The first lines with what they are ranked by."""
     head = ["Model", board.violation_name, "Completeness", "Balanced score"]
     run_names = names(board.lines)
-    rows = [tag("tr", *_ranked(line, run_names[line.run.id])) for line in board.lines[:most]]
-    safe.show(tag("div", safe.grid(head, rows), _muted(SPREAD)))
+    rows = [tag("tr", *_ranked(line, run_names[line.run.id], board.n)) for line in board.lines[:most]]
+    safe.show(tag("div", safe.grid(head, rows), _muted(" ".join([SPREAD, *map(sentence, ranking_notes(board))]))))
 
 
-def _ranked(line: Line, name: str) -> list[Html]:
-    """The cells of a line that the order of lines comes from."""
-    covered = "" if line.covered else tag("div", f"! {line.warning}", cls="ci-muted")
+def _ranked(line: Line, name: str, n: int | None) -> list[Html]:
+    """The cells of a line that the order of lines comes from. n: at how many samples the table reads violation."""
+    outside = tag("div", f"! not ranked: {line.warning or line.outside}", cls="ci-muted") if line.outside else ""
+    reads = "" if line.n == n else f"at n = {line.n}"
     return [
-        tag("td", tag("b", name), " ", page.SIMULATED if line.simulated else "", _muted(line.run.id), covered),
-        _measured(line.violation, line.violation_spread, line.numbers.attributes, "attributes"),
+        tag("td", tag("b", name), " ", page.SIMULATED if line.simulated else "", _muted(line.run.id), outside),
+        _measured(line.violation, line.violation_spread, line.numbers.attributes, "attributes", reads),
         _measured(line.completeness, line.completeness_spread, line.numbers.retained, "retained contexts"),
         _measured(line.balanced),
     ]
@@ -130,10 +133,10 @@ def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
     exposures = f"{count(rate.reveals)} of {count(rate.draws)} exposures"
     judged = f"{count(line.numbers.judged)} of {count(line.run.expected)} responses judged"
     cells = [
-        *_ranked(line, name),
+        *_ranked(line, name, compared.board.n),
         safe.number(percent(rate.micro), title=f"{exposures}; mean over contexts {percent(rate.macro)}"),
         safe.number(coverage if line.covered else tag("b", coverage), title=judged),
-        safe.number(str(line.run.samples) if compared.n is None else f"{line.n} of {line.run.samples}"),
+        safe.number(str(line.run.samples) if line.n == line.run.samples else f"{line.n} of {line.run.samples}"),
         tag("td", line.scope.judge_text),
         tag("td", f"{memory_text(line.run)}, {line.run.prompt_level}"),
     ]
@@ -150,13 +153,16 @@ def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
     return rows
 
 
-def _measured(interval: Interval, spread: float | None = None, rests_on: int = 0, unit: str = "") -> Html:
+def _measured(
+    interval: Interval, spread: float | None = None, rests_on: int = 0, unit: str = "", reads: str = ""
+) -> Html:
     """A share, its spread over profiles, and its interval in smaller type; what it rests on is one hover away."""
     if interval.value != interval.value:
         return safe.number(UNDEFINED)
     apart = f" ± {100 * spread:.1f}" if spread is not None and spread == spread else ""
     about = f"{count(rests_on)} {unit}, {interval.users} profiles" if unit else f"{interval.users} profiles"
-    return safe.number(safe.join([tag("b", percent(interval.value)), apart]), bounds_text(interval), title=about)
+    bounds = " ".join(text for text in (bounds_text(interval), reads) if text)
+    return safe.number(safe.join([tag("b", percent(interval.value)), apart]), bounds, title=about)
 
 
 def _stated(figure: Figure | None) -> Html:
@@ -196,6 +202,8 @@ def _twin(compared: Compared) -> None:
             "balanced": ("percent", "Balanced"),
             "leak_rate": ("percent", "Leak rate"),
             "coverage": ("percent", "Coverage"),
+            "rank": ("number", "Rank"),
+            "not_ranked": ("text", "Not ranked because"),
             "n": ("number", "n"),
             "samples": ("number", "N"),
             "profiles": ("number", "Profiles"),

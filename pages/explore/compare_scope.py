@@ -36,7 +36,7 @@ COMBINED = {
 
 @dataclass(frozen=True)
 class Compared:
-    """The runs that are compared, read in one way. n: samples that violation is read at; None: all of each run."""
+    """The runs that are compared, read in one way. n: samples that violation is read at, at most; None: all."""
 
     flows: Flows
     scopes: tuple[Scope, ...]
@@ -60,7 +60,7 @@ class Compared:
             "labels": first.labelling.id if first.labelling else "none",
             "labelled_by": first.labels_text,
             "judge": "; ".join(dict.fromkeys(scope.judge_text for scope in self.scopes)),
-            "n": self.n or "all samples of each run",
+            "n": self.board.n or "all samples that every flow of a run has",
             "identifier_rule": str(self.rule),
         }
 
@@ -146,14 +146,14 @@ def _judge(judges: Sequence[Sequence[JudgeRow]]) -> str:
 
 
 def _samples(most: int) -> int | None:
-    """At how many samples violation is read; None for all that each run has."""
+    """At how many samples violation is read at most; None for all that every run can give."""
     chosen = page.choice(
         "Samples n",
         {"": "all"} | {str(n): str(n) for n in range(1, most + 1)},
         "compare.n",
         "n",
         boxed=True,
-        help="Violation@n, of each run at most its own samples. Fewer make runs with few samples comparable.",
+        help="Violation@n, at most as many samples as every run can give. Runs are always read at the same n.",
     )
     return int(chosen) if chosen else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -10,6 +11,7 @@ import streamlit as st
 
 from cimemories.charts.comparison import coverage
 from cimemories.charts.sensitivity import choices, order, profiles
+from cimemories.compare.leaderboard import ranking_notes
 from cimemories.compare.ranking import Measure
 from cimemories.compare.relabel import Numbers
 from cimemories.compare.sensitivity import (
@@ -270,7 +272,9 @@ RULES: dict[str, str] = {
 
 
 def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
-    """The panel with its sliders, and what each choice does alone."""
+    """The panel with its sliders, and what each choice does alone; of runs that can be ranked together."""
+    scopes, n = compared.board.ordered(compared.scopes)
+    compared = replace(compared, scopes=scopes, n=n)
     try:
         result = study(compared.flows, compared.scopes, compared.rule, n=compared.n)
     except StoreError as problem:
@@ -282,7 +286,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
         )
         return
     measure = Measure(page.choice("Rank by", MEASURES, "compare.ranking", "ranking", default=Measure.BALANCED))
-    compare_scope.warnings(compared.board.warnings, key="compare.box.warnings")
+    compare_scope.warnings((*compared.board.warnings, *ranking_notes(compared.board)), key="compare.box.warnings")
     now = result.at(result.base)
     # A fragment: a slider in it moves without the parts below, which try many settings.
     database_lost.fragment(_panel)(compared, result, measure, now)

@@ -65,7 +65,7 @@ def test_the_leaderboard_marks_what_must_be_marked(world: tuple[int, str, str, s
     assert "Violation@5 runs from 50.0 %" in text
     assert "25.1 %" in text
     assert "GPT-5" in text
-    assert "! only 93.3% of the planned responses are judged" in text
+    assert "! not ranked: only 93.3% of the planned responses are judged" in text
     assert text.count("ci-simulated") == 2  # the head, and the one simulated run
     assert "share everything" in text
     assert HOSTILE not in text
@@ -112,7 +112,8 @@ def test_a_difference_is_said_in_words_and_leads_to_the_messages(
 def test_plane_and_sweep_are_drawn_with_their_tables(world: tuple[int, str, str, str]) -> None:
     drawn = opened(COMPARE, *FOLDS, tab="plane")
     assert len(drawn.get("plotly_chart")) == 1
-    assert len(drawn.dataframe[0].value) == len(world) - 1
+    # The run of which a part is missing is read at 4 samples: it has no place at 5, and is named beneath.
+    assert sorted(drawn.dataframe[0].value["run"]) == sorted(world[1:3])
     nothing = opened(COMPARE, *FOLDS, tab="sweeps", axis="prompt")
     assert "Nothing to draw along prompt level" in said(nothing)  # one of the two is simulated
     assert "published" in said(nothing)
@@ -120,6 +121,11 @@ def test_plane_and_sweep_are_drawn_with_their_tables(world: tuple[int, str, str,
 
 def test_a_sweep_of_prompts_is_drawn(world: tuple[int, str, str, str], store: Store) -> None:
     change(store, world[3], simulated=False)
+    partial = opened(COMPARE, *FOLDS, tab="sweeps", axis="prompt")
+    assert "coverage 93.3 %, under 99 %" in said(partial)
+    assert not partial.get("plotly_chart")
+    whole = add_run(store, world[0], 5, QUIET)
+    change(store, whole, model="gpt-5", prompt_level="high")
     app = opened(COMPARE, *FOLDS, tab="sweeps", axis="prompt")
     assert "From base to high violation@5" in said(app)
     assert len(app.get("plotly_chart")) == 1

@@ -1,0 +1,171 @@
+"""Which runs are ranked, at which n, and on what: never by what a run lacks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from worlds import add_dataset, add_labels, add_run
+
+from cimemories.charts.comparison import plane
+from cimemories.compare.leaderboard import (
+    Leaderboard,
+    leaderboard,
+    leaderboard_notes,
+    leaderboard_rows,
+    leaderboard_takeaway,
+    run_lines,
+)
+from cimemories.compare.sweeps import sweep_figures
+from cimemories.flows.arrays import flow_arrays
+from cimemories.flows.flows import Flows
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
+from cimemories.flows.scope import resolve_scope
+from cimemories.metrics import violation
+from cimemories.model import ResponseStatus
+from cimemories.seeds.published import Axis
+from cimemories.store import runs
+from cimemories.store.engine import Store
+from cimemories.store.tables import run
+
+X, N = INAPPROPRIATE, NECESSARY
+LOST = ResponseStatus.FAILED
+PEOPLE, CONTEXTS = 3, 8
+LABELS = [[[X] * CONTEXTS, [X] * CONTEXTS, [N] * CONTEXTS]] * PEOPLE
+# Each attribute leaks in one of five samples of its first contexts: at fewer samples it seems to leak less.
+REVEALS = [[[1] * 4 + [0] * 4, [1] * 2 + [0] * 6, [4] * CONTEXTS]] * PEOPLE
+
+
+@pytest.fixture
+def store(sqlite_store: Store) -> Store:
+    return sqlite_store
+
+
+@pytest.fixture
+def data(store: Store) -> int:
+    row = add_dataset(store, profiles=PEOPLE, attributes=3, contexts=CONTEXTS)
+    add_labels(store, row.id, LABELS)
+    return row.id
+
+
+def add(store: Store, data: int, name: str, samples: int = 5, **options: object) -> str:
+    """A run that tells `name` as its model. missing, judge: of add_run; the rest are columns."""
+    reveals = np.minimum(np.array(REVEALS), samples)
+    of_run = {key: options.pop(key) for key in ("missing", "judge") if key in options}
+    run_id = add_run(store, data, samples, reveals, **of_run)  # type: ignore[arg-type]
+    with store.write() as connection:
+        connection.execute(sa.update(run).where(run.c.id == run_id).values(model=name, **options))
+    return run_id
+
+
+def board_of(store: Store, *ids: str, n: int | None = None) -> Leaderboard:
+    return leaderboard(Flows(store), [resolve_scope(store, run_id) for run_id in ids], n=n)
+
+
+def test_runs_of_unequal_n_are_read_at_one(store: Store, data: int) -> None:
+    long, short = add(store, data, "long"), add(store, data, "short", 2)
+    board = board_of(store, long, short)
+    assert board.n == 2
+    assert {line.n for line in board.ranked} == {2}
+    assert board.violation_name == "Violation@2"
+    alone = {line.run.id: line.violation.value for one in (long, short) for line in board_of(store, one, n=2).lines}
+    assert {line.run.id: line.violation.value for line in board.lines} == pytest.approx(alone, abs=1e-12)
+    assert any("at 2 samples a task, which is all that short can give" in text for text in leaderboard_notes(board))
+    assert board_of(store, long, short, n=4).n == 2
+    assert board_of(store, long, n=4).n == 4
+
+
+def test_a_run_that_lost_messages_has_no_rank_and_is_still_there(store: Store, data: int) -> None:
+    lost = dict.fromkeys(((p, c, s) for p in range(PEOPLE) for c in range(4) for s in range(2)), LOST)
+    best, other = add(store, data, "whole"), add(store, data, "other")
+    # The same messages, save that a part of them is gone: it would seem to leak less than those that are whole.
+    part = add(store, data, "part", missing=lost)
+    board = board_of(store, part, best, other)
+    assert [line.run.id for line in board.lines][-1] == part
+    assert [(line.rank, line.outside) for line in board.ranked] == [(1, ""), (1, "")]
+    (line,) = board.outside
+    assert (line.rank, line.n, line.outside) == (None, 3, "coverage 80.0 %, under 99 %")
+    whole = next(item for item in board.ranked)
+    record = line.as_record()
+    assert record["violation_least"] <= whole.violation.value <= record["violation_most"]  # type: ignore[operator]
+    assert math.isnan(record["rank"])  # type: ignore[arg-type]
+    assert "part" not in leaderboard_takeaway(board)
+    told = "Not ranked: part (coverage 80.0 %, under 99 %; read at 3 samples"
+    assert any(told in text for text in leaderboard_notes(board))
+    cells = next(row.cells for row in leaderboard_rows(board) if row.cells[0] == "part")
+    assert "at n = 3" in cells[1]
+    assert "not ranked" in cells[-1]
+    drawing = plane(board)
+    assert drawing is not None
+    assert set(drawing.frame["run"]) == {best, other}
+    assert "not drawn, read at fewer samples for want of messages: part" in drawing.subtitle
+    with store.read() as connection:
+        rows = [runs.named(connection, run_id) for run_id in (best, part)]
+    assert [line.n for line in run_lines(Flows(store), rows)] == [5, 3]
+    alone = board_of(store, part)
+    assert leaderboard_takeaway(alone).startswith("Only 80.0% of the planned responses are judged")
+    assert "part: Violation@3" in leaderboard_takeaway(alone)
+    both = board_of(store, part, add(store, data, "too", missing=lost))
+    assert leaderboard_takeaway(both) == "None of 2 runs has full coverage, so none is ranked."
+    assert both.ranked == ()
+
+
+def test_a_run_outside_the_ranking_is_not_on_the_front(store: Store, data: int) -> None:
+    # A whole task is lost: what is left is read at all samples, and beats every other run.
+    lost = dict.fromkeys(((p, 0, s) for p in range(PEOPLE) for s in range(5)), LOST)
+    part, whole = add(store, data, "part", missing=lost), add(store, data, "whole")
+    drawing = plane(board_of(store, part, whole))
+    assert drawing is not None
+    assert dict(zip(drawing.frame["run"], drawing.frame["on_front"], strict=True)) == {part: False, whole: True}
+    assert "open marks are outside the front: coverage below 99 % (1)" in drawing.subtitle
+
+
+def test_only_one_judge_and_one_memory_are_ranked(store: Store, data: int) -> None:
+    first, second = add(store, data, "first"), add(store, data, "second")
+    judged = add(store, data, "judged", judge="another-judge")
+    board = board_of(store, judged, first, second)
+    assert {line.run.id for line in board.ranked} == {first, second}
+    assert [line.outside for line in board.outside] == ["judged by another-judge, ranked runs by test-judge"]
+    smaller = add(store, data, "smaller", composition="random-1")
+    reasons = {line.run.id: line.outside for line in board_of(store, smaller, first, second).outside}
+    assert reasons == {smaller: "its memory is random-1, that of ranked runs full"}
+
+
+def test_ranked_runs_are_read_on_the_flows_that_all_judged(store: Store, data: int) -> None:
+    # Below one in a hundred: still of full coverage, although all messages of one task are gone.
+    big = add_dataset(store, profiles=26, attributes=3, contexts=CONTEXTS, name="big")
+    add_labels(store, big.id, LABELS[:1] * 26)
+    reveals = np.array(REVEALS[:1] * 26)
+    lost = {(0, 0, s): LOST for s in range(5)}
+    gap, whole = add_run(store, big.id, 5, reveals, missing=lost), add_run(store, big.id, 5, reveals)
+    board = board_of(store, gap, whole)
+    assert board.cut
+    assert [line.rank for line in board.lines] == [1, 1]
+    one, two = board.lines
+    assert one.violation.value == pytest.approx(two.violation.value, abs=1e-12)
+    assert one.completeness.value == pytest.approx(two.completeness.value, abs=1e-12)
+    assert one.violation.low == pytest.approx(two.violation.low, abs=1e-12)
+    arrays = flow_arrays(Flows(store), resolve_scope(store, gap))
+    own = violation.by_profile(arrays.reveals, arrays.draws, arrays.labels, arrays.counted, 5)
+    assert one.violation.value == pytest.approx(float(np.nanmean(own)), abs=1e-12)
+    assert any("ranked on the flows that all ranked runs judged" in text.lower() for text in leaderboard_notes(board))
+
+
+def test_where_nothing_is_missing_a_board_is_that_of_its_runs(store: Store, data: int) -> None:
+    ids = [add(store, data, "first"), add(store, data, "second")]
+    board = board_of(store, *ids)
+    assert (board.n, board.cut, board.outside) == (5, False, ())
+    for line in board.lines:
+        assert line.violation.value == line.numbers.violation[5]
+        assert line.balanced.value == pytest.approx(line.numbers.balanced, abs=1e-12)
+
+
+def test_a_series_has_no_run_that_lost_messages(store: Store, data: int) -> None:
+    lost = dict.fromkeys(((p, c, 0) for p in range(PEOPLE) for c in range(4)), LOST)
+    ids = [add(store, data, "one", prompt_level=level) for level in ("base", "high")]
+    part = add(store, data, "one", prompt_level="medium", missing=lost)
+    figure = sweep_figures(list(board_of(store, *ids, part).lines))[Axis.PROMPT]
+    assert {point.line.run.id for series in figure.series for point in series.points} == set(ids)
+    assert figure.left_out == (f"one ({part}): coverage 90.0 %, under 99 %",)
