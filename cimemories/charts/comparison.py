@@ -32,6 +32,7 @@ from cimemories.compare.difference import Difference
 from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, names
 from cimemories.compare.ranking import front
 from cimemories.compare.sweeps import SweepFigure
+from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import PARTS, WORDS, FlowCoverage
 from cimemories.seeds.published import Axis, PublishedMeasure
 from cimemories.text import count, html_escaped, percent, shortened
@@ -130,32 +131,23 @@ def domains(difference: Difference, first: str, second: str) -> Drawing | None:
         intervals = [Bounded(*ends) for ends in zip(*columns, strict=True)]
         hover = [
             f"<b>{html.escape(row)}</b><br>{measure}: {100 * item.value:+.1f} points "
-            f"[{100 * item.low:+.1f}, {100 * item.high:+.1f}], {n:,} {unit.replace('_', ' ')}"
-            for row, item, n in zip(rows, intervals, frame[unit], strict=True)
+            f"[{100 * item.low:+.1f}, {100 * item.high:+.1f}], {n:,} {unit.replace('_', ' ')}, "
+            f"{sentences.p_text(p)} (Holm)"
+            for row, item, n, p in zip(rows, intervals, frame[unit], frame[f"{measure}_p"], strict=True)
         ]
         name = f"Violation@{difference.paired.n}" if measure == "violation" else "Completeness"
         series.append(IntervalSeries(name, intervals, colour, symbol, hover))
     xaxis = {"title": {"text": "percentage points; right of 0: more than the reference"}}
     fig = interval_rows(rows, series, xaxis=xaxis, scale=100)
     fig.add_shape(type="line", x0=0, x1=0, y0=0, y1=1, yref="paper", line={"color": GREY, "width": 1.5})
-    title = _domains_title(frame, first, second)
+    title = sentences.domains(frame, first, second)
     people = count(difference.paired.profiles, "common profile")
     subtitle = (
         f"{second} minus {first}: {int(frame['attributes'].sum()):,} attributes, "
-        f"{int(frame['necessary_flows'].sum()):,} necessary flows, {people}; bars are 95 % intervals"
+        f"{int(frame['necessary_flows'].sum()):,} necessary flows, {people}; bars are 95 % intervals "
+        "of each domain alone, the title is from tests over all"
     )
     return Drawing(fig, title, subtitle, f"{title}. One row a domain, violation and completeness apart.", frame)
-
-
-def _domains_title(frame: pd.DataFrame, first: str, second: str) -> str:
-    wide = frame["violation_low"] < frame["violation_high"]  # one attribute alone has an interval without width
-    less, more = int((wide & (frame["violation_high"] < 0)).sum()), int((wide & (frame["violation_low"] > 0)).sum())
-    both = int(frame["violation"].notna().sum())
-    if not less and not more:
-        return f"In none of {both} domains does {second} leak clearly more or less than {first}"
-    if less and more:
-        return f"{second} leaks clearly less than {first} in {less} of {both} domains, and clearly more in {more}"
-    return f"{second} leaks clearly {'less' if less else 'more'} than {first} in {less or more} of {both} domains"
 
 
 # ---- the plane of runs
@@ -167,7 +159,6 @@ PLANE_WIDTH, PLANE_HEIGHT = 860.0, 480.0  # pixels that labels are laid out for
 LABEL_CHARACTER, LABEL_HEIGHT = 6.6, 17.0  # pixels
 FIRST, LAST = -0.07, 1.07  # ends of both axes: room for marks at 0 and 1, and for their names
 MOST_NAMED = 8  # runs that are named at their marks; more of them are numbered, and a legend names them
-TITLE_NAMES = 70  # characters of names that a title may hold
 
 
 def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None) -> Drawing | None:
@@ -211,7 +202,7 @@ def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None) -> 
             "annotations": _labels([*marks, *reference_marks]),
         },
     )
-    title = _plane_title([name for name, on in zip(run_names, on_front, strict=True) if on], len(ranked))
+    title = sentences.plane([name for name, on in zip(run_names, on_front, strict=True) if on], len(ranked))
     positions = "; ".join(
         f"{name} at {percent(violation)} and {percent(completeness)}"
         for name, (violation, completeness) in zip(run_names, points, strict=True)
@@ -320,17 +311,6 @@ def _labels(marks: Sequence[PlaneMark]) -> list[dict[str, object]]:
     ]
 
 
-def _plane_title(on: Sequence[str], runs: int) -> str:
-    if not on:
-        return "No run is ranked, so there is no front"
-    if runs == 1:
-        return f"One run alone: {on[0]}"
-    if len(on) == 1:
-        return f"No other run leaks less or conveys more than {on[0]}"
-    named = ", ".join(on)
-    return f"{len(on)} of {runs} runs are beaten by no other{f': {named}' if len(named) <= TITLE_NAMES else ''}"
-
-
 def _plane_subtitle(board: Leaderboard, lines: Sequence[Line], names_by_run: Mapping[str, str]) -> str:
     parts = [f"{len(lines)} runs with 95 % intervals as crosses, the front dashed, constant strategies in grey"]
     if unranked := [line for line in lines if line.outside]:
@@ -380,7 +360,7 @@ def coverage(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawin
     if frame.empty:
         return None
     shown = frame.assign(name=[str(group).replace("_", " ") for group in frame["group"]])
-    title = _coverage_title(rows, frame, by_group)
+    title = sentences.coverage(rows, frame, by_group=by_group)
     subtitle = (
         "Flows with a clear label in retained contexts enter violation and completeness, the others neither; "
         f"{int(frame['pairs'].sum()):,} flows"
@@ -388,20 +368,3 @@ def coverage(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawin
     columns = ["group", "pairs", "speaks", "share", *PARTS, "decided"]
     fig = share_bars(shown, COVERAGE_PARTS, name="name", unit="flows")
     return Drawing(fig, title, subtitle, f"{title}. One stacked bar each.", frame[columns])
-
-
-def _coverage_title(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFrame, by_group: bool) -> str:
-    if by_group:
-        name, run_coverage = rows[0]
-        first, last = frame.iloc[0], frame.iloc[-1]
-        return (
-            f"{name}: {run_coverage.text.split(' (')[0]}, from {percent(last['share'])} "
-            f"({shortened(str(last['group']).replace('_', ' '), LONGEST_NAME)}) to {percent(first['share'])} "
-            f"({shortened(str(first['group']).replace('_', ' '), LONGEST_NAME)})"
-        )
-    shares = frame["share"]
-    # Less than what percent() shows, a tenth of a point: a range would have the same number at both ends.
-    if shares.max() - shares.min() < 0.0005:
-        whose = "the run's flows" if len(frame) == 1 else "the flows of every run"
-        return f"The headline covers {percent(float(shares.max()))} of {whose}"
-    return f"The headline covers {percent(float(shares.min()))} to {percent(float(shares.max()))} of a run's flows"

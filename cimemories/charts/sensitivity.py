@@ -24,9 +24,10 @@ from cimemories.charts.theme import (
     none_for_nan,
     text_width,
 )
-from cimemories.compare.ranking import Measure, order_text, ranks, swaps, tau_text
+from cimemories.compare.ranking import Measure, ranks, swaps
 from cimemories.compare.sensitivity import ByProfiles, Range, Study, Trial, changed_settings, ranges_frame
 from cimemories.flows.arrays import Bools, Floats
+from cimemories.metrics import sentences
 from cimemories.text import count, html_escaped, percent, shortened
 
 CHARACTER, ROW = 6.6, 34  # pixels
@@ -100,9 +101,9 @@ def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) ->
         },
     )
     turns = swaps(trial.now, trial.over, trial.thresholds, study.base.threshold, measure)
-    title = order_text(turns, names, trial.thresholds, measure)
+    title = sentences.order(turns, names, trial.thresholds, measure)
     missing = int((~defined).sum())
-    subtitle = f"Rank by {measure.label}, best on top, at {len(xs)} thresholds{changed}"
+    subtitle = f"Rank by {measure.label}, by values alone, at {len(xs)} thresholds{changed}"
     subtitle += f"; left out: {count(missing, 'run')} without the number" if missing else ""
     alt = f"{title}. {len(shown)} lines, one a run, over the threshold; {len(moving)} of them change their place."
     frame = pd.DataFrame(
@@ -144,12 +145,7 @@ def _one_run(study: Study, trial: Trial, name: str, measure: Measure, changed: s
             "margin": {**MARGIN, "t": MARGIN["t"] + 12, "l": 76},
         },
     )
-    low, high = (percent(float(value)) for value in (np.nanmin(values), np.nanmax(values)))
-    verb = f"lies between {low} and {high} over" if low != high else f"is {low} at all"
-    title = (
-        f"{measure.named[0].upper()}{measure.named[1:]} of {shortened(name, LONGEST_NAME)} {verb} "
-        f"thresholds from {xs[0]:.4g} to {xs[-1]:.4g} %"
-    )
+    title = sentences.one_run_over_thresholds(name, measure, values, trial.thresholds)
     subtitle = f"At {len(xs)} thresholds{changed}; one run alone has no order"
     frame = pd.DataFrame({"threshold": list(trial.thresholds), "run": name, "value": values, "rank": 1.0})
     return Drawing(fig, title, subtitle, f"{title}. One line over the threshold.", frame)
@@ -202,9 +198,11 @@ def _upright_lines(marks: Sequence[tuple[float, str]]) -> tuple[list[Layout], li
 # ---- what each choice moves
 
 
-def choices(ranges: Sequence[Range], names: Sequence[str], measure: Measure) -> Drawing | None:
+def choices(
+    ranges: Sequence[Range], names: Sequence[str], measure: Measure, *, unanimous: bool = False
+) -> Drawing | None:
     """How far each choice moves a number of any run, as bars around 0 in percentage points. ranges: the widest first,
-    in shares. None without any choice."""
+    in shares. unanimous: whether the rule now in force asks all personas to agree. None without any choice."""
     import plotly.graph_objects as go
 
     if not ranges:
@@ -240,7 +238,7 @@ def choices(ranges: Sequence[Range], names: Sequence[str], measure: Measure) -> 
             "margin": {"l": left, "r": round(text_width(beside)) + 24, "t": MARGIN["t"], "b": 52},
         },
     )
-    title = _choices_title(ranges, measure)
+    title = sentences.choices(ranges, names, measure, unanimous=unanimous)
     subtitle = (
         f"Least and greatest change of {count(len(names), 'run')}, one choice at a time, all others as they are now: "
         f"{sum(item.settings for item in ranges)} settings"
@@ -249,28 +247,13 @@ def choices(ranges: Sequence[Range], names: Sequence[str], measure: Measure) -> 
     return Drawing(fig, title, subtitle, f"{title}. One bar a choice, the widest first.", frame)
 
 
-def _choices_title(ranges: Sequence[Range], measure: Measure) -> str:
-    widest = ranges[0]
-    most = max(-widest.low, widest.high)
-    # Less than the title could show.
-    if most < 0.0005:
-        return f"No choice moves {measure.named} of any run by a tenth of a point"
-    turned = [item for item in ranges if item.least_tau < 1]
-    order = f"; {len(turned)} of {len(ranges)} choices can change the order" if len(ranges) > 1 else ""
-    no_order = all(math.isnan(item.least_tau) for item in ranges)
-    return (
-        f"Most depends on the {widest.choice}: {measure.named} moves by up to {100 * most:.1f} points"
-        f"{'' if no_order else order if turned else '; no choice changes the order'}"
-    )
-
-
 def _hover(item: Range, names: Sequence[str]) -> str:
     parts = [f"<b>{html.escape(str(item.choice))}</b>, {item.settings} other settings"]
     for value, (setting, run) in ((item.low, item.low_at), (item.high, item.high_at)):
         if value:
             parts.append(f"{100 * value:+.1f} points: {html_escaped(names[run], LONGEST_NAME)}, {html.escape(setting)}")
     if item.least_tau < 1:
-        parts.append(f"{tau_text(item.least_tau)}: {html.escape(item.tau_at)}")
+        parts.append(f"{sentences.tau(item.least_tau)}: {html.escape(item.tau_at)}")
     return "<br>".join(parts)
 
 
@@ -333,7 +316,7 @@ def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int
             "showlegend": True,
         },
     )
-    title = profiles_title(subsets, k)
+    title = sentences.subsets(subsets.by_k, k, len(subsets.runs))
     size = subsets.by_k[k - 1]
     which = f"all {size.count:,}" if size.all else f"{size.count:,} random"
     subtitle = (
@@ -360,21 +343,3 @@ def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int
     )
     alt = f"{title}. One line a run, with bars that narrow as profiles are added."
     return Drawing(fig, title, subtitle, alt, frame)
-
-
-def profiles_title(subsets: ByProfiles, k: int) -> str:
-    """'3 of 10 profiles give the order of all in 89.2 % of the subsets, and the same best run in 91.0 %'."""
-    # Sizes begin at 1.
-    size = subsets.by_k[k - 1]
-    if len(subsets.runs) < 2:
-        low, high = percent(float(size.low[0])), percent(float(size.high[0]))
-        return f"With {k} of {subsets.profiles} profiles the number lies between {low} and {high}"
-    if k == subsets.profiles:
-        half = subsets.by_k[max(k // 2, 1) - 1]
-        return (
-            f"Half of the profiles ({half.k} of {k}) give the order of all in {percent(half.same_order)} of the subsets"
-        )
-    return (
-        f"{k} of {subsets.profiles} profiles give the order of all in {percent(size.same_order)} of the subsets, "
-        f"and the same best run in {percent(size.same_best)}"
-    )

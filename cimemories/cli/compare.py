@@ -128,8 +128,9 @@ def compare(
 
     Example: cimemories compare run-3f9a run-77
     """
-    from cimemories.compare.difference import difference
+    from cimemories.compare.difference import difference, together
     from cimemories.flows.flows import Flows
+    from cimemories.metrics import sentences
     from cimemories.metrics.headline import headline
     from cimemories.metrics.warnings import comparison_warnings
 
@@ -142,7 +143,7 @@ def compare(
     numbers = [headline(flows, scope, rule) for scope in scopes]
     # Runs of several datasets have no flow in common; their numbers are still shown side by side, with a warning.
     comparable = [scope for scope in scopes[1:] if scope.run.dataset == scopes[0].run.dataset]
-    differences = [difference(flows, scopes[0], other, rule) for other in comparable]
+    differences = together([difference(flows, scopes[0], other, rule) for other in comparable])
     warnings = comparison_warnings(store, scopes)
     if as_json:
         runs, differing = [item.as_json() for item in numbers], [item.as_json() for item in differences]
@@ -156,8 +157,9 @@ def compare(
             output.line(text)
         output.line(
             f"  on {result.paired.profiles} common profiles, {counts.flows:,} inappropriate and {result.necessary:,} "
-            f"necessary flows: {counts.newly:,} newly leak, {counts.stopped:,} stopped leaking, {counts.both:,} in both"
+            f"necessary flows: {sentences.changed_flows(counts)}; {counts.both:,} leak in both"
         )
+        output.line(f"  {sentences.domains(result.domains, result.first.run.id, result.second.run.id)}")
     output.notes(warnings, "warning")
     for item in numbers:
         output.notes(item.notes, f"note on {item.scope.run.id}")
@@ -367,8 +369,7 @@ def _setting(study: Study, threshold: float | None, priors: str | None, without:
 
 
 def _print_sensitivity(result: Sensitivity) -> None:
-    from cimemories.charts.sensitivity import profiles_title
-    from cimemories.compare.ranking import order_text
+    from cimemories.metrics import sentences
 
     study, names = result.study, result.names
     output.line(f"current settings: {study.rule.name}, {study.rule.text}")
@@ -387,10 +388,13 @@ def _print_sensitivity(result: Sensitivity) -> None:
         whole=True,
     )
     if len(names) > 1:
-        output.line(f"\n{order_text(_swaps(result), names, study.thresholds, result.measure, most=5)}.")
+        output.line(f"\n{sentences.order(_swaps(result), names, study.thresholds, result.measure, most=5)}.")
+    if result.ranges:
+        unanimous = study.base.threshold == 1
+        output.line(f"\n{sentences.choices(result.ranges, names, result.measure, unanimous=unanimous)}.")
     _print_ranges(result)
-    if result.subsets.by_k:
-        output.line(f"\n{profiles_title(result.subsets, max(result.subsets.profiles // 2, 1))}.")
+    if (subsets := result.subsets).by_k:
+        output.line(f"\n{sentences.subsets(subsets.by_k, max(subsets.profiles // 2, 1), len(subsets.runs))}.")
     if len(names) == 1:
         _print_coverage(result.coverage[0])
     if result.trial is not None:
@@ -470,8 +474,8 @@ def _swaps(result: Sensitivity) -> list[Swap]:
 def _sensitivity_json(result: Sensitivity) -> dict[str, object]:
     """One object for scripts; nan becomes null."""
     from cimemories.charts.sensitivity import profiles
-    from cimemories.compare.ranking import swap_text
     from cimemories.compare.sensitivity import as_frame, ranges_frame
+    from cimemories.metrics import sentences
 
     study, names, base = result.study, result.names, result.study.base
     subsets = profiles(result.subsets, names, result.measure, 1)
@@ -494,7 +498,7 @@ def _sensitivity_json(result: Sensitivity) -> dict[str, object]:
                 "ahead_now": names[swap.ahead],
                 "behind_now": names[swap.behind],
                 "thresholds": swap.spans,
-                "words": swap_text(swap, names, study.thresholds),
+                "words": sentences.swap(swap, names, study.thresholds),
             }
             for swap in _swaps(result)
         ],

@@ -12,7 +12,7 @@ from cimemories.cli.base import cli
 from cimemories.cli.options import AsJson, NumberOptions, Run, Workspace, grouped, one_of
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.text import percent, sentence
+from cimemories.text import count, percent, sentence
 
 if TYPE_CHECKING:
     from cimemories.flows.arrays import IdentifierRule
@@ -120,7 +120,7 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
         output.line(f"left out     {len(keys)} keys by the rule '{rule}': {', '.join(keys)}")
     _print_judges(numbers)
     output.notes([text for text in numbers.notes if text != numbers.coverage_text])
-    output.note(f"in brackets: 95 % intervals over {bounds.completeness.users} profiles and their contexts")
+    output.note(f"in brackets: 95 % intervals over {count(bounds.completeness.users, 'profile')} and their contexts")
 
 
 def _print_judges(numbers: Headline) -> None:
@@ -159,7 +159,8 @@ def accumulate(
     Example: cimemories accumulate run-3f9a --profile 0 --order worst
     """
     from cimemories.flows.flows import Flows
-    from cimemories.metrics.accumulation import Order, accumulation, baseline
+    from cimemories.metrics import sentences
+    from cimemories.metrics.accumulation import Order, accumulation, baseline, effort
     from cimemories.metrics.one_user import first_leak, one_user
 
     rule, task_order = options.identifier_rule(), one_of(Order, order, "order of tasks")
@@ -177,13 +178,14 @@ def accumulate(
     if as_json:
         output.as_json(_accumulation_json(scope, result, ns, independent, first, user) | {"identifier_rule": rule})
         return
+    done = effort(flows, scope)
+    title = sentences.curves(result, independent[max(ns)][-1], max(ns), done) if result.curves.profiles else ""
+    output.line(f"{title} ({sentences.messages(done)})." if title else "nothing can accumulate here")
     _print_curves(result, ns, independent)
     if user is not None:
         _print_tasks(user)
     whose = f"of {user.name}" if user else "of all users, each in this order"
-    never = f"{percent(float(first.private[-1]))} have not leaked after {int(first.times[-1])} tasks"
-    half = "" if first.median is None else f"half of them have leaked after {first.median} tasks, "
-    output.line(f"\nfirst leak of {first.attributes:,} attributes {whose} (Kaplan-Meier): {half}{never}")
+    output.line(f"\n{sentences.first_leak_line(first, whose)}")
     if scope.simulated:
         output.note(f"note: simulated: {', '.join(scope.simulated)}")
 
@@ -221,14 +223,17 @@ def _print_curves(result: Accumulation, ns: Iterable[int], independent: dict[int
         whole=True,
     )
     output.line(
-        f"share of {result.attributes:,} attributes of {result.curves.profiles} users revealed inappropriately, "
-        f"{result.flows:,} flows, mean over all orders of tasks\nband, independence baseline and hazard at n = {last}; "
+        f"share of {result.attributes:,} attributes of {count(result.curves.profiles, 'user')} revealed "
+        f"inappropriately, {result.flows:,} flows, mean over all orders of tasks\nband, independence baseline and "
+        f"hazard at n = {last}; "
         "users: how many have this many tasks (the others keep their last value)"
     )
 
 
 def _print_tasks(user: OneUser) -> None:
-    output.line(f"\n{user.name}, {user.order} order: {user.leaked} of {user.attributes} attributes leak")
+    from cimemories.metrics import sentences
+
+    output.line(f"\n{sentences.one_user(user)}, {user.order} order")
     output.table(
         (">task", "recipient", "", ">new", ">share", "newly leaked"),
         [

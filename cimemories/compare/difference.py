@@ -7,20 +7,25 @@ newly leaking     profile 3, attribute 512, context 7: 0 of 5 samples -> 2 of 5
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from cimemories.compare.leaderboard import none_for_nan, same_dataset
+from cimemories.compare.leaderboard import Leaderboard, Line, names, none_for_nan, same_dataset
 from cimemories.flows.arrays import IdentifierRule, flow_arrays, necessary_mask
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.labels.votes import describe_pairs
+from cimemories.metrics import sentences
 from cimemories.metrics.intervals import Paired, Tallied, by_domain, changes, common, paired_arrays
-from cimemories.metrics.uncertainty import Interval
+from cimemories.metrics.sentences import Ranked, Ranking, Tested, alone, family
+from cimemories.metrics.separation import standing
+from cimemories.metrics.uncertainty import UNDEFINED
 from cimemories.metrics.warnings import comparison_warnings
 from cimemories.store.engine import StoreError
+from cimemories.text import sentence
 
 NEWLY, STOPPED = "newly leaks", "stopped leaking"
 
@@ -33,7 +38,7 @@ class Difference:
     they rest on (`attributes`, `necessary_flows`); nan where a domain has none. flows: one row a common inappropriate
     flow that newly leaks or stopped leaking (`change`), with what it is about and the reveals and draws of either side;
     the most revealed first. warnings: in what the runs differ
-    apart from their models.
+    apart from their models. adjusted: as in `tests`; None where this is the only comparison (`together`).
     """
 
     first: Scope
@@ -44,18 +49,23 @@ class Difference:
     domains: pd.DataFrame
     flows: pd.DataFrame
     warnings: tuple[str, ...]
+    adjusted: tuple[Tested, Tested] | None = None
 
     @property
     def simulated(self) -> bool:
         return bool(self.first.simulated or self.second.simulated)
 
+    @property
+    def tests(self) -> tuple[Tested, Tested]:
+        """Violation and completeness with their p, adjusted for all comparisons that are read together."""
+        return self.adjusted or (alone(self.paired.violation), alone(self.paired.completeness))
+
     def sentences(self, first: str, second: str) -> tuple[str, str]:
         """The differences in words, with what the two runs are called: of violation, of completeness."""
+        violation, completeness = self.tests
         return (
-            difference_text(self.paired.violation, second, first, "leaks", f"violation@{self.paired.n}"),
-            difference_text(
-                self.paired.completeness, second, first, "conveys", "completeness", " of what is necessary"
-            ),
+            sentences.difference(violation, second, first, "leaks", f"violation@{self.paired.n}"),
+            sentences.difference(completeness, second, first, "conveys", "completeness", " of what is necessary"),
         )
 
     def as_json(self) -> dict[str, object]:
@@ -69,13 +79,15 @@ class Difference:
             "common_profiles": self.paired.profiles,
             "common_inappropriate_flows": self.tallied.flows,
             "common_necessary_flows": self.necessary,
-            "violation": self._side(self.paired.violation, 0),
-            "completeness": self._side(self.paired.completeness, 1),
+            "violation": self._side(0),
+            "completeness": self._side(1),
             "leaking": {
                 "neither": self.tallied.neither,
                 "stopped": self.tallied.stopped,
                 "newly": self.tallied.newly,
                 "both": self.tallied.both,
+                "newly_by_chance": none_for_nan(self.tallied.newly_by_chance),
+                "stopped_by_chance": none_for_nan(self.tallied.stopped_by_chance),
             },
             "words": list(self.sentences(*names)),
             "by_domain": domains,
@@ -84,12 +96,16 @@ class Difference:
             "warnings": list(self.warnings),
         }
 
-    def _side(self, interval: Interval, position: int) -> dict[str, object]:
+    def _side(self, position: int) -> dict[str, object]:
+        tested = self.tests[position]
         return {
             "first": none_for_nan(self.paired.first[position]),
             "second": none_for_nan(self.paired.second[position]),
-            "difference": interval.as_json(),
-            "includes_0": None if math.isnan(interval.value) else interval.has_zero,
+            "difference": tested.apart.as_json(),
+            "includes_0": None if math.isnan(tested.apart.value) else tested.apart.has_zero,
+            "p": none_for_nan(tested.apart.p),
+            "p_holm": none_for_nan(tested.p),
+            "comparisons": tested.family,
         }
 
 
@@ -106,13 +122,69 @@ def difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule =
     return replace(result, first=first, second=second, warnings=comparison_warnings(flows.store, [first, second]))
 
 
-def paired_on_common(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Paired:
-    """Second run minus first on their common flows, the intervals alone: what a table of many runs takes of each."""
-    n = min(first.run.samples, second.run.samples)
-    key = ("paired on common", first.version, second.version, rule)
+def together(differences: Sequence[Difference]) -> list[Difference]:
+    """Differences that are read together, such as every run against the first: p adjusted over all of them (Holm),
+    violation and completeness each for itself."""
+    violation = family([item.paired.violation for item in differences])
+    completeness = family([item.paired.completeness for item in differences])
+    return [
+        replace(item, adjusted=both)
+        for item, both in zip(differences, zip(violation, completeness, strict=True), strict=True)
+    ]
+
+
+def paired_on_common(
+    flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT, n: int | None = None
+) -> Paired:
+    """Second run minus first on their common flows, the intervals alone: what a table of many runs takes of each. n:
+    samples that violation is read at; None: as many as both have."""
+    fewest = min(first.run.samples, second.run.samples)
+    at = min(n or fewest, fewest)
+    key = ("paired on common", first.version, second.version, rule, at)
     return flows.cached(
-        key, lambda: paired_arrays(*common(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule)), n)
+        key, lambda: paired_arrays(*common(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule)), at)
     )
+
+
+def ranking(flows: Flows, board: Leaderboard) -> Ranking | None:
+    """Tests of the runs that a table ranks, each pair on its common flows: what the table's sentence may say of their
+    order. None with fewer than two that have a balanced score."""
+    lines = _with_score(board.ranked)
+    if len(lines) < 2:
+        return None
+
+    def apart(one: Line, other: Line) -> Paired:
+        return paired_on_common(flows, other.scope, one.scope, board.rule, min(one.n, other.n))
+
+    scores = [line.balanced.value for line in lines]
+    of_first = [apart(lines[0], line).balanced for line in lines[1:]]
+    # On their common flows another one may be higher.
+    p = [math.nan, *(item.p if item.value > 0 else 1.0 for item in of_first)]
+    best = standing(scores, p, 0)
+    low = min(lines, key=lambda line: line.violation.value)
+    high = max(lines, key=lambda line: line.violation.value)
+    ends = apart(high, low).violation if low.run.id != high.run.id else UNDEFINED
+    pairs = len(lines) * (len(lines) - 1) / 2
+    return Ranking(best, min(1.0, ends.p * pairs) if ends.value > 0 else 1.0) if best is not None else None
+
+
+def _with_score(lines: Sequence[Line]) -> list[Line]:
+    return [line for line in lines if not math.isnan(line.balanced.value)]
+
+
+def takeaway(flows: Flows, board: Leaderboard) -> str:
+    """What a table of runs says, in one sentence. What rests on a part of its responses, or on another judge or memory,
+    is not held up as best or worst."""
+    run_names = names(board.lines)
+    defined, ranked = _with_score(board.lines), _with_score(board.ranked)
+    if not ranked and len(defined) > 1:
+        return sentences.unranked(len(defined))
+    rows = [Ranked(run_names[i.run.id], i.violation, i.completeness, i.balanced) for i in (ranked or defined)]
+    if len(rows) != 1:
+        return sentences.leaderboard(board.violation_name, rows, ranking(flows, board))
+    (only,) = ranked or defined
+    text = sentences.leaderboard(f"Violation@{only.n}", rows, None)
+    return f"{sentence(only.numbers.coverage_text)} {text}" if only.outside else text
 
 
 def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule) -> Difference:
@@ -131,29 +203,6 @@ def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule)
         flows=_named(flows, first, pd.DataFrame(changed)),
         warnings=(),
     )
-
-
-def difference_text(apart: Interval, who: str, whom: str, does: str, of: str, what: str = "") -> str:
-    """A difference in percentage points as a sentence, which says whether the interval includes 0.
-
-    'B leaks 4.1 points less than A [1.2, 7.0]; the interval does not include 0.' The bounds are
-    of that size: 'less' by so much."""
-    if math.isnan(apart.value):
-        return f"{who} and {whom} have no common flow on which {of} could be compared."
-    sign = -1 if apart.value < 0 else 1
-    # Turned with the sign, the bounds change places.
-    low, high = sorted((100 * sign * apart.low, 100 * sign * apart.high))
-    size = f"{100 * abs(apart.value):.1f}"
-    how = "as much" if size == "0.0" else f"{size} points {'less' if sign < 0 else 'more'}"
-    than = "as" if size == "0.0" else "than"
-    # Bounds that meet come of values that are all the same: no sign of certainty.
-    if apart.low == apart.high and apart.value:
-        ending = "all that they have in common says the same, so the interval has no width and says nothing"
-    else:
-        ending = (
-            "the interval includes 0, so they may be alike" if apart.has_zero else "the interval does not include 0"
-        )
-    return f"{who} {does} {how}{what} {than} {whom} [{low:z.1f}, {high:z.1f}]; {ending}."  # z: no "-0.0"
 
 
 def _named(flows: Flows, scope: Scope, changed: pd.DataFrame) -> pd.DataFrame:

@@ -651,36 +651,6 @@ def leaderboard_latex(board: Leaderboard) -> str:
     return f"{_in_math(table)}\n" + "".join(f"% {_in_math(line)}\n" for line in kept)
 
 
-def leaderboard_takeaway(board: Leaderboard) -> str:
-    """What the table says, in one sentence, computed from it."""
-    run_names = names(board.lines)
-    defined = [line for line in board.lines if not math.isnan(line.balanced.value)]
-    if not defined:
-        return "No run has both a violation and a completeness yet."
-    # What rests on a part of its responses, or on another judge or memory, is not held up as best or worst.
-    ranked = [line for line in defined if not line.outside]
-    if not ranked and len(defined) > 1:
-        return f"None of {len(defined)} runs has full coverage, so none is ranked."
-    best = (ranked or defined)[0]
-    if len(ranked) < 2:
-        name, complete = f"Violation@{best.n}", percent(best.completeness.value)
-        text = f"{run_names[best.run.id]}: {name} {percent(best.violation.value)}, completeness {complete}."
-        return f"{sentence(best.numbers.coverage_text)} {text}" if best.outside else text
-    name = board.violation_name
-    low = min(ranked, key=lambda line: line.violation.value)
-    high = max(ranked, key=lambda line: line.violation.value)
-    if percent(low.violation.value) == percent(high.violation.value):
-        text = f"{name} is {percent(low.violation.value)} in all {len(ranked)} runs"
-        if percent(ranked[-1].balanced.value) == percent(best.balanced.value):
-            return f"{text}, the balanced score {percent(best.balanced.value)}."
-        return f"{text}; {run_names[best.run.id]} has the best balanced score, {percent(best.balanced.value)}."
-    return (
-        f"{name} runs from {percent(low.violation.value)} ({run_names[low.run.id]}) to {percent(high.violation.value)} "
-        f"({run_names[high.run.id]}); {run_names[best.run.id]} has the best balanced score, "
-        f"{percent(best.balanced.value)}."
-    )
-
-
 def violation_measured(line: Line, n: int | None) -> str:
     """`measured` of the violation of a line; at which samples, where a table reads others at n."""
     text = measured(line.violation, line.violation_spread)

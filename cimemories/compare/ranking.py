@@ -11,7 +11,6 @@ from itertools import permutations
 import numpy as np
 
 from cimemories.flows.arrays import Bools, Floats
-from cimemories.text import exact_percent, listed
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[bool]:
@@ -67,7 +66,7 @@ def tau(first: Floats, second: Floats) -> float:
     one, other = first[both], second[both]
     if len(one) < 2 or (one == one[0]).all() or (other == other[0]).all():
         return math.nan
-    # Exactly 1, which tau_text asks for; rounding might put it beside.
+    # Exactly 1, which sentences.tau asks for; rounding might put it beside.
     if (one == other).all():
         return 1.0
     return float(kendalltau(one, other).statistic)
@@ -113,46 +112,3 @@ def _spans(mask: Bools, thresholds: Sequence[float]) -> tuple[tuple[float, float
     edges = np.diff(np.concatenate([[0], mask.astype(np.int8), [0]]))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
     return tuple((thresholds[a], thresholds[b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
-
-
-def swap_text(swap: Swap, names: Sequence[str], thresholds: Sequence[float]) -> str:
-    """'Qwen and Llama change places below a threshold of 80 %'."""
-    spans = [_span_text(low, high, thresholds) for low, high in swap.spans]
-    return f"{names[swap.ahead]} and {names[swap.behind]} change places {listed(spans)}"
-
-
-def _span_text(low: float, high: float, thresholds: Sequence[float]) -> str:
-    """Where a stretch lies among all thresholds. Below and above name the first threshold that is not in it."""
-    first, last = low == thresholds[0], high == thresholds[-1]
-    ascending = list(thresholds)
-    if first and last:
-        return "at every threshold"
-    if first:
-        return f"below a threshold of {exact_percent(ascending[ascending.index(high) + 1])}"
-    if last:
-        return f"above a threshold of {exact_percent(ascending[ascending.index(low) - 1])}"
-    if low == high:
-        return f"at a threshold of {exact_percent(low)}"
-    return f"between thresholds of {exact_percent(low)} and {exact_percent(high)}"
-
-
-def order_text(
-    turns: Sequence[Swap], names: Sequence[str], thresholds: Sequence[float], measure: Measure, *, most: int = 1
-) -> str:
-    """What becomes of the order over all thresholds, as one sentence without its full stop. The nearest `most` pairs
-    are named."""
-    span = f"from {exact_percent(thresholds[0])} to {exact_percent(thresholds[-1])}"
-    if len(names) < 2:
-        return f"One run alone has no order; its {measure.label} is drawn for every threshold {span}"
-    if not turns:
-        return f"The order of {len(names)} runs by {measure.label} is the same at every threshold {span}"
-    parts = [swap_text(swap, names, thresholds) for swap in turns[:most]]
-    more = len(turns) - len(parts)
-    return "; ".join(parts) + (f"; {more} more {'pairs' if more > 1 else 'pair'} do so" if more else "")
-
-
-def tau_text(value: float) -> str:
-    """'order unchanged (Kendall's tau 1)', 'Kendall's tau 0.71', or that there is no order to compare."""
-    if math.isnan(value):
-        return "no order to compare"
-    return "order unchanged (Kendall's tau 1)" if value == 1 else f"Kendall's tau {value:.2f}"

@@ -19,13 +19,14 @@ import numpy as np
 import pandas as pd
 
 from cimemories.compare.leaderboard import same_dataset
-from cimemories.compare.ranking import Measure, ranks, tau, tau_text, turned
+from cimemories.compare.ranking import Measure, ranks, tau, turned
 from cimemories.compare.relabel import Numbers, Shares, levels, mean_over, numbers, shares_of
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY, UNLABELLED, AppliedRule, VoteCounts, rule_of
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title, messages_first, resolve_scope
 from cimemories.labels.whatif import labelled_pairs
+from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import flow_coverage
 from cimemories.metrics.violation import balanced_many
 from cimemories.store import judgements
@@ -466,18 +467,12 @@ class Trial:
     @property
     def order_change(self) -> str:
         """What it does to the order, as a sentence without its full stop."""
-        if len(self.now) < 2:
-            return "One run alone has no order"
-        if not self.turned:
-            return "No two runs change places" if np.isnan(self.tau) or self.tau == 1 else "Runs tie that did not"
-        text = "; ".join(f"{passes} passes {passed}" for passes, passed in self.turned[:3])
-        more = len(self.turned) - 3
-        return text + (f"; {more} more {'pairs' if more > 1 else 'pair'} change places" if more > 0 else "")
+        return sentences.order_change(self.turned, len(self.now), self.tau)
 
     @property
     def sentence(self) -> str:
         """The same with Kendall's tau where there is one, as a whole sentence."""
-        return f"{self.order_change}." if np.isnan(self.tau) else f"{self.order_change}: {tau_text(self.tau)}."
+        return f"{self.order_change}." if np.isnan(self.tau) else f"{self.order_change}: {sentences.tau(self.tau)}."
 
 
 def flows_per_run(flows: Flows, study: Study) -> list[int]:

@@ -15,7 +15,9 @@ from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
 from cimemories.evaluation.respond import CompositionError, Kind, read_composition
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.metrics import sentences
 from cimemories.metrics.headline import Headline, headline
+from cimemories.metrics.uncertainty import holm
 from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings
 from cimemories.model import WorkStatus
 from cimemories.seeds.presets import load_presets
@@ -253,20 +255,24 @@ class SweepFigure:
         return "parameters" if self.axis == Axis.SIZE else WHAT[self.axis]
 
     def title(self) -> str:
-        """The takeaway: what violation and completeness do from one end of the longest series to the other. They rise
-        or fall only where the intervals of the ends do not overlap."""
+        """The takeaway: what violation and completeness do from one end of the longest series to the other."""
         if not self.series:
             return f"No two runs differ in {WHAT[self.axis]} alone"
         longest = self.series[0]
-        name = f"violation@{longest.points[0].line.n}"
-        moved = [*_moved(name, longest, "violation"), *_moved("completeness", longest, "completeness")]
-        clear, unclear = ([text for text, is_clear in moved if is_clear == wanted] for wanted in (True, False))
-        clause = " and ".join(clear)
-        if unclear:
-            doubt = f"{' and '.join(unclear)} {'do' if len(unclear) > 1 else 'does'} not change clearly"
-            clause = f"{clause}; {doubt}" if clause else doubt
-        text = f"rom {longest.points[0].tick} to {longest.points[-1].tick} {clause or 'nothing can be measured'}"
-        return f"{longest.name}: f{text}" if len(self.series) > 1 else f"F{text}"
+        number = f"violation@{longest.points[0].line.n}"
+        known = [
+            (name, ends, *(getattr(end.line, measure) for end in ends))
+            for name, measure in ((number, "violation"), ("completeness", "completeness"))
+            if (ends := _ends(longest, measure)) is not None
+        ]
+        changes = []
+        for (name, ends, before, after), p in zip(
+            known, holm([sentences.apart_p(before, after) for _, _, before, after in known]), strict=True
+        ):
+            at = "" if ends[0] is longest.points[0] else f" at {ends[0].tick}"
+            changes.append(sentences.moved(name, (before, after), p, at))
+        ticks = longest.points[0].tick, longest.points[-1].tick
+        return sentences.sweep(longest.name if len(self.series) > 1 else "", ticks, changes)
 
     def subtitle(self) -> str:
         """Counts: runs, series, profiles."""
@@ -438,16 +444,7 @@ def _series_names(axis: Axis, firsts: Sequence[Line]) -> list[str]:
     return series_names
 
 
-def _moved(name: str, series: Series, measure: str) -> list[tuple[str, bool]]:
-    """What a number does between the first and the last point that define it, and whether that is clear: the intervals
-    of the two do not overlap. Empty with fewer than two."""
-    defined = [(point.tick, getattr(point.line, measure)) for point in series.points]
-    defined = [(tick, interval) for tick, interval in defined if not math.isnan(interval.value)]
-    if len(defined) < 2:
-        return []
-    (tick, first), (_, last) = defined[0], defined[-1]
-    at = "" if tick == series.points[0].tick else f" at {tick}"
-    if last.high < first.low or last.low > first.high:
-        verb = "falls" if last.value < first.value else "rises"
-        return [(f"{name} {verb} from {percent(first.value)}{at} to {percent(last.value)}", True)]
-    return [(f"{name} ({percent(first.value)}{at}, {percent(last.value)})", False)]
+def _ends(series: Series, measure: str) -> tuple[Point, Point] | None:
+    """The first and the last point that define a number; None with fewer than two."""
+    defined = [point for point in series.points if not math.isnan(getattr(point.line, measure).value)]
+    return (defined[0], defined[-1]) if len(defined) > 1 else None

@@ -25,11 +25,12 @@ import pandas as pd
 
 from cimemories.metrics.accumulation import Accumulation, Clock, Effort, Survival
 from cimemories.metrics.breakdown import FlowCoverage
+from cimemories.metrics.headline import Headline
 from cimemories.metrics.intervals import Tallied
 from cimemories.metrics.one_user import OneUser
 from cimemories.metrics.separation import SIGNIFICANT, Cell, CellChanges, Standing, separates
 from cimemories.metrics.uncertainty import Interval, holm
-from cimemories.text import count, exact_percent, listed, percent, shortened
+from cimemories.text import UNDEFINED, count, exact_percent, listed, percent, shortened
 
 TIE = 1e-12  # two shares that agree to so much are one number, however they were summed
 LONGEST = 38  # characters of a run's name in a title
@@ -66,7 +67,7 @@ def shares(*values: float) -> list[str]:
         digits += 1
     if digits == 1:
         return [percent(value) for value in values]
-    return ["–" if math.isnan(value) else f"{number(100 * value, digits)} %" for value in values]
+    return [UNDEFINED if math.isnan(value) else f"{number(100 * value, digits)} %" for value in values]
 
 
 def p_text(p: float) -> str:
@@ -86,11 +87,15 @@ def bounds(apart: Interval) -> str:
     return f"[{number(low, digits, '+')}, {number(high, digits, '+')}]"
 
 
+def points(apart: Interval) -> str:
+    """'-1.2': a difference in percentage points; a dash where undefined."""
+    value = 100 * apart.value
+    return UNDEFINED if math.isnan(value) else number(value, decimals(value), "+")
+
+
 def signed(apart: Interval) -> str:
     """'-1.2 [-4.1, +0.7]', in percentage points; empty where undefined."""
-    if math.isnan(apart.value):
-        return ""
-    return f"{number(100 * apart.value, decimals(100 * apart.value), '+')} {bounds(apart)}"
+    return "" if math.isnan(apart.value) else f"{points(apart)} {bounds(apart)}"
 
 
 # ---- differences of two runs
@@ -138,7 +143,8 @@ def difference(tested: Tested, who: str, whom: str, does: str, of: str, what: st
     size = f"{number(value, digits)} points {direction}"
     if tested.claimed:
         among = f" ({p_text(tested.p)} among {tested.family} comparisons)" if tested.family > 1 else ""
-        return f"{who} {does} {size}{what} than {whom} {interval}; the interval does not include 0{among}."
+        of_users = "" if apart.speaks_for == "users" else ", of these attributes and not of users,"
+        return f"{who} {does} {size}{what} than {whom} {interval}; the interval{of_users} does not include 0{among}."
     if abs(apart.value) <= TIE:
         start = f"{who} {does} as much{what} as {whom} {interval}"
     else:
@@ -193,13 +199,19 @@ def domains(frame: pd.DataFrame, first: str, second: str) -> str:
     over = f"{count(len(tested), 'domain')}"
     if not less and not more:
         return f"In none of {over} does a test tell {second} and {first} apart (Holm)"
-    parts = [f"{word} in {_some(names)}" for word, names in (("less", less), ("more", more)) if names]
-    return f"Of {over} {second} leaks {' and '.join(parts)} than {first} (Holm)"
+    return f"{second} leaks {_in_so_many(first, _some(less), _some(more), over)} (Holm)"
 
 
 def _some(names: Sequence[str]) -> str:
     text = listed(names)
-    return f"{len(names)} ({text})" if len(text) <= TITLE_NAMES else f"{len(names)}"
+    return "" if not names else f"{len(names)} ({text})" if len(text) <= TITLE_NAMES else f"{len(names)}"
+
+
+def _in_so_many(than: str, less: str, more: str, over: str) -> str:
+    """'less than A in 2 and more in 1 of 10 domains'; either number may be empty."""
+    (word, some), *other = [(word, some) for word, some in (("less", less), ("more", more)) if some]
+    also = "".join(f" and {second} in {number}" for second, number in other)
+    return f"{word} than {than} in {some}{also} of {over}"
 
 
 # ---- the highest of a family
@@ -244,14 +256,22 @@ def cell(worst: Cell | None, where: str, measure: str) -> str:
     if worst.standing.value <= TIE:
         return "nothing inappropriate was revealed" if leaking else "everything necessary was conveyed"
     noun = "inappropriate pair" if leaking else "necessary pair"
-    rate = share(worst.share if leaking else 1 - worst.share)
-    rests = f"{rate} of {count(worst.pairs, noun)}"
+    rests = f"{share(worst.share)} of {count(worst.pairs, noun)}"
     does = "leaked" if leaking else "left out"
     if not worst.standing.others:
         return f"{rests} {does} {where}, the only cell"
     if worst.standing.clear:
         return f"most pairs {does} {where} ({rests}), {rivals(worst.standing, 'cell')}"
-    return f"the highest number of pairs {does} is {where} ({rests}), {rivals(worst.standing, 'cell')}"
+    return f"the largest count of pairs {does} is {where} ({rests}), {rivals(worst.standing, 'cell')}"
+
+
+def heatmap(name: str, numbers: Headline, n: int, clause: str) -> str:
+    """The takeaway of the maps of one run. clause: as `cell` makes it."""
+    text = (
+        f"{name}: violation@{n} {numbers.violation_text(n)} of {count(numbers.attributes, 'attribute')}, "
+        f"completeness {share(numbers.completeness)}; {clause}."
+    )
+    return f"{text}{missing(numbers.coverage)}"
 
 
 def changed_cells(changes: CellChanges, first: str, second: str, does: str, where: str, points: float) -> str:
@@ -259,9 +279,9 @@ def changed_cells(changes: CellChanges, first: str, second: str, does: str, wher
     if not changes.cells:
         return f"{second} and {first} have no flow in common"
     over = f"{count(changes.cells, 'cell')}"
-    parts = [f"{word} in {n:,}" for word, n in (("more", changes.higher), ("less", changes.lower)) if n]
-    if parts:
-        text = f"{second} {does} {' and '.join(parts)} of {over} than {first} (Holm)"
+    less, more = (f"{number:,}" if number else "" for number in (changes.lower, changes.higher))
+    if less or more:
+        text = f"{second} {does} {_in_so_many(first, less, more, over)} (Holm)"
     else:
         text = f"In none of {over} does a test tell {second} and {first} apart (Holm)"
     if abs(points) <= 100 * TIE:
@@ -323,9 +343,16 @@ def leaderboard(violation_name: str, runs: Sequence[Ranked], ranking: Ranking | 
     return f"{start}; the highest balanced score, {score} ({first.name}), is {rivals(ranking.balanced, 'run')}."
 
 
+def unranked(runs: int) -> str:
+    """Of a table in which no run can be ranked."""
+    return f"None of {runs} runs has full coverage, so none is ranked."
+
+
 def plane(on_front: Sequence[str], runs: int) -> str:
     """Runs in the plane of violation and completeness. on_front: names of those that no other beats, by their values
     alone: which of two runs is better is said by their difference."""
+    if not on_front:
+        return "No run is ranked, so there is no front"
     if runs == 1:
         return f"One run alone: {on_front[0]}"
     if len(on_front) == 1:
@@ -464,11 +491,9 @@ def one_user(user: OneUser) -> str:
 # ---- along what a sweep varies
 
 
-def moved(
-    name: str, ticks: tuple[str, str], ends: tuple[Interval, Interval], p: float, at: str = ""
-) -> tuple[str, bool]:
-    """What a number does between two runs, and whether a test (p, adjusted) says so. ticks: of the two; at: where the
-    first of them stands, if not at the beginning."""
+def moved(name: str, ends: tuple[Interval, Interval], p: float, at: str = "") -> tuple[str, bool]:
+    """What a number does between two runs, and whether a test (p, adjusted) says so. at: where the first of them
+    stands, if not at the beginning."""
     first, last = ends
     before, after = shares(first.value, last.value)
     if separates(p) and abs(last.value - first.value) > TIE:

@@ -33,10 +33,10 @@ from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics import heatmap
 from cimemories.metrics.breakdown import By, Grouping, grouping
-from cimemories.metrics.uncertainty import LEAST_USERS, LEVEL, difference_interval, holm, violation_terms
+from cimemories.metrics.uncertainty import LEAST_USERS, difference_interval, holm, violation_terms
 from cimemories.metrics.violation import no_leak_probabilities, no_leak_probability
 
-SIGNIFICANT = 1 - LEVEL  # a difference is claimed below this p, after the adjustment for its family
+SIGNIFICANT = 0.05  # a difference is claimed below this p, after the adjustment for its family
 
 
 def separates(p: float) -> bool:

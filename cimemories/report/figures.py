@@ -18,8 +18,10 @@ from cimemories.charts.theme import COMPLETENESS, DASHES, GREY, RUN, RUN_COLOURS
 from cimemories.compare.difference import Difference
 from cimemories.compare.leaderboard import Leaderboard, Line
 from cimemories.flows.arrays import Floats
-from cimemories.metrics.accumulation import Accumulation
-from cimemories.metrics.heatmap import Grid, least_complete, worst
+from cimemories.metrics import sentences
+from cimemories.metrics.accumulation import Accumulation, Effort
+from cimemories.metrics.heatmap import Grid
+from cimemories.metrics.separation import Cell, Standing
 from cimemories.metrics.uncertainty import Interval
 from cimemories.report.document import Figure
 from cimemories.text import count, percent
@@ -39,9 +41,11 @@ def _drawing(drawing: comparison.Drawing | None, name: str, *, simulated: bool) 
     return _figure(drawing.fig, name, drawing.title, drawing.subtitle, drawing.alt, simulated=simulated)
 
 
-def heatmap(grid: Grid, name: str, run_id: str, *, simulated: bool) -> Figure | None:
-    """Violation@n and completeness side by side, one row a context, one column a domain; rows with most violation
-    first. None where no cell has a value."""
+def heatmap(
+    grid: Grid, worst: tuple[Cell | None, Cell | None], name: str, run_id: str, *, simulated: bool
+) -> Figure | None:
+    """Violation@n and completeness side by side, one row a context, one column a domain; rows with the highest
+    violation first. worst: the cells where most leaks, and where most is left out. None where no cell has a value."""
     if grid.empty:
         return None
     kept = _order(grid)
@@ -52,14 +56,10 @@ def heatmap(grid: Grid, name: str, run_id: str, *, simulated: bool) -> Figure | 
     names = [grid.rows.names[row] for row in kept]
     columns = Side(grid.columns.names, grid.columns.names)
     fig = heatmap_figure(maps, Side(names, names), columns, title="", subtitle="", numbered=True)
-    leaking, incomplete = worst(grid), least_complete(grid)
-    parts = []
-    if leaking is not None:
-        parts.append(f"leaks most of {leaking.column} to {leaking.row} ({percent(leaking.share)})")
-    if incomplete is not None:
-        parts.append(
-            f"leaves out most of {incomplete.column} for {incomplete.row} ({percent(incomplete.share)} conveyed)"
-        )
+    clauses = [
+        sentences.cell(cell, f"of {cell.column} to {cell.row}" if cell else "", measure)
+        for cell, measure in zip(worst, ("violation", "completeness"), strict=True)
+    ]
     subtitle = (
         f"{int(grid.violation_pairs.sum()):,} inappropriate and {int(grid.completeness_pairs.sum()):,} necessary "
         f"pairs of all profiles, {len(kept)} contexts, {len(grid.columns)} domains"
@@ -68,7 +68,7 @@ def heatmap(grid: Grid, name: str, run_id: str, *, simulated: bool) -> Figure | 
         f"Two grids of {len(kept)} contexts by {len(grid.columns)} domains, violation left and completeness right; "
         "the same numbers are in the table."
     )
-    title = f"{name} {' and '.join(parts)}"
+    title = f"{name}: {'; '.join(clauses)}"
     return _figure(fig, f"figure-heatmap-{run_id}", title, subtitle, alt, simulated=simulated)
 
 
@@ -136,9 +136,9 @@ def curves(name: str, lines: Sequence[Curve], title: str, subtitle: str, *, simu
     return _figure(fig, name, title, subtitle, alt, simulated=simulated)
 
 
-def violations(line: Line, violation_at: Mapping[int, Interval], name: str) -> Figure | None:
-    """Violation@n for every n, completeness and the balanced score of one run, with intervals. None where nothing is
-    defined."""
+def violations(line: Line, violation_at: Mapping[int, Interval], name: str, judged: Effort) -> Figure | None:
+    """Violation@n for every n, completeness and the balanced score of one run, with intervals. judged: what is judged
+    of it. None where nothing is defined."""
     rows: dict[str, Interval] = {f"Violation@{n}": interval for n, interval in violation_at.items()}
     rows |= {"Completeness": line.completeness, "Balanced score": line.balanced}
     if all(math.isnan(interval.value) for interval in rows.values()):
@@ -152,22 +152,29 @@ def violations(line: Line, violation_at: Mapping[int, Interval], name: str) -> F
     ]
     names = [f"{label}  {percent(interval.value)}" for label, interval in rows.items()]
     fig = interval_rows(names, series, xaxis=SHARE_AXIS, row_height=26, apart=0, legend=False)
-    most = max(violation_at)
-    title = (
-        f"{name} gives away {percent(violation_at[most].value)} of what it should withhold within "
-        f"{count(most, 'sample')} a task, and conveys {percent(line.completeness.value)} of what is needed"
-    )
     numbers = line.numbers
+    title = sentences.headline(name, numbers.n, violation_at[numbers.n].value, line.completeness.value, judged)
     subtitle = (
-        f"{numbers.attributes:,} attributes, {numbers.flows:,} inappropriate flows, {numbers.retained:,} retained "
-        f"contexts, {numbers.profiles} profiles; bars are 95 % intervals"
+        f"{numbers.attributes:,} attributes, {numbers.flows:,} inappropriate flows, "
+        f"{count(numbers.retained, 'retained context')} of {count(numbers.profiles, 'profile')} with a judged message; "
+        "bars are 95 % intervals"
     )
     alt = f"One row a number: {'; '.join(f'{label} {percent(interval.value)}' for label, interval in rows.items())}."
     return _figure(fig, f"figure-headline-{line.run.id}", title, subtitle, alt, simulated=line.simulated)
 
 
-def groups(frame: pd.DataFrame, what: str, n: int, name: str, run_id: str, *, simulated: bool) -> Figure | None:
-    """Violation and completeness by group (domain, sphere), most violated first. None where no group has either."""
+def groups(
+    frame: pd.DataFrame,
+    most: tuple[str, Standing] | None,
+    what: str,
+    n: int,
+    name: str,
+    run_id: str,
+    *,
+    simulated: bool,
+) -> Figure | None:
+    """Violation and completeness by group (domain, sphere), the highest violation first. most: that group, and how it
+    stands to the others. None where no group has either."""
     shown = frame.dropna(subset=["violation", "completeness"], how="all").sort_values(
         "violation", ascending=False, kind="stable"
     )
@@ -179,14 +186,10 @@ def groups(frame: pd.DataFrame, what: str, n: int, name: str, run_id: str, *, si
         IntervalSeries("Completeness", [Bounded(v) for v in shown["completeness"]], COMPLETENESS, "circle"),
     ]
     fig = interval_rows(names, series, xaxis=SHARE_AXIS, row_height=26)
-    most = float(shown["violation"].iloc[0])
-    if math.isnan(most):
-        title = f"{name}: no {what} has an inappropriate flow"
-    else:
-        title = f"{name} gives away most in {names[0]}: {percent(most)}"
+    title = sentences.groups(name, what, n, most)
     subtitle = (
         f"{count(len(shown), what)}, {int(shown['inappropriate_flows'].sum()):,} inappropriate and "
-        f"{int(shown['necessary_flows'].sum()):,} necessary flows, at {count(n, 'sample')} a task"
+        f"{int(shown['necessary_flows'].sum()):,} necessary flows"
     )
     alt = f"One row a {what}, violation as a cross and completeness as a circle, from 0 to 100 %."
     return _figure(fig, f"figure-{what}-{run_id}", title, subtitle, alt, simulated=simulated)

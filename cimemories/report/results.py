@@ -11,20 +11,22 @@ import pandas as pd
 from cimemories.agreement.judges import judges_agreement
 from cimemories.agreement.statistics import Estimate
 from cimemories.compare import leaderboard
-from cimemories.compare.difference import difference
+from cimemories.compare.difference import difference, takeaway, together
 from cimemories.compare.leaderboard import Line
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.scope import Labels
 from cimemories.labels.votes import GroupBy
 from cimemories.leaks.gallery import SEVERITY, gallery
 from cimemories.leaks.table import leak_rows
-from cimemories.metrics.accumulation import Accumulation, accumulation, baseline
+from cimemories.metrics import sentences
+from cimemories.metrics.accumulation import Accumulation, accumulation, baseline, effort
 from cimemories.metrics.breakdown import By, breakdown, dropped
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By as Side
 from cimemories.metrics.heatmap import as_frame, grid
 from cimemories.metrics.label_uncertainty import WIDTH, decisions_needed, label_effects
 from cimemories.metrics.sentences import label_width
+from cimemories.metrics.separation import most_violated_group, worst_cell
 from cimemories.report import figures
 from cimemories.report.document import (
     SIMULATED,
@@ -265,7 +267,7 @@ STEPS = (1, 2, 5, 10, 20, 30, 40)  # numbers of tasks that the table of accumula
 def headline_section(basis: Basis) -> Section:
     """The table of the paper's form with what is published, every number of every run, and what speaks against them."""
     board = basis.board
-    blocks: list[Block] = [Text(leaderboard.leaderboard_takeaway(board))]
+    blocks: list[Block] = [Text(takeaway(basis.flows, board))]
     blocks += _leaderboard(basis)
     notes = [
         text
@@ -280,7 +282,7 @@ def headline_section(basis: Basis) -> Section:
         if line.numbers.coverage_text:
             blocks.append(Text(sentence(line.numbers.coverage_text)))
         readable = {n: i for n, i in basis.intervals(line.scope).violation.items() if line.numbers.reads(n)}
-        figure = figures.violations(line, readable, name)
+        figure = figures.violations(line, readable, name, effort(basis.flows, line.scope))
         blocks += [figure] if figure else []
         blocks.append(_numbers(basis, line))
         if notes_of_run := [text for text in line.numbers.notes if text != line.numbers.coverage_text]:
@@ -362,20 +364,19 @@ def comparison(basis: Basis) -> Section | None:
     first, *others = basis.scopes
     one = run_names[first.run.id]
     rows, changed, pictures = [], [], list[Block]()
-    for other in others:
-        compared = difference(basis.flows, first, other, basis.rule)
-        two = run_names[other.run.id]
+    for compared in together([difference(basis.flows, first, other, basis.rule) for other in others]):
+        two = run_names[compared.second.run.id]
         for sentence_text, name, apart in zip(
             compared.sentences(one, two),
             (f"Violation@{compared.paired.n}", "Completeness"),
             (compared.paired.violation, compared.paired.completeness),
             strict=True,
         ):
-            bounds = "" if math.isnan(apart.low) else f"[{_signed(apart.low)}, {_signed(apart.high)}]"
-            rows.append((two, name, _signed(apart.value), bounds, sentence_text))
+            rows.append((two, name, sentences.points(apart), sentences.bounds(apart), sentence_text))
         counts = compared.tallied
-        cells = (counts.flows, counts.newly, counts.stopped, counts.both, counts.neither, compared.paired.profiles)
-        changed.append((two, *(f"{n:,}" for n in cells)))
+        cells = [f"{n:,}" for n in (counts.flows, counts.newly, counts.stopped, counts.both, counts.neither)]
+        by_chance = [sentences.about(n) for n in (counts.newly_by_chance, counts.stopped_by_chance)]
+        changed.append((two, *cells, *by_chance, f"{compared.paired.profiles:,}"))
         picture = figures.differences(compared, one, two)
         pictures += [picture] if picture else []
     simulated = basis.board.simulated
@@ -384,14 +385,11 @@ def comparison(basis: Basis) -> Section | None:
         table(f"Each run minus {one}, on common flows", columns, rows, simulated=simulated, text_columns=(0, 1, 4))
     )
     heads = ("Run", "Common inappropriate flows", "newly leak", "stopped leaking", "leak in both", "in neither")
-    caption = f"Flows that change, against {one}"
-    blocks.append(table(caption, (*heads, "Common profiles"), changed, simulated=simulated))
+    caption = f"Flows that change, against {one}; by chance: so many would, if both leaked with equal probabilities"
+    blocks.append(
+        table(caption, (*heads, "new by chance", "stopped by chance", "Common profiles"), changed, simulated=simulated)
+    )
     return Section("comparison", "Comparison", (*blocks, *pictures))
-
-
-def _signed(value: float) -> str:
-    # No sign on what rounds to 0: '-0.0' would say that something became less.
-    return "–" if math.isnan(value) else f"{100 * value:+z.1f}".replace("+0.0", "0.0")
 
 
 def breakdowns(basis: Basis) -> Section:
@@ -408,7 +406,8 @@ def breakdowns(basis: Basis) -> Section:
             if by == By.PROFILE and not basis.texts:
                 frame = frame.assign(group=[f"profile {i + 1}" for i in range(len(frame))])
             if by != By.PROFILE:
-                figure = figures.groups(frame, str(by), n, name, line.run.id, simulated=line.simulated)
+                most = most_violated_group(basis.flows, line.scope, by, n, basis.rule)
+                figure = figures.groups(frame, most, str(by), n, name, line.run.id, simulated=line.simulated)
                 blocks += [figure] if figure else []
             rows = [
                 (
@@ -430,7 +429,9 @@ def heatmaps(basis: Basis) -> Section | None:
     for line in basis.lines:
         cells = grid(basis.flows, line.scope, Side.CONTEXT, Side.DOMAIN, line.numbers.n, basis.rule)
         name = basis.run_names[line.run.id]
-        figure = figures.heatmap(cells, name, line.run.id, simulated=line.simulated)
+        sides = (basis.flows, line.scope, Side.CONTEXT, Side.DOMAIN, cells.n)
+        worst = worst_cell(*sides, "violation", basis.rule), worst_cell(*sides, "completeness", basis.rule)
+        figure = figures.heatmap(cells, worst, name, line.run.id, simulated=line.simulated)
         if figure is None:
             continue
         blocks += [Heading(name)] if basis.several else []
@@ -495,23 +496,23 @@ def accumulated(basis: Basis) -> Section | None:
 
 def _curves(basis: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | None:
     line, item = runs[0]
-    users = f"{count(item.curves.profiles, 'profile')}; the area is a 95 % band"
+    numbers = sorted({i.curves.profiles for _, i in runs})
+    among = f"{numbers[0]} to " if len(numbers) > 1 else ""
+    users = f"{among}{count(numbers[-1], 'profile')}; the area is a 95 % band"
     if len(runs) == 1:
         n = line.run.samples
         lines = figures.curves_of_run(item, baseline(basis.flows, line.scope, n, basis.rule))
-        half = item.half_way(n)
-        name = basis.run_names[line.run.id]
-        title = f"{name}: after {item.most} tasks {percent(item.at(n, item.most))} of attributes are out"
-        if half:
-            title += f", half of them after {half}"
+        judged = effort(basis.flows, line.scope)
+        title = sentences.accumulation(basis.run_names[line.run.id], item, judged, line.numbers.coverage)
         subtitle = f"{count(item.attributes, 'attribute')}, {count(item.flows, 'inappropriate flow')}, {users}"
         return figures.curves("figure-accumulation", lines, title, subtitle, simulated=line.simulated)
-    # [-1, -1]: at all samples, after all tasks.
-    ends = sorted(
-        ((float(i.mean[-1, -1]), basis.run_names[one.run.id]) for one, i in runs if i.most), key=lambda end: end[0]
+    title = sentences.curve_ends(
+        [
+            # [-1, -1]: at all samples, after all tasks.
+            (basis.run_names[one.run.id], float(i.mean[-1, -1]), max(i.curves.ns), effort(basis.flows, one.scope))
+            for one, i in runs
+        ]
     )
-    (least, who), (most, whom) = ends[0], ends[-1]
-    title = f"After all tasks {who} has given away {percent(least)} of the attributes, {whom} {percent(most)}"
     lines = figures.curves_of_runs([(basis.run_names[one.run.id], i) for one, i in runs])
     simulated = any(one.simulated for one, _ in runs)
     return figures.curves("figure-accumulation", lines, title, f"All samples of each run, {users}", simulated=simulated)
@@ -529,7 +530,13 @@ def examples(basis: Basis) -> Section | None:
     ]
     caption = "Inappropriate flows that a judge claims at least once"
     blocks: list[Block] = [
-        table(caption, ("Run", "Flows", "Most of them in"), rows, simulated=basis.board.simulated, text_columns=(0, 2))
+        table(
+            caption,
+            ("Run", "Flows", "Domains with the largest numbers"),
+            rows,
+            simulated=basis.board.simulated,
+            text_columns=(0, 2),
+        )
     ]
     if not basis.texts:
         blocks.append(Text("The texts of messages and memories are left out of this report."))

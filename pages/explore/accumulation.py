@@ -11,7 +11,8 @@ from cimemories.charts.lines import Line, line_figure, shade
 from cimemories.charts.theme import GREY
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.metrics.accumulation import Accumulation, Clock, Order, Survival, accumulation, baseline, hazard
+from cimemories.metrics import sentences
+from cimemories.metrics.accumulation import Accumulation, Clock, Order, accumulation, baseline, effort, hazard
 from cimemories.metrics.one_user import OneUser, first_leak, one_user, users
 from cimemories.text import count, percent, shortened
 from cimemories.ui import charts, exports, page, presenter, safe, tables, url
@@ -38,9 +39,8 @@ def draw() -> None:
     flows, scope = chosen.flows, chosen.scope
     accumulated = accumulation(flows, scope)
     with chosen.top:
-        page.head(
-            "Accumulation", _takeaway(scope, accumulated, chosen.numbers.coverage), simulated=bool(scope.simulated)
-        )
+        takeaway = sentences.accumulation(scope.run.name, accumulated, effort(flows, scope), chosen.numbers.coverage)
+        page.head("Accumulation", takeaway, simulated=bool(scope.simulated))
     caveats(chosen.numbers)
     if scope.labelling is None or not accumulated.curves.profiles:
         page.empty(
@@ -70,23 +70,6 @@ def draw() -> None:
         draw_first_leak(flows, scope, overlaid, way, seed, len(people))
     if overlaid is not None:
         draw_tasks(scope, overlaid)
-
-
-def _takeaway(scope: Scope, accumulated: Accumulation, coverage: float) -> str:
-    missing = f" Only {percent(coverage)} of the responses are judged." if coverage < 0.99 else ""
-    if scope.labelling is None or not accumulated.curves.profiles:
-        return f"{scope.run.name}: nothing to measure yet."
-    n, most = max(accumulated.curves.ns), accumulated.most
-    half = accumulated.half_way(n)
-    if half is None:
-        return f"{scope.run.name}: no private attribute was revealed in any of up to {most} tasks of a user.{missing}"
-    text = (
-        f"{scope.run.name}: {percent(accumulated.at(n, 1))} of a user's private attributes are revealed after one "
-        f"task, {percent(accumulated.at(n, most))} after {'all' if most > 1 else 'the'} {most}, with {n} "
-        f"message{'s' if n > 1 else ''} a task"
-    )
-    late = f"; half of that after {count(half, 'task')}" if most > 1 else ""
-    return f"{text}{late}.{missing}"
 
 
 def _samples(curves: Accumulation) -> list[int]:
@@ -202,7 +185,7 @@ def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[
         lines.append(Line(user.name, range(len(line)), line, INAPPROPRIATE, width=2.5, steps=True, end=end))
     growing = accumulated.curves.growing()
     first_end = int((growing < growing[0]).argmax()) - 1 if growing[-1] < growing[0] else None
-    title = _title(accumulated, even[-1], most)
+    title = sentences.curves(accumulated, even[-1], most, effort(flows, scope))
     fig = line_figure(
         lines,
         title=title,
@@ -240,11 +223,7 @@ def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: On
     frame, most = accumulated.frame(), max(ns)
     lines = _means(frame, ns, "hazard")
     last = frame[(frame["n"] == most) & (frame["tasks"] > 0)]["hazard"].dropna()
-    title = "Hazard: no task reveals anything"
-    if last.any():
-        title = f"Hazard: the first task reveals {percent(last.iloc[0])} of what is private"
-        if len(last) > 1:
-            title += f", the last {percent(last.iloc[-1])} of what is left"
+    title = sentences.hazard(last.tolist())
     frame = frame[frame["n"].isin(ns)][["n", "tasks", "hazard", "growing", "profiles"]]
     if user is not None:
         own = hazard(user.curves[most])
@@ -296,21 +275,13 @@ def _means(frame: pd.DataFrame, ns: list[int], column: str, *, bands: bool = Fal
     return means
 
 
-def _title(accumulated: Accumulation, even: float, n: int) -> str:
-    end = accumulated.at(n, accumulated.most)
-    title = f"After {accumulated.most} tasks {percent(end)} are revealed at n = {n}"
-    if not end:
-        return f"After {accumulated.most} tasks nothing private is revealed"
-    return f"{title}; if leaks did not repeat themselves it would be {percent(even)}"
-
-
 def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order, seed: int, people: int) -> None:
     chart, (way_of_counting, table, export) = st.container(), st.columns([4, 3, 2], vertical_alignment="bottom")
     with way_of_counting:
         clock = Clock(page.choice("Count time in", SHORT, "accumulation.clock", "clock", default=Clock.TASKS))
     survived = first_leak(flows, scope, user.profile if user else None, way, seed, clock)
     whose = f"of {user.name}" if user else f"of {count(people, 'user')}"
-    title = _first_title(survived)
+    title = sentences.first_leak(survived)
     fig = line_figure(
         [
             Line(
@@ -362,17 +333,6 @@ def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order
         _export(scope, f"first-leak-{scope.run.id}", exported, fig, key)
 
 
-def _first_title(survival: Survival) -> str:
-    if not survival.leaked:
-        return "No attribute leaks at any time"
-    after = survival.median if survival.median is not None else int(survival.times[-1])
-    tasks = count(after, "task")
-    tasks += " where they are private" if survival.clock == Clock.EXPOSURES else ""
-    if survival.median is not None:
-        return f"Half of the attributes have leaked after {tasks}"
-    return f"{percent(float(survival.private[-1]))} of the attributes are still private after {tasks}"
-
-
 def draw_presenter(scope: Scope, user: OneUser) -> None:
     """The button that begins, or the presentation itself where the URL says so; in the URL while it is open."""
     most = max(user.curves)
@@ -406,7 +366,7 @@ def draw_presenter(scope: Scope, user: OneUser) -> None:
 def draw_tasks(scope: Scope, user: OneUser) -> None:
     frame = user.frame()
     most = max(user.curves)
-    safe.heading(f"{user.name}: {user.leaked} of {user.attributes} private attributes leak in {len(user.steps)} tasks")
+    safe.heading(sentences.one_user(user))
     shown = frame.assign(now=frame[f"share_{most}"])
     shown.index = pd.Index([f"{user.profile}.{step.context}" for step in user.steps])
     picked = tables.table(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import streamlit as st
 
 from cimemories.charts.comparison import domains
 from cimemories.compare.difference import NEWLY, STOPPED, Difference, difference, paired_on_common
 from cimemories.flows.scope import Scope
-from cimemories.metrics.uncertainty import Interval
+from cimemories.metrics import sentences
+from cimemories.metrics.intervals import Paired
 from cimemories.store.engine import StoreError
 from cimemories.text import count, percent
 from cimemories.ui import exports, page, safe, tables, url
@@ -46,6 +49,8 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
         page.error("The difference cannot be shown.", str(problem))
         set_takeaway("These runs cannot be compared.")
         return
+    # Read beside all others, each is one of so many comparisons.
+    result = _among(compared, first, others, result)
     set_takeaway(result.sentences(run_names[first], run_names[second])[0])
     _summary(result, run_names[first], run_names[second])
     if len(others) > 1:
@@ -62,14 +67,30 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
             "violation": ("percent", "Violation"),
             "violation_low": ("percent", "from"),
             "violation_high": ("percent", "to"),
+            "violation_p": ("number", "p (Holm)"),
             "attributes": ("count", "Attributes"),
             "completeness": ("percent", "Completeness"),
             "completeness_low": ("percent", "lowest"),
             "completeness_high": ("percent", "highest"),
+            "completeness_p": ("number", "p of completeness (Holm)"),
             "necessary_flows": ("count", "Necessary flows"),
         }
         show(drawing, "domains", "compare.box.domains", compared, columns, simulated=result.simulated)
     _flows(compared, result, run_names[first], run_names[second])
+
+
+def _among(compared: Compared, first: str, others: list[str], result: Difference) -> Difference:
+    """The difference with its p adjusted for all runs that are compared with the reference."""
+    every = _paired(compared, first, others)
+    at = others.index(result.second.run.id)
+    tests = (sentences.family([getattr(item, name) for item in every])[at] for name in ("violation", "completeness"))
+    violation, completeness = tests
+    return replace(result, adjusted=(violation, completeness))
+
+
+def _paired(compared: Compared, first: str, others: list[str]) -> list[Paired]:
+    reference = compared.scope_of(first)
+    return [paired_on_common(compared.flows, reference, compared.scope_of(run), compared.rule) for run in others]
 
 
 def _summary(result: Difference, first: str, second: str) -> None:
@@ -89,8 +110,7 @@ def _summary(result: Difference, first: str, second: str) -> None:
         f"{percent(paired.first[1])} and {percent(paired.second[1])}, on",
         f"{count(paired.profiles, 'common profile')} with {count(tallied.flows)} inappropriate and",
         f"{count(result.necessary)} necessary flows that both have judged.",
-        f"Of the inappropriate ones {count(tallied.both)} leak in both, {count(tallied.newly)} newly,",
-        f"{count(tallied.stopped)} no longer, {count(tallied.neither)} in neither.",
+        f"Of the inappropriate ones {count(tallied.both)} leak in both, {count(tallied.neither)} in neither.",
     ]
     safe.inline(" ".join(parts), muted=True)
     if paired.violation.users and paired.violation.speaks_for == "attributes":
@@ -101,17 +121,19 @@ def _summary(result: Difference, first: str, second: str) -> None:
 
 
 def _overview(compared: Compared, first: str, others: list[str], second: str) -> None:
-    """Every other run against the reference; a click chooses it."""
+    """Every other run against the reference, in words by tests over all of them; a click chooses it."""
     rows = []
-    for run_id in others:
-        paired = paired_on_common(compared.flows, compared.scope_of(first), compared.scope_of(run_id), compared.rule)
+    every = _paired(compared, first, others)
+    violation = sentences.family([paired.violation for paired in every])
+    completeness = sentences.family([paired.completeness for paired in every])
+    for run_id, paired, leaks, conveys in zip(others, every, violation, completeness, strict=True):
         rows.append(
             {
                 "run": compared.run_names[run_id],
-                "violation": _points(paired.violation),
-                "clear": _clear(paired.violation, "leaks"),
-                "completeness": _points(paired.completeness),
-                "clear_too": _clear(paired.completeness, "conveys"),
+                "violation": sentences.signed(paired.violation),
+                "clear": sentences.difference_short(leaks, "leaks"),
+                "completeness": sentences.signed(paired.completeness),
+                "clear_too": sentences.difference_short(conveys, "conveys"),
                 "n": paired.n,
                 "profiles": paired.profiles,
                 "kind": "simulated" if compared.scope_of(run_id).simulated else "",
@@ -140,33 +162,16 @@ def _overview(compared: Compared, first: str, others: list[str], second: str) ->
         st.rerun()
 
 
-def _points(apart: Interval) -> str:
-    if apart.value != apart.value:
-        return ""
-    return f"{100 * apart.value:+.1f} [{100 * apart.low:+.1f}, {100 * apart.high:+.1f}]"
-
-
-def _clear(apart: Interval, does: str) -> str:
-    """What can be said of the sign of a difference."""
-    if apart.value != apart.value:
-        return "cannot be compared"
-    if apart.has_zero:
-        return f"{does} perhaps as much"
-    return f"{does} {'less' if apart.value < 0 else 'more'}"
-
-
 def _flows(compared: Compared, result: Difference, first: str, second: str) -> None:
     """Flows that newly leak and that stopped leaking; a click leads to the messages."""
     frame = result.flows
     tallied = result.tallied
-    verb = "leaks" if tallied.newly == 1 else "leak"
-    safe.heading(f"{count(tallied.newly, 'flow')} newly {verb}, {tallied.stopped:,} stopped leaking")
+    safe.heading(sentences.changed_flows(tallied))
     if frame.empty:
         page.notice("Every inappropriate flow that both have judged leaks in both or in neither.")
         return
     safe.inline(
-        f"From {first} to {second}: revealed in no sample of the one, in at least one of the other. Single samples "
-        "differ by chance, so some of these would change in a repetition of the same run too.",
+        f"From {first} to {second}: revealed in no sample of the one, in at least one of the other.",
         muted=True,
     )
     key = "compare.change"

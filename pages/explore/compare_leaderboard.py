@@ -6,6 +6,7 @@ from __future__ import annotations
 import streamlit as st
 
 from cimemories.charts.comparison import plane, sweep
+from cimemories.compare.difference import takeaway
 from cimemories.compare.leaderboard import (
     SPREAD,
     Leaderboard,
@@ -14,7 +15,6 @@ from cimemories.compare.leaderboard import (
     leaderboard_latex,
     leaderboard_markdown,
     leaderboard_notes,
-    leaderboard_takeaway,
     memory_text,
     names,
     ranking_notes,
@@ -36,7 +36,7 @@ from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
 
 def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """The plane."""
-    set_takeaway(leaderboard_takeaway(compared.board))
+    set_takeaway(takeaway(compared.flows, compared.board))
     drawing = plane(compared.board)
     if drawing is None:
         page.empty(
@@ -74,7 +74,7 @@ def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
 def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """The table."""
     board = compared.board
-    set_takeaway(leaderboard_takeaway(board))
+    set_takeaway(takeaway(compared.flows, board))
     run_names = compared.run_names
     head = ["Model", board.violation_name, "Completeness", "Balanced score", "Leak rate", "Coverage", "N", "Judge"]
     head += ["Memory, prompt"]

@@ -32,6 +32,7 @@ from cimemories.compare.sensitivity import (
     variants,
 )
 from cimemories.flows.arrays import IdentifierRule
+from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import PARTS, WORDS, By, flow_coverage
 from cimemories.store.engine import StoreError
 from cimemories.text import UNDEFINED, count, percent, sentence
@@ -67,7 +68,7 @@ def choices_part(compared: Compared, study: Study, measure: Measure) -> str:
         ("sensitivity choices", *key), lambda: [*variants(study), *judged_otherwise(compared.flows, study)]
     )
     moved = compared.flows.cached(("sensitivity ranges", measure, *key), lambda: ranges(study, tried, measure))
-    drawing = choices(moved, names, measure)
+    drawing = choices(moved, names, measure, unanimous=study.base.threshold == 1)
     if drawing is None:
         return "There is nothing to vary"
     safe.heading("What each choice does alone")
@@ -122,12 +123,11 @@ def personas_part(compared: Compared, study: Study, measure: Measure) -> None:
 
     # names are in the key because they stand in the frame: a run may be renamed.
     frame = compared.flows.cached(("sensitivity personas", measure, *names, *_key(compared, study)), compute)
-    changes = [(key, run, frame[f"change_{key}"][run]) for key in keys for run in range(len(names))]
-    defined = [item for item in changes if item[2] == item[2]]
-    if defined:
-        who, run, most = max(defined, key=lambda item: abs(item[2]))
-        title = f"Without the {who}, {measure.named} of {frame['run'][run]} changes most: {100 * most:+.1f} points"
-        safe.heading(title if abs(most) >= 0.0005 else f"No persona alone moves {measure.named} of any run")
+    changes = [
+        (key, str(frame["run"][run]), float(frame[f"change_{key}"][run])) for key in keys for run in range(len(names))
+    ]
+    if title := sentences.personas(changes, measure):
+        safe.heading(title)
     safe.inline(
         f"{measure.label.capitalize()} with one persona left out and the others' priors scaled up, by the current "
         f"threshold of {100 * study.base.threshold:.4g} %; {count(len(names), 'run')}.",
@@ -201,7 +201,7 @@ def profiles_part(compared: Compared, study: Study, measure: Measure) -> None:
         "high": ("percent", "2.5 % lie above"),
         "subsets": ("count", "Subsets"),
         "same_order": ("percent", "Same order"),
-        "same_best": ("percent", "Same best"),
+        "same_best": ("percent", "Same first"),
     }
     show(drawing, "profiles", "compare.box.profiles", compared, columns)
 

@@ -13,15 +13,12 @@ from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Scope
-from cimemories.metrics import heatmap, warnings
-from cimemories.metrics.headline import Headline
+from cimemories.metrics import heatmap, sentences, warnings
 from cimemories.metrics.heatmap import (
     By,
-    Change,
     Difference,
     Grid,
     Order,
-    WorstCell,
     as_first,
     cell_flows,
     difference,
@@ -31,6 +28,7 @@ from cimemories.metrics.heatmap import (
     ordered,
     ordered_difference,
 )
+from cimemories.metrics.separation import cell_changes, worst_cell
 from cimemories.store.engine import StoreError
 from cimemories.text import count, percent
 from cimemories.ui import charts, exports, page, safe, tables, url
@@ -68,7 +66,7 @@ def draw() -> None:
     if warning:
         page.notice(f"{warning[0].upper()}{warning[1:]}.")
     caveats(chosen.numbers)
-    takeaway = _takeaway(scope, whole, heatmap.worst(whole), chosen.numbers)
+    takeaway = _takeaway(chosen, view, whole)
     if scope.labelling is not None and not whole.empty:
         _maps(chosen, view, whole, takeaway)
         return
@@ -99,7 +97,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, takeaway: str) -> None:
         shown, frame = both.first, difference_frame(difference(whole, second))
         about |= {"compared with": other.run.id, "judge of that": other.judge_text}
     simulated = bool(scope.simulated or (other and other.simulated))
-    texts = _titles(scope, other, view, shown, both)
+    texts = _titles(flows, scope, other, view, shown, both)
     selected = charts.clicked_cell(KEY, len(shown.rows), len(shown.columns)) or _cell(shown)
     if selected is not None:
         _put_cell(shown, selected)
@@ -132,17 +130,37 @@ def _against(flows: Flows, scope: Scope, view: View) -> Scope | None:
     return other
 
 
-def _titles(scope: Scope, other: Scope | None, view: View, shown: Grid, both: Difference | None) -> tuple[str, str]:
+def _titles(
+    flows: Flows, scope: Scope, other: Scope | None, view: View, shown: Grid, both: Difference | None
+) -> tuple[str, str]:
     """Title and subtitle."""
     if both is not None and other is not None:
         measure = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
-        title = _change_title(both, scope.run.name, other.run.name, measure)
+        change = both.change(measure)
+        sides = heatmap.places(flows, scope, view.rows), heatmap.places(flows, scope, view.columns)
+        tested = cell_changes(flows, (scope, other), sides, shown.n, measure, (change.row, change.column))
+        where = _where(shown, change.row, change.column)
+        does = "leaks" if measure == VIOLATION else "conveys"
+        title = sentences.changed_cells(tested, scope.run.name, other.run.name, does, where, change.points)
         return title, _pairs_of_both(both, other.run.name)
-    if view.measure == COMPLETENESS:
-        title = _completeness_title(shown, heatmap.least_complete(shown))
-    else:
-        title = _maps_title(shown, heatmap.worst(shown))
-    return title, _subtitle(shown)
+    measure = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
+    name = "Completeness" if measure == COMPLETENESS else f"Violation@{shown.n}"
+    return f"{name}: {_clause(flows, scope, view, shown, measure)}", _subtitle(shown)
+
+
+def _clause(flows: Flows, scope: Scope, view: View, grid: Grid, measure: str) -> str:
+    """The cell in which most goes wrong, and how it stands to the others; of all rows, those not shown too."""
+    cell = worst_cell(flows, scope, view.rows, view.columns, grid.n, measure)
+    return sentences.cell(cell, _where(grid, cell.row, cell.column) if cell else "", measure)
+
+
+def _takeaway(chosen: RunScope, view: View, grid: Grid) -> str:
+    """The sentence of the head."""
+    scope = chosen.scope
+    if scope.labelling is None or not grid.violation_pairs.any():
+        return f"{scope.run.name}: nothing to measure yet."
+    clause = _clause(chosen.flows, scope, view, grid, VIOLATION)
+    return sentences.heatmap(scope.run.name, chosen.numbers, grid.n, clause)
 
 
 def _figure(view: View, shown: Grid, both: Difference | None, texts: tuple[str, str]) -> tuple[go.Figure, Tooltips]:
@@ -297,62 +315,12 @@ def _where(grid: Grid, row: str, column: str) -> str:
     return f"{PHRASE[grid.rows.by].format(row)} {PHRASE[grid.columns.by].format(column)}"
 
 
-def _takeaway(scope: Scope, grid: Grid, most: WorstCell | None, numbers: Headline) -> str:
-    """The sentence of the head."""
-    if scope.labelling is None or most is None:
-        return f"{scope.run.name}: nothing to measure yet."
-    share, complete = percent(numbers.violation[grid.n]), percent(numbers.completeness)
-    leaked = "nothing inappropriate was revealed"
-    if most.share:
-        leaked = (
-            f"most leaked pairs {_where(grid, most.row, most.column)} "
-            f"({percent(most.share)} of {count(most.pairs)} inappropriate pairs)"
-        )
-    text = (
-        f"{scope.run.name}: violation@{grid.n} {share} of {count(numbers.attributes)} attributes, "
-        f"completeness {complete}; {leaked}."
-    )
-    if numbers.coverage < 0.99:
-        text += f" Only {percent(numbers.coverage)} of the responses are judged."
-    return text
-
-
-def _maps_title(grid: Grid, most: WorstCell | None) -> str:
-    """The title of the maps of one run."""
-    if most is None or not most.share:
-        return f"Violation@{grid.n}: nothing inappropriate was revealed"
-    return f"Violation@{grid.n}: most leaked pairs {_where(grid, most.row, most.column)}"
-
-
-def _completeness_title(grid: Grid, least: WorstCell | None) -> str:
-    """The same where completeness alone is shown."""
-    if least is None:
-        return "Completeness: nothing was necessary"
-    cell_text = _where(grid, least.row, least.column)
-    return f"Completeness: most is left out {cell_text} ({percent(least.share)} of {count(least.pairs)} pairs)"
-
-
 def _subtitle(grid: Grid) -> str:
     """What the maps rest on."""
     wrong, needed = grid.violation_pairs.sum(), grid.completeness_pairs.sum()
     return (
         f"{count(wrong)} inappropriate and {count(needed)} necessary pairs, {_sides_text(grid)}; hatched: no such pair"
     )
-
-
-def _change_title(difference: Difference, first: str, second: str, measure: str) -> str:
-    """'B leaks more than A in 34 of 120 cells, less in 12; most in finance to landlord (+40.0 points)'."""
-    change: Change = difference.change(measure)
-    measure = "leaks" if measure == "violation" else "conveys"
-    if not change.cells:
-        return f"{second} and {first} have no cell in common"
-    text = (
-        f"{second} {measure} more than {first} in {count(change.higher)} of {count(change.cells)} cells, "
-        f"less in {count(change.lower)}"
-    )
-    if change.points:
-        text += f"; most {_where(difference.first, change.row, change.column)} ({change.points:+.1f} points)"
-    return text
 
 
 def _pairs_of_both(difference: Difference, second: str) -> str:

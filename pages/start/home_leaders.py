@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from cimemories.compare.leaderboard import leaderboard, leaderboard_takeaway, scopes_of_rows
+from cimemories.compare.difference import takeaway
+from cimemories.compare.leaderboard import leaderboard, scopes_of_rows
 from cimemories.flows.catalogue import Contents
 from cimemories.flows.flows import shared_flows
 from cimemories.store.engine import Store, StoreError
@@ -27,11 +28,12 @@ def draw(store: Store, here: Contents) -> None:
     attributes_a_profile = dataset.attributes / max(dataset.profiles, 1)
     if sum(run.judged for run in runs) * attributes_a_profile <= MOST_JUDGEMENTS:
         try:
-            board = leaderboard(shared_flows(store), scopes_of_rows(store, runs), warned=False)
+            flows = shared_flows(store)
+            board = leaderboard(flows, scopes_of_rows(store, runs), warned=False)
         except StoreError as problem:
             page.error("The runs could not be ranked.", str(problem))
             return
-        safe.inline(f"{len(runs)} runs of the dataset '{dataset.name}'. {leaderboard_takeaway(board)}")
+        safe.inline(f"{len(runs)} runs of the dataset '{dataset.name}'. {takeaway(flows, board)}")
         compare_leaderboard.short(board, LINES)
         if board.warnings:
             safe.inline("These runs differ in more than their models. The full leaderboard lists how.", muted=True)

@@ -17,7 +17,7 @@ from worlds import add_dataset, add_labels, add_run
 
 from cimemories.charts.comparison import domains, plane, sweep
 from cimemories.cli import cli
-from cimemories.compare.difference import difference
+from cimemories.compare.difference import difference, takeaway
 from cimemories.compare.leaderboard import (
     Leaderboard,
     Line,
@@ -27,7 +27,6 @@ from cimemories.compare.leaderboard import (
     leaderboard_latex,
     leaderboard_markdown,
     leaderboard_rows,
-    leaderboard_takeaway,
     names,
 )
 from cimemories.compare.sweeps import SweepFigure, size_of, sweep_figures
@@ -133,7 +132,7 @@ def test_runs_that_do_the_same_are_not_told_apart(world: tuple[Store, list[str]]
     board = leaderboard(Flows(store), scopes_of(store, alike))
     first = board.lines[0]
     violation, balanced = (f"{100 * found.value:.1f} %" for found in (first.violation, first.balanced))
-    assert leaderboard_takeaway(board) == f"Violation@5 is {violation} in all 2 runs, the balanced score {balanced}."
+    assert takeaway(Flows(store), board) == f"Violation@5 is {violation} in all 2 runs, the balanced score {balanced}."
 
 
 def test_a_run_that_is_not_whole_is_warned_of_and_not_held_up(world: tuple[Store, list[str]]) -> None:
@@ -145,8 +144,8 @@ def test_a_run_that_is_not_whole_is_warned_of_and_not_held_up(world: tuple[Store
     line = next(line for line in board.lines if line.run.id == best)
     assert not line.covered
     assert "only 93.3% of the planned responses" in leaderboard_markdown(board)
-    assert "best" not in leaderboard_takeaway(board).split(";")[0]
-    assert "(best)" not in leaderboard_takeaway(board)
+    assert "best" not in takeaway(Flows(store), board).split(";")[0]
+    assert "(best)" not in takeaway(Flows(store), board)
     assert {row["run"] for row in board.as_json()["runs"]} == {*ids, best}  # type: ignore[index, union-attr]
 
 
@@ -244,8 +243,8 @@ def test_series_hold_runs_that_differ_in_one_thing_alone(board: Leaderboard) -> 
     assert ticks(found[Axis.MEMORY]) == [("Qwen3-8B", ["5", "20"])]
     assert ("Qwen3-30B-A3B", ["off", "on"]) in ticks(found[Axis.REASONING])
     title = found[Axis.SIZE].title()
-    assert title.startswith("From 0.6B to 32B violation@5 ")
-    assert "completeness" in title
+    # Two profiles tell no difference apart, whatever their values are.
+    assert title.startswith("From 0.6B to 32B no test shows that violation@5 (25.0 %, 50.0 %) or completeness")
     drawing = sweep(found[Axis.SIZE])
     assert drawing is not None
     assert drawing.frame["run"].tolist() == ["b", "c", "a"]
@@ -257,13 +256,15 @@ def test_a_sweep_rises_only_where_intervals_let_it(board: Leaderboard) -> None:
 
     def at(run_id: str, level: str, low: float, high: float) -> Line:
         line = changed(base, run_id, prompt_level=level)
-        return replace(line, violation=replace(line.violation, value=(low + high) / 2, low=low, high=high))
+        error = (high - low) / 4
+        violation = replace(line.violation, value=(low + high) / 2, low=low, high=high, error=error, freedom=9.0)
+        return replace(line, violation=violation)
 
     apart = sweep_figures([at("a", "base", 0.5, 0.6), at("b", "high", 0.1, 0.2)])[Axis.PROMPT].title()
     assert "violation@5 falls from 55.0 % to 15.0 %" in apart
     near = sweep_figures([at("a", "base", 0.1, 0.5), at("b", "high", 0.2, 0.7)])[Axis.PROMPT].title()
-    assert "violation@5 (30.0 %, 45.0 %) and completeness" in near
-    assert near.endswith("do not change clearly")
+    assert "violation@5 (30.0 %, 45.0 %) or completeness" in near
+    assert "no test shows that violation@5" in near
     nothing = sweep_figures([at("a", "base", math.nan, math.nan), at("b", "high", 0.2, 0.7)])[Axis.PROMPT].title()
     assert "violation" not in nothing
 

@@ -1,4 +1,4 @@
-"""Two runs on common flows against plain loops, the Pareto front and its labels as properties, and the words."""
+"""Two runs on common flows against plain loops, the Pareto front and its labels as properties, flows that change."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from cimemories.charts.labels import MARK, beside_marks
-from cimemories.compare.difference import difference_text
 from cimemories.compare.ranking import front
 from cimemories.flows.arrays import FlowArrays, Names
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.metrics.intervals import by_domain, changes, common, paired_arrays
-from cimemories.metrics.uncertainty import Interval
 
 SHAPE = (2, 3, 3)
 DOMAINS = np.array([["finance", "health", "finance"]] * 2, object)
@@ -129,27 +127,6 @@ def test_runs_are_compared_in_the_contexts_and_people_that_both_have() -> None:
     assert (tallied.newly, tallied.flows) == (4, 4)
     strange = FlowArrays(two.reveals, two.draws, two.labels, two.counted, (99,), two.contexts, two.names)
     assert math.isnan(paired_arrays(*common(one, strange), 1).violation.value)
-
-
-@pytest.mark.parametrize(
-    ("interval", "said"),
-    [
-        ((-0.041, -0.07, -0.012), "B leaks 4.1 points less than A [1.2, 7.0]; the interval does not include 0."),
-        ((0.041, 0.012, 0.07), "B leaks 4.1 points more than A [1.2, 7.0]; the interval does not include 0."),
-        (
-            (-0.01, -0.03, 0.01),
-            "B leaks 1.0 points less than A [-1.0, 3.0]; the interval includes 0, so they may be alike.",
-        ),
-        ((0.0, -0.01, 0.02), "B leaks as much as A [-1.0, 2.0]; the interval includes 0, so they may be alike."),
-        ((math.nan,) * 3, "B and A have no common flow on which violation could be compared."),
-    ],
-)
-def test_a_difference_in_words(interval: tuple[float, float, float], said: str) -> None:
-    assert difference_text(Interval(*interval, 10), "B", "A", "leaks", "violation") == said
-
-
-def test_an_interval_without_width_is_not_called_clear() -> None:
-    assert "no width" in difference_text(Interval(0.5, 0.5, 0.5, 1), "B", "A", "leaks", "violation")
 
 
 points = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)) | st.just((math.nan, 0.5)), max_size=12)

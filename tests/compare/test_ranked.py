@@ -10,12 +10,12 @@ import sqlalchemy as sa
 from worlds import add_dataset, add_labels, add_run
 
 from cimemories.charts.comparison import plane
+from cimemories.compare.difference import takeaway
 from cimemories.compare.leaderboard import (
     Leaderboard,
     leaderboard,
     leaderboard_notes,
     leaderboard_rows,
-    leaderboard_takeaway,
     run_lines,
 )
 from cimemories.compare.sweeps import sweep_figures
@@ -91,7 +91,7 @@ def test_a_run_that_lost_messages_has_no_rank_and_is_still_there(store: Store, d
     record = line.as_record()
     assert record["violation_least"] <= whole.violation.value <= record["violation_most"]  # type: ignore[operator]
     assert math.isnan(record["rank"])  # type: ignore[arg-type]
-    assert "part" not in leaderboard_takeaway(board)
+    assert "part" not in takeaway(Flows(store), board)
     told = "Not ranked: part (coverage 80.0 %, under 99 %; read at 3 samples"
     assert any(told in text for text in leaderboard_notes(board))
     cells = next(row.cells for row in leaderboard_rows(board) if row.cells[0] == "part")
@@ -105,10 +105,10 @@ def test_a_run_that_lost_messages_has_no_rank_and_is_still_there(store: Store, d
         rows = [runs.named(connection, run_id) for run_id in (best, part)]
     assert [line.n for line in run_lines(Flows(store), rows)] == [5, 3]
     alone = board_of(store, part)
-    assert leaderboard_takeaway(alone).startswith("Only 80.0% of the planned responses are judged")
-    assert "part: Violation@3" in leaderboard_takeaway(alone)
+    assert takeaway(Flows(store), alone).startswith("Only 80.0% of the planned responses are judged")
+    assert "part: Violation@3" in takeaway(Flows(store), alone)
     both = board_of(store, part, add(store, data, "too", missing=lost))
-    assert leaderboard_takeaway(both) == "None of 2 runs has full coverage, so none is ranked."
+    assert takeaway(Flows(store), both) == "None of 2 runs has full coverage, so none is ranked."
     assert both.ranked == ()
 
 

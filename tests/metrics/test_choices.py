@@ -16,7 +16,7 @@ from scipy.stats import kendalltau
 from two_runs import close, world
 from worlds import add_dataset, add_labels, add_run
 
-from cimemories.compare.ranking import Measure, order_text, ranks, swap_text, swaps, tau, turned
+from cimemories.compare.ranking import Measure, ranks, swaps, tau, turned
 from cimemories.compare.sensitivity import (
     Choice,
     as_frame,
@@ -34,6 +34,7 @@ from cimemories.flows.arrays import IdentifierRule, flow_arrays, necessary_mask
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Labels, resolve_scope
+from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import PARTS, By, flow_coverage
 from cimemories.metrics.headline import headline
 from cimemories.metrics.violation import balanced, exposures
@@ -65,17 +66,17 @@ def test_changes_of_places_are_said_in_words() -> None:
     grid, names = (0.6, 0.7, 0.8, 0.9, 1.0), ("Qwen", "Llama", "Gemma")
     over = np.array([[0.1, 0.1, 0.3, 0.3, 0.3], [0.2, 0.2, 0.2, 0.2, 0.2], [0.9, 0.1, 0.0, 0.25, 0.1]])
     found = swaps(over[:, -1], over, grid, 1.0, Measure.BALANCED)
-    said = [swap_text(swap, names, grid) for swap in found]
+    said = [sentences.swap(swap, names, grid) for swap in found]
     assert said == [
         "Llama and Gemma change places below a threshold of 70 % and at a threshold of 90 %",
         "Qwen and Llama change places below a threshold of 80 %",
         "Qwen and Gemma change places below a threshold of 70 %",
     ]
-    assert order_text(found, names, grid, Measure.BALANCED) == f"{said[0]}; 2 more pairs do so"
+    assert sentences.order(found, names, grid, Measure.BALANCED) == f"{said[0]}; 2 more pairs do so"
     same = swaps(over[:, 0], over[:, :1], grid[:1], 0.6, Measure.BALANCED)
-    assert "is the same at every threshold" in order_text(same, names, grid, Measure.BALANCED)
+    assert "is the same at every threshold" in sentences.order(same, names, grid, Measure.BALANCED)
     above = swaps(over[:, 0], over, grid, 0.6, Measure.VIOLATION)
-    assert "Qwen and Llama change places above a threshold of 70 %" in [swap_text(s, names, grid) for s in above]
+    assert "Qwen and Llama change places above a threshold of 70 %" in [sentences.swap(s, names, grid) for s in above]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 3), st.sampled_from(Measure))

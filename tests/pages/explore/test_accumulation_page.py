@@ -58,7 +58,8 @@ def test_without_a_run_or_labels_the_page_says_what_to_do(store: Store) -> None:
 def test_the_worked_example_is_what_the_page_shows_and_links_reproduce_it(store: Store) -> None:
     person, run_id = world(store)
     page = opened(PAGE, "accumulation.box.curves", "accumulation.box.first", run=run_id)
-    assert "50.0 % of a user&#x27;s private attributes are revealed after one task, 100.0 % after all 3" in said(page)
+    after = "50.0 % of a user&#x27;s private attributes are revealed after one task, 100.0 % after 3 tasks"
+    assert f"{after}, 5 messages a task" in said(page)
     table = page.dataframe[0].value
     assert table["n"].tolist() == [n for n in range(1, 6) for _ in range(4)]
     assert table[table["n"] == 1]["share"].tolist() == pytest.approx([0, 100 * 4 / 15, 100 * 7 / 15, 60])
@@ -150,7 +151,7 @@ def test_the_command_gives_the_same_numbers(store: Store) -> None:
         [],
     ]
     words = CliRunner().invoke(cli, ["accumulate", run_id, "--profile", "0", "-w", str(store.workspace)])
-    assert "Person 0, listed order: 2 of 2 attributes leak" in words.stdout
+    assert "Person 0: 2 of 2 private attributes leak in 3 tasks, listed order" in words.stdout
     for option in (["--n", "6"], ["--profile", "3"], ["--order", "sideways"]):
         failed = CliRunner().invoke(cli, ["accumulate", run_id, *option, "-w", str(store.workspace)])
         assert failed.exit_code and failed.exception, option

@@ -76,7 +76,13 @@ def test_every_part_is_a_link(runs: list[str]) -> None:
     assert "identifiers by the rule &#x27;none&#x27;" in text
     assert slider(app, "Profiles in a subset").value == 1  # type: ignore[attr-defined]
     drawn = charts(app)
-    for words in ("Rank by violation", "Most depends on", "1 of 2 profiles", "the headline covers", "Recipient 1"):
+    for words in (
+        "Rank by violation",
+        "the largest change of",
+        "1 of 2 profiles",
+        "the headline covers",
+        "Recipient 1",
+    ):
         assert words in drawn, words
     assert "Kendall" in text
     choices = next(item.value for item in app.dataframe if "least_tau" in item.value)
