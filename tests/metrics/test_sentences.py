@@ -33,7 +33,7 @@ from cimemories.metrics.accumulation import (
 from cimemories.metrics.breakdown import Grouping
 from cimemories.metrics.intervals import Paired, Tallied, changed_by_chance, changes, common, paired_arrays
 from cimemories.metrics.one_user import OneUser
-from cimemories.metrics.sentences import Ranked, Ranking, Tested, alone, difference, family
+from cimemories.metrics.sentences import Ranked, Ranking, alone, difference, family
 from cimemories.metrics.separation import (
     Cell,
     CellChanges,
@@ -59,7 +59,7 @@ def apart(value: float, error: float, freedom: float = 9.0, users: int = 10) -> 
     return Interval(value, value - reach, value + reach, users, error=error, freedom=freedom)
 
 
-def say(tested: Tested) -> str:
+def say(tested: sentences.Tested) -> str:
     return difference(tested, "B", "A", "leaks", "violation@5")
 
 
