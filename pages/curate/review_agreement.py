@@ -16,6 +16,8 @@ from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.labels.votes import GroupBy
 from cimemories.review.effect import DecisionEffect, decision_effect, moved_pairs
+from cimemories.review.index import pair_index
+from cimemories.review.random_share import share_agreement
 from cimemories.review.sampling import (
     delete_slice,
     draw_slice,
@@ -87,6 +89,7 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> s
             page.notice("Without a labelling there is no consensus to compare people with.")
         else:
             _against(store, result, dataset, labelling)
+            _random_share(store, dataset, labelling)
         _groups(result, dataset, labelling)
     else:
         _nothing(result, dataset)
@@ -106,6 +109,13 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> s
         lambda: _effect(store, dataset, labelling, runs),
     )
     return _takeaway(result)
+
+
+def _random_share(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> None:
+    """What the random share of the queue says of all pairs, which the pairs that came by their value do not."""
+    found = share_agreement(store, pair_index(store, dataset.id, labelling.id), url.get_int("seed") or 0)
+    if found.answered:
+        safe.inline(found.sentence)
 
 
 def _takeaway(result: PeopleAgreement) -> str:

@@ -117,6 +117,7 @@ def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -
     with fourth:
         undecided_only = choice("Pairs", "undecided", ["no"], lambda _: "all", "not decided by me")
     with fifth, st.popover("More filters, views, overlap", icon=":material/tune:", width="stretch"):
+        ordering = _ordering(store, dataset, Order(order or first_order))
         event = choice("Event", "event", sorted(names[Facet.EVENT]), display_name, "all events")
         spheres = sorted(name for name in names[Facet.SPHERE] if name)
         sphere = choice("Sphere", "sphere", spheres, display_name, "all spheres")
@@ -130,7 +131,6 @@ def draw_filters(store: Store, dataset: DatasetRow, index: PairIndex, me: str) -
         flagged = choice("Flagged as a bad item", "flagged", list(YES_NO), str, "any")
         slices = {str(row.id): f"{row.name} ({row.items})" for row in label_slices(store, dataset.id)}
         chosen_slice = choice("Audit slice", "slice", list(slices), slices.__getitem__, "none")
-        ordering = _ordering(store, dataset, Order(order or first_order))
         _views(store, me)
         _overlap(store, dataset, me)
     filters = Filters(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from worlds import add_dataset, add_labels
 
-from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, LABELS, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, LABELS, NECESSARY, TOO_FEW, UNLABELLED
 from cimemories.model import Label
 from cimemories.review.index import PairIndex, pair_index
 from cimemories.review.queue import Filters, Order, select, undecided
@@ -141,3 +143,11 @@ def test_everything_answered_is_no_sample_and_has_no_interval(sqlite_store: Stor
     found = share_agreement(sqlite_store, index)
     assert found.estimate() == found.settled_estimate() == (1, 1, 1)
     assert found.probability == 1
+
+
+def test_pairs_with_too_few_votes_have_no_label_that_anybody_could_agree_with(sqlite_store: Store) -> None:
+    index = world(sqlite_store)
+    decide(sqlite_store, index, list(range(len(index))), index.consensus.astype(np.int64))
+    consensus = index.consensus.copy()
+    consensus[:7], consensus[7] = TOO_FEW, UNLABELLED
+    assert share_agreement(sqlite_store, replace(index, consensus=consensus)).population == len(index) - 8

@@ -16,6 +16,7 @@ from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 from cimemories.flows.labels import AMBIGUOUS, NECESSARY
 from cimemories.model import Label
 from cimemories.review.queue import Filters, Order, select
+from cimemories.review.random_share import share_agreement
 from cimemories.review.value import valued
 from cimemories.store import decisions, reviews
 from cimemories.store.decisions import NewDecision
@@ -176,11 +177,15 @@ def test_the_queue_shows_what_is_worth_most_and_says_how_sure_the_number_is(
     hear(app)
     assert found.sentence(0.005) in said(app) and found.beside in said(app)
     assert first_card(drawn) == "{}.{}".format(*index.pairs(found.front[:1])[0])
-    # Half of the pairs at random: the second one, and the same for everybody with this seed.
+    # All pairs at random: the same for everybody with this seed.
     app = begun(opened(PAGE, dataset=world.dataset, share="100", seed="4"), "Bob")
     hear(app)
     by_hash = select(store, index, Filters(), Order.RANDOM, 4)
     assert first_card(drawn) == "{}.{}".format(*index.pairs(by_hash[:1])[0])
+    world.say(by_hash[:3].tolist(), Label.NECESSARY)
+    shared = share_agreement(store, index, 4)
+    assert shared.answered >= 3
+    assert shared.sentence in said(opened(PAGE, dataset=world.dataset, tab="agreement", seed="4"))
     # A link of before means what it meant.
     app = begun(opened(PAGE, dataset=world.dataset, order="effect"), "Eve")
     hear(app)
