@@ -82,6 +82,8 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     from cimemories.metrics.breakdown import baselines, dropped
     from cimemories.metrics.headline import headline
     from cimemories.metrics.intervals import intervals
+    from cimemories.metrics.judge_uncertainty import violation_audits
+    from cimemories.metrics.sentences import confirmed
 
     numbers, bounds = headline(flows, scope, rule), intervals(flows, scope, rule)
 
@@ -101,6 +103,12 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
             low, high = bounds.bounds[n]
             shown = f"{numbers.violation_text(n)} [{100 * low:.1f}, {100 * high:.1f}]"
             output.line(f"violation@{n}  {shown}  whatever the missing messages say")
+    for n, audit in violation_audits(flows, scope, rule).items():
+        found = audit.result
+        by_people = f"by {sum(found.audited)} audited attributes" if found.correction else f"undefined: {found.why}"
+        number(f"corrected@{n}", found.corrected.value, found.corrected, f"violation@{n} {by_people}")
+        if lowest := confirmed(found):
+            output.line(f"confirmed@{n}  {lowest}")
     contexts = f"{numbers.retained} retained contexts, {numbers.discarded} discarded"
     number("completeness", numbers.completeness, bounds.completeness, contexts)
     balance = f"harmonic mean of completeness and 1 - violation@{numbers.n}"

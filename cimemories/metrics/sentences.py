@@ -27,6 +27,7 @@ from cimemories.metrics.accumulation import Accumulation, Clock, Effort, Surviva
 from cimemories.metrics.breakdown import FlowCoverage
 from cimemories.metrics.headline import Headline
 from cimemories.metrics.intervals import Tallied
+from cimemories.metrics.judge_uncertainty import CorrectedViolation
 from cimemories.metrics.one_user import OneUser
 from cimemories.metrics.separation import SIGNIFICANT, Cell, CellChanges, Standing, separates
 from cimemories.metrics.uncertainty import Interval, holm
@@ -770,3 +771,57 @@ def _about(more: int) -> str:
 
 def _chance(probability: float) -> str:
     return "more than 99 %" if probability > 0.99 else f"{math.floor(100 * probability)} %"
+
+
+# ---- what an audit by people makes of a number
+
+
+def corrected(result: CorrectedViolation) -> str:
+    """Violation@n by an audit of attributes, beside that of the judge alone; no full stop."""
+    name = f"violation@{result.n}"
+    if result.correction is None:
+        return f"{name} cannot be corrected yet: {result.why}"
+    return (
+        f"{name} corrected for the judge's errors is {bounds_text(result.corrected)}, by "
+        f"{count(sum(result.audited), 'audited attribute')}; by the judge alone it is {bounds_text(result.raw)}"
+    )
+
+
+def bias(result: CorrectedViolation) -> str:
+    """Whether the audit shows that the judge's number is off; empty where there is no correction. The audit's own
+    variance decides: users, contexts and labels are the same on both sides."""
+    if result.correction is None or result.corrected.parts is None:
+        return ""
+    apart = result.corrected.value - result.raw.value
+    if abs(apart) <= 1.96 * math.sqrt(result.corrected.parts.judge):
+        return "So far the audit does not show that the judge's number is off"
+    return f"The judge makes the model look {'safer' if apart > 0 else 'leakier'} than it is"
+
+
+def confirmed(result: CorrectedViolation) -> str:
+    """The lower bound; empty before there is one."""
+    if math.isnan(result.lower.value):
+        return ""
+    return (
+        f"at least {share(result.lower.low)} leak by claims that people confirmed ({bounds_text(result.lower)}); "
+        "whatever the judge missed comes on top"
+    )
+
+
+def audit_left(half_width: float, more: int | None, now: float, what: str) -> str:
+    """How much more is to be audited until an interval is as narrow as wanted. half_width, now: shares; what:
+    'attribute' or 'verdict', which takes an s."""
+    wanted, present = number(100 * half_width), number(100 * now)
+    if more == 0:
+        return f"The interval is ±{present} points, within the ±{wanted} wanted"
+    if more is None:
+        return (
+            f"The interval is ±{present} points. No audit alone brings it to ±{wanted}: it takes more users, contexts "
+            "or samples"
+        )
+    return f"The interval is ±{present} points; about {count(more, f'more {what}')} would bring it to ±{wanted}"
+
+
+def bounds_text(interval: Interval) -> str:
+    """'41.2 % [35.0, 47.6]'."""
+    return f"{percent(interval.value)} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"

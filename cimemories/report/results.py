@@ -24,8 +24,9 @@ from cimemories.metrics.breakdown import By, breakdown, dropped
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By as Side
 from cimemories.metrics.heatmap import as_frame, grid
+from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.metrics.label_uncertainty import WIDTH, decisions_needed, label_effects
-from cimemories.metrics.sentences import label_width
+from cimemories.metrics.sentences import bias, confirmed, corrected, label_width
 from cimemories.metrics.separation import most_violated_group, worst_cell
 from cimemories.report import figures
 from cimemories.report.document import (
@@ -199,7 +200,17 @@ def judges_section(basis: Basis) -> Section:
             blocks.append(table(caption, (*heads, "Cohen's kappa", "Gwet's AC1"), pairs, simulated=simulated))
         else:
             blocks.append(Text("One judge alone reads these texts, so there is no agreement of judges to report."))
+        blocks += _audits(basis, line)
     return Section("judges", "Judges", tuple(blocks))
+
+
+def _audits(basis: Basis, line: Line) -> list[Block]:
+    """What people found who audited attributes of the run; nothing where nobody has."""
+    texts: list[str] = []
+    for item in violation_audits(basis.flows, line.scope, basis.rule).values():
+        parts = (corrected(item.result), bias(item.result), confirmed(item.result))
+        texts += [sentence(text) for text in parts if text]
+    return [Heading("Audited by people"), Points(tuple(texts))] if texts else []
 
 
 def _statistic(estimate: Estimate) -> str:

@@ -15,7 +15,7 @@ PARAMETERS = frozenset(
         *("dataset", "labelling", "run", "judge", "profile", "context", "attribute", "domain", "n", "sample"),
         *("other", "search", "domains", "events", "view", "part", "by", "second", "threshold", "priors", "votes"),
         *("show", "event", "sphere", "label", "differs", "tab", "order", "seed", "dissenter", "undecided"),
-        *("others", "revealed", "flagged", "slice", "blind", "verdicts", "grounded", "labels", "answers"),
+        *("others", "revealed", "flagged", "slice", "unit", "blind", "verdicts", "grounded", "labels", "answers"),
         *("who", "cell", "beside", "sweep", "among", "runs", "spheres", "recipients", "profiles", "strength"),
         *("quote", "agreement", "certainty", "kind", "basket", "against", "axis", "user", "sequence", "ns"),
         *("clock", "present", "rows", "columns", "roworder", "columnorder", "most", "measure", "recipient"),

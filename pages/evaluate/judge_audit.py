@@ -12,6 +12,7 @@ from cimemories.agreement import judge_audit
 from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.metrics.judge_uncertainty import attribute_slices, violation_audit
 from cimemories.review.recording import audit_state, card_id, flow_of, record_audit, slice_flows
 from cimemories.review.sampling import (
     ASSUMED,
@@ -25,14 +26,14 @@ from cimemories.review.sampling import (
     draw_audit_slice,
 )
 from cimemories.review.sampling import audit_population as population_of
-from cimemories.store.audits import AuditVerdict, SliceRow
+from cimemories.store.audits import ATTRIBUTES, AuditVerdict, SliceRow
 from cimemories.store.engine import Store, StoreError, content_hash, shared_store
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.text import count, percent
 from cimemories.ui import annotator, page, safe, tables, url, workbench
 from cimemories.ui.workbench import Card, Event, Key
-from pages.evaluate import judge_audit_results
+from pages.evaluate import judge_audit_attributes, judge_audit_results
 from pages.evaluate.judge_audit_results import judge_text
 from pages.start import failure
 
@@ -89,7 +90,8 @@ def main() -> None:
         with bar[3]:
             me = annotator.ask()
         scope = resolve_scope(store, run_id, judge_id=judge.id)
-        slices = judge_audit.of_run(shared_flows(store), scope)
+        slices = judge_audit.of_run(shared_flows(store), scope) + attribute_slices(shared_flows(store), scope.run)
+        slices.sort(key=lambda row: -row.id)
         with bar[2]:
             chosen = _slice(slices)
         takeaway = _body(store, scope, chosen, me)
@@ -107,15 +109,21 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, me: str) -> str:
     """Everything below the scope bar; returns the page's takeaway."""
     if chosen is None:
         safe.heading("Sample a slice of the judge's answers")
-        _slice_form(store, scope, me)
+        _new_slice(store, scope, me)
         return f"{scope.run.name}: nobody has audited {judge_text(scope.judge)} yet. Sample a slice to begin."
     page.fold(
         "Sample another slice",
         ":material/casino:",
         "judge_audit.box.draw",
-        lambda: _slice_form(store, scope, me),
+        lambda: _new_slice(store, scope, me),
     )
     flows = shared_flows(store)
+    if chosen.kind == ATTRIBUTES:
+        if me:
+            st.fragment(_work)(store, scope, chosen, me, violation_audit(flows, scope, chosen).messages)
+        else:
+            page.notice("Enter your name above to give verdicts. The figures so far are below.")
+        return judge_audit_attributes.draw(flows, scope, chosen)
     audit = judge_audit.judge_audit(flows, scope, chosen.id)
     if me:
         # A fragment: redrawn by itself whenever the browser sends answers.
@@ -133,6 +141,16 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, me: str) -> str:
 
 SIZE, MOST = 200, 5000
 _PROBLEM = "judge_audit.problem"
+UNITS = {"items": "Single judgements", "attributes": "Whole attributes"}
+UNITS_HELP = "Judgements give precision, recall and the corrected leak rate; whole attributes correct Violation@n."
+
+
+def _new_slice(store: Store, scope: Scope, me: str) -> None:
+    unit = page.choice("Audit", UNITS, "judge_audit.unit", "unit", default="items", help=UNITS_HELP)
+    if unit == "attributes":
+        judge_audit_attributes.slice_form(shared_flows(store), scope, me)
+    else:
+        _slice_form(store, scope, me)
 
 
 def _slice_form(store: Store, scope: Scope, me: str) -> None:
@@ -291,7 +309,7 @@ def _queue(store: Store, scope: Scope, chosen: SliceRow, me: str) -> int:
         if done.back is not None:
             st.session_state[_START] = card_id(done.back)
     workbench.confirm(KEY, recorded, gone)
-    state = audit_state(store, scope.run.id, flows, me)
+    state = audit_state(store, scope.run.id, flows, me, by_attribute=chosen.kind == ATTRIBUTES)
     skipped: dict[str, str] = st.session_state.setdefault(_SKIPPED, {})
     _skip(skipped, events)
     later = set(skipped.values())

@@ -22,12 +22,14 @@ from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
 from cimemories.charts.theme import GREY, MODEL
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.metrics.judge_uncertainty import Correction, correction
+from cimemories.metrics.judge_uncertainty import Correction, correction, verdicts_needed
+from cimemories.metrics.sentences import audit_left
 from cimemories.metrics.warnings import KAPPA_WARNING
 from cimemories.store.judgements import JudgeRow
 from cimemories.text import count, html_escaped, percent, sentence
 from cimemories.ui import charts, page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
+from pages.evaluate.judge_audit_attributes import wanted_width
 
 # ---- how far the judges agree with each other, whoever is right
 
@@ -444,11 +446,16 @@ def _correction(scope: Scope, mine: Correction, corrections: list[Correction]) -
     )
     safe.inline(
         "Per-exposure leak rate: of all judged messages times the inappropriate attributes of their context, the share "
-        "revealed in full; corrected after Rogan and Gladen (1978). Violation@n is not corrected: it asks for one leak "
-        "among several messages, and how far a judge's errors on messages of one pair come together is not known from "
-        "single items.",
+        "revealed in full; corrected after Rogan and Gladen (1978). Single judgements cannot correct Violation@n: it "
+        "asks for one leak among several messages, and how far a judge's errors on one attribute come together is not "
+        "known from single items. Audit whole attributes for that.",
         muted=True,
     )
+    low, high = mine.corrected.low, mine.corrected.high
+    if low is not None and high is not None:
+        wanted = wanted_width()
+        more = verdicts_needed(mine, wanted)
+        safe.inline(sentence(audit_left(wanted, more, (high - low) / 2, "verdict")))
 
 
 def correction_text(item: Correction) -> str:

@@ -13,7 +13,7 @@ from cimemories.agreement.judge_audit import judge_audit
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.metrics.judge_uncertainty import correction
+from cimemories.metrics.judge_uncertainty import correction, violation_audits
 from cimemories.model import Profile
 from cimemories.review.sampling import draw_audit_slice
 from cimemories.store import audits, judgements, reviews
@@ -188,6 +188,39 @@ def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]
     assert not opened(
         PAGE, "judge_audit.box.any", "judge_audit.box.draw", "judge_audit.box.strata", run=run_id
     ).exception
+
+
+def test_whole_attributes_are_audited_and_correct_violation(store: Store, bench: dict[str, Any]) -> None:
+    """Two attributes can leak by the labels, a and b. The judge claims both; people confirm one alone."""
+    data, run_id = world(store)
+    page = named(opened(PAGE, run=run_id, unit="attributes"))
+    assert "The judge claims a leak of 2 of 2 attributes" in said(page)
+    # Contexts in which a and b are inappropriate: 2 and 3, five messages each.
+    page.number_input(key=f"judge_audit.attributes.n.{run_id}").set_value(5).run()
+    assert "up to 25 messages to read" in said(page)
+    button(page, "Sample the attributes").click().run()
+    assert not page.exception
+    cards, given = bench["drawn"]
+    assert (len(cards), given["done"], given["total"]) == (25, 0, 25)
+    assert "cannot be corrected yet: read at least 2 more claimed attributes" in said(page)
+    leaking = cards[0].id.split(".")[1]
+    bench["events"] = [event("say", cards[0].id, "full", "0")]
+    page.run()
+    # One confirmed leak settles its attribute: its other messages leave the queue.
+    left = [card.id for card in bench["drawn"][0]]
+    assert left and all(card.split(".")[1] != leaking for card in left)
+    bench["events"] = [event("say", card, "none", f"{k}") for k, card in enumerate(left, 1)]
+    page.run()
+    page.run()
+    assert not page.exception and bench["drawn"][0] == []
+    text = said(page)
+    assert "Violation@5 corrected for the judge&#x27;s errors is 50.0 %" in text and "100.0 %" in text
+    assert "2 of 2 attributes are settled" in text and "leak by claims that people confirmed (50.0 %" in text
+    page.number_input(key="judge_audit.width").set_value(25.0).run()
+    assert "would bring it to" in said(page) or "No audit alone" in said(page) or "within the" in said(page)
+    flows, asked = Flows(store), resolve_scope(store, run_id)
+    assert violation_audits(flows, asked)[5].result.corrected.value == pytest.approx(0.5)
+    assert data
 
 
 def test_hostile_text_is_only_text(store: Store, bench: dict[str, Any]) -> None:

@@ -1,0 +1,195 @@
+"""Part of the Judge audit page: samples of attributes, and Violation@n as people's verdicts on them correct it."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.metrics import sentences
+from cimemories.metrics.judge_uncertainty import (
+    STRATA,
+    CorrectedViolation,
+    ViolationAudit,
+    attributes_needed,
+    violation_audit,
+    violation_audits,
+)
+from cimemories.metrics.uncertainty import PARTS, Interval
+from cimemories.review.attribute_audit import (
+    AttributePlan,
+    AttributePopulation,
+    attribute_plan,
+    attribute_population,
+    draw_attribute_slice,
+)
+from cimemories.store.audits import SliceRow
+from cimemories.store.engine import StoreError
+from cimemories.text import count, sentence
+from cimemories.ui import page, safe, tables, url
+
+SIZE = 150  # attributes, unless another number is chosen
+WIDTH = 3.0  # points to either side that an interval should have, unless another is chosen
+_PROBLEM = "judge_audit.attributes.problem"
+
+
+# ---- a new slice
+
+
+def slice_form(flows: Flows, scope: Scope, me: str) -> None:
+    """The form: samples a context, attributes, whether only those with a claim; and the button that samples."""
+    judged = attribute_population(flows, scope, 1)
+    if not len(judged.id):
+        page.notice("No judged attribute can be violated yet, so there is nothing to audit.")
+        return
+    first, second, third, button = st.columns([2, 2, 2, 2], vertical_alignment="bottom")
+    with first:
+        n = int(
+            st.number_input(
+                "Messages per context",
+                1,
+                judged.most,
+                1,
+                key=f"judge_audit.attributes.n.{scope.run.id}",
+                help="The n of the Violation@n to correct. Each context of an attribute is read so often.",
+            )
+        )
+    with second:
+        most = len(judged.id)
+        number = int(st.number_input("Attributes", 1, most, min(SIZE, most), key="judge_audit.attributes.size"))
+    with third:
+        seed = int(st.number_input("Seed", 0, 999_999, 1, key="judge_audit.attributes.seed"))
+    only = st.checkbox(
+        "Only attributes with a claim",
+        key="judge_audit.attributes.only",
+        help="Gives a lower bound alone, for much less reading: what the judge missed is not looked for.",
+    )
+    judged = attribute_population(flows, scope, n)
+    # What earlier audits of this n found says how attributes differ; without any it is assumed.
+    pilot = violation_audits(flows, scope).get(n)
+    seen: CorrectedViolation | None = pilot.result if pilot else None
+    try:
+        planned = attribute_plan(judged, number, seen, claimed_only=only)
+    except StoreError as unfit:
+        page.notice(sentence(unfit))
+        return
+    safe.inline(_plan_text(judged, planned, only=only, piloted=seen is not None and seen.correction is not None))
+
+    def make() -> None:
+        kind = "claimed attributes" if only else "attributes"
+        name = f"{number} {kind} for violation@{n}, seed {seed} ({scope.run.id}, judge {scope.judge.id})"
+        try:
+            new = draw_attribute_slice(
+                flows, scope, number=number, n=n, seed=seed, name=name, annotator=me, pilot=seen, claimed_only=only
+            )
+        except StoreError as problem:
+            st.session_state[_PROBLEM] = str(problem)
+        else:
+            url.put(slice=new)
+
+    with button:
+        st.button(
+            "Sample the attributes", key="judge_audit.attributes.make", type="primary", disabled=not me, on_click=make
+        )
+    if not me:
+        safe.inline("Enter your name first. It is recorded with the slice.", muted=True)
+    if problem := st.session_state.pop(_PROBLEM, None):
+        page.error("The slice was not created.", problem)
+
+
+def _plan_text(judged: AttributePopulation, planned: AttributePlan, *, only: bool, piloted: bool) -> str:
+    claimed, unclaimed = (int(size) for size in judged.sizes)
+    drawn = dict(zip(STRATA, planned.drawn, strict=True))
+    text = (
+        f"The judge claims a leak of {count(claimed)} of {count(claimed + unclaimed)} attributes. The sample has "
+        f"{count(drawn[STRATA[0]])} of them"
+    )
+    if not only:
+        text += f" and {count(drawn[STRATA[1]])} of the others (Neyman allocation)"
+    text += (
+        f": up to {count(planned.messages)} messages to read, since an attribute is settled by the first leak that you "
+        "confirm. "
+    )
+    known = "by what the audit so far found" if piloted else "if the judge is right in 90 % of its claims and leaks"
+    number = "lower bound" if only else "corrected number"
+    return (
+        f"{text}The sample alone would leave the {number} unsure by ±{100 * planned.half_width:.1f} points, {known}; "
+        "users and contexts come on top."
+    )
+
+
+# ---- the figures
+
+
+def draw(flows: Flows, scope: Scope, row: SliceRow) -> str:
+    """Draws what the slice makes of Violation@n; returns the page's takeaway."""
+    audit = violation_audit(flows, scope, row)
+    result = audit.result
+    safe.heading(sentence(sentences.corrected(result)))
+    for text in (sentences.bias(result), sentences.confirmed(result)):
+        if text:
+            safe.inline(sentence(text))
+    _progress(audit)
+    frame = pd.DataFrame(
+        [
+            _row("by the judge alone", result.raw),
+            _row("corrected", result.corrected),
+            _row("confirmed claims alone", result.lower),
+        ]
+    ).assign(run=scope.run.id, n=result.n, slice=row.name, simulated=bool(scope.simulated) or scope.judge.simulated)
+    shown = frame[frame["value"].notna()]
+    columns = {"number": ("text", f"Violation@{result.n}"), "value": ("percent", "Value")}
+    columns |= {"low": ("percent", "95 % from"), "high": ("percent", "to")}
+    columns |= {name: ("percent", f"±{name}") for name in PARTS}
+    tables.table(
+        shown,
+        key=f"judge_audit.attributes.{scope.run.id}",
+        columns=columns,  # type: ignore[arg-type]
+        height="content",
+        alt="Violation of the run by the judge alone, corrected by the audit, and by confirmed claims alone",
+    )
+    safe.inline(
+        "± is 1.96 standard errors of each part alone: users, samples, contexts, labels, and the sample of audited "
+        "attributes (judge). Prediction-powered inference (Angelopoulos et al. 2023), with attributes weighted as in "
+        "Violation@n.",
+        muted=True,
+    )
+    tables.csv_button(frame, f"violation-audit-{scope.run.id}.csv", key="judge_audit.csv.attributes")
+    if result.correction is not None:
+        wanted = wanted_width()
+        now = (result.corrected.high - result.corrected.low) / 2
+        more = attributes_needed(result, wanted)
+        safe.inline(sentence(sentences.audit_left(wanted, more, now, "attribute")))
+    return f"{scope.run.name}: {sentences.corrected(result)}."
+
+
+def wanted_width() -> float:
+    """The half-width that somebody wants an interval to have, as a share."""
+    left, _ = st.columns([2, 7])
+    with left:
+        return float(st.number_input("Wanted: ± points", 0.5, 25.0, WIDTH, 0.5, key="judge_audit.width")) / 100
+
+
+def _progress(audit: ViolationAudit) -> None:
+    safe.inline(
+        f"{count(audit.read)} of {count(audit.read + audit.open + audit.outdated)} attributes are settled, by "
+        f"{count(audit.messages, 'verdict')}.",
+        muted=True,
+    )
+    waiting = audit.read - sum(audit.result.audited)
+    if waiting > 0:
+        page.notice(
+            f"{count(waiting, 'settled attribute')} not counted yet: attributes that leak are settled sooner, so only "
+            "those before the first open one count. Finish what you skipped."
+        )
+    if audit.outdated:
+        page.notice(
+            f"{count(audit.outdated, 'attribute')} left out: since the slice was sampled, more contexts or messages of "
+            "theirs have come to count. Sample again with the same seed; verdicts given so far are kept."
+        )
+
+
+def _row(name: str, interval: Interval) -> dict[str, object]:
+    parts = interval.parts.half_widths() if interval.parts else dict.fromkeys(PARTS)
+    return {"number": name, "value": interval.value, "low": interval.low, "high": interval.high, **parts}
