@@ -20,8 +20,8 @@ signatures (counts of outcomes) that begin alike share what they begin with.
 Beside the curves over all orders: one user's tasks in one order, where at n = N it is certain when an attribute first
 leaks; the time to that first leak, a Kaplan-Meier curve (Kaplan and Meier 1958), in which an attribute that never leaks
 is censored at the end of its user's tasks; and an independence baseline, the same leak rates spread over attributes
-without memory. In a run some attributes leak again and again and others never, so its curve flattens: the gap to the
-baseline is that repetition.
+without memory. In a run some attributes leak again and again and others never, so its curve flattens and ends below the
+baseline. Without any repetition it would end above: the baseline repeats by chance.
 """
 
 from __future__ import annotations

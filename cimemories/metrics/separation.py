@@ -126,21 +126,32 @@ def cell_standing(cells: Ints, clusters: Ints, wrong: Floats, number: int, of: i
         return None
     sums = np.where(with_any, np.bincount(cells, weights=wrong, minlength=number), np.nan)
     first = int(np.nanargmax(sums))
-    # Sums by cell and cluster, as a list of those that occur: most cells know few clusters.
-    keys, at = np.unique(cells.astype(np.int64) * of + clusters, return_inverse=True)
-    parts = np.bincount(at, weights=wrong)
-    cell, cluster = keys // of, keys % of
+    cell, cluster, parts = _by_cluster(cells, clusters, wrong, number, of)
     own = np.zeros(of)
     own[cluster[cell == first]] = parts[cell == first]
     squares = np.bincount(cell, weights=parts**2, minlength=number)
     common = np.bincount(cell, weights=parts * own[cluster], minlength=number)
-    used = int(np.unique(clusters).size)
+    used = int(np.count_nonzero(np.bincount(clusters, minlength=of)))
     apart = sums[first] - np.nan_to_num(sums)
     p = np.maximum(
         mean_p(apart, squares[first] + squares - 2 * common, used),
         fewer_by_chance(np.full(number, sums[first]), np.nan_to_num(sums)),
     )
     return standing(sums, np.where(with_any, p, np.nan), first)
+
+
+DENSE = 8_000_000  # cells x clusters up to which one count is quicker than sorting the flows: 64 MB of sums
+
+
+def _by_cluster(cells: Ints, clusters: Ints, values: Floats, number: int, of: int) -> tuple[Ints, Ints, Floats]:
+    """Sums by cell and cluster, of those that have any: (cells, clusters, sums)."""
+    keys = cells.astype(np.int64) * of + clusters
+    if number * of <= DENSE:
+        sums: Floats = np.bincount(keys, weights=values, minlength=number * of).astype(np.float64)
+        there = np.flatnonzero(sums)
+        return there // of, there % of, sums[there]
+    there, at = np.unique(keys, return_inverse=True)
+    return there // of, there % of, np.bincount(at.reshape(-1), weights=values).astype(np.float64)
 
 
 @cached
@@ -245,10 +256,10 @@ def change_tests(cells: Ints, clusters: Ints, changes: Floats, number: int, of: 
     sums: Floats = np.bincount(cells, weights=changes, minlength=number).astype(np.float64)
     up: Floats = np.bincount(cells, weights=np.maximum(changes, 0), minlength=number).astype(np.float64)
     down: Floats = np.bincount(cells, weights=np.maximum(-changes, 0), minlength=number).astype(np.float64)
-    keys, at = np.unique(cells.astype(np.int64) * of + clusters, return_inverse=True)
-    parts = np.bincount(at, weights=changes)
-    squares: Floats = np.bincount(keys // of, weights=parts**2, minlength=number).astype(np.float64)
-    p: Floats = np.maximum(mean_p(sums, squares, int(np.unique(clusters).size)), fewer_by_chance(up, down))
+    cell, _, parts = _by_cluster(cells, clusters, changes, number, of)
+    squares: Floats = np.bincount(cell, weights=parts**2, minlength=number).astype(np.float64)
+    used = int(np.count_nonzero(np.bincount(clusters, minlength=of)))
+    p: Floats = np.maximum(mean_p(sums, squares, used), fewer_by_chance(up, down))
     return p, sums, np.bincount(cells, minlength=number)
 
 

@@ -310,7 +310,7 @@ def _leaderboard(basis: Basis) -> list[Table]:
         cells = (run_names[waiting.pop(0)], *row.cells[1:]) if row.kind == "run" else row.cells
         rows.append(Row(cells, "" if row.kind == "run" else row.kind))
     head, simulated = leaderboard.header_row(basis.board), basis.board.simulated
-    caption_start = "Runs, the best balanced score first" if basis.several else "The run"
+    caption_start = "Runs, the highest balanced score first" if basis.several else "The run"
     numbers = [Row(row.cells[:NUMBERS], row.kind) for row in rows]
     caption = f"{caption_start}, beside what the paper states of the same model, and constant strategies"
     rests = [Row((row.cells[0], *row.cells[NUMBERS:]), row.kind) for row in rows if row.kind != "baseline"]
