@@ -160,6 +160,8 @@ def compare(
             f"necessary flows: {sentences.changed_flows(counts)}; {counts.both:,} leak in both"
         )
         output.line(f"  {sentences.domains(result.domains, result.first.run.id, result.second.run.id)}")
+        if floor := sentences.noise_floor(result.noise, result.paired.n):
+            output.line(f"  {floor}")
     output.notes(warnings, "warning")
     for item in numbers:
         output.notes(item.notes, f"note on {item.scope.run.id}")

@@ -1,18 +1,19 @@
-"""Commands about the numbers of one run: its headline, and how leaks accumulate."""
+"""Commands about the numbers of one run: its headline, what a plan like it can show, and how leaks accumulate."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AsJson, NumberOptions, Run, Workspace, grouped, one_of
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.text import count, percent, sentence
+from cimemories.text import count, listed, percent, sentence
 
 if TYPE_CHECKING:
     from cimemories.flows.arrays import IdentifierRule
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from cimemories.metrics.accumulation import Accumulation, Survival
     from cimemories.metrics.headline import Headline
     from cimemories.metrics.one_user import OneUser
+    from cimemories.metrics.power import Pilot, Row
     from cimemories.metrics.uncertainty import Interval
 
 HEADS = {
@@ -142,6 +144,132 @@ def _print_judges(numbers: Headline) -> None:
             f"does task    {percent(check.share):>8}  {check.yes:,} yes, {check.partly:,} partly, {check.no:,} no, "
             f"{check.unchecked:,} not checked, by {check.name}"
         )
+
+
+# ---- what a plan can show
+
+
+@cli.command()
+@grouped
+def power(
+    run_id: Annotated[str, Argument(metavar="RUN", help="Pilot run; `cimemories runs` lists them.")],
+    options: NumberOptions,
+    second_id: Annotated[
+        str | None, Argument(metavar="[RUN]", help="Second pilot: how alike the two models are is then measured.")
+    ] = None,
+    as_json: AsJson = False,
+    profiles: Annotated[int | None, Option(min=1, help="Planned profiles; default: those of the pilot.")] = None,
+    contexts: Annotated[int | None, Option(min=1, help="Planned contexts; default: those of the pilot.")] = None,
+    samples: Annotated[
+        int | None, Option("--samples", "-n", min=1, help="Planned samples; default: those of the pilot.")
+    ] = None,
+    chance: Annotated[
+        float, Option("--power", min=0.5, max=0.999, help="How often a difference that is there should be shown.")
+    ] = 0.8,
+    difference: Annotated[
+        float | None, Option(help="Say how many profiles show a difference of so many percentage points.")
+    ] = None,
+    correlation: Annotated[
+        float | None,
+        Option(min=-1, max=1, help="Assumed correlation of two models' numbers, with one pilot. Default: 0.5."),
+    ] = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Say what a run of some size could show, before it is paid for.
+
+    The smallest difference of two runs on the same profiles and contexts that a two-sided test at 5 % shows with a
+    power of 80 %, and how far apart two runs of one model lie by chance, estimated from how much profiles, contexts
+    and samples vary in a pilot run.
+
+    Example: cimemories power run-3f9a --profiles 40 --difference 3
+    """
+    from cimemories.flows.flows import Flows
+    from cimemories.metrics.power import CORRELATION, Size, around, pilot
+
+    if difference is not None and not 0 < difference <= 100:
+        raise StoreError("--difference takes percentage points, above 0 and up to 100.")
+    if correlation is not None and second_id is not None:
+        raise StoreError("--correlation is assumed where there is one pilot run; two show it.")
+    store = open_store(workspace)
+    scope = options.scope(store, run_id)
+    other = None if second_id is None else options.scope(store, second_id)
+    assumed = CORRELATION if correlation is None else correlation
+    known = pilot(Flows(store), scope, other, options.identifier_rule(), correlation=assumed)
+    size = Size(profiles or known.size.profiles, contexts or known.size.contexts, samples or known.size.samples)
+    rows = {name: known.row(item, chance) for name, item in around(size).items()}
+    needed = {} if difference is None else known.profiles_needed(difference / 100, size, chance)
+    scopes = [item for item in (scope, other) if item is not None]
+    if as_json:
+        output.as_json(_power_json(known, scopes, rows, chance, difference, needed))
+    else:
+        _print_power(known, scopes, rows, chance, difference, needed)
+
+
+def _print_power(
+    known: Pilot,
+    scopes: Sequence[Scope],
+    rows: dict[str, Row],
+    chance: float,
+    difference: float | None,
+    needed: dict[str, int | None],
+) -> None:
+    from cimemories.metrics import sentences
+
+    plan = rows["this plan"]
+    pilots = listed([scope.run.id for scope in scopes])
+    output.line(sentences.plan(plan, chance, pilots))
+    output.line("")
+    numbers = ("profiles", "contexts", "samples", "messages", "violation@n", "completeness", "noise V@n", "noise C")
+    output.table(
+        ("points", *output.right(numbers)),
+        [
+            (
+                name,
+                *(f"{n:,}" for n in (row.size.profiles, row.size.contexts, row.size.samples, row.size.messages)),
+                *(sentences.detectable(item) for item in (row.violation, row.completeness)),
+                *(percent(item.floor).removesuffix(" %") for item in (row.violation, row.completeness)),
+            )
+            for name, row in rows.items()
+        ],
+        whole=True,
+    )
+    output.line("noise: two runs of one model lie at most so far apart in 95 % of repetitions, by their samples alone")
+    for name, number in needed.items():
+        measure = f"violation@{plan.size.samples}" if name == "violation" else name
+        output.line(f"{sentences.profiles_needed(number, difference or math.nan, measure, plan.size)}.")
+    output.note(f"pilot: {pilots}, {sentences.size(known.size)}")
+    output.notes(_power_notes(known, scopes, rows, chance))
+
+
+def _power_notes(known: Pilot, scopes: Sequence[Scope], rows: dict[str, Row], chance: float) -> list[str]:
+    from cimemories.metrics import sentences
+
+    notes = sentences.plan_notes(known, [row.size for row in rows.values()], chance)
+    return notes + [note for scope in scopes for note in sentences.pilot_notes(scope.run)]
+
+
+def _power_json(
+    known: Pilot,
+    scopes: Sequence[Scope],
+    rows: dict[str, Row],
+    chance: float,
+    difference: float | None,
+    needed: dict[str, int | None],
+) -> dict[str, object]:
+    return {
+        "pilot": {
+            "runs": [scope.run.id for scope in scopes],
+            **output.attributes(known.size, "profiles contexts samples"),
+        },
+        "correlation_assumed": known.correlation,
+        "significance": 0.05,
+        "power": chance,
+        "plans": [{"plan": name, **row.as_json()} for name, row in rows.items()],
+        "difference": None if difference is None else difference / 100,
+        "profiles_needed": needed,
+        "simulated": any(bool(scope.simulated) for scope in scopes),
+        "notes": _power_notes(known, scopes, rows, chance),
+    }
 
 
 # ---- accumulation

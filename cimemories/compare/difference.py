@@ -20,6 +20,7 @@ from cimemories.flows.scope import Scope
 from cimemories.labels.votes import describe_pairs
 from cimemories.metrics import sentences
 from cimemories.metrics.intervals import Paired, Tallied, by_domain, changes, common, paired_arrays
+from cimemories.metrics.power import Noise, repeat_noise
 from cimemories.metrics.sentences import Ranked, Ranking, Tested, alone, family
 from cimemories.metrics.separation import standing
 from cimemories.metrics.uncertainty import UNDEFINED
@@ -37,8 +38,9 @@ class Difference:
     domains: one row a domain with `violation` and `completeness` differences, their bounds (`_low`, `_high`) and what
     they rest on (`attributes`, `necessary_flows`); nan where a domain has none. flows: one row a common inappropriate
     flow that newly leaks or stopped leaking (`change`), with what it is about and the reveals and draws of either side;
-    the most revealed first. warnings: in what the runs differ
-    apart from their models. adjusted: as in `tests`; None where this is the only comparison (`together`).
+    the most revealed first. noise: how far apart two runs of models that are alike would lie on these flows. warnings:
+    in what the runs differ apart from their models. adjusted: as in `tests`; None where this is the only comparison
+    (`together`).
     """
 
     first: Scope
@@ -48,6 +50,7 @@ class Difference:
     necessary: int
     domains: pd.DataFrame
     flows: pd.DataFrame
+    noise: Noise
     warnings: tuple[str, ...]
     adjusted: tuple[Tested, Tested] | None = None
 
@@ -89,6 +92,7 @@ class Difference:
                 "newly_by_chance": none_for_nan(self.tallied.newly_by_chance),
                 "stopped_by_chance": none_for_nan(self.tallied.stopped_by_chance),
             },
+            "noise_floor": self.noise.as_json(),
             "words": list(self.sentences(*names)),
             "by_domain": domains,
             "changed_flows": self.flows.drop(columns=["statement", "task", "recipient", "user"]).to_dict("records"),
@@ -201,6 +205,7 @@ def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule)
         necessary=int(needed.sum()),
         domains=by_domain(one, two, n),
         flows=_named(flows, first, pd.DataFrame(changed)),
+        noise=repeat_noise(one, two, n),
         warnings=(),
     )
 

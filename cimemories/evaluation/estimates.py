@@ -382,6 +382,18 @@ class Estimate:
         return low if low == high else f"{money(least)} to {high}"
 
     @property
+    def cost_once_more(self) -> float | None:
+        """At most, of as many calls again of which the record holds none: what twice the profiles or samples add. None
+        where a price is missing, or all is recorded, so that it is not known how long a call is."""
+        total = 0.0
+        for stage in self.stages:
+            most, owed = stage.cost_most, stage.draws - stage.recorded
+            if most is None or (stage.draws and not owed):
+                return None
+            total += most / owed * stage.draws if stage.draws else 0.0
+        return total
+
+    @property
     def cap_note(self) -> str | None:
         """By how much a cap may be exceeded: by the requests under way when it is reached, each as dear as those of the
         dearest stage are expected to be. None without a cap, or where nothing is asked or a price is missing."""

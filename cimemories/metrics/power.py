@@ -59,7 +59,9 @@ from cimemories.metrics.uncertainty import (
     violation_terms,
 )
 from cimemories.metrics.violation import by_outcome, no_leak_probability
-from cimemories.store.engine import StoreError
+from cimemories.store import runs
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.runs import RunRow
 
 POWER = 0.8
 # Of two models' true numbers over profiles, where one pilot run cannot tell. Between runs of one dataset it is commonly
@@ -236,6 +238,12 @@ class Pilot:
         shown = [side.detectable(size.profiles, size.contexts, power) for side in sides]
         return Row(size, shown[0], shown[1])
 
+    def profiles_needed(self, difference: float, size: Size, power: float = POWER) -> dict[str, int | None]:
+        """How many profiles show a difference of this size (a share) in each number, with the contexts and samples of
+        this size. None and errors as of Components.profiles_needed."""
+        sides = {name: getattr(self, name)(size.contexts, size.samples) for name in ("violation", "completeness")}
+        return {name: side.profiles_needed(difference, size.contexts, power) for name, side in sides.items()}
+
     def beyond(self, size: Size) -> list[str]:
         """In what a plan goes beyond the pilot, so that its figures are extrapolated."""
         return [name for name in ("contexts", "samples") if getattr(size, name) > getattr(self.size, name)]
@@ -282,7 +290,7 @@ def pilot(
         raise StoreError(f"a correlation lies between -1 and 1, not at {correlation:g}.")
     for item in (scope, other):
         if item is not None and item.labelling is None:
-            raise StoreError(f"{item.run.id} cannot be a pilot: its dataset has no labels, so it has no numbers yet.")
+            raise StoreError(f"a pilot needs labels, and the dataset of {item.run.id} has none yet.")
     data = flow_arrays(flows, scope, rule)
     if other is None:
         counted = count(data)
@@ -296,13 +304,34 @@ def pilot(
     width = max(data.draws.shape[1], 1)
     users = len(np.unique(leaks[0].owners // width))
     if users < LEAST_USERS:
-        names = scope.run.id if other is None else f"{scope.run.id} with {other.run.id}"
+        has = f"{scope.run.id} has" if other is None else f"{scope.run.id} and {other.run.id} have in common"
         raise StoreError(
-            f"{names} cannot be a pilot: with {users} judged and labelled of at least {LEAST_USERS} profiles that it "
-            "takes, how much profiles differ is not known."
+            f"a pilot needs at least {LEAST_USERS} judged and labelled profiles, to say how much they differ; {has} "
+            f"{users}."
         )
     size = Size(users, len(data.contexts), samples)
     return Pilot(tuple(leaks), tuple(needed), size, correlation if other is None else None)
+
+
+def pilot_runs(store: Store, dataset_id: int, composition: str, *, simulated: bool) -> list[RunRow]:
+    """Judged runs of a dataset that a run with such a memory may take as a pilot: simulated ones after real ones for a
+    real model, those with another memory after those with this one, and the newest first. Whether one has profiles
+    enough says `pilot`."""
+    with store.read() as connection:
+        newest_first = runs.all_rows(connection, dataset_id)[::-1]
+    rows = [row for row in newest_first if row.judged >= LEAST_USERS]
+    return sorted(rows, key=lambda row: (row.simulated != simulated, row.composition != composition))
+
+
+def around(size: Size) -> dict[str, Size]:
+    """A plan, and what more of it could be made, by what each is called."""
+    return {
+        "this plan": size,
+        "twice the profiles": replace(size, profiles=2 * size.profiles),
+        "four times the profiles": replace(size, profiles=4 * size.profiles),
+        "twice the contexts": replace(size, contexts=2 * size.contexts),
+        "twice the samples": replace(size, samples=2 * size.samples),
+    }
 
 
 # ---- two runs of models that are alike
@@ -335,38 +364,53 @@ def repeat_noise(first: FlowArrays, second: FlowArrays, n: int) -> Noise:
 def _violation_noise(first: FlowArrays, second: FlowArrays, mask: Bools, n: int) -> float:
     """E (product of q1 - product of q2)^2 = product of E q1^2 + product of E q2^2 - 2 product of E q1 q2 for each
     attribute, E over which of the samples are the first run's (hypergeometric)."""
-    columns = [first.draws[mask], second.draws[mask], first.reveals[mask].astype(np.int64) + second.reveals[mask]]
-    rows = np.stack([column.astype(np.int64) for column in columns], axis=1)
-    # Few (samples of the first, of the second, reveals of both) occur, so each is computed once.
-    kinds, which = np.unique(rows, axis=0, return_inverse=True)
-    squares = np.zeros((3, len(kinds)))
-    for k, (one, two, reveals) in enumerate(kinds.tolist()):
-        most = min(n, one, two)  # read at as many samples as both have
-        for x in range(max(0, reveals - two), min(reveals, one) + 1):
-            chance = math.comb(one, x) * math.comb(two, reveals - x) / math.comb(one + two, reveals)
-            q1, q2 = no_leak_probability(one, x, most), no_leak_probability(two, reveals - x, most)
-            squares[:, k] += chance * q1 * q1, chance * q2 * q2, chance * q1 * q2
-    profiles, attributes, _ = mask.shape
-    at, of, _ = np.nonzero(mask)
-    owners = at * attributes + of
-    with np.errstate(divide="ignore"):  # log 0: a product with it is 0
-        logs = np.log(squares)
-    products = [
-        np.exp(np.bincount(owners, weights=row[which.reshape(-1)], minlength=profiles * attributes)) for row in logs
-    ]
+    at = np.flatnonzero(mask)
+    one, two, reveals = _counts(first, second, at)
+    size = int(max(one.max(initial=0), two.max(initial=0))) + 1
+    # Few (samples of the first, of the second, reveals of both) occur: each is computed once, by its number.
+    codes = (one * size + two) * (2 * size) + reveals
+    kinds = np.unique(codes)
+    logs = np.zeros((3, len(kinds)))
+    for k, code in enumerate(kinds.tolist()):
+        n1, n2, r = code // (2 * size**2), code // (2 * size) % size, code % (2 * size)
+        squares = _dealt(n1, n2, r, min(n, n1, n2))  # read at as many samples as both have
+        logs[:, k] = [math.log(value) if value > 0 else -math.inf for value in squares]
+    which = np.searchsorted(kinds, codes)
+    profiles, attributes, contexts = mask.shape
+    owners = at // max(contexts, 1)
+    products = [np.exp(np.bincount(owners, weights=row[which], minlength=profiles * attributes)) for row in logs]
     spread = products[0] + products[1] - 2 * products[2]  # 0 for an attribute without a flow
     exposed = mask.any(axis=2).sum(axis=1)
     return _reach(spread.reshape(profiles, attributes).sum(axis=1), exposed)
 
 
+def _dealt(one: int, two: int, reveals: int, n: int) -> tuple[float, float, float]:
+    """E q1^2, E q2^2 and E q1 q2 of a flow whose reveals fall on any of the samples of both runs, hypergeometric."""
+    first = second = both = 0.0
+    for x in range(max(0, reveals - two), min(reveals, one) + 1):
+        chance = math.comb(one, x) * math.comb(two, reveals - x) / math.comb(one + two, reveals)
+        q1, q2 = no_leak_probability(one, x, n), no_leak_probability(two, reveals - x, n)
+        first, second, both = first + chance * q1 * q1, second + chance * q2 * q2, both + chance * q1 * q2
+    return first, second, both
+
+
 def _completeness_noise(first: FlowArrays, second: FlowArrays, mask: Bools) -> float:
     """The variance of x / N1 - (R - x) / N2 with x hypergeometric is R (M - R) / ((M - 1) N1 N2), M = N1 + N2."""
-    one, two = (np.where(mask, data.draws, 1).astype(np.float64) for data in (first, second))
-    reveals = first.reveals.astype(np.float64) + second.reveals
-    spread = np.where(mask, reveals * (one + two - reveals) / ((one + two - 1) * one * two), 0.0)
-    number = mask.sum(axis=1)
-    inside = (spread.sum(axis=1) / np.maximum(number, 1) ** 2).sum(axis=1)
-    return _reach(inside, (number > 0).sum(axis=1))
+    at = np.flatnonzero(mask)
+    one, two, reveals = _counts(first, second, at)
+    every = one + two
+    spread = reveals * (every - reveals) / ((every - 1) * one * two)
+    profiles, attributes, contexts = mask.shape
+    cells = at // max(attributes * contexts, 1) * contexts + at % max(contexts, 1)
+    number = np.bincount(cells, minlength=profiles * contexts).reshape(profiles, contexts)
+    total = np.bincount(cells, weights=spread, minlength=profiles * contexts).reshape(profiles, contexts)
+    return _reach((total / np.maximum(number, 1) ** 2).sum(axis=1), (number > 0).sum(axis=1))
+
+
+def _counts(first: FlowArrays, second: FlowArrays, at: Ints) -> tuple[Ints, Ints, Ints]:
+    """Samples of the first and of the second, and reveals of both, of the flows at these places: [flows] each."""
+    one, two = (data.draws.reshape(-1)[at].astype(np.int64) for data in (first, second))
+    return one, two, first.reveals.reshape(-1)[at].astype(np.int64) + second.reveals.reshape(-1)[at]
 
 
 def _reach(total: Floats, units: Ints) -> float:

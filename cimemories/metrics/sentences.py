@@ -29,8 +29,11 @@ from cimemories.metrics.headline import Headline
 from cimemories.metrics.intervals import Tallied
 from cimemories.metrics.judge_uncertainty import CorrectedViolation
 from cimemories.metrics.one_user import OneUser
+from cimemories.metrics.power import Detectable, Noise, Pilot, Row, Size
 from cimemories.metrics.separation import SIGNIFICANT, Cell, CellChanges, Standing, separates
-from cimemories.metrics.uncertainty import Interval, holm
+from cimemories.metrics.uncertainty import LEAST_USERS, Interval, holm
+from cimemories.metrics.warnings import coverage_warning
+from cimemories.store.runs import RunRow
 from cimemories.text import UNDEFINED, count, exact_percent, listed, percent, shortened
 
 TIE = 1e-12  # two shares that agree to so much are one number, however they were summed
@@ -213,6 +216,97 @@ def _in_so_many(than: str, less: str, more: str, over: str) -> str:
     (word, some), *other = [(word, some) for word, some in (("less", less), ("more", more)) if some]
     also = "".join(f" and {second} in {number}" for second, number in other)
     return f"{word} than {than} in {some}{also} of {over}"
+
+
+def noise_floor(noise: Noise, n: int) -> str:
+    """What two runs would show if nothing but chance told them apart; empty where nothing can be compared."""
+    sides = (("violation", f"violation@{n}"), ("completeness", "completeness"))
+    known = [(100 * getattr(noise, side), name) for side, name in sides if not math.isnan(getattr(noise, side))]
+    if not known:
+        return ""
+    digits = decimals(*(value for value, _ in known))
+    parts = [f"{number(value, digits)} points of {name}" for value, name in known]
+    return (
+        f"Noise floor: with equal leak probabilities, two such runs would lie up to about {listed(parts)} apart "
+        "by their samples alone, in 95 % of repetitions"
+    )
+
+
+# ---- what a plan can show
+
+
+def size(plan: Size) -> str:
+    """'10 profiles, 49 contexts and 5 samples'."""
+    return listed([count(getattr(plan, f"{noun}s"), noun) for noun in ("profile", "context", "sample")])
+
+
+def detectable(item: Detectable) -> str:
+    """'6.1 (4.2 to 11.1)', in percentage points, the range that the pilot leaves open in brackets; a dash where it
+    cannot be said."""
+    if math.isnan(item.value):
+        return UNDEFINED
+    values = [100 * value for value in (item.value, item.low, item.high)]
+    shown = [number(value, decimals(*values)) for value in values]
+    return shown[0] if item.low == item.high else f"{shown[0]} ({shown[1]} to {shown[2]})"
+
+
+def plan(row: Row, power: float, pilot: str) -> str:
+    """What a run of this size can show beside another one. pilot: what the run or runs are called that say so."""
+    of = size(row.size)
+    if row.size.profiles < LEAST_USERS:
+        least = count(LEAST_USERS, "profile")
+        return f"With {of} a comparison with another run says nothing of users: that takes at least {least}."
+    if math.isnan(row.violation.value):
+        return f"What a run of {of} can show is not known: the pilot has too few flows there."
+    return (
+        f"With {of} this run can show a difference from another one of about {detectable(row.violation)} points of "
+        f"Violation@{row.size.samples} in {exact_percent(power)} of cases (pilot: {pilot})."
+    )
+
+
+def plan_notes(pilot: Pilot, plans: Sequence[Size], power: float) -> list[str]:
+    """What the figures of these plans rest on."""
+    notes = [
+        "an estimate from a pilot: in brackets the range that its few profiles leave open. Both runs have the same "
+        f"profiles, contexts, labels and judge; the test is two-sided at 5 %, with a power of {exact_percent(power)}"
+    ]
+    if pilot.correlation is not None:
+        notes.append(
+            "one pilot run does not say how alike two models are: their numbers are assumed to correlate at "
+            f"{pilot.correlation:g} over profiles and over contexts. If they are less alike, a difference has to be "
+            "larger to be shown"
+        )
+    if beyond := sorted({name for item in plans for name in pilot.beyond(item)}):
+        notes.append(f"extrapolated where a plan has more {' or '.join(beyond)} than the pilot ({size(pilot.size)})")
+    if len({(item.contexts, item.samples) for item in plans}) > 1:
+        notes.append("Violation@n grows with contexts and with n: plans that differ in these measure different numbers")
+    return notes
+
+
+def floors(row: Row) -> str:
+    """'3.2, 1.1': the noise floors of violation and completeness, in points."""
+    return ", ".join(share(item.floor).removesuffix(" %") for item in (row.violation, row.completeness))
+
+
+def pilot_notes(run: RunRow, composition: str = "") -> list[str]:
+    """What speaks against a run as a pilot. composition: the memory that is planned, where it is known."""
+    notes = []
+    if run.simulated:
+        notes.append(f"the pilot {run.id} is simulated, and says nothing of any real model")
+    if composition and run.composition != composition:
+        notes.append(f"the memory of the pilot was {run.composition}, this one is {composition}")
+    if covered := coverage_warning(run.judged, run.expected):
+        notes.append(f"the pilot {run.id}: {covered}")
+    return notes
+
+
+def profiles_needed(needed: int | None, points: float, measure: str, plan: Size) -> str:
+    """How many profiles show a difference of so many points. measure: 'violation@5'."""
+    fixed = f"{count(plan.contexts, 'context')} and {count(plan.samples, 'sample')}"
+    start = f"A difference of {points:g} {'point' if points == 1 else 'points'} of {measure} with {fixed}"
+    if needed is None:
+        return f"{start}: no number of profiles shows it, contexts vary too much. Plan more contexts"
+    return f"{start} takes about {count(needed, 'profile')}"
 
 
 # ---- the highest of a family

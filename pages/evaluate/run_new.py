@@ -10,9 +10,15 @@ from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, StageEstimate, estimate
 from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, Memory, RunSpec, Server, look_up, plan
 from cimemories.files import uploaded
+from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.progress import in_words
+from cimemories.flows.scope import resolve_scope
 from cimemories.labels.whatif import effective_labels
+from cimemories.llm.worker import SIMULATOR
+from cimemories.metrics import sentences
+from cimemories.metrics.power import POWER, Pilot, Size, around, pilot, pilot_runs
+from cimemories.metrics.uncertainty import LEAST_USERS
 from cimemories.seeds.presets import Sampling
 from cimemories.seeds.prompts import Prompt, PromptFile, levels, read_prompt_file
 from cimemories.seeds.reading import LARGEST_FILE, SeedError
@@ -412,6 +418,15 @@ SUMMED = (
 )
 ASKED_SECONDS = 30
 PER = "Per million tokens"
+PILOTS_TRIED = 5
+THIS_PLAN = "this plan"
+POWER_ROWS = (THIS_PLAN, "twice the profiles", "twice the samples")
+POWER_HINTS = {
+    "Violation@n": "Smallest difference in percentage points, n being the samples of the row",
+    "Completeness": "Smallest difference in percentage points",
+    "Noise floor": "How far apart two runs of one model lie at most in 95 % of repetitions: Violation@n, completeness",
+    "Cost at most": "As if none of what a larger plan adds were recorded",
+}
 
 
 def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
@@ -441,12 +456,81 @@ def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
         return
     with right:
         show(estimated)
+        dataset = next(row for row in data if row.name == spec.dataset)
+        _draw_power(store, draft, spec, dataset, estimated)
     if st.button("Start the run", type="primary", icon=":material/play_arrow:", key="run_new.start"):
         draft.keep()
         # Before the start, which ends this run of the script where it succeeds: the next draft begins at step 1.
         draft.put("step", 1)
         start(store, lambda: plan(store, spec, find_labels=effective_labels))
         draft.put("step", 3)  # it was not started
+
+
+def _draw_power(store: Store, draft: Draft, spec: RunSpec, dataset: DatasetRow, estimated: Estimate) -> None:
+    """What a comparison with this run can show, by a pilot, and what more profiles or samples would add."""
+    safe.heading("What it can show")
+    flows, simulated = shared_flows(store), spec.base_url == SIMULATOR
+    rows = {row.id: row for row in pilot_runs(store, dataset.id, spec.memory.composition, simulated=simulated)}
+    if not rows:
+        safe.inline(
+            "No run of this dataset is judged yet. A small one as a pilot, of at least "
+            f"{count(LEAST_USERS, 'profile')}, would show how small a difference this plan can show.",
+            muted=True,
+        )
+        return
+    first: Pilot | StoreError | None = None
+    for run_id in list(rows)[:PILOTS_TRIED]:
+        # Whether one has profiles enough is known only once its flows are read.
+        first = _pilot(flows, run_id)
+        if isinstance(first, Pilot):
+            break
+    with st.columns([2, 1])[0]:
+        chosen_id = draft.select(
+            "Pilot run",
+            "pilot",
+            {run_id: f"{row.name} ({run_id})" for run_id, row in rows.items()},
+            run_id if isinstance(first, Pilot) else next(iter(rows)),
+            help="A judged run of the dataset, for how much profiles, contexts and samples vary",
+        )
+    known = _pilot(flows, chosen_id)
+    if not isinstance(known, Pilot):
+        safe.inline(sentence(known), muted=True)
+        return
+    size = Size(spec.profiles or dataset.profiles, spec.contexts or dataset.contexts, spec.samples)
+    plans = {name: known.row(item) for name, item in around(size).items() if name in POWER_ROWS}
+    safe.inline(sentences.plan(plans[THIS_PLAN], POWER, rows[chosen_id].name), strong=True)
+    titles = ("", "Messages", "Violation@n", "Completeness", "Noise floor", "Cost at most")
+    more = estimated.cost_once_more
+    grid = []
+    for name, row in plans.items():
+        cost = estimated.cost_most if name == THIS_PLAN else _sum(estimated.cost_most, more)
+        lacking = row.size.profiles > dataset.profiles
+        title = f"{name} (the dataset has {dataset.profiles:,})" if lacking else name
+        grid.append(
+            safe.tag(
+                "tr",
+                safe.tag("td", title),
+                safe.number(count(row.size.messages)),
+                *(safe.number(sentences.detectable(item)) for item in (row.violation, row.completeness)),
+                safe.number(sentences.floors(row)),
+                safe.number("not known" if cost is None else money(cost, estimated.currency)),
+            )
+        )
+    safe.show(safe.grid(titles, grid, hints=POWER_HINTS))
+    notes = sentences.plan_notes(known, [row.size for row in plans.values()], POWER)
+    notes += sentences.pilot_notes(rows[chosen_id], spec.memory.composition)
+    safe.show(safe.lines(map(sentence, notes), "ci-point ci-muted"))
+
+
+def _pilot(flows: Flows, run_id: str) -> Pilot | StoreError:
+    try:
+        return pilot(flows, resolve_scope(flows.store, run_id))
+    except StoreError as problem:
+        return problem
+
+
+def _sum(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else first + second
 
 
 @st.cache_data(ttl=ASKED_SECONDS, max_entries=200, show_spinner=False)

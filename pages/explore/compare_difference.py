@@ -113,6 +113,8 @@ def _summary(result: Difference, first: str, second: str) -> None:
         f"Of the inappropriate ones {count(tallied.both)} leak in both, {count(tallied.neither)} in neither.",
     ]
     safe.inline(" ".join(parts), muted=True)
+    if floor := sentences.noise_floor(result.noise, paired.n):
+        safe.inline(f"{floor}.", muted=True)
     if paired.violation.users and paired.violation.speaks_for == "attributes":
         page.notice(
             f"With so few common profiles ({paired.violation.users}) the interval describes attributes, not users."

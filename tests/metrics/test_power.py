@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+from worlds import add_dataset, add_labels, add_run
 
+from cimemories.cli import cli
 from cimemories.flows.arrays import Floats, FlowArrays, Names, count
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.metrics import sentences
 from cimemories.metrics.intervals import common_entries, paired_arrays
-from cimemories.metrics.power import Components, Pilot, Size, repeat_noise
+from cimemories.metrics.power import Components, Noise, Pilot, Row, Size, pilot_runs, repeat_noise
 from cimemories.metrics.uncertainty import Terms, difference_interval, sample_variance, variance, violation_terms
 from cimemories.metrics.violation import by_outcome
+from cimemories.model import ResponseStatus
+from cimemories.store import runs
+from cimemories.store.engine import Store, StoreError, open_store
 
 ATTRIBUTES = 30
 
@@ -178,3 +186,116 @@ def test_the_noise_floor_of_one_flow_is_that_of_all_ways_to_deal_its_samples() -
     # One reveal among four samples: dealt to either run it makes Violation@2 differ by 1, Violation@1 by 1 / 2.
     assert repeat_noise(one, two, 2).violation == pytest.approx(1.959964, rel=1e-6)
     assert repeat_noise(one, two, 1).violation == pytest.approx(1.959964 / 2, rel=1e-6)
+
+
+def row_of(size: Size, parts: Components) -> Row:
+    found = parts.detectable(size.profiles, size.contexts)
+    return Row(size, found, found)
+
+
+def test_a_plan_in_words_says_what_it_rests_on_and_never_more_than_its_profiles_allow() -> None:
+    estimated, size = Components(0.01, 0.004, 0.01, known=9), Size(10, 49, 5)
+    text = sentences.plan(row_of(size, estimated), 0.8, "the pilot")
+    value, low, high = (100 * getattr(row_of(size, estimated).violation, end) for end in ("value", "low", "high"))
+    assert text == (
+        "With 10 profiles, 49 contexts and 5 samples this run can show a difference from another one of about "
+        f"{value:.1f} ({low:.1f} to {high:.1f}) points of Violation@5 in 80 % of cases (pilot: the pilot)."
+    )
+    few = sentences.plan(row_of(Size(1, 49, 1), estimated), 0.8, "the pilot")
+    assert "1 profile, 49 contexts and 1 sample" in few and "says nothing of users" in few and "points" not in few
+    unknown = sentences.plan(row_of(size, Components(math.nan, math.nan, math.nan)), 0.8, "the pilot")
+    assert "not known" in unknown and "nan" not in unknown
+    given = sentences.detectable(Components(0.01, 0.004, 0.01).detectable(10, 49))
+    assert "(" not in given, "variances that are given leave no range open"
+    assert sentences.detectable(Components(0.0, 0.0, 1e-9).detectable(10, 49)) != "0.0"
+
+
+def test_what_plans_rest_on_is_said_where_it_holds() -> None:
+    leaks, needed = common_entries(*two_models(Size(6, 8, 3), np.random.default_rng(1)))
+    two = Pilot(tuple(leaks), tuple(needed), Size(6, 8, 3), None)
+    one = Pilot((leaks[0],), (needed[0],), Size(6, 8, 3), 0.4)
+    assert not any("correlate" in note for note in sentences.plan_notes(two, [two.size], 0.8))
+    assert any("assumed to correlate at 0.4" in note for note in sentences.plan_notes(one, [two.size], 0.8))
+    assert len(sentences.plan_notes(two, [two.size, Size(60, 8, 3)], 0.8)) == 1, "profiles alone change no number"
+    more = sentences.plan_notes(two, [two.size, Size(6, 8, 4)], 0.8)
+    assert any("extrapolated where a plan has more samples" in note for note in more)
+    assert any("different numbers" in note for note in more)
+    assert "no number of profiles" in sentences.profiles_needed(None, 3, "violation@5", two.size)
+    assert "1 point of" in sentences.profiles_needed(1, 1, "completeness", two.size)
+
+
+def test_the_noise_floor_in_words_has_digits_enough_and_is_silent_without_flows() -> None:
+    text = sentences.noise_floor(Noise(0.024, 0.0004), 5)
+    assert "2.40 points of violation@5 and 0.04 points of completeness" in text and "95 %" in text
+    assert sentences.noise_floor(Noise(math.nan, 0.01), 1).count("points") == 1
+    assert sentences.noise_floor(Noise(math.nan, math.nan), 1) == ""
+
+
+@pytest.fixture(scope="module")
+def pilots(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, list[str]]:
+    """A record with two runs of six profiles, and one of too few."""
+    store = open_store(tmp_path_factory.mktemp("pilots"))
+    random, shape = np.random.default_rng(2), (6, 8, 5)
+    data = add_dataset(store, *shape)
+    labels = np.where(random.random(shape) < 0.3, NECESSARY, INAPPROPRIATE)
+    add_labels(store, data.id, labels)
+    runs = [add_run(store, data.id, 3, random.binomial(3, chance, shape)) for chance in (0.3, 0.1)]
+    few = {(p, c, s): ResponseStatus.FAILED for p in range(3, 6) for c in range(5) for s in range(3)}
+    runs.append(add_run(store, data.id, 3, random.binomial(3, 0.3, shape), missing=few))
+    return store, runs
+
+
+def test_the_command_gives_the_table_the_figures_and_what_they_rest_on(pilots: tuple[Store, list[str]]) -> None:
+    store, (one, two, few) = pilots
+
+    def call(*arguments: object) -> Result:
+        return CliRunner().invoke(cli, ["power", *map(str, arguments), "--workspace", str(store.workspace)])
+
+    def refused(*arguments: object) -> str:
+        assert isinstance(call(*arguments).exception, StoreError)
+        return str(call(*arguments).exception)
+
+    printed = call(one, "--profiles", 20, "--difference", 4).output
+    assert "With 20 profiles, 5 contexts and 3 samples" in printed and f"(pilot: {one})" in printed
+    assert "twice the profiles" in printed and "A difference of 4 points of violation@3" in printed
+    assert "assumed to correlate at 0.5" in printed
+    assert "assumed" not in call(one, two).output
+    found = json.loads(call(one, two, "--json", "--difference", 4, "--samples", 2).stdout)
+    assert found["pilot"] == {"runs": [one, two], "profiles": 6, "contexts": 5, "samples": 3}
+    assert found["correlation_assumed"] is None and found["power"] == 0.8 and set(found["profiles_needed"]) == {
+        "violation", "completeness",
+    }  # fmt: skip
+    plan, twice, *_ = found["plans"]
+    assert plan["samples"] == 2 and plan["messages"] == 60 and twice["messages"] == 120
+    for side in ("violation", "completeness"):
+        assert plan[side]["low"] < plan[side]["smallest_difference"] < plan[side]["high"]
+        assert twice[side]["smallest_difference"] < plan[side]["smallest_difference"]
+    stricter = json.loads(call(one, two, "--json", "--samples", 2, "--power", 0.95).stdout)["plans"][0]
+    assert stricter["violation"]["smallest_difference"] > plan["violation"]["smallest_difference"]
+    alike = json.loads(call(one, "--json", "--correlation", 0.9).stdout)["plans"][0]
+    assumed = json.loads(call(one, "--json").stdout)["plans"][0]
+    assert alike["violation"]["smallest_difference"] < assumed["violation"]["smallest_difference"]
+    assert alike["violation"]["noise_floor"] == assumed["violation"]["noise_floor"]
+    assert f"at least 5 judged and labelled profiles, to say how much they differ; {few} has 3" in refused(few)
+    assert "two show it" in refused(one, two, "--correlation", 0.5)
+    assert "two different runs" in refused(one, one)
+    assert "above 0" in refused(one, "--difference", 0)
+
+
+def test_compare_prints_the_noise_floor_beside_the_difference(pilots: tuple[Store, list[str]]) -> None:
+    store, (one, two, _) = pilots
+    arguments = ["compare", one, two, "--workspace", str(store.workspace)]
+    assert "Noise floor: with equal leak probabilities" in CliRunner().invoke(cli, arguments).output
+    floor = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).stdout)["differences"][0]["noise_floor"]
+    assert 0 < floor["violation"] < 1 and 0 < floor["completeness"] < 1
+
+
+def test_pilots_for_a_real_run_are_real_ones_first_and_the_newest_of_them(pilots: tuple[Store, list[str]]) -> None:
+    store, (one, two, few) = pilots
+    with store.read() as connection:
+        dataset = runs.named(connection, one).dataset
+    assert [row.id for row in pilot_runs(store, dataset, "full", simulated=False)] == [few, two, one]
+    simulated = add_run(store, dataset, 1, {}, simulated=True)
+    assert [row.id for row in pilot_runs(store, dataset, "full", simulated=False)] == [few, two, one, simulated]
+    assert pilot_runs(store, dataset, "full", simulated=True)[0].id == simulated
+    assert "simulated" in sentences.pilot_notes(pilot_runs(store, dataset, "full", simulated=True)[0])[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 from evaluating import add, simulated, small_profiles
@@ -276,3 +277,42 @@ def test_a_sweep_from_its_form_to_its_table(store: Store, at_once: None) -> None
     cells = next(d.value for d in app.dataframe if "level" in d.value)
     assert cells["memory"].tolist() == ["full", "random-5"]
     assert cells["coverage"].tolist() == [100, 100]
+
+
+def test_the_plan_says_what_it_can_show_by_a_pilot_that_is_chosen(store: Store) -> None:
+    shape = (6, 8, 5)
+    data, random = add_dataset(store, *shape), np.random.default_rng(2)
+    app = step_two(opened(RUNS, tab="new"))
+    button(app, "To the plan").click().run()
+    assert "No run of this dataset is judged yet" in said(app) and "can show a difference" not in said(app)
+    add_labels(store, data.id, np.where(random.random(shape) < 0.3, NECESSARY, INAPPROPRIATE))
+    older, newer = (add_run(store, data.id, 3, random.binomial(3, chance, shape)) for chance in (0.3, 0.1))
+    lost = {(p, c, s): ResponseStatus.FAILED for p in range(2, 6) for c in range(5) for s in range(3)}
+    few = add_run(store, data.id, 3, random.binomial(3, 0.2, shape), missing=lost)
+    app = step_two(opened(RUNS, tab="new"))
+    button(app, "To the plan").click().run()
+    assert not app.exception
+    pilot = app.selectbox(key="run_new.pilot")
+    assert pilot.value == newer, "the newest has too few judged profiles"
+    by_newer = said(app)
+    assert "With 6 profiles, 5 contexts and 2 samples this run can show a difference" in by_newer
+    assert "points of Violation@2 in 80 % of cases (pilot: " in by_newer and "An estimate from a pilot" in by_newer
+    assert "twice the profiles (the dataset has 6)" in by_newer and "twice the samples" in by_newer
+    assert "assumed to correlate" in by_newer and "more samples than the pilot (6 profiles" in by_newer
+    pilot.set_value(older).run()
+    assert "this run can show a difference" in said(app) and said(app) != by_newer
+    app.selectbox(key="run_new.pilot").set_value(few).run()
+    assert f"{few} has 2" in said(app) and "this run can show" not in said(app)
+    assert button(app, "Start the run"), "without a pilot a run can be started all the same"
+
+
+def test_more_of_a_plan_costs_as_much_as_nothing_recorded_would(store: Store) -> None:
+    add(store, small_profiles(1, PLACES))
+    spec = simulated(samples=SAMPLES, judge=planning.JudgeSpec(), prices=Prices.read("2/0.5/8 EUR"))
+    before = estimate(store, spec)
+    assert before.cost_most and before.cost_once_more == pytest.approx(before.cost_most)
+    runs.execute(store, planning.plan(store, spec))
+    assert estimate(store, spec).cost_once_more is None, "all is recorded: how long a call is nobody asks"
+    half = estimate(store, replace(spec, samples=2 * SAMPLES))
+    assert half.cost_most and half.cost_once_more == pytest.approx(2 * half.cost_most, rel=0.05)
+    assert estimate(store, replace(spec, prices=None, samples=2 * SAMPLES)).cost_once_more is None
