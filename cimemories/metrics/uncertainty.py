@@ -301,7 +301,7 @@ def sample_variances(leaks: Exposures, ns: Sequence[int]) -> dict[int, Floats]:
     if not len(leaks.outcomes) or not len(leaks.counts):
         return {n: np.zeros(leaks.profiles) for n in ns}
     alpha, beta = _leak_prior(leaks.outcomes, leaks.counts.sum(axis=0))
-    squared, repeated = np.empty((2, len(leaks.outcomes), len(ns)))
+    squared, repeated = np.empty((2, len(ns), len(leaks.outcomes)))
     for k, (draws, reveals, limit) in enumerate(leaks.outcomes.tolist()):
         a, b = alpha + reveals, beta + draws - reveals
         r = np.arange(draws + 1)
@@ -309,13 +309,16 @@ def sample_variances(leaks: Exposures, ns: Sequence[int]) -> dict[int, Floats]:
         chance = np.exp(betaln(a + r, b + draws - r) - betaln(a, b) - betaln(r + 1, draws - r + 1)) / (draws + 1)
         for i, n in enumerate(ns):
             most = min(n, limit)
-            squared[k, i] = sum(
+            squared[i, k] = sum(
                 c * no_leak_probability(draws, int(x), most) ** 2 for c, x in zip(chance.tolist(), r, strict=True)
             )
-            repeated[k, i] = math.exp(betaln(a, b + 2 * most) - betaln(a, b))
+            repeated[i, k] = math.exp(betaln(a, b + 2 * most) - betaln(a, b))
     counts = leaks.counts.astype(np.float64)
-    spread = np.maximum(np.exp(counts @ np.log(squared)) - np.exp(counts @ np.log(repeated)), 0.0)
-    return {n: _per_profile(leaks, spread[:, i]) for i, n in enumerate(ns)}
+    result = {}
+    for n, both, twice in zip(ns, np.log(squared), np.log(repeated), strict=True):
+        # Each n apart: a product of all at once rounds another way, and a number has to be the same whoever asks.
+        result[n] = _per_profile(leaks, np.maximum(np.exp(counts @ both) - np.exp(counts @ twice), 0.0))
+    return result
 
 
 def planned_sample_variance(leaks: Exposures, n: int, times: float = 1.0) -> Floats:
