@@ -81,6 +81,7 @@ def show_metrics(
 
 def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     from cimemories.flows.arrays import flow_arrays
+    from cimemories.metrics import sentences
     from cimemories.metrics.breakdown import baselines, dropped
     from cimemories.metrics.headline import headline
     from cimemories.metrics.intervals import intervals
@@ -131,6 +132,9 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     _print_judges(numbers)
     output.notes([text for text in numbers.notes if text != numbers.coverage_text])
     output.note(f"in brackets: 95 % intervals over {count(bounds.completeness.users, 'profile')} and their contexts")
+    made = {f"violation@{numbers.n}": bounds.violation[numbers.n], "completeness": bounds.completeness}
+    texts = [f"{name}: {text}" for name, item in made.items() if (text := sentences.made_of(item))]
+    output.notes([*texts, *([rare] if (rare := sentences.unseen(bounds.completeness.users)) else [])])
 
 
 def _print_judges(numbers: Headline) -> None:

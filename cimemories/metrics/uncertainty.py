@@ -101,6 +101,15 @@ class Interval:
             return 1.0
         return float(2 * stdtr(self.freedom, -abs(self.value) / self.error))
 
+    def part_widths(self) -> dict[str, float]:
+        """Half the interval's width, as a share, by what it is made of, the largest part first: their squares add up
+        to its square. Without the parts that are not known; empty where nothing varies."""
+        if self.parts is None or not self.parts.total > ROUNDING:
+            return {}
+        known = {name: share for name, share in self.parts.shares().items() if not math.isnan(share)}
+        half = (self.high - self.low) / 2
+        return {name: half * math.sqrt(known[name]) for name in sorted(known, key=lambda name: -known[name])}
+
     def as_json(self) -> dict[str, object]:
         parts = None if self.parts is None else {k: none_for_nan(getattr(self.parts, k)) for k in PARTS}
         return {
@@ -111,7 +120,9 @@ class Interval:
             "profiles": self.users,
             "speaks_for": self.speaks_for,
             "standard_error": none_for_nan(self.error),
+            "degrees_of_freedom": none_for_nan(self.freedom) if math.isfinite(self.freedom) else None,
             "variance": parts,
+            "half_width_by_part": self.part_widths(),
         }
 
 
@@ -460,6 +471,9 @@ def unseen_users(users: int, level: float = LEVEL) -> float:
     """The largest share of people of whom so many profiles may hold nobody, at this level: 1 - (1 - level)^(1 / P).
     No interval from P profiles speaks of a kind of user that is rarer."""
     return 1.0 - (1.0 - level) ** (1.0 / users) if users else 1.0
+
+
+ENOUGH_USERS = 59  # of so many on, a kind of user that may be missing is rarer than 5 %
 
 
 def holm(values: Sequence[float]) -> list[float]:

@@ -19,6 +19,7 @@ from cimemories.exchange.card import dataset_card
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
 from cimemories.manifest import PromptPart
+from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import dropped
 from cimemories.metrics.uncertainty import LEAST_USERS
 from cimemories.report.document import (
@@ -45,9 +46,15 @@ from cimemories.text import count, listed, percent, sentence
 
 TOGETHER = {Combine.ANY: "any", Combine.MAJORITY: "more than half", Combine.ALL: "all"}
 REFERENCES = (
-    "A. C. Davison and D. V. Hinkley. Bootstrap Methods and their Application. Cambridge University Press, 1997, "
-    "section 3.8.",
-    "T. C. Hesterberg. What Teachers Should Know About the Bootstrap. The American Statistician, 2015.",
+    "E. L. Korn and B. I. Graubard. Confidence Intervals for Proportions with Small Expected Number of Positive Counts "
+    "Estimated from Survey Data. Survey Methodology 24, 1998, 193-201.",
+    "A. C. Cameron, J. B. Gelbach and D. L. Miller. Robust Inference with Multiway Clustering. Journal of Business & "
+    "Economic Statistics 29, 2011, 238-249.",
+    "F. E. Satterthwaite. An Approximate Distribution of Estimates of Variance Components. Biometrics Bulletin 2, "
+    "1946, 110-114.",
+    "D. B. Rubin. Multiple Imputation for Nonresponse in Surveys. Wiley, 1987.",
+    "S. Holm. A Simple Sequentially Rejective Multiple Test Procedure. Scandinavian Journal of Statistics 6, 1979, "
+    "65-70.",
 )
 KAPPA_REFERENCES = (
     "J. Cohen. A Coefficient of Agreement for Nominal Scales. Educational and Psychological Measurement, 1960.",
@@ -70,8 +77,8 @@ def methods(basis: Basis) -> Section:
         ("Software", _software(basis)),
     )
     blocks: list[Block] = []
-    for title, sentences in parts:
-        blocks += [Heading(title), Text(" ".join(paragraphs for paragraphs in sentences if paragraphs))]
+    for title, paragraphs in parts:
+        blocks += [Heading(title), Text(" ".join(filter(None, paragraphs)))]
     paper = load_published().paper
     references: tuple[str, ...] = (f"{paper.title}. {paper.link}.",)
     if any(line.completeness.users >= LEAST_USERS for line in basis.lines):
@@ -257,6 +264,12 @@ def _uncertainty(basis: Basis) -> Iterable[str]:
         "To it comes the variance of labels imputed from the mixture of the personas' votes (Rubin 1987), people's "
         "decisions held fixed. Errors of the judge are in no interval unless it says so."
     )
+    for line in basis.lines:
+        numbers, bounds = line.numbers, basis.intervals(line.scope)
+        if made := sentences.made_of(bounds.violation[numbers.n]):
+            yield f"Violation@{numbers.n} of {basis.run_names[line.run.id]}: {made}."
+    for rare in dict.fromkeys(text for n in users if (text := sentences.unseen(n))):
+        yield sentence(rare)
     few = [n for n in users if 0 < n < LEAST_USERS]
     if few:
         yield (

@@ -296,6 +296,7 @@ def headline_section(basis: Basis) -> Section:
         figure = figures.violations(line, readable, name, effort(basis.flows, line.scope))
         blocks += [figure] if figure else []
         blocks.append(_numbers(basis, line))
+        blocks += [Points(made)] if (made := _parts(basis, line)) else []
         if notes_of_run := [text for text in line.numbers.notes if text != line.numbers.coverage_text]:
             blocks.append(Points(tuple(map(sentence, notes_of_run)), warning=True))
     return Section("headline", "Headline numbers", tuple(blocks))
@@ -324,6 +325,16 @@ def _leaderboard(basis: Basis) -> list[Table]:
 
 def _points(low: float, high: float) -> str:
     return "" if math.isnan(low) else f"[{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _parts(basis: Basis, line: Line) -> tuple[str, ...]:
+    """What the intervals of the headline are made of, and what none of them can say."""
+    numbers, bounds = line.numbers, basis.intervals(line.scope)
+    made = {f"Violation@{numbers.n}": bounds.violation[numbers.n], "Completeness": bounds.completeness}
+    texts = {name: sentences.made_of(item) for name, item in made.items()}
+    lines = [f"{name}: {text}." for name, text in texts.items() if text]
+    rare = sentences.unseen(bounds.completeness.users)
+    return (*lines, sentence(rare)) if rare else tuple(lines)
 
 
 def _numbers(basis: Basis, line: Line) -> Table:

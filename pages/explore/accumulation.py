@@ -18,7 +18,7 @@ from cimemories.text import count, percent, shortened
 from cimemories.ui import charts, exports, page, presenter, safe, tables, url
 from cimemories.ui.presenter import Dropped, Show, Slide
 from cimemories.ui.safe import INAPPROPRIATE, MODEL
-from pages.explore.run_scope import caveats, run_scope
+from pages.explore.run_scope import caveats, interval_parts, run_scope
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -42,6 +42,7 @@ def draw() -> None:
         takeaway = sentences.accumulation(scope.run.name, accumulated, effort(flows, scope), chosen.numbers.coverage)
         page.head("Accumulation", takeaway, simulated=bool(scope.simulated))
     caveats(chosen.numbers)
+    interval_parts(chosen, "accumulation.interval")
     if scope.labelling is None or not accumulated.curves.profiles:
         page.empty(
             "Nothing can accumulate here",

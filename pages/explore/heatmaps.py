@@ -33,7 +33,7 @@ from cimemories.store.engine import StoreError
 from cimemories.text import count, percent
 from cimemories.ui import charts, exports, page, safe, tables, url
 from cimemories.ui.tables import Column
-from pages.explore.run_scope import RunScope, caveats, run_scope
+from pages.explore.run_scope import RunScope, caveats, interval_parts, run_scope
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -66,6 +66,7 @@ def draw() -> None:
     if warning:
         page.notice(f"{warning[0].upper()}{warning[1:]}.")
     caveats(chosen.numbers)
+    interval_parts(chosen, "heatmaps.interval")
     takeaway = _takeaway(chosen, view, whole)
     if scope.labelling is not None and not whole.empty:
         _maps(chosen, view, whole, takeaway)

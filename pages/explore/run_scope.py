@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
+from cimemories.compare.leaderboard import bounds_text
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title, messages_first, resolve_scope
+from cimemories.metrics import sentences
 from cimemories.metrics.headline import Headline, JudgeQuotes, headline
+from cimemories.metrics.intervals import intervals
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import MESSAGE, JudgeRow
 from cimemories.text import count, percent, sentence
-from cimemories.ui import page, safe, url
+from cimemories.ui import page, safe, tables, url
 
 VERDICTS: dict[str, str] = {Verdicts.JUDGE: "the judge's", Verdicts.PEOPLE: "people's, then the judge's"}
 AGAINST: dict[str, str] = {Labels.DECISIONS: "{:,} decisions, then consensus", Labels.CONSENSUS: "consensus alone"}
@@ -74,6 +79,49 @@ def caveats(numbers: Headline) -> None:
     missing = [numbers.coverage_text] if numbers.coverage_text else []
     if remarks := [*missing, *numbers.how_counted, *task, *numbers.warnings]:
         page.notice(" ".join(map(sentence, remarks)))
+
+
+PART_TITLES = {
+    "users": "Users: how much their numbers differ",
+    "attributes": "Attributes: chance among those of these profiles",
+    "contexts": "Contexts: all users meet the same tasks",
+    "samples": "Samples: few messages of each",
+    "labels": "Labels: what the votes leave open",
+    "judge": "Judge: its errors, by the audit",
+}
+
+
+_OF_FEW = "attributes"
+
+
+def _width(widths: Mapping[str, float], part: str) -> float:
+    return widths.get(part, math.nan)
+
+
+def interval_parts(chosen: RunScope, key: str) -> None:
+    """What the headline's intervals are made of, as a table and in words, in a fold."""
+    numbers, bounds = chosen.numbers, intervals(chosen.flows, chosen.scope)
+    made = {f"Violation@{numbers.n}": bounds.violation[numbers.n], "Completeness": bounds.completeness}
+    known = {name: item for name, item in made.items() if item.part_widths()}
+    if not known:
+        return
+
+    def draw() -> None:
+        widths = [item.part_widths() for item in known.values()]
+        parts = list(dict.fromkeys(part for own in widths for part in own))
+        columns: dict[str, tuple[tables.Column, str, Callable[[str], object]]] = {
+            "part": ("text", "Part", lambda part: PART_TITLES[_OF_FEW if few and part == "users" else part])
+        }
+        for name, own in zip(known, widths, strict=True):
+            columns[name] = ("percent", f"{name} ±", partial(_width, own))
+        alt = "Half the width of each interval by what it is made of; the squares of a column add up"
+        tables.listing(parts, parts, columns, key=f"{key}.table", alt=alt)
+        texts = [f"{name} {percent(i.value)} {bounds_text(i)}: {sentences.made_of(i)}" for name, i in known.items()]
+        safe.inline(" ".join(map(sentence, [*texts, sentences.unseen(users)])), muted=True)
+
+    users = bounds.completeness.users
+    few = bounds.completeness.speaks_for == "attributes"
+    page.fold("What the 95 % intervals are made of", ":material/stacked_bar_chart:", key, draw)
 
 
 def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:

@@ -17,7 +17,7 @@ from scipy.stats import t as student
 
 from cimemories.flows.arrays import Floats, FlowArrays, Names, count, mean_or_nan
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
-from cimemories.metrics import completeness, violation
+from cimemories.metrics import completeness, sentences, violation
 from cimemories.metrics.intervals import common, intervals_of, paired_arrays
 from cimemories.metrics.label_uncertainty import (
     Posterior,
@@ -28,6 +28,7 @@ from cimemories.metrics.label_uncertainty import (
     violation_variances,
 )
 from cimemories.metrics.uncertainty import (
+    UNDEFINED,
     Parts,
     Terms,
     binomial_bounds,
@@ -368,6 +369,33 @@ def test_parts_that_are_not_known_count_as_nothing() -> None:
     nothing = np.full(2, np.nan)
     empty = difference_interval(Terms(nothing, nothing[:, None], nothing, nothing, np.zeros(2, np.int64)))
     assert math.isnan(empty.value) and math.isnan(empty.p)
+
+
+def test_an_interval_says_what_it_is_made_of() -> None:
+    item = share_interval(crossed([0.1, 0.2, 0.3, 0.4, 0.5], [-0.02, 0.0, 0.02]), labels=0.0004)
+    widths = item.part_widths()
+    assert list(widths) == ["users", "contexts", "labels", "samples"]
+    # What is printed adds up to the interval that stands beside it.
+    assert math.sqrt(sum(width**2 for width in widths.values())) == pytest.approx((item.high - item.low) / 2)
+    half, *parts = (f"{100 * width:.1f}" for width in ((item.high - item.low) / 2, *widths.values()))
+    assert sentences.made_of(item) == (
+        f"of the ±{half} points: users {parts[0]}, contexts {parts[1]}, labels {parts[2]}, samples {parts[3]}; "
+        "the judge's errors are not in it"
+    )
+    judged = share_interval(crossed([0.1, 0.2, 0.3, 0.4, 0.5], [0.0, 0.0, 0.0]), judge=0.001)
+    assert sentences.made_of(judged).startswith("of the ±") and "judge" in sentences.made_of(judged)
+    assert "not in it" not in sentences.made_of(judged)
+    few = share_interval(crossed([0.1, 0.2, 0.3], [-0.02, 0.0, 0.02]))
+    assert "users" not in sentences.made_of(few) and "attributes" in sentences.made_of(few)
+    alike = intervals_of(a_run(np.zeros((6, 5, 4), np.int64), 3), (1,)).violation[1]
+    assert sentences.made_of(alike).startswith("nothing varies among these profiles")
+    assert sentences.made_of(UNDEFINED) == ""
+
+
+def test_few_profiles_are_said_to_leave_out_rare_kinds_of_users() -> None:
+    text = "a kind of user rarer than 26 % may be missing among 10 profiles; no interval speaks of it"
+    assert sentences.unseen(10) == text
+    assert sentences.unseen(0) == sentences.unseen(59) == "" != sentences.unseen(58)
 
 
 def test_identifiers_stay_out_of_the_parts_too() -> None:
