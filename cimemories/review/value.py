@@ -40,7 +40,7 @@ from cimemories.metrics.label_uncertainty import (
     violation_effect,
 )
 from cimemories.metrics.sentences import by_mixture, label_order, label_width
-from cimemories.review.index import PairIndex, Positions
+from cimemories.review.index import PAIRS_CACHED, PairIndex, Positions
 from cimemories.review.standing import Codes, standing
 from cimemories.store import runs
 from cimemories.store.engine import Store, StoreError
@@ -274,7 +274,11 @@ class _Runs:
         first = arrays[0]
         contexts = np.array(first.contexts, np.int64)
         cells = np.broadcast_arrays(first.names.attribute[:, :, None], contexts)
-        positions = self.index.shape.locate(cells[0].reshape(-1), cells[1].reshape(-1)).reshape(first.draws.shape)
+        positions = (
+            self.index.shape.locate(cells[0].reshape(-1), cells[1].reshape(-1))
+            .reshape(first.draws.shape)
+            .astype(np.int32)
+        )
         weights = [1.0] if len(arrays) == 1 else [-1.0, 1.0]
         votes = posterior_of(first, self.counts, self.priors)
         return _Basis(first, subject(arrays, weights, self.n), votes, positions)
@@ -339,5 +343,12 @@ def valued(store: Store, index: PairIndex, aim: Aim | None = None, *, batch: int
         return None
     versions = tuple((row.id, row.revision, sum(row.judgements.values())) for row in rows)
     key = index.shape.key, index.vote_key, aim.target, versions
-    made = shared_cache.get("values", key, lambda: _Runs(store, index, aim, rows), most=BASES_KEPT)
+    made = shared_cache.get(
+        "values",
+        key,
+        lambda: _Runs(store, index, aim, rows),
+        most=PAIRS_CACHED,
+        # By what it holds: of a thousand profiles a run takes 300 MB.
+        size=lambda made: max(len(index) * len(made.arrays), PAIRS_CACHED // BASES_KEPT),
+    )
     return made.refresh(standing(store, index.shape).decided, batch)
