@@ -155,6 +155,8 @@ def compare(
         output.line("")
         for text in result.sentences(result.first.run.id, result.second.run.id):
             output.line(text)
+        if corrected := result.corrected_sentence(result.first.run.id, result.second.run.id):
+            output.line(corrected)
         output.line(
             f"  on {result.paired.profiles} common profiles, {counts.flows:,} inappropriate and {result.necessary:,} "
             f"necessary flows: {sentences.changed_flows(counts)}; {counts.both:,} leak in both"

@@ -20,13 +20,14 @@ from cimemories.flows.scope import Scope
 from cimemories.labels.votes import describe_pairs
 from cimemories.metrics import sentences
 from cimemories.metrics.intervals import Paired, Tallied, by_domain, changes, common, paired_arrays
+from cimemories.metrics.judge_uncertainty import audited_difference
 from cimemories.metrics.power import Noise, repeat_noise
 from cimemories.metrics.sentences import Ranked, Ranking, Tested, alone, family
 from cimemories.metrics.separation import standing
-from cimemories.metrics.uncertainty import UNDEFINED
+from cimemories.metrics.uncertainty import UNDEFINED, Interval
 from cimemories.metrics.warnings import comparison_warnings
 from cimemories.store.engine import StoreError
-from cimemories.text import sentence
+from cimemories.text import count, sentence
 
 NEWLY, STOPPED = "newly leaks", "stopped leaking"
 
@@ -40,7 +41,8 @@ class Difference:
     flow that newly leaks or stopped leaking (`change`), with what it is about and the reveals and draws of either side;
     the most revealed first. noise: how far apart two runs of models that are alike would lie on these flows. warnings:
     in what the runs differ apart from their models. adjusted: as in `tests`; None where this is the only comparison
-    (`together`).
+    (`together`). corrected: (n, the difference of Violation@n corrected for the judges' errors), where people audited
+    attributes of both runs.
     """
 
     first: Scope
@@ -53,6 +55,7 @@ class Difference:
     noise: Noise
     warnings: tuple[str, ...]
     adjusted: tuple[Tested, Tested] | None = None
+    corrected: tuple[int, Interval] | None = None
 
     @property
     def simulated(self) -> bool:
@@ -71,6 +74,14 @@ class Difference:
             sentences.difference(completeness, second, first, "conveys", "completeness", " of what is necessary"),
         )
 
+    def corrected_sentence(self, first: str, second: str) -> str:
+        """The corrected difference in words; empty without one."""
+        if self.corrected is None:
+            return ""
+        n, apart = self.corrected
+        text = sentences.difference(alone(apart), second, first, "leaks", f"violation@{n}")
+        return f"Corrected for the judges' errors, at {count(n, 'sample')}: {text}"
+
     def as_json(self) -> dict[str, object]:
         """One object for scripts; undefined numbers are null. Flows by their ids in the record."""
         domains = [{k: none_for_nan(v) for k, v in row.items()} for row in self.domains.to_dict("records")]
@@ -84,6 +95,7 @@ class Difference:
             "common_necessary_flows": self.necessary,
             "violation": self._side(0),
             "completeness": self._side(1),
+            "violation_corrected": {"n": self.corrected[0]} | self.corrected[1].as_json() if self.corrected else None,
             "leaking": {
                 "neither": self.tallied.neither,
                 "stopped": self.tallied.stopped,
@@ -123,7 +135,9 @@ def difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule =
     key = ("difference", first.version, second.version, rule)
     result = flows.cached(key, lambda: _difference(flows, first, second, rule))
     # A name or status moves without any number moving.
-    return replace(result, first=first, second=second, warnings=comparison_warnings(flows.store, [first, second]))
+    warnings = comparison_warnings(flows.store, [first, second])
+    corrected = audited_difference(flows, first, second, rule)
+    return replace(result, first=first, second=second, warnings=warnings, corrected=corrected)
 
 
 def together(differences: Sequence[Difference]) -> list[Difference]:

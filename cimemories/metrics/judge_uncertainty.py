@@ -65,9 +65,20 @@ from cimemories.agreement.judge_audit import (
     strata_of,
 )
 from cimemories.agreement.statistics import RESAMPLES, SAME, Estimate, bootstrap_estimate, covering
-from cimemories.flows.arrays import Bools, Entries, Floats, IdentifierRule, Ints, counted_flows, flow_arrays
+from cimemories.flows.arrays import (
+    Bools,
+    Entries,
+    Floats,
+    FlowArrays,
+    IdentifierRule,
+    Ints,
+    count,
+    counted_flows,
+    flow_arrays,
+)
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
+from cimemories.metrics.intervals import common
 from cimemories.metrics.label_uncertainty import label_effects
 from cimemories.metrics.uncertainty import (
     ROUNDING,
@@ -372,9 +383,44 @@ def violation_audit(
     return flows.cached(key, lambda: _violation_audit(flows, own, row, rule))
 
 
+def audited_difference(
+    flows: Flows, first: Scope, second: Scope, rule: IdentifierRule = IdentifierRule.EXACT
+) -> tuple[int, Interval] | None:
+    """(n, second minus first), both corrected, on their common flows, at the largest n that audits of both runs
+    correct; None where there is no such n. Both judges' claims alone, as in `violation_audit`."""
+    scopes = [replace(scope, people=None) for scope in (first, second)]
+    by_n = [
+        {n: item.slice for n, item in violation_audits(flows, scope, rule).items() if item.result.correction}
+        for scope in scopes
+    ]
+    if not (both := by_n[0].keys() & by_n[1].keys()):
+        return None
+    n = max(both)
+
+    def compute() -> Interval:
+        sides = common(*(flow_arrays(flows, scope, rule) for scope in scopes))
+        counts = [count(data) for data in sides]
+        contexts = np.unique(np.concatenate([flows_.inappropriate.contexts for flows_ in counts]))
+        results = [
+            _audited(flows, scope, slices[n], data, contexts, math.nan).result
+            for scope, slices, data in zip(scopes, by_n, sides, strict=True)
+        ]
+        return corrected_difference(results[0], results[1])
+
+    versions = [(scope.version, scope.audits, slices[n].id) for scope, slices in zip(scopes, by_n, strict=True)]
+    return n, flows.cached(("audited difference", *versions, rule), compute)
+
+
 def _violation_audit(flows: Flows, scope: Scope, row: SliceRow, rule: IdentifierRule) -> ViolationAudit:
-    n = sampled_n(row)
-    data, counted = flow_arrays(flows, scope, rule), counted_flows(flows, scope, rule)
+    counted = counted_flows(flows, scope, rule)
+    contexts = np.union1d(counted.inappropriate.contexts, counted.necessary.contexts)
+    labels = label_effects(flows, scope, sampled_n(row), rule)[0].variance
+    return _audited(flows, scope, row, flow_arrays(flows, scope, rule), contexts, labels)
+
+
+def _audited(flows: Flows, scope: Scope, row: SliceRow, data: FlowArrays, kept: Ints, labels: float) -> ViolationAudit:
+    """`violation_audit` of arrays. kept: the contexts that count as such; labels: their part of the variance."""
+    n, counted = sampled_n(row), count(data)
     leaks = counted.inappropriate
     exposed = by_outcome(leaks)
     ids = data.names.attribute[exposed.profile, exposed.attribute]
@@ -407,8 +453,7 @@ def _violation_audit(flows: Flows, scope: Scope, row: SliceRow, rule: Identifier
     # The slice knows only what its own judge claims of the messages.
     same = scope.judge_ids == [row.manifest.get("judge")] and not scope.grounded
     of = AuditedAttributes(exposed.profile, judge, stratum, people, ids, stands_for, beside if same else None)
-    terms = violation_terms(leaks, n, np.union1d(leaks.contexts, counted.necessary.contexts))
-    labels = label_effects(flows, scope, n, rule)[0].variance
+    terms = violation_terms(leaks, n, kept)
     outdated = sum(state[0] is OUTDATED for state in states.values())
     read = sum(isinstance(state[0], float) for state in states.values())
     return ViolationAudit(

@@ -105,6 +105,8 @@ def _summary(result: Difference, first: str, second: str) -> None:
         return
     for text in result.sentences(first, second):
         safe.inline(text, strong=True)
+    if corrected := result.corrected_sentence(first, second):
+        safe.inline(corrected)
     parts = [
         f"Violation@{paired.n} {percent(paired.first[0])} and {percent(paired.second[0])}, completeness",
         f"{percent(paired.first[1])} and {percent(paired.second[1])}, on",

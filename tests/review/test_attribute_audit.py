@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from worlds import add_dataset, add_labels, add_run, ask, records
 
+from cimemories.compare.difference import difference
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope
@@ -181,6 +182,32 @@ def test_attributes_with_newly_inappropriate_contexts_are_left_out_and_counted(s
     assert (audit.outdated, audit.open) == (1, 0)
     assert sum(audit.result.audited) == PROFILES * (ATTRIBUTES - 1) - 1
     assert not np.isnan(audit.result.corrected.value)
+
+
+def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store: Store) -> None:
+    flows, scope, labels, truth = world(sqlite_store)
+    less = np.maximum(truth - 1, 0)
+    other = add_run(sqlite_store, scope.run.dataset, SAMPLES, np.where(less > 1, less, 0))
+    runs = (scope.run.id, truth), (other, less)
+    assert difference(flows, scope, ask(sqlite_store, other)[1]).corrected is None
+    for run_id, found in runs:
+        flows, scope = ask(sqlite_store, run_id)
+        draw(flows, scope, 1000, SAMPLES, run_id)
+        (row,) = attribute_slices(flows, scope.run)
+        read(sqlite_store, scope, row.id, found)
+    (flows, first), (_, second) = (ask(sqlite_store, run_id) for run_id, _ in runs)
+    compared = difference(flows, first, second)
+    assert compared.corrected is not None
+    n, apart = compared.corrected
+    counted, draws = np.ones(SHAPE[:2], np.bool_), np.full(SHAPE, SAMPLES)
+    true = [np.nanmean(violation.by_attribute(found, draws, labels, counted, SAMPLES)) for _, found in runs]
+    assert (n, apart.value) == (SAMPLES, pytest.approx(true[1] - true[0]))
+    assert apart.value != pytest.approx(compared.paired.violation.value)
+    mirrored = difference(flows, second, first).corrected
+    assert mirrored is not None
+    assert (mirrored[1].low, mirrored[1].high) == pytest.approx((-apart.high, -apart.low))
+    assert compared.corrected_sentence("A", "B").startswith("Corrected for the judges' errors, at 3 samples: B leaks")
+    assert compared.as_json()["violation_corrected"]["value"] == apart.value  # type: ignore[index]
 
 
 def test_claims_alone_give_a_lower_bound(sqlite_store: Store) -> None:
