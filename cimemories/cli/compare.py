@@ -394,7 +394,7 @@ def _print_sensitivity(result: Sensitivity) -> None:
     if len(names) > 1:
         output.line(f"\n{sentences.order(_swaps(result), names, study.thresholds, result.measure, most=5)}.")
     if result.ranges:
-        unanimous = study.base.threshold == 1
+        unanimous = study.base.unanimous
         output.line(f"\n{sentences.choices(result.ranges, names, result.measure, unanimous=unanimous)}.")
     _print_ranges(result)
     if (subsets := result.subsets).by_k:
@@ -487,6 +487,9 @@ def _sensitivity_json(result: Sensitivity) -> dict[str, object]:
         "rule": study.rule.name,
         "threshold": base.threshold,
         "priors": dict(zip(study.votes.keys, base.priors, strict=True)),
+        "least_votes": base.least_votes,
+        "unanimous": base.unanimous,
+        "positive_priors": _positive_priors(result),
         "labels": str(base.labels),
         "identifier_rule": str(base.identifiers),
         "order_by": str(result.measure),
@@ -513,6 +516,16 @@ def _sensitivity_json(result: Sensitivity) -> dict[str, object]:
         ],
         **({} if result.trial is None else {"tried": _trial_json(study, result.trial)}),
     }
+
+
+def _positive_priors(result: Sensitivity) -> dict[str, object]:
+    """By how much other priors above 0 move the measure: 0 where all personas have to agree."""
+    from cimemories.compare.sensitivity import Choice
+
+    found = next((item for item in result.ranges if item.choice == Choice.PRIORS), None)
+    if found is None:
+        return {"settings": 0, "largest_change": None}
+    return {"settings": found.settings, "largest_change": max(found.high, -found.low)}
 
 
 def _trial_json(study: Study, trial: Trial) -> dict[str, object]:

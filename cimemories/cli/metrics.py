@@ -16,6 +16,7 @@ from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_s
 from cimemories.text import count, listed, percent, sentence
 
 if TYPE_CHECKING:
+    from cimemories.compare.norms import PerNorm
     from cimemories.flows.arrays import IdentifierRule
     from cimemories.flows.flows import Flows
     from cimemories.flows.scope import Scope
@@ -51,10 +52,13 @@ def show_metrics(
 ) -> None:
     """Show a run's violation and completeness with 95 % intervals, and its coverage.
 
+    Also shown is its score by the norm of each persona alone.
+
     --json adds constant baselines, every breakdown, and what each identifier rule leaves out.
 
     Example: cimemories metrics run-3f9a --json
     """
+    from cimemories.compare.norms import per_norm
     from cimemories.flows.flows import Flows
     from cimemories.metrics.breakdown import By, breakdown
     from cimemories.metrics.headline import all_numbers, headline
@@ -64,10 +68,12 @@ def show_metrics(
     store = open_store(workspace)
     scope = options.scope(store, run_id)
     flows = Flows(store)
+    scores = per_norm(flows, scope, rule)
     if as_json:
-        output.as_json(all_numbers(flows, scope, rule))
+        output.as_json(all_numbers(flows, scope, rule) | {"per_norm": scores.as_json()})
         return
     _print_headline(flows, scope, rule)
+    _print_norms(scores)
     if group_by is not None:
         frame = breakdown(flows, scope, group_by, headline(flows, scope, rule).n, rule)
         titles = [HEADS.get(str(name), str(name)) for name in frame.columns]
@@ -135,6 +141,33 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     made = {f"violation@{numbers.n}": bounds.violation[numbers.n], "completeness": bounds.completeness}
     texts = [f"{name}: {text}" for name, item in made.items() if (text := sentences.made_of(item))]
     output.notes([*texts, *([rare] if (rare := sentences.unseen(bounds.completeness.users)) else [])])
+
+
+def _print_norms(scores: PerNorm) -> None:
+    if not scores.rows:
+        return
+    output.line("")
+    output.table(
+        ("norm", f">violation@{scores.n}", ">completeness", ">pairs", ">contexts", ">attributes"),
+        [
+            (
+                row.key,
+                _with_ends(row.violation),
+                _with_ends(row.completeness),
+                row.labelled,
+                row.retained,
+                row.attributes,
+            )
+            for row in scores.rows
+        ],
+        whole=True,
+    )
+    output.line(scores.sentence)
+
+
+def _with_ends(interval: Interval) -> str:
+    ends = f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]" if interval.low == interval.low else ""
+    return percent(interval.value) + ends
 
 
 def _print_judges(numbers: Headline) -> None:

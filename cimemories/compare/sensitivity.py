@@ -20,7 +20,7 @@ import pandas as pd
 
 from cimemories.compare.leaderboard import same_dataset
 from cimemories.compare.ranking import Measure, ranks, tau, turned
-from cimemories.compare.relabel import Numbers, Shares, levels, mean_over, numbers, shares_of
+from cimemories.compare.relabel import EXACTLY, Numbers, Shares, levels, mean_over, numbers, shares_of
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY, UNLABELLED, AppliedRule, VoteCounts, rule_of
@@ -47,6 +47,12 @@ class Setting:
     labels: Labels = Labels.DECISIONS
     identifiers: IdentifierRule = IdentifierRule.EXACT
     least_votes: int | None = None
+
+    @property
+    def unanimous(self) -> bool:
+        """Whether every counted vote of every persona has to agree, as the paper's rule asks: then which priors stand
+        with the personas changes nothing as long as all are above 0."""
+        return self.threshold == EXACTLY and min(self.priors) > 0
 
     def without(self, persona: int) -> Setting | None:
         """The same without one persona, the others' priors scaled up to 1; None where no other
@@ -231,6 +237,7 @@ def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: FlowArrays) -> I
 
 NOW = "now"
 COUNTS = ("attributes", "flows", "necessary", "retained")  # of Numbers
+MAIN_PRIOR = 0.8  # of a persona whose voice is tried above the others', which share the rest
 
 
 class Choice(StrEnum):
@@ -238,6 +245,7 @@ class Choice(StrEnum):
 
     THRESHOLD = "consensus threshold"
     PRIORS = "priors of the personas"
+    ALONE = "one persona alone"
     PERSONA = "one persona left out"
     LABELS = "decisions or consensus alone"
     IDENTIFIERS = "identifier rule"
@@ -278,7 +286,9 @@ class Range:
 
 def variants(study: Study) -> Iterator[Tried]:
     """Every setting of every choice that the votes and decisions allow, but the current one. Thresholds: those of the
-    study. Priors: equal ones, and each persona alone. Judges are left to `judged_otherwise`: they need other counts."""
+    study. Priors, all above 0: equal ones, and MAIN_PRIOR for each persona. Each persona alone is a choice of its own:
+    with the paper's rule priors above 0 move nothing, and a prior of 1 is another norm (norms.py). Judges are left to
+    `judged_otherwise`: they need other counts."""
     base = study.base
     over = study.over(base, study.thresholds)
     for index, threshold in enumerate(study.thresholds):
@@ -296,8 +306,12 @@ def _settings(study: Study) -> Iterator[tuple[Choice, str, Setting]]:
     if personas > 1:
         yield Choice.PRIORS, "equal priors", replace(base, priors=(1.0 / personas,) * personas)
         for persona, key in enumerate(keys):
+            rest = (1.0 - MAIN_PRIOR) / (personas - 1)
+            mainly = tuple(MAIN_PRIOR if n == persona else rest for n in range(personas))
+            yield Choice.PRIORS, f"a prior of {MAIN_PRIOR:g} for the {key}", replace(base, priors=mainly)
+        for persona, key in enumerate(keys):
             alone = tuple(float(n == persona) for n in range(personas))
-            yield Choice.PRIORS, f"the {key} persona alone", replace(base, priors=alone)
+            yield Choice.ALONE, f"the {key} persona alone", replace(base, priors=alone)
         yield from ((Choice.PERSONA, f"without the {key}", s) for key, s in left_out(study))
     if (study.votes.decided >= 0).any():
         for against in Labels:

@@ -33,6 +33,7 @@ from cimemories.flows.arrays import (
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics.label_uncertainty import (
+    Posterior,
     completeness_variance,
     label_variances,
     posterior,
@@ -114,7 +115,11 @@ def intervals_on(flows: Flows, scope: Scope, data: FlowArrays, ns: tuple[int, ..
         np.arange(data.counted.shape[1]),
         np.searchsorted(whole.contexts, data.contexts),
     )
-    labels = posterior(flows, scope).at(cells)
+    return intervals_under(data, posterior(flows, scope).at(cells), ns)
+
+
+def intervals_under(data: FlowArrays, labels: Posterior, ns: tuple[int, ...]) -> Intervals:
+    """`intervals` of arrays whose labels are believed so: pure. labels: of the pairs of the arrays."""
     of_leaks, of_needed = violation_variances(data, labels, ns), completeness_variance(data, labels)
     counted = count(data)
     return _intervals(counted.inappropriate, counted.necessary, missing(data), ns, of_leaks, of_needed)

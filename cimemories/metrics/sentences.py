@@ -835,6 +835,32 @@ def order_change(turned: Sequence[tuple[str, str]], runs: int, of_tau: float) ->
 # ---- what the headline covers
 
 
+class Normed(Protocol):
+    """A run's score by one norm (compare/norms.py)."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def violation(self) -> Interval: ...
+    @property
+    def labelled(self) -> int: ...
+
+
+def norms(n: int, rows: Sequence[Normed], decided: int) -> str:
+    """What the scores by one persona's norm are. rows: the consensus first, then each persona."""
+    said = [f"{share(row.violation.value)} ({row.key}, {count(row.labelled, 'pair')} labelled)" for row in rows]
+    people = (
+        f"; {count(decided, 'pair')} that people decided {'are' if decided > 1 else 'is'} in all" if decided else ""
+    )
+    if len(rows) < 2:
+        return f"Violation@{n} is {said[0]}{people}."
+    return (
+        f"These are scores by the norm of one persona alone, each over the pairs that it labels: violation@{n} is "
+        f"{listed(said[1:])}; by the consensus of all it is {share(rows[0].violation.value)} "
+        f"({count(rows[0].labelled, 'pair')}){people}."
+    )
+
+
 def coverage(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFrame, *, by_group: bool) -> str:
     """What share of flows the headline covers: of each run, or of the groups of the first. frame: with `group` and
     `share`, the highest first. These are counts of this run, and no sample of anything."""

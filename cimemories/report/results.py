@@ -13,6 +13,7 @@ from cimemories.agreement.statistics import Estimate
 from cimemories.compare import leaderboard
 from cimemories.compare.difference import difference, takeaway, together
 from cimemories.compare.leaderboard import Line
+from cimemories.compare.norms import per_norm
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.scope import Labels
 from cimemories.labels.votes import GroupBy
@@ -28,6 +29,7 @@ from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.metrics.label_uncertainty import WIDTH, decisions_needed, label_effects
 from cimemories.metrics.sentences import bias, confirmed, corrected, label_width
 from cimemories.metrics.separation import most_violated_group, worst_cell
+from cimemories.metrics.uncertainty import Interval
 from cimemories.report import figures
 from cimemories.report.document import (
     SIMULATED,
@@ -66,6 +68,7 @@ def labels_section(basis: Basis) -> Section:
         blocks += [Heading(facts.row.id)] if len(all_facts) > 1 else []
         blocks += _labelling(facts)
     blocks += _sureness(basis)
+    blocks += _norms(basis)
     return Section("labels", "Labels and what share of them survives", tuple(blocks))
 
 
@@ -142,6 +145,32 @@ def _sureness(basis: Basis) -> list[Block]:
         points_ += [order.sentence()] if order else []
         points_.append(share_agreement(store, index).sentence)
     return [Heading("Whether labelling may stop"), Points(tuple(points_))] if points_ else []
+
+
+def _with_ends(interval: Interval) -> str:
+    ends = f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]" if interval.low == interval.low else ""
+    return percent(interval.value) + ends
+
+
+def _norms(basis: Basis) -> list[Block]:
+    """Each run's score by the norm of one persona at a time."""
+    blocks: list[Block] = []
+    for line in basis.lines:
+        scores = per_norm(basis.flows, line.scope, basis.rule)
+        if len(scores.rows) < 2:
+            continue
+        rows = [
+            (
+                item.key,
+                *(_with_ends(found) for found in (item.violation, item.completeness)),
+                *(f"{number:,}" for number in (item.labelled, item.retained, item.attributes)),
+            )
+            for item in scores.rows
+        ]
+        head = ("Norm", f"Violation@{scores.n}", "Completeness", "Pairs labelled", "Contexts retained", "Attributes")
+        caption = f"{basis.run_names[line.run.id]}: scores by the norm of one persona alone, with 95 % intervals"
+        blocks += [table(caption, head, rows, simulated=bool(line.simulated)), Text(scores.sentence)]
+    return blocks
 
 
 def _name(group: object) -> str:

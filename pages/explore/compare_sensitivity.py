@@ -12,6 +12,7 @@ import streamlit as st
 from cimemories.charts.comparison import coverage
 from cimemories.charts.sensitivity import choices, order, profiles
 from cimemories.compare.leaderboard import ranking_notes
+from cimemories.compare.norms import per_norm
 from cimemories.compare.ranking import Measure
 from cimemories.compare.relabel import Numbers
 from cimemories.compare.sensitivity import (
@@ -206,6 +207,57 @@ def profiles_part(compared: Compared, study: Study, measure: Measure) -> None:
     show(drawing, "profiles", "compare.box.profiles", compared, columns)
 
 
+def norms_part(compared: Compared) -> None:
+    """Each run's numbers by the norm of one persona at a time, with how many pairs each labels."""
+    scored = [(compared.run_names[s.run.id], per_norm(compared.flows, s, compared.rule)) for s in compared.scopes]
+    scored = [(name, scores) for name, scores in scored if len(scores.rows) > 1]
+    if not scored:
+        return
+    safe.heading("By the norm of one persona")
+    if compared.board.simulated:
+        page.badge_simulated()
+    if len(scored) == 1:
+        safe.inline(scored[0][1].sentence)
+    frame = pd.concat([scores.frame().assign(run=name, n=scores.n) for name, scores in scored], ignore_index=True)
+    records = frame.to_dict("records")
+    with_ends = {name: [_with_ends(row, name) for row in records] for name in ("violation", "completeness")}
+    tables.table(
+        frame.assign(**with_ends),
+        key="compare.norms",
+        columns={
+            "run": ("text", "Run"),
+            "norm": ("text", "Norm"),
+            "violation": ("text", "Violation [95 %]"),
+            "n": ("number", "at n"),
+            "completeness": ("text", "Completeness [95 %]"),
+            "labelled": ("count", "Pairs labelled"),
+            "ambiguous": ("count", "Ambiguous"),
+            "retained": ("count", "Contexts retained"),
+            "attributes": ("count", "Attributes"),
+        },
+        height="content",
+        alt="Violation and completeness of each run by the norm of one persona alone, beside the consensus",
+    )
+    safe.inline(
+        "By one norm a pair is labelled by the votes of that persona alone; decisions of people go before them as "
+        "everywhere. Each norm has its own pairs.",
+        muted=True,
+    )
+    exports.buttons(
+        "norms",
+        frame,
+        fig=None,
+        key="compare.norms.export",
+        simulated=compared.board.simulated,
+        about=compared.about(),
+    )
+
+
+def _with_ends(row: Row, name: str) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return percent(row[name]) + (f" [{100 * low:.1f}, {100 * high:.1f}]" if low == low else "")
+
+
 def coverage_part(compared: Compared) -> None:
     """What share of flows the headline covers, of all runs or of one by group."""
     safe.heading("What the numbers cover")
@@ -292,6 +344,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     database_lost.fragment(_panel)(compared, result, measure, now)
     set_takeaway(f"{choices_part(compared, result, measure)}.")
     personas_part(compared, result, measure)
+    norms_part(compared)
     database_lost.fragment(profiles_part)(compared, result, measure)
     coverage_part(compared)
 
