@@ -69,7 +69,7 @@ def choices_part(compared: Compared, study: Study, measure: Measure) -> str:
         ("sensitivity choices", *key), lambda: [*variants(study), *judged_otherwise(compared.flows, study)]
     )
     moved = compared.flows.cached(("sensitivity ranges", measure, *key), lambda: ranges(study, tried, measure))
-    drawing = choices(moved, names, measure, unanimous=study.base.threshold == 1)
+    drawing = choices(moved, names, measure, unanimous=study.base.unanimous)
     if drawing is None:
         return "There is nothing to vary"
     safe.heading("What each choice does alone")
