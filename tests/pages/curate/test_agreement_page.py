@@ -87,7 +87,10 @@ def test_the_figures_are_the_analysis_layers(store: Store) -> None:
     assert f"[{together.kappa.low:.2f}, {together.kappa.high:.2f}]" in markup
     assert "66.7 % of the pairs that two or more answered" in markup
     blind = said(agreement(answers="blind"))
-    assert "One person has answered 2 pairs; they give the label of the consensus to 100.0 % of 2" in blind
+    one = people_agreement(store, data, labelling, blind_only=True).against[0].comparison.agreement
+    assert one.low is not None
+    told = f"to 100.0 % [{100 * one.low:.1f}, 100.0] of 2"
+    assert f"One person has answered 2 pairs; they give the label of the consensus {told}" in blind
 
 
 def test_a_cell_leads_to_its_pairs_and_they_to_the_labels_page(store: Store) -> None:
