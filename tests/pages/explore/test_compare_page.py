@@ -97,6 +97,7 @@ def test_a_difference_is_said_in_words_and_leads_to_the_messages(
     assert "50.0 points less" in text
     assert "the interval describes attributes, not users" in text
     assert "1 flow newly leaks, 3 stopped leaking; a repetition with equal leak probabilities would show about" in text
+    assert "Noise floor: with equal leak probabilities, two such runs would lie up to about" in text
     assert HOSTILE not in text
     flows = next(d.value for d in app.dataframe if "before" in d.value)
     assert flows[["before", "after"]].to_numpy().tolist() == [["0 of 5", "1 of 5"]]
