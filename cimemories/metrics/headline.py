@@ -10,7 +10,7 @@ import numpy as np
 
 from cimemories.flows.arrays import Floats, IdentifierRule, counted_flows, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows, cached
-from cimemories.flows.labels import consensus_labels
+from cimemories.flows.labels import TOO_FEW, consensus_labels
 from cimemories.flows.scope import Labels, Scope, judge_title, resolve_scope
 from cimemories.labels.votes import WHOLE
 from cimemories.metrics import completeness
@@ -75,7 +75,8 @@ class Headline:
     coverage: judged responses (by every judge that is counted) over planned ones. retained, discarded: (profile,
     context) pairs with a judged message. flows: pairs behind the violation figure (inappropriate, counted, judged).
     missing: (stage, status, cause, count). quotes: one a judge. does_task: by the run's first task check; None where
-    none was asked for. warnings: what speaks against taking the numbers at face value (`scope_warnings`).
+    none was asked for. too_few: pairs without a label since some persona lost too many votes. warnings: what speaks
+    against taking the numbers at face value (`scope_warnings`).
     """
 
     scope: Scope
@@ -100,6 +101,7 @@ class Headline:
     quotes: tuple[JudgeQuotes, ...] = ()
     does_task: TaskCheck | None = None
     warnings: tuple[str, ...] = ()
+    too_few: int = 0
 
     @property
     def covered(self) -> bool:
@@ -160,6 +162,9 @@ class Headline:
             notes.append("no judged message held an attribute that is necessary, so completeness is undefined")
         elif np.isnan(self.violation[1]):
             notes.append("no judged message held an attribute that is inappropriate, so violation is undefined")
+        if self.too_few:
+            have = "has" if self.too_few == 1 else "have"
+            notes.append(f"{count(self.too_few, 'pair')} {have} too few counted votes for a label: in no number")
         if not self.coverage_text and (covered := coverage_warning(self.judged, self.scope.run.expected)):
             notes.append(covered)
         if self.does_task is not None and self.does_task.note:
@@ -260,6 +265,7 @@ class Headline:
             "retained_contexts": self.retained,
             "discarded_contexts": self.discarded,
             "contexts_without_judgement": self.unjudged,
+            "too_few_votes": self.too_few,
             "violation_flows": self.flows,
             "violation_attributes": self.attributes,
             "expected_responses": self.scope.run.expected,
@@ -347,6 +353,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
         unjudged=gaps.unjudged,
         quotes=tuple(JudgeQuotes(judge_title(j, scope.judges), *record.grounding[j.id]) for j in scope.judges),
         does_task=record.check,
+        too_few=int((flow_arrays(flows, scope, rule).labels == TOO_FEW).sum()),
     )
 
 

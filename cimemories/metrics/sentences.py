@@ -852,6 +852,8 @@ def norms(n: int, rows: Sequence[Normed], decided: int) -> str:
     people = (
         f"; {count(decided, 'pair')} that people decided {'are' if decided > 1 else 'is'} in all" if decided else ""
     )
+    if all(math.isnan(row.violation.value) for row in rows):
+        return f"Violation@{n} is undefined by every norm."
     if len(rows) < 2:
         return f"Violation@{n} is {said[0]}{people}."
     return (

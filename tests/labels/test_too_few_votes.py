@@ -39,6 +39,7 @@ from cimemories.labels.survival import survival
 from cimemories.labels.votes import pairs
 from cimemories.labels.whatif import what_if
 from cimemories.metrics.breakdown import TOO_FEW_FLOWS, flow_coverage
+from cimemories.metrics.headline import headline
 from cimemories.model import Label
 from cimemories.store import decisions, labellings, work
 from cimemories.store.datasets import DatasetRow
@@ -177,6 +178,9 @@ def test_flows_with_too_few_votes_are_in_no_number_and_said(store: Store) -> Non
     flows, scope = ask(store, run)
     assert (flow_arrays(flows, scope).labels == TOO_FEW).sum() == 2
     covered = flow_coverage(flows, scope)
+    numbers = headline(flows, scope)
+    assert numbers.as_json()["too_few_votes"] == 2
+    assert "2 pairs have too few counted votes for a label: in no number" in numbers.notes
     assert covered.whole[TOO_FEW_FLOWS] == 2 and covered.whole["unlabelled"] == 0 and covered.pairs == 6
     found = study(flows, [scope])
     (now,), (any_number,) = found.at(found.base), found.at(replace(found.base, least_votes=1))
