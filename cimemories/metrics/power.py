@@ -65,7 +65,7 @@ from cimemories.store.runs import RunRow
 
 POWER = 0.8
 # Of two models' true numbers over profiles, where one pilot run cannot tell. Between runs of one dataset it is commonly
-# higher (0.7 to 1 between the three runs of the demo): a cautious choice, not a measured one.
+# higher (users: 0.7 to 1 between the simulated runs of the demo): a cautious choice, not a measured one.
 CORRELATION = 0.5
 MOST_PROFILES = 100_000  # no plan asks for more
 _TWO_SIDED = (1 + LEVEL) / 2
