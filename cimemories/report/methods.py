@@ -21,6 +21,7 @@ from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
 from cimemories.manifest import PromptPart
 from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import dropped
+from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.metrics.uncertainty import LEAST_USERS
 from cimemories.report.document import (
     SIMULATED,
@@ -264,6 +265,12 @@ def _uncertainty(basis: Basis) -> Iterable[str]:
         "To it comes the variance of labels imputed from the mixture of the personas' votes (Rubin 1987), people's "
         "decisions held fixed. Errors of the judge are in no interval unless it says so."
     )
+    if any(violation_audits(basis.flows, line.scope, basis.rule) for line in basis.lines):
+        yield (
+            "Where people audited attributes, Violation@n is also given corrected for the judge's errors by "
+            "prediction-powered inference (Angelopoulos et al. 2023), stratified by the judge's claims, its interval "
+            "with the variance of the audit's sample; people's verdicts are taken as the truth."
+        )
     for line in basis.lines:
         numbers, bounds = line.numbers, basis.intervals(line.scope)
         if made := sentences.made_of(bounds.violation[numbers.n]):
