@@ -832,6 +832,51 @@ def order_change(turned: Sequence[tuple[str, str]], runs: int, of_tau: float) ->
     return text + (f"; {more} more {'pairs' if more > 1 else 'pair'} change places" if more > 0 else "")
 
 
+# ---- counts, and judges beside people
+
+
+def ends(names: Sequence[str], values: Sequence[float]) -> str:
+    """'from 12.0 % (legal) to 80.0 % (health)', of counts that are no sample of anything; ties have no ends. At least
+    one value, none nan."""
+    low, high = min(values), max(values)
+    if high - low <= TIE:
+        return f"{share(low)} in {'each of ' if len(values) > 1 else ''}{listed_count(names)}"
+    least, most = shares(low, high)
+    at = [[name for name, value in zip(names, values, strict=True) if abs(value - end) <= TIE] for end in (low, high)]
+    return f"from {least} ({listed_count(at[0])}) to {most} ({listed_count(at[1])})"
+
+
+def listed_count(names: Sequence[str]) -> str:
+    """The name of one, the number of several."""
+    return names[0] if len(names) == 1 else f"{len(names)}"
+
+
+def leaks_by_run(counts: Sequence[tuple[str, int]]) -> str:
+    """How many flows each run reveals: '12 by A, 9 by B'; of more than four runs from the fewest to the most."""
+    if len(counts) <= 4:
+        return ", ".join(f"{number:,} by {name}" for name, number in counts)
+    ordered = sorted(counts, key=lambda item: item[1])
+    (least, few), (most, many) = ordered[0], ordered[-1]
+    if few == many:
+        return f"{few:,} by each of {len(counts)} runs"
+    return f"from {few:,} by {least} to {many:,} by {most}"
+
+
+def nearest_judge(judges: Sequence[tuple[str, float, float, float]]) -> str:
+    """Which judge agrees with people most, by F1: (name, value, low, high), nan where undefined. Nearest only where its
+    interval lies above all others: they judge the same items, so this is cautious."""
+    known = [item for item in judges if not math.isnan(item[1])]
+    if len(judges) < 2 or not known:
+        return "How far the judge can be trusted" if len(judges) < 2 else "How far the judges can be trusted"
+    first = max(known, key=lambda item: item[1])
+    others = [item for item in judges if item is not first]
+    alike = sum(not item[3] < first[2] for item in others)
+    if not alike:
+        return f"{first[0]} is nearest to people (F1 {first[1]:.2f})"
+    found = rivals(Standing(0, first[1], 0, len(others), alike), "judge")
+    return f"{first[0]} has the highest F1 ({first[1]:.2f}), {found}"
+
+
 # ---- what the headline covers
 
 

@@ -28,7 +28,7 @@ from cimemories.labels.survival import (
     table2,
 )
 from cimemories.labels.votes import GroupBy
-from cimemories.metrics import warnings
+from cimemories.metrics import sentences, warnings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
@@ -82,17 +82,13 @@ def group_control(key: str) -> GroupBy:
 
 
 def _shares_takeaway(result: Survival) -> str:
-    domains = result.by[GroupBy.DOMAIN].dropna(subset="survival").sort_values("survival", kind="stable")
-    least, most = domains.iloc[0], domains.iloc[-1]
+    domains = result.by[GroupBy.DOMAIN].dropna(subset="survival")
     text = (
         f"{percent(result.share)} of {count(result.pairs)} labelled pairs have a consensus, "
         f"{count(result.necessary)} necessary and {count(result.inappropriate)} inappropriate"
     )
     if len(domains) > 1:
-        text += (
-            f"; most in {most['name']} ({percent(most['survival'])}), "
-            f"least in {least['name']} ({percent(least['survival'])})"
-        )
+        text += f"; by domain {sentences.ends([str(name) for name in domains['name']], domains['survival'].tolist())}"
     have = "has" if result.unlabelled == 1 else "have"
     missing = f"{count(result.unlabelled, 'pair')} {have} no counted vote." if result.unlabelled else ""
     return " ".join(filter(None, (f"{text}.", result.too_few_text, missing)))
@@ -100,13 +96,9 @@ def _shares_takeaway(result: Survival) -> str:
 
 def _group_bars(result: Survival, group_by: GroupBy, labelling: LabellingRow) -> None:
     frame = result.by[group_by].sort_values("survival", ascending=False, kind="stable").reset_index(drop=True)
-    least = frame.dropna(subset="survival").iloc[-1]
-    name = safe.option(least["name"], 60)
-    title = (
-        f"{name} keeps the fewest labels: {percent(least['survival'])} of its pairs"
-        if len(frame) > 1
-        else f"{name}: {percent(least['survival'])} of the pairs keep a label"
-    )
+    known = frame.dropna(subset="survival")
+    names = [safe.option(name, 60) for name in known["name"]]
+    title = f"Pairs that keep a label: {sentences.ends(names, known['survival'].tolist())}"
     cut = f"; the first {MOST_BARS} of {len(frame)} {PLURALS[group_by]} shown" if len(frame) > MOST_BARS else ""
     fig = share_bars(
         frame.head(MOST_BARS),

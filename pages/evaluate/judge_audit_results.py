@@ -22,6 +22,7 @@ from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
 from cimemories.charts.theme import GREY, MODEL
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
+from cimemories.metrics import sentences
 from cimemories.metrics.judge_uncertainty import Correction, correction, verdicts_needed
 from cimemories.metrics.sentences import audit_left
 from cimemories.metrics.warnings import KAPPA_WARNING
@@ -155,11 +156,10 @@ def shares(audit: JudgeAudit, name: Callable[[JudgeRow], str]) -> None:
     judges = [item for item in audit.judges if item.judge is not None and item.items]
     if not judges:
         return
-    best = max(judges, key=lambda item: -1.0 if item.f1.value is None else item.f1.value)
     named = [(name(item.judge) if item.judge else item.name, item) for item in judges]
-    title = f"{name(best.judge) if best.judge else best.name} is nearest to people" if len(judges) > 1 else (
-        "How far the judge can be trusted"
-    )  # fmt: skip
+    title = sentences.nearest_judge(
+        [(label, _or_nan(i.f1.value), _or_nan(i.f1.low), _or_nan(i.f1.high)) for label, i in named]
+    )
     _interval_chart(
         {
             "precision": ("circle-open", [(label, item.precision) for label, item in named]),
@@ -170,6 +170,10 @@ def shares(audit: JudgeAudit, name: Callable[[JudgeRow], str]) -> None:
         key="judge_audit.chart.shares",
         maximum=1.0,
     )
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def rates(corrections: list[Correction], name: Callable[[JudgeRow], str]) -> None:

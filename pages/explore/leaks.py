@@ -9,6 +9,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks import gallery
 from cimemories.leaks.message import leak_view
+from cimemories.metrics import sentences
 from cimemories.model import Strength
 from cimemories.text import count
 from cimemories.ui import page, safe, url
@@ -45,8 +46,9 @@ def _takeaway(browsed: Browsed, examples: pd.DataFrame) -> str:
         return f"{named}: no inappropriate flow was revealed."
     text = f"{named}: {count(len(full))} inappropriate flows were revealed at least once, "
     if browsed.every:
-        run, most = next(iter(full["run"].value_counts().items()))
-        return f"{text}most of them ({count(int(most))}) by {browsed.scopes[str(run)].run.name}."
+        numbers = full["run"].value_counts()
+        by_run = [(scope.run.name, int(numbers.get(run_id, 0))) for run_id, scope in browsed.scopes.items()]
+        return f"{text}{sentences.leaks_by_run(by_run)}."
     always = int((full["reveals"] == full["draws"]).sum())
     return f"{text}{count(always)} of them in every sample."
 

@@ -614,3 +614,23 @@ def test_an_order_that_changes_is_not_called_unchanged() -> None:
     assert sentences.order_change([], 1, math.nan) == "One run alone has no order"
     assert sentences.order_change([], 3, 0.8) == "Runs tie that did not"
     assert sentences.order_change([("A", "B")], 3, 0.8) == "A passes B"
+
+
+# ---- counts, and judges beside people
+
+
+def test_counts_have_ends_only_where_they_differ() -> None:
+    assert sentences.ends(["law", "health", "work"], [0.12, 0.8, 0.8]) == "from 12.0 % (law) to 80.0 % (2)"
+    assert sentences.ends(["law", "health"], [0.3, 0.3]) == "30.0 % in each of 2"
+    assert sentences.ends(["law"], [0.3]) == "30.0 % in law"
+    assert sentences.leaks_by_run([("A", 12), ("B", 9)]) == "12 by A, 9 by B"
+    assert sentences.leaks_by_run([(name, 3) for name in "ABCDE"]) == "3 by each of 5 runs"
+    assert sentences.leaks_by_run([(name, i) for i, name in enumerate("ABCDE")]) == "from 0 by A to 4 by E"
+
+
+def test_a_judge_is_nearest_to_people_only_where_its_interval_is_above_all_others() -> None:
+    far = [("A", 0.9, 0.85, 0.94), ("B", 0.6, 0.5, 0.7)]
+    assert sentences.nearest_judge(far) == "A is nearest to people (F1 0.90)"
+    near = [*far, ("C", 0.88, 0.8, 0.93), ("D", math.nan, math.nan, math.nan)]
+    assert sentences.nearest_judge(near) == "A has the highest F1 (0.90), not separable from 2 of 3 other judges"
+    assert sentences.nearest_judge(far[:1]) == "How far the judge can be trusted"
