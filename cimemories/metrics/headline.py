@@ -322,6 +322,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
     supported = gaps.supported_n(most)
     leaks, means = by_outcome(counted.inappropriate), completeness.means_of(counted.necessary)
     by_n = {n: leaks.by_profile(leaks.violation(n)) for n in range(1, most + 1)}
+    by_all = {n: mean_or_nan(values) for n, values in by_n.items()}
     complete = completeness.over_contexts(means)
     # Discarded: judged and labelled, but not with both a necessary and an inappropriate attribute.
     kept, lost = counted.kept.sum(axis=1).tolist(), (counted.labelled & ~counted.kept).sum(axis=1).tolist()
@@ -333,7 +334,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
         profiles=len(record.names),
         coverage=record.judged / run.expected if run.expected else math.nan,
         judged=record.judged,
-        violation={n: mean_or_nan(values) for n, values in by_n.items()},
+        violation=by_all,
         completeness=mean_or_nan(complete),
         ambiguous_exposure=reveals / draws if draws else math.nan,
         retained=sum(kept),
@@ -348,7 +349,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
             for i, (name, own) in enumerate(zip(record.names, shares, strict=True))
         ),
         missing=record.missing,
-        violation_bounds={n: gaps.bounds(n) for n in by_n},
+        violation_bounds={n: (value, value) if gaps.nothing else gaps.bounds(n) for n, value in by_all.items()},
         supported_n=supported,
         unjudged=gaps.unjudged,
         quotes=tuple(JudgeQuotes(judge_title(j, scope.judges), *record.grounding[j.id]) for j in scope.judges),

@@ -140,7 +140,7 @@ def _intervals(
     conveyed = completeness_terms(needed, contexts)
     violation = {n: share_interval(terms, labels.get(n, math.nan)) for n, terms in exposed.items()}
     bounds = {n: (item.low, item.high) for n, item in violation.items()}
-    if lost.leaking is not lost.silent:
+    if not lost.nothing:
         planned = np.union1d(contexts, contexts_of(lost.silent))
         silent, leaking = (violation_terms_each(flows, ns, planned) for flows in (lost.silent, lost.leaking))
         for n in ns:

@@ -23,7 +23,7 @@ revealed in r of N samples: `Exposures`. A run of a thousand profiles has millio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import comb
 
 import numpy as np
@@ -35,6 +35,7 @@ from cimemories.flows.arrays import (
     FlowArrays,
     IdentifierRule,
     Ints,
+    counted_flows,
     entries,
     flow_arrays,
     inappropriate_mask,
@@ -198,13 +199,18 @@ class Missing:
     def bounds(self, n: int) -> tuple[float, float]:
         """Between what Violation@n of all planned messages lies, n of a flow capped at what was planned of it; nan
         where nothing inappropriate was planned. Raises ValueError for n < 1."""
-        low = _mean(self.silent, n)
-        return low, low if self.leaking is self.silent else _mean(self.leaking, n)
+        low, *rest = (mean_or_nan(exposed.by_profile(exposed.violation(n))) for exposed in self._exposed)
+        return low, rest[0] if rest else low
 
+    @property
+    def nothing(self) -> bool:
+        """Whether no inappropriate flow lost a message."""
+        return self.leaking is self.silent
 
-def _mean(flows: Entries, n: int) -> float:
-    exposed = by_outcome(flows)
-    return mean_or_nan(exposed.by_profile(exposed.violation(n)))
+    @cached_property
+    def _exposed(self) -> tuple[Exposures, ...]:
+        """Both sides counted once for all n; one where they are the same."""
+        return tuple(by_outcome(flows) for flows in ([self.silent] if self.nothing else [self.silent, self.leaking]))
 
 
 def missing(data: FlowArrays) -> Missing:
@@ -231,7 +237,11 @@ def missing(data: FlowArrays) -> Missing:
 @cached
 def missing_flows(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Missing:
     """What the missing messages of a run leave open."""
-    return missing(flow_arrays(flows, scope, rule))
+    data = flow_arrays(flows, scope, rule)
+    if data.whole:  # the flows that are counted anyway
+        found = counted_flows(flows, scope, rule).inappropriate
+        return Missing(found, found, None, len(found.owners), 0)
+    return missing(data)
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def draw() -> None:
         return
     flows, scope = chosen.flows, chosen.scope
     with chosen.columns[0]:
-        n = _samples(scope)
+        n = _samples(scope, chosen.numbers.n)
     notes: list[str] = []
     with chosen.columns[1]:
         names = catalogue.run_names(flows.store, scope.run.dataset)
@@ -389,24 +389,24 @@ class View(NamedTuple):
     against: str | None
 
 
-def _samples(scope: Scope) -> int:
-    """n of violation@n, by a slider where there is a choice."""
+def _samples(scope: Scope, usual: int) -> int:
+    """n of violation@n, by a slider where there is a choice. usual: where it stands at first."""
     most = scope.run.samples
     if most == 1:
         return 1
-    chosen = url.get_int("n") or int(url.remembered("n") or most)
-    st.session_state["heatmaps.n"] = min(chosen, most) or most
+    chosen = url.get_int("n") or int(url.remembered("n") or usual)
+    st.session_state["heatmaps.n"] = min(chosen, most) or usual
     n = int(
         st.slider(
             "Samples n",
             1,
             most,
             key="heatmaps.n",
-            on_change=lambda: url.put(n=_unless(st.session_state["heatmaps.n"], most)),
+            on_change=lambda: url.put(n=_unless(st.session_state["heatmaps.n"], usual)),
             help="Violation@n: revealed at least once in n of the judged samples of a context",
         )
     )
-    url.put(n=_unless(n, most))
+    url.put(n=_unless(n, usual))
     return n
 
 

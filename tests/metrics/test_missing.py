@@ -11,8 +11,10 @@ from counted_worlds import Arrays, close, exposures, worlds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from missing_worlds import AT_RANDOM, LEAKY_FIRST, counted, lost_samples, messages, missing_world, model
+from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run
 
+from cimemories.cli import cli
 from cimemories.flows.arrays import FlowArrays, Names, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
@@ -159,6 +161,15 @@ def test_a_headline_under_full_coverage_is_read_where_every_flow_is_and_says_so_
     assert told["supported_n"] == told["headline_n"] == 3
     outer = told["violation_bounds_interval"]["5"]  # type: ignore[index]
     assert outer[0] <= low <= high <= outer[1]
+    done = CliRunner().invoke(cli, ["metrics", part, "--workspace", str(store.workspace)])
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("Only 76.7% of the planned responses are judged")
+    assert "between" in lines[0]
+    # Numbers up to 3 samples, bounds beyond.
+    assert [" between " in line for line in lines[1:6]] == [False, False, False, True, True]
+    assert lines[5].startswith(f"violation@5  {numbers.violation_text(5)} [")
+    side = CliRunner().invoke(cli, ["compare", complete, part, "--workspace", str(store.workspace)]).stdout
+    assert f"{100 * low:.1f} to {100 * high:.1f} %" in side
     same = headline(flows, resolve_scope(store, complete))
     assert (same.supported_n, same.n, same.coverage_text) == (5, 5, "")
     assert same.violation_bounds == {n: (value, value) for n, value in same.violation.items()}
