@@ -138,12 +138,17 @@ LABELS = [[[X, X, N], [X, X, X], [N, N, X]]] * 2
 REVEALS = [[[1, 0, 4], [0, 2, 4], [4, 3, 0]], [[0, 0, 4], [0, 0, 0], [4, 3, 0]]]
 
 
-def test_a_headline_under_full_coverage_is_read_where_every_flow_is_and_says_so_first(store: Store) -> None:
+def part_and_complete(store: Store) -> tuple[str, str]:
+    """Two runs of the same messages: one without two of a context's, and without all of another's."""
     data = add_dataset(store, profiles=2, attributes=3, contexts=3)
     add_labels(store, data.id, LABELS)
-    lost = {(0, 0, 4): ResponseStatus.FAILED, (0, 0, 3): JudgementStatus.OWED}
-    lost |= dict.fromkeys(((1, 2, s) for s in range(5)), ResponseStatus.TRUNCATED)
-    part, complete = (add_run(store, data.id, 5, REVEALS, missing=gone) for gone in (lost, None))
+    lost: dict[tuple[int, int, int], ResponseStatus | JudgementStatus] = {(0, 0, 4): ResponseStatus.FAILED}
+    lost |= {(0, 0, 3): JudgementStatus.OWED} | {(1, 2, s): ResponseStatus.TRUNCATED for s in range(5)}
+    return add_run(store, data.id, 5, REVEALS, missing=lost), add_run(store, data.id, 5, REVEALS)
+
+
+def test_a_headline_under_full_coverage_is_read_where_every_flow_is_and_says_so_first(store: Store) -> None:
+    part, complete = part_and_complete(store)
     flows = Flows(store)
     arrays = flow_arrays(flows, resolve_scope(store, part))
     assert arrays.asked.tolist() == np.full((2, 3, 3), 5).tolist()
@@ -161,16 +166,27 @@ def test_a_headline_under_full_coverage_is_read_where_every_flow_is_and_says_so_
     assert told["supported_n"] == told["headline_n"] == 3
     outer = told["violation_bounds_interval"]["5"]  # type: ignore[index]
     assert outer[0] <= low <= high <= outer[1]
-    done = CliRunner().invoke(cli, ["metrics", part, "--workspace", str(store.workspace)])
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("Only 76.7% of the planned responses are judged")
-    assert "between" in lines[0]
-    # Numbers up to 3 samples, bounds beyond.
-    assert [" between " in line for line in lines[1:6]] == [False, False, False, True, True]
-    assert lines[5].startswith(f"violation@5  {numbers.violation_text(5)} [")
-    side = CliRunner().invoke(cli, ["compare", complete, part, "--workspace", str(store.workspace)]).stdout
-    assert f"{100 * low:.1f} to {100 * high:.1f} %" in side
     same = headline(flows, resolve_scope(store, complete))
     assert (same.supported_n, same.n, same.coverage_text) == (5, 5, "")
     assert same.violation_bounds == {n: (value, value) for n, value in same.violation.items()}
     assert low <= same.violation[5] <= high
+
+
+def test_the_command_line_says_first_what_is_missing_and_gives_bounds_beyond(sqlite_store: Store) -> None:
+    part, complete = part_and_complete(sqlite_store)
+    numbers = headline(Flows(sqlite_store), resolve_scope(sqlite_store, part))
+
+    def out(*arguments: str) -> str:
+        done = CliRunner().invoke(cli, [*arguments, "--workspace", str(sqlite_store.workspace)])
+        assert done.exception is None, done.exception
+        return done.stdout
+
+    lines = out("metrics", part).splitlines()
+    assert lines[0].startswith("Only 76.7% of the planned responses are judged")
+    assert "lies between" in lines[0]
+    # Numbers up to 3 samples, bounds beyond.
+    assert [" between " in line for line in lines[1:6]] == [False, False, False, True, True]
+    assert lines[5].startswith(f"violation@5  {numbers.violation_text(5)} [")
+    low, high = numbers.violation_bounds[5]
+    assert f"{100 * low:.1f} to {100 * high:.1f} %" in out("compare", complete, part)
+    assert "between" not in out("metrics", complete)
