@@ -335,7 +335,9 @@ def label_variances(
 ) -> tuple[dict[int, float], float]:
     """What the labels leave open of a run's Violation@n, by n, and of its completeness, as variances."""
     data, labels = flow_arrays(flows, scope, rule), posterior(flows, scope)
-    return violation_variances(data, labels, ns), completeness_variance(data, labels)
+    variances = violation_variances(data, labels, ns)
+    # Where no label is open, sums of rounded terms may end a hair below 0; nan stays, since it is first.
+    return {n: max(value, 0.0) for n, value in variances.items()}, max(completeness_variance(data, labels), 0.0)
 
 
 @cached
