@@ -6,9 +6,9 @@ Each world draws a run (60 attributes, 24 tasks, 5 samples) from one population;
 over 20,000 profiles and, where tasks are shared, 2,000 draws of the tasks. The intervals are those of
 cimemories.metrics.intervals, labels taken as given. The table in docs/intervals.md is this program's output.
 
-Of runs that lost messages, Violation@5 is shown by the program as bounds alone, so what is counted is how often they
-hold it. The skewed population is also counted with other intervals of the same variance: Student's t, the same on the
-logit scale, and a Beta distribution of the same mean and variance.
+A run that lost messages is read at the n that all its flows support, mostly 1; Violation@5 is shown as bounds alone, so
+what is counted is how often they hold it. The skewed population is also counted with other intervals of the same
+variance: Student's t, the same on the logit scale, and a Beta distribution of the same mean and variance.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from cimemories.metrics.violation import balanced, exposures, missing
 from cimemories.model import DOMAINS
 
 ATTRIBUTES, TASKS, SAMPLES = 60, 24, 5
+NS = tuple(range(1, SAMPLES + 1))
 TRUTH_PROFILES, TRUTH_TASKS = 20_000, 2_000
 RUNS = 8  # of a family of equal runs, compared with one more
 LEAST, MOST = 0.93, 0.97
@@ -103,37 +104,44 @@ def run_of(labels: Ints, chance: Floats, random: np.random.Generator, lost: tupl
     return FlowArrays(reveals, draws, labels, counted, *ids, names(profiles), planned=planned)
 
 
-def truth(of: Population) -> Floats:
-    """V@1, V@5, completeness and the balanced score of the population, nothing missing."""
+@dataclass(frozen=True)
+class Truth:
+    """The population's numbers, nothing missing. violation: by n."""
+
+    violation: dict[int, float]
+    completeness: float
+
+    def balanced(self, n: int) -> float:
+        return balanced(self.violation[n], self.completeness)
+
+
+def truth(of: Population) -> Truth:
     sums, random = [], np.random.default_rng(1)
     size, worlds = (20, TRUTH_TASKS) if of.tasks else (500, TRUTH_PROFILES // 500)
     for _ in range(worlds):
         data = run_of(*chances(of, size, random), random)
         leaks = exposures(data)
         told = completeness.by_profile(data.reveals, data.draws, data.labels)
-        sums.append([leaks.by_profile(leaks.violation(n)).mean() for n in (1, SAMPLES)] + [float(np.nanmean(told))])
-    one, five, told_ = np.mean(sums, axis=0).tolist()
-    return np.array([one, five, told_, balanced(five, told_)])
+        sums.append([leaks.by_profile(leaks.violation(n)).mean() for n in NS] + [float(np.nanmean(told))])
+    *violation, told_ = np.mean(sums, axis=0).tolist()
+    return Truth(dict(zip(NS, violation, strict=True)), told_)
 
 
 def holds(interval: Interval, value: float) -> bool:
     return interval.low <= value <= interval.high
 
 
-def hits(data: FlowArrays, found: Intervals, true: Floats) -> list[bool]:
+def hits(data: FlowArrays, found: Intervals, true: Truth) -> list[bool]:
     """Whether V@1, V@5, completeness, balanced score, and the bounds of V@5 hold the truth. Of a run that lost messages
-    the second is read at the n that it supports, and the balanced score by it."""
+    the second and the balanced score are read at the n that it supports."""
     low, high = found.bounds[SAMPLES]
     n = SAMPLES if data.whole else missing(data).supported_n(SAMPLES) or 1
-    at = {1: true[0], SAMPLES: true[1]}
-    second = holds(found.violation[n], at[n]) if n in at else False
-    score = holds(found.balanced_at[n], balanced(float(at[n]), float(true[2]))) if n in at else False
     return [
-        holds(found.violation[1], true[0]),
-        second,
-        holds(found.completeness, true[2]),
-        score,
-        low <= true[1] <= high,
+        holds(found.violation[1], true.violation[1]),
+        holds(found.violation[n], true.violation[n]),
+        holds(found.completeness, true.completeness),
+        holds(found.balanced_at[n], true.balanced(n)),
+        low <= true.violation[SAMPLES] <= high,
     ]
 
 
@@ -162,19 +170,22 @@ OTHERS: dict[str, Callable[[Interval], tuple[float, float]]] = {
 }
 
 
-def coverage(of: Population, profiles: int, worlds: int, true: Floats) -> tuple[Floats, dict[str, Floats]]:
+def coverage(of: Population, profiles: int, worlds: int, true: Truth) -> tuple[Floats, dict[str, Floats]]:
     """Shares of worlds whose intervals hold the truth; those of V@1 and V@5 by each other interval."""
     random, counts = np.random.default_rng(profiles), np.zeros(5)
     others = {name: np.zeros(2) for name in OTHERS}
     for _ in range(worlds):
         data = run_of(*chances(of, profiles, random), random, of.lost)
-        ns = (1, SAMPLES) if data.whole else tuple(range(1, SAMPLES + 1))
+        ns = (1, SAMPLES) if data.whole else NS
         found = intervals_of(data, ns)
         counts += hits(data, found, true)
         if of is SKEWED:
             for name, interval in OTHERS.items():
                 ends = [interval(found.violation[n]) for n in (1, SAMPLES)]
-                others[name] += [low <= value <= high for (low, high), value in zip(ends, true[:2], strict=True)]
+                others[name] += [
+                    low <= value <= high
+                    for (low, high), value in zip(ends, (true.violation[1], true.violation[SAMPLES]), strict=True)
+                ]
     return counts / worlds, {name: count / worlds for name, count in others.items()}
 
 
@@ -222,7 +233,11 @@ def main() -> None:
             shares, others = coverage(of, profiles, asked.worlds, true)
             inside.append(shares[:4])
             cells = "".join(f"{share:10.1%}" for share in shares)
-            print(f"{of.name:30}{profiles:9}{cells}   {' '.join(f'{value:.3f}' for value in true)}", flush=True)
+            numbers = f"{true.violation[1]:.3f} {true.violation[SAMPLES]:.3f} {true.completeness:.3f}"
+            print(
+                f"{of.name:30}{profiles:9}{cells}   {numbers}",
+                flush=True,
+            )
             if of is SKEWED:
                 for name, each in others.items():
                     print(f"  {name:28}{'':9}" + "".join(f"{share:10.1%}" for share in each))
