@@ -106,7 +106,7 @@ def signed(apart: Interval) -> str:
 
 
 def made_of(item: Interval) -> str:
-    """'of the ±4.1 points: users 3.2, contexts 2.4, labels 1.3, samples 0.8; the judge's errors are not in it'.
+    """'of the ±4.1 points: users 3.2, contexts 2.4, labels 1.3, samples 0.8; what the judge gets wrong is not in it'.
 
     Half of the interval's width by its parts, whose squares add up; empty where there is no interval."""
     if math.isnan(item.low) or item.parts is None:
@@ -119,7 +119,7 @@ def made_of(item: Interval) -> str:
     # With few profiles these count as given, and what is left is chance among their attributes.
     names = {"users": item.speaks_for}
     parts = ", ".join(f"{names.get(name, name)} {width:.{digits}f}" for name, width in widths.items())
-    without = "; the judge's errors are not in it" if "judge" not in widths else ""
+    without = "; what the judge gets wrong is not in it" if "judge" not in widths else ""
     return f"of the ±{number(half, digits)} points: {parts}{without}"
 
 

@@ -380,7 +380,7 @@ def test_an_interval_says_what_it_is_made_of() -> None:
     half, *parts = (f"{100 * width:.1f}" for width in ((item.high - item.low) / 2, *widths.values()))
     assert sentences.made_of(item) == (
         f"of the ±{half} points: users {parts[0]}, contexts {parts[1]}, labels {parts[2]}, samples {parts[3]}; "
-        "the judge's errors are not in it"
+        "what the judge gets wrong is not in it"
     )
     judged = share_interval(crossed([0.1, 0.2, 0.3, 0.4, 0.5], [0.0, 0.0, 0.0]), judge=0.001)
     assert sentences.made_of(judged).startswith("of the ±") and "judge" in sentences.made_of(judged)
