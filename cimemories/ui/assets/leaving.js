@@ -8,7 +8,9 @@
 const LEAVING_MS = 30000;
 let leftAt = -Infinity;
 let leftFrom = ""; // the path of the page that is being left
-let here = location.pathname; // the path of the page whose component was put in last
+// The path of the page that the person is on or was led to last, by whichever page's components: a component of one page
+// must know from which other page Back leads to it.
+let here = location.pathname;
 
 // The page is not left for a download, another tab, or a link to itself.
 const leads = (link) => link?.origin === location.origin && link.pathname !== location.pathname
@@ -21,10 +23,16 @@ const leave = (from) => {
 
 document.addEventListener("click", (event) => {
   const link = event.composedPath().find((element) => element instanceof HTMLAnchorElement && element.href);
-  if (leads(link) && !event.ctrlKey && !event.metaKey && !event.shiftKey) leave(location.pathname);
+  if (!leads(link) || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  leave(location.pathname);
+  here = link.pathname;
 }, true);
 // The address has changed already when this comes.
-window.addEventListener("popstate", () => { if (location.pathname !== here) leave(here); });
+window.addEventListener("popstate", () => {
+  if (location.pathname === here) return;
+  leave(here);
+  here = location.pathname;
+});
 
 const leaving = () => performance.now() - leftAt < LEAVING_MS;
 // A component has been put in. The old page may still put one in anew while it is being left: then it is left still.

@@ -73,7 +73,9 @@ class Workbench {
     this.retry = setInterval(() => {
       const since = performance.now() - this.sentAt;
       const rest = this.data?.watch ? WATCH_MS : RENEW_MS;
-      if (this.sendable().length ? since > RETRY_MS : since > rest && !document.hidden && this.card) this.flush();
+      // Cards come only once the server has heard of this component: until then it is told again, whatever held it back.
+      const urgent = this.sendable().length || (this.data && !this.sentAt);
+      if (urgent ? since > RETRY_MS : since > rest && !document.hidden && this.card) this.flush();
     }, 1000);
     PLACE.then((place) => { this.place = place; if (this.data) this.flush(); });
     this.part("words").addEventListener("submit", (event) => { event.preventDefault(); this.comment(); });

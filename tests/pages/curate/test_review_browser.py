@@ -138,6 +138,13 @@ def by_tab(page: Page, _own: str) -> None:
     page.get_by_text("Queue", exact=True).first.click()
 
 
+def by_back(page: Page, own: str) -> None:
+    page.get_by_test_id("stSidebarNav").get_by_text("Home", exact=True).click()
+    expect(page.locator(".ci-head")).to_contain_text("CIMemories")
+    page.go_back()
+    expect(page.locator(".ci-head")).to_contain_text(own)
+
+
 def press(page: Page, keys: str, codes: dict[str, str]) -> dict[str, str]:
     """Press keys with a moment between them, as a person would; returns what was said of which card."""
     pressed: dict[str, str] = {}
@@ -155,6 +162,7 @@ def test_no_press_is_lost_by_leaving_the_queue_and_coming_back(app: str, browser
     pressed: dict[str, str] = {}
     # As many presses as on the visit before, fewer, more; left at once, or when all is saved.
     visits = [("nii", by_sidebar), ("niuni", by_tab), ("ui", by_sidebar), ("nnnnnnn", by_tab), ("uuu", by_sidebar)]
+    visits += [("in", by_back), ("nu", by_back)]
     for number, (keys, leave) in enumerate(visits):
         new = press(page, keys, CODES)
         assert not new.keys() & pressed.keys(), "what was decided before is not asked again"
