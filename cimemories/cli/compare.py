@@ -522,10 +522,10 @@ def _positive_priors(result: Sensitivity) -> dict[str, object]:
     """By how much other priors above 0 move the measure: 0 where all personas have to agree."""
     from cimemories.compare.sensitivity import Choice
 
-    found = next((item for item in result.ranges if item.choice == Choice.PRIORS), None)
-    if found is None:
+    priors = next((item for item in result.ranges if item.choice == Choice.PRIORS), None)
+    if priors is None:
         return {"settings": 0, "largest_change": None}
-    return {"settings": found.settings, "largest_change": max(found.high, -found.low)}
+    return {"settings": priors.settings, "largest_change": max(priors.high, -priors.low)}
 
 
 def _trial_json(study: Study, trial: Trial) -> dict[str, object]:

@@ -113,10 +113,12 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
             shown = f"{numbers.violation_text(n)} [{100 * low:.1f}, {100 * high:.1f}]"
             output.line(f"violation@{n}  {shown}  whatever the missing messages say")
     for n, audit in violation_audits(flows, scope, rule).items():
-        found = audit.result
-        by_people = f"by {sum(found.audited)} audited attributes" if found.correction else f"undefined: {found.why}"
-        number(f"corrected@{n}", found.corrected.value, found.corrected, f"violation@{n} {by_people}")
-        if lowest := confirmed(found):
+        violation = audit.result
+        by_people = (
+            f"by {sum(violation.audited)} audited attributes" if violation.correction else f"undefined: {violation.why}"
+        )
+        number(f"corrected@{n}", violation.corrected.value, violation.corrected, f"violation@{n} {by_people}")
+        if lowest := confirmed(violation):
             output.line(f"confirmed@{n}  {lowest}")
     contexts = f"{numbers.retained} retained contexts, {numbers.discarded} discarded"
     number("completeness", numbers.completeness, bounds.completeness, contexts)

@@ -90,8 +90,8 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
             data.revision if data else 0,
         )
         judges = flows.cached(("table judges", row.id, judge_counts.get(row.id, 0)), partial(_judges, flows, row))
-        found = flows.cached(("table", *version), partial(_numbers, flows, row))
-        violation, completeness, does_task, n = found
+        numbers = flows.cached(("table", *version), partial(_numbers, flows, row))
+        violation, completeness, does_task, n = numbers
         cost = flows.cached(("table cost", *version), partial(run_cost, flows.store, row.id))
         lines.append(
             RunLine(
@@ -440,8 +440,8 @@ def _on_part(flows: Flows, whole: Line, part: FlowArrays, others: tuple[str, ...
             places=(part.profiles, part.contexts),
         )
 
-    found = flows.cached(("line on common", whole.scope.version, others, rule, whole.n), compute)
-    return replace(found, numbers=whole.numbers)
+    line_on_common = flows.cached(("line on common", whole.scope.version, others, rule, whole.n), compute)
+    return replace(line_on_common, numbers=whole.numbers)
 
 
 def _best_first(lines: Sequence[Line]) -> list[Line]:

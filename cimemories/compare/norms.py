@@ -169,14 +169,14 @@ def _decided(flows: Flows, scope: Scope, data: FlowArrays) -> tuple[Ints, ...]:
 
 
 def _score(key: str, name: str, data: FlowArrays, labels: Posterior, n: int) -> NormScore:
-    found, counted = intervals_under(data, labels, (n,)), count(data)
+    bounds, counted = intervals_under(data, labels, (n,)), count(data)
     pairs = {code: int((data.labels == code).sum()) for code in (NECESSARY, INAPPROPRIATE, AMBIGUOUS, TOO_FEW)}
     leaks = counted.inappropriate
     return NormScore(
         key=key,
         name=name,
-        violation=found.violation[n],
-        completeness=found.completeness,
+        violation=bounds.violation[n],
+        completeness=bounds.completeness,
         necessary=pairs[NECESSARY],
         inappropriate=pairs[INAPPROPRIATE],
         ambiguous=pairs[AMBIGUOUS],

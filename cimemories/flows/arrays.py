@@ -71,7 +71,7 @@ class FlowArrays:
         return self.planned is None or self.planned is self.draws
 
     @property
-    def asked(self) -> Ints:
+    def planned_draws(self) -> Ints:
         """`planned`, the draws where it is None."""
         return self.draws if self.planned is None else self.planned
 

@@ -114,9 +114,13 @@ def _verdict_changes(connection: sa.Connection, scope: Scope, held: PartialMemor
     """
     claims = judgements.claims_on_audited(connection, scope.run.id, scope.judge_ids, grounded=scope.grounded)
     return [
-        (said.attribute, said.context, int(said.revealed) - int(claims[said.response][said.attribute] >= scope.need))
-        for said in scope.people or ()
-        if said.response in claims and judgements.memory_holds(held, said.memory, said.attribute)
+        (
+            verdict.attribute,
+            verdict.context,
+            int(verdict.revealed) - int(claims[verdict.response][verdict.attribute] >= scope.need),
+        )
+        for verdict in scope.people or ()
+        if verdict.response in claims and judgements.memory_holds(held, verdict.memory, verdict.attribute)
     ]
 
 

@@ -154,7 +154,7 @@ def effort_of(data: FlowArrays, samples: int) -> Effort:
     some = messages[messages > 0]
     return Effort(
         int((messages > 0).sum(axis=1).max(initial=0)),
-        int((kept & (data.asked > 0).any(axis=1)).sum(axis=1).max(initial=0)),
+        int((kept & (data.planned_draws > 0).any(axis=1)).sum(axis=1).max(initial=0)),
         int(some.min(initial=samples)) if some.size else 0,
         int(some.max(initial=0)),
         samples,

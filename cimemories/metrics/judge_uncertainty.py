@@ -251,10 +251,14 @@ def corrected_violation(
         return CorrectedViolation(
             n, raw, UNDEFINED, lower, *by_stratum, math.nan, _why(sizes, audited), data, terms, None
         )
-    found = prediction_powered(data)
-    adjusted, slope = _adjusted(data, found, terms)
-    interval = share_interval(adjusted, slope**2 * labels, found.variance, value=min(max(found.value, 0.0), 1.0))
-    return CorrectedViolation(n, raw, interval, lower, *by_stratum, found.tuning, "", data, adjusted, found)
+    corrected_mean = prediction_powered(data)
+    adjusted, slope = _adjusted(data, corrected_mean, terms)
+    interval = share_interval(
+        adjusted, slope**2 * labels, corrected_mean.variance, value=min(max(corrected_mean.value, 0.0), 1.0)
+    )
+    return CorrectedViolation(
+        n, raw, interval, lower, *by_stratum, corrected_mean.tuning, "", data, adjusted, corrected_mean
+    )
 
 
 def _why(sizes: Ints, audited: Ints) -> str:
@@ -266,13 +270,13 @@ def _why(sizes: Ints, audited: Ints) -> str:
     return f"read at least {' and '.join(missing)} attributes" if missing else "no attribute can be violated"
 
 
-def _adjusted(data: AuditedAttributes, found: CorrectedMean, terms: Terms) -> tuple[Terms, float]:
+def _adjusted(data: AuditedAttributes, corrected_mean: CorrectedMean, terms: Terms) -> tuple[Terms, float]:
     """The terms of the corrected number, and by how much it moves with the judge's."""
     weight = data.weight
     judge = data.judge - float((weight * data.judge).sum())
     spread = float((weight * judge**2).sum())
-    slope = float((weight * judge * found.fitted).sum()) / spread if spread > ROUNDING else 1.0
-    values = np.where(data.audited, data.people, found.fitted)
+    slope = float((weight * judge * corrected_mean.fitted).sum()) / spread if spread > ROUNDING else 1.0
+    values = np.where(data.audited, data.people, corrected_mean.fitted)
     profiles = len(terms.own)
     total = np.bincount(data.profile, weights=values, minlength=profiles)
     number = np.bincount(data.profile, minlength=profiles)
@@ -292,9 +296,11 @@ def lower_bound(data: AuditedAttributes, confirmed: Floats, terms: Terms, labels
     if not covered(bound):
         return UNDEFINED
     # Without tuning: 0 to 1, and no more than the mean of what people found.
-    found = prediction_powered(bound, 0.0)
-    adjusted, slope = _adjusted(bound, found, terms)
-    return share_interval(adjusted, slope**2 * labels, found.variance, value=min(max(found.value, 0.0), 1.0))
+    corrected_mean = prediction_powered(bound, 0.0)
+    adjusted, slope = _adjusted(bound, corrected_mean, terms)
+    return share_interval(
+        adjusted, slope**2 * labels, corrected_mean.variance, value=min(max(corrected_mean.value, 0.0), 1.0)
+    )
 
 
 def corrected_difference(first: CorrectedViolation, second: CorrectedViolation) -> Interval:
@@ -358,13 +364,13 @@ def violation_audits(
     flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> dict[int, ViolationAudit]:
     """By n the newest slice of attributes of the run in which anything is read; empty without any."""
-    found: dict[int, ViolationAudit] = {}
+    by_n: dict[int, ViolationAudit] = {}
     # Nobody has given a verdict on this run, so there is nothing to be asked for.
     for row in attribute_slices(flows, scope.run) if scope.audits[0] else []:
         n = sampled_n(row)
-        if n not in found and (item := violation_audit(flows, scope, row, rule)).messages:
-            found[n] = item
-    return dict(sorted(found.items()))
+        if n not in by_n and (item := violation_audit(flows, scope, row, rule)).messages:
+            by_n[n] = item
+    return dict(sorted(by_n.items()))
 
 
 def sampled_n(row: SliceRow) -> int:
@@ -537,8 +543,8 @@ def neyman(weights: npt.ArrayLike, deviations: npt.ArrayLike, sizes: npt.ArrayLi
 def attributes_needed(result: CorrectedViolation, half_width: float) -> int | None:
     """About how many more attributes bring the corrected number to +-half_width: 0 where it is there, None where the
     users and contexts alone leave more than that. As Neyman would spread them, by the spread seen so far."""
-    interval, found = result.corrected, result.correction
-    if found is None or interval.parts is None or not interval.error > 0:
+    interval, corrected_mean = result.corrected, result.correction
+    if corrected_mean is None or interval.parts is None or not interval.error > 0:
         return None
     now = (interval.high - interval.low) / 2
     if now <= half_width:
@@ -548,9 +554,9 @@ def attributes_needed(result: CorrectedViolation, half_width: float) -> int | No
         return None
     audited, sizes = np.array(result.audited), np.array(result.sizes)
     # The variance of one attribute of each stratum, W^2 S^2, from what n of them leave.
-    single = np.bincount(result.data.stratum, weights=found.scores**2, minlength=len(STRATA)) * audited
+    single = np.bincount(result.data.stratum, weights=corrected_mean.scores**2, minlength=len(STRATA)) * audited
     single = np.maximum(single, single.sum() / max(int(audited.sum()), 1) ** 2)
-    single *= found.variance / max(float((single / np.maximum(audited, 1)).sum()), ROUNDING)
+    single *= corrected_mean.variance / max(float((single / np.maximum(audited, 1)).sum()), ROUNDING)
     needed = float(np.sqrt(single).sum()) ** 2 / target
     more = math.ceil(needed - int(audited.sum()))
     return max(1, min(more, int((sizes - audited).sum())))

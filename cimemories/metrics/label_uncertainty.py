@@ -179,16 +179,16 @@ def violation_effect(of: Subject, labels: Posterior) -> LabelEffect:
     retained = labels.retained()[:, None, :]
     exposed = of.flows & of.counted[:, :, None]
     pi = np.where(exposed, labels.inappropriate * retained, 0.0)
-    silent = [1 - pi * (1 - q) for q in of.no_leak]  # E x, one a run
-    quiet = np.stack([x.prod(axis=2) for x in silent])
+    factors = [1 - pi * (1 - q) for q in of.no_leak]  # E x, one a run
+    unrevealed = np.stack([x.prod(axis=2) for x in factors])
     never = (1 - pi).prod(axis=2)
-    leaks = np.tensordot(of.weights, 1 - quiet, 1)
+    leaks = np.tensordot(of.weights, 1 - unrevealed, 1)
     # Var of the weighted sum of products: E of each product of two less the product of their means.
     square = np.zeros_like(leaks)
     for i, first in enumerate(of.no_leak):
         for j, second in enumerate(of.no_leak):
             square += of.weights[i] * of.weights[j] * (1 - pi * (1 - first * second)).prod(axis=2)
-    spread = square - np.tensordot(of.weights, quiet, 1) ** 2
+    spread = square - np.tensordot(of.weights, unrevealed, 1) ** 2
     total, number = leaks.sum(axis=1), (1 - never).sum(axis=1)
     share = np.where(number > 0, total / np.where(number > 0, number, 1), 0.0)[:, None]
     # Of a ratio to first order: Var(L - share * E) over the square of the mean of the denominator.
@@ -196,7 +196,7 @@ def violation_effect(of: Subject, labels: Posterior) -> LabelEffect:
     per_profile = np.where(number > 0, ratio.sum(axis=1) / np.where(number > 0, number, 1) ** 2, 0.0)
     mean, variance = _means(share[:, 0], per_profile, number)
     # Each pair settled either way: the terms of its attribute alone change.
-    others = [_without_each(x, whole) for x, whole in zip(silent, quiet, strict=True)]
+    others = [_without_each(x, whole) for x, whole in zip(factors, unrevealed, strict=True)]
     no_other = _without_each(1 - pi, never)
     chance = np.where(exposed, retained, 0.0)
     rest_total, rest_number = (total[:, None] - leaks)[:, :, None], (number[:, None] - (1 - never))[:, :, None]
@@ -299,11 +299,11 @@ def _violation_spread(data: FlowArrays, labels: Posterior, ns: Sequence[int], bl
     starts = np.concatenate([[0], np.cumsum(leaking.sum(axis=2))])
     of_attributes = csr_array((np.ones(len(codes)), codes, starts), (len(starts) - 1, len(kinds)))
     products = np.exp(of_attributes @ logs).reshape(*pi.shape[:2], 2 * len(ns))
-    quiet, square = products[:, :, : len(ns)], products[:, :, len(ns) :]
-    leaks, number = 1 - quiet, (1 - never).sum(axis=1)
+    unrevealed, square = products[:, :, : len(ns)], products[:, :, len(ns) :]
+    leaks, number = 1 - unrevealed, (1 - never).sum(axis=1)
     under = np.where(number > 0, number, 1)
     share = (leaks.sum(axis=1) / under)[:, None, :]
-    ratio = square - quiet**2 + share**2 * never * (1 - never) - 2 * share * leaks * never
+    ratio = square - unrevealed**2 + share**2 * never * (1 - never) - 2 * share * leaks * never
     spread: Floats = (ratio.sum(axis=1) / under**2).sum(axis=0)
     return spread
 

@@ -873,8 +873,8 @@ def nearest_judge(judges: Sequence[tuple[str, float, float, float]]) -> str:
     alike = sum(not item[3] < first[2] for item in others)
     if not alike:
         return f"{first[0]} is nearest to people (F1 {first[1]:.2f})"
-    found = rivals(Standing(0, first[1], 0, len(others), alike), "judge")
-    return f"{first[0]} has the highest F1 ({first[1]:.2f}), {found}"
+    separable = rivals(Standing(0, first[1], 0, len(others), alike), "judge")
+    return f"{first[0]} has the highest F1 ({first[1]:.2f}), {separable}"
 
 
 # ---- what the headline covers
@@ -893,17 +893,17 @@ class Normed(Protocol):
 
 def norms(n: int, rows: Sequence[Normed], decided: int) -> str:
     """What the scores by one persona's norm are. rows: the consensus first, then each persona."""
-    said = [f"{share(row.violation.value)} ({row.key}, {count(row.labelled, 'pair')} labelled)" for row in rows]
+    scores = [f"{share(row.violation.value)} ({row.key}, {count(row.labelled, 'pair')} labelled)" for row in rows]
     people = (
         f"; {count(decided, 'pair')} that people decided {'are' if decided > 1 else 'is'} in all" if decided else ""
     )
     if all(math.isnan(row.violation.value) for row in rows):
         return f"Violation@{n} is undefined by every norm."
     if len(rows) < 2:
-        return f"Violation@{n} is {said[0]}{people}."
+        return f"Violation@{n} is {scores[0]}{people}."
     return (
         f"These are scores by the norm of one persona alone, each over the pairs that it labels: violation@{n} is "
-        f"{listed(said[1:])}; by the consensus of all it is {share(rows[0].violation.value)} "
+        f"{listed(scores[1:])}; by the consensus of all it is {share(rows[0].violation.value)} "
         f"({count(rows[0].labelled, 'pair')}){people}."
     )
 

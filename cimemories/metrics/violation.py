@@ -219,15 +219,15 @@ def missing(data: FlowArrays) -> Missing:
     judged = inappropriate_mask(data.draws, data.labels, data.counted, kept)
     flows = int(judged.sum())
     if data.whole:
-        found = entries(judged, data.reveals, data.draws)
-        return Missing(found, found, None, flows, 0)
-    asked, draws = data.asked, data.draws
-    lost = draws[judged & (draws < asked)]
-    unjudged = kept & (asked > 0).any(axis=1) & ~(draws > 0).any(axis=1)
-    mask = inappropriate_mask(asked, data.labels, data.counted, kept)
+        judged_flows = entries(judged, data.reveals, data.draws)
+        return Missing(judged_flows, judged_flows, None, flows, 0)
+    planned, draws = data.planned_draws, data.draws
+    lost = draws[judged & (draws < planned)]
+    unjudged = kept & (planned > 0).any(axis=1) & ~(draws > 0).any(axis=1)
+    mask = inappropriate_mask(planned, data.labels, data.counted, kept)
     return Missing(
-        silent=entries(mask, data.reveals, asked),
-        leaking=entries(mask, data.reveals + (asked - draws), asked),
+        silent=entries(mask, data.reveals, planned),
+        leaking=entries(mask, data.reveals + (planned - draws), planned),
         least=int(lost.min()) if lost.size else None,
         flows=flows,
         unjudged=int(unjudged.sum()),
@@ -239,8 +239,8 @@ def missing_flows(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierR
     """What the missing messages of a run leave open."""
     data = flow_arrays(flows, scope, rule)
     if data.whole:  # the flows that are counted anyway
-        found = counted_flows(flows, scope, rule).inappropriate
-        return Missing(found, found, None, len(found.owners), 0)
+        judged_flows = counted_flows(flows, scope, rule).inappropriate
+        return Missing(judged_flows, judged_flows, None, len(judged_flows.owners), 0)
     return missing(data)
 
 

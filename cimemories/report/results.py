@@ -140,8 +140,8 @@ def _sureness(basis: Basis) -> list[Block]:
     for dataset, labelling in sorted(seen):
         index = pair_index(store, dataset, labelling)
         known = {row.id for row in candidates(store, dataset)}
-        asked = tuple(line.run.id for line in basis.lines if line.run.id in known)
-        order = valued(store, index, Aim(Target.ORDER, asked), batch=1) if usual and len(asked) > 1 else None
+        compared = tuple(line.run.id for line in basis.lines if line.run.id in known)
+        order = valued(store, index, Aim(Target.ORDER, compared), batch=1) if usual and len(compared) > 1 else None
         points_ += [order.sentence()] if order else []
         points_.append(share_agreement(store, index).sentence)
     return [Heading("Whether labelling may stop"), Points(tuple(points_))] if points_ else []
@@ -162,7 +162,7 @@ def _norms(basis: Basis) -> list[Block]:
         rows = [
             (
                 item.key,
-                *(_with_ends(found) for found in (item.violation, item.completeness)),
+                *(_with_ends(interval) for interval in (item.violation, item.completeness)),
                 *(f"{number:,}" for number in (item.labelled, item.retained, item.attributes)),
             )
             for item in scores.rows

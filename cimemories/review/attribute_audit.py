@@ -28,7 +28,7 @@ from cimemories.metrics.judge_uncertainty import (
 )
 from cimemories.metrics.violation import by_outcome, missing_flows
 from cimemories.model import Strength
-from cimemories.review.sampling import ASSUMED
+from cimemories.review.sampling import ASSUMED, judged_by
 from cimemories.store import audits, judgements
 from cimemories.store.audits import SliceItem
 from cimemories.store.engine import StoreError, content_hash
@@ -107,13 +107,13 @@ def deviations(judged: AttributePopulation, pilot: CorrectedViolation | None = N
         for code in range(len(STRATA)):
             known = pilot.data.people[(pilot.data.stratum == code) & pilot.data.audited]
             shares.append((known.sum() + 0.5) / (known.size + 1.0))
-        found = np.array(shares, np.float64)
+        rates = np.array(shares, np.float64)
     else:
         number = int(claimed.sum())
         leaking = ASSUMED * float(judged.judge[claimed].mean()) if number else 0.0
         missed = (1 / ASSUMED - 1) * leaking * number / max(len(claimed) - number, 1)
-        found = np.array([leaking, min(missed, 0.5)])
-    spread: Floats = np.sqrt(found * (1 - found))
+        rates = np.array([leaking, min(missed, 0.5)])
+    spread: Floats = np.sqrt(rates * (1 - rates))
     return spread
 
 
@@ -200,12 +200,7 @@ def draw_attribute_slice(
     planned = attribute_plan(judged, number, pilot, claimed_only=claimed_only)
     items = draw_attributes(flows, scope, judged, planned.drawn, seed)
     manifest = {
-        "run": scope.run.id,
-        "judge": scope.judge.id,
-        "judge_name": scope.judge.name,
-        "judge_prompt": scope.judge.prompt_hash,
-        "labelling": scope.labelling.id if scope.labelling else None,
-        "simulated": bool(scope.simulated) or scope.judge.simulated,
+        **judged_by(scope),
         "n": n,
         "size": number,
         "population": len(judged.id),

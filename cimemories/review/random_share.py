@@ -153,13 +153,13 @@ def share_agreement(store: Store, index: PairIndex, seed: int = 0, among: Ints |
     labelled = np.asarray(index.consensus >= AMBIGUOUS)
     positions = np.flatnonzero(labelled) if among is None else np.asarray(among)[labelled[among]]
     order = positions[np.argsort(hashed(seed, shape.attributes[positions], shape.contexts[positions]), kind="stable")]
-    said = answers(store, index.dataset_id)
+    decided = answers(store, index.dataset_id)
     label, blind = np.full(shape.pairs, UNLABELLED, np.int8), np.zeros(shape.pairs, np.bool_)
-    at = shape.locate(said.attributes, said.contexts)
-    label[at[at >= 0]] = said.majority()[at >= 0]
+    at = shape.locate(decided.attributes, decided.contexts)
+    label[at[at >= 0]] = decided.majority()[at >= 0]
     # Blind where everybody who answered was.
-    given = said.labels != UNLABELLED
-    blind[at[at >= 0]] = (said.blind | ~given).all(axis=0)[at >= 0]
+    given = decided.labels != UNLABELLED
+    blind[at[at >= 0]] = (decided.blind | ~given).all(axis=0)[at >= 0]
     with store.read() as connection:
         marked = reviews.standing_marks(connection, index.dataset_id, MarkKind.SKIP, MarkKind.FLAG)
     seen = label != UNLABELLED

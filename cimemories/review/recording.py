@@ -169,10 +169,10 @@ def audit_state(
         of_run = audits.of_run(connection, run_id)
     # Theirs are taken before standing: another person's newer verdict must not hide them.
     mine = audits.standing(item for item in of_run if item.annotator == annotator)
-    said = {flow: audit for flow, audit in audits.standing(of_run).items() if flow in flows}
-    settled = {flow[1] for flow, audit in said.items() if by_attribute and audits.says_revealed(audit.verdict)}
+    answered = {flow: audit for flow, audit in audits.standing(of_run).items() if flow in flows}
+    settled = {flow[1] for flow, audit in answered.items() if by_attribute and audits.says_revealed(audit.verdict)}
     undecided = [flow for flow in flows if flow not in mine and flow[1] not in settled]
-    return AuditState(undecided, len(said), len(flows))
+    return AuditState(undecided, len(answered), len(flows))
 
 
 def record_audit(

@@ -492,6 +492,18 @@ def draw(flows: Flows, scope: Scope, size: int, seed: int, claimed: float = CLAI
     return [items[n] for n in generator.permutation(len(items))]
 
 
+def judged_by(scope: Scope) -> dict[str, object]:
+    """What the manifest of an audit slice says of the judgements that it is a sample of."""
+    return {
+        "run": scope.run.id,
+        "judge": scope.judge.id,
+        "judge_name": scope.judge.name,
+        "judge_prompt": scope.judge.prompt_hash,
+        "labelling": scope.labelling.id if scope.labelling else None,
+        "simulated": bool(scope.simulated) or scope.judge.simulated,
+    }
+
+
 def draw_audit_slice(
     flows: Flows, scope: Scope, *, size: int, seed: int, claimed: float, name: str, annotator: str
 ) -> int:
@@ -501,12 +513,7 @@ def draw_audit_slice(
     judged = audit_population(flows, scope)
     drawn = audit_plan(judged, size, claimed).drawn
     manifest = {
-        "run": scope.run.id,
-        "judge": scope.judge.id,
-        "judge_name": scope.judge.name,
-        "judge_prompt": scope.judge.prompt_hash,
-        "labelling": scope.labelling.id if scope.labelling else None,
-        "simulated": bool(scope.simulated) or scope.judge.simulated,
+        **judged_by(scope),
         "size": size,
         "claimed_share": claimed,
         "population": judged.items,

@@ -106,8 +106,8 @@ class Sureness:
     @property
     def sentences(self) -> tuple[str, ...]:
         value, share = self.value, self.share
-        said = (value.sentence(self.width), value.beside) if value else (lacking(self.aim),)
-        return (*said, share.sentence) if share else said
+        sentences = (value.sentence(self.width), value.beside) if value else (lacking(self.aim),)
+        return (*sentences, share.sentence) if share else sentences
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -126,8 +126,8 @@ def sureness(store: Store, dataset: str, aim: Aim, width: float, seed: int = 0) 
     if labelling is None:
         return Sureness(None, None, width, aim)
     index = pair_index(store, row.id, labelling.id)
-    found = valued(store, index, Aim(aim.target, ids), batch=1)
-    return Sureness(found, share_agreement(store, index, seed), width, aim)
+    value = valued(store, index, Aim(aim.target, ids), batch=1)
+    return Sureness(value, share_agreement(store, index, seed), width, aim)
 
 
 def _person(name: str, made: list[Decision]) -> Person:

@@ -236,10 +236,10 @@ class _Basis:
 
     def effect(self, target: Target, decided: Codes) -> LabelEffect:
         """The effect of labels, with these decisions settled. decided: [pairs], UNLABELLED where there is none."""
-        said = np.append(decided, np.int8(UNLABELLED))[self.positions]  # -1, no pair, reads the last
-        at = np.nonzero(said != UNLABELLED)
+        settled = np.append(decided, np.int8(UNLABELLED))[self.positions]  # -1, no pair, reads the last
+        at = np.nonzero(settled != UNLABELLED)
         measure = completeness_effect if target == Target.COMPLETENESS else violation_effect
-        return measure(self.of, self.votes.settled(at, said[at]))
+        return measure(self.of, self.votes.settled(at, settled[at]))
 
     def by_pair(self, values: npt.NDArray[np.float64], pairs: int) -> npt.NDArray[np.float32]:
         """Values of the cells as those of the index, [pairs]; 0 for pairs that are no cell."""

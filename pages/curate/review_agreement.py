@@ -113,9 +113,9 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> s
 
 def _random_share(store: Store, dataset: DatasetRow, labelling: LabellingRow) -> None:
     """What the random share of the queue says of all pairs, which the pairs that came by their value do not."""
-    found = share_agreement(store, pair_index(store, dataset.id, labelling.id), url.get_int("seed") or 0)
-    if found.answered:
-        safe.inline(found.sentence)
+    agreement = share_agreement(store, pair_index(store, dataset.id, labelling.id), url.get_int("seed") or 0)
+    if agreement.answered:
+        safe.inline(agreement.sentence)
 
 
 def _takeaway(result: PeopleAgreement) -> str:

@@ -86,7 +86,7 @@ def test_supported_n_is_the_largest_that_caps_no_flow(runs: tuple[FlowArrays, Fl
     arrays = (left.reveals, left.draws, left.labels, left.counted)
     people, attributes = left.counted.shape
     flows = [
-        (int(left.asked[p, a, c]), judged)
+        (int(left.planned_draws[p, a, c]), judged)
         for p in range(people)
         for a in range(attributes)
         for c, judged in exposures(p, a, arrays)
@@ -151,7 +151,7 @@ def test_a_headline_under_full_coverage_is_read_where_every_flow_is_and_says_so_
     part, complete = part_and_complete(store)
     flows = Flows(store)
     arrays = flow_arrays(flows, resolve_scope(store, part))
-    assert arrays.asked.tolist() == np.full((2, 3, 3), 5).tolist()
+    assert arrays.planned_draws.tolist() == np.full((2, 3, 3), 5).tolist()
     numbers = headline(flows, resolve_scope(store, part))
     assert (numbers.supported_n, numbers.n, numbers.unjudged) == (3, 3, 1)
     assert numbers.reads(3)
