@@ -7,6 +7,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
+# Where it is set, as in many images, every process would compile anew all that it imports: 2.2 s instead of 0.5 for each
+# command that the tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: app test lint format demo system clean
 
 app: $(VENV)/installed
