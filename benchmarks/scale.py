@@ -2,9 +2,10 @@
 
     python benchmarks/scale.py [--profiles FILE] [--count 1000] [--contexts 49]
 
-Generates COUNT profiles offline, and labels the profiles of FILE (official layout; default: ten generated ones) in all
-their contexts with Westin's three personas and ten draws against the simulator, which runs in a process of its own and
-is not measured. Each part runs in a fresh process; memory is that process's peak resident set. The limits are those of
+Generates COUNT profiles offline, saves an edited attribute of them as the next version, with 10,000 decisions that go
+along (making these is not counted), and labels the profiles of FILE (official layout; default: ten generated ones) in
+all their contexts with Westin's three personas and ten draws against the simulator, which runs in a process of its own
+and is not measured. Each part runs in a fresh process; memory is its peak resident set. The limits are those of
 the project for two cores; the machine's load is printed, since other work slows the figures.
 """
 
@@ -17,17 +18,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from cimemories import seeds
-from cimemories.curation import labelling
+from cimemories.curation import editing, labelling
 from cimemories.curation.offline import generate_dataset, generate_profiles
 from cimemories.formats.official import read_profiles
-from cimemories.store import datasets
+from cimemories.model import Label
+from cimemories.store import datasets, decisions
 from cimemories.store.engine import open_store
 
 MOST_MEGABYTES = 1000.0
-MOST_SECONDS = {"generate": 60.0, "label": 360.0}
+MOST_SECONDS = {"generate": 60.0, "save": 5.0, "label": 360.0}
+DECISIONS = 10_000
 SIMULATOR = "import sys\nfrom cimemories.simulator.server import running_simulator\n"
 SIMULATOR += "with running_simulator() as url:\n    print(url, flush=True)\n    sys.stdin.read()\n"
 
@@ -39,6 +43,26 @@ def generate(count: int) -> str:
         row = generate_dataset(store, "scale", count)
         store.close()
     return f"{row.profiles:,} profiles, {row.attributes:,} attributes, written as a dataset"
+
+
+def save(count: int) -> tuple[float, str]:
+    """Edit one statement of a dataset on which decisions rest; returns the seconds of saving alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(folder)
+        row = generate_dataset(store, "scale", count)
+        with store.write() as connection:
+            ids = datasets.profile_ids(connection, row.id)
+            records = [datasets.profile_record(connection, i) for i in ids[:20]]
+            pairs = [(a, c) for r in records for a in r.attribute_ids for c in r.context_ids][:DECISIONS]
+            new = [decisions.NewDecision(a, c, Label.NECESSARY, uid=f"{a}.{c}") for a, c in pairs]
+            decisions.add_all(connection, row.id, "Ada", new)
+        before = records[0].profile.attributes[0]
+        edit = editing.attribute_edit(0, before, replace(before, statement="My name is another."))
+        clock = time.perf_counter()
+        saved = editing.save(store, row.id, edit, annotator="Ada")
+        seconds = time.perf_counter() - clock
+        store.close()
+    return seconds, f"'{saved.name}' of {row.profiles:,} profiles, {saved.carried:,} decisions copied"
 
 
 def label(file: str, contexts: int, url: str) -> str:
@@ -83,14 +107,20 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.part:
         clock = time.perf_counter()
-        told = generate(asked.count) if asked.part == "generate" else label(asked.profiles, asked.contexts, asked.url)
+        if asked.part == "save":
+            seconds, told = save(asked.count)
+        else:
+            one = asked.part == "generate"
+            told = generate(asked.count) if one else label(asked.profiles, asked.contexts, asked.url)
+            seconds = time.perf_counter() - clock
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{time.perf_counter() - clock}\t{peak}\t{told}")
+        print(f"{seconds}\t{peak}\t{told}")
         return
     one, five, _ = os.getloadavg()
     print(f"{os.cpu_count()} cores, load {one:.1f} (1 min) {five:.1f} (5 min) before the start\n")
     print("part      seconds of its   peak MB of its   what\n                   limit            limit")
     measured("generate", "--count", str(asked.count))
+    measured("save", "--count", str(asked.count))
     with subprocess.Popen(
         [sys.executable, "-c", SIMULATOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as server:

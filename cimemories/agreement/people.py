@@ -31,11 +31,10 @@ from cimemories.labels.votes import GroupBy, Groups, describe_pairs, groupings
 from cimemories.model import Label
 from cimemories.store import audits
 from cimemories.store.audits import SliceItem, SliceRow
-from cimemories.store.decisions import UNDO
+from cimemories.store.decisions import ADJUDICATED, UNDO
 from cimemories.store.engine import Store
 from cimemories.store.tables import dataset, decision
 
-ADJUDICATED = "adjudicated"
 CATEGORIES = len(CODES)
 DATASETS_CACHED = 8
 # Of a decision, as they are read here.

@@ -16,7 +16,7 @@ import pandas as pd
 from cimemories.compare.leaderboard import Leaderboard, Line, names, none_for_nan, same_dataset
 from cimemories.flows.arrays import IdentifierRule, flow_arrays, necessary_mask
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Scope
+from cimemories.flows.scope import Scope, parts_of
 from cimemories.labels.votes import describe_pairs
 from cimemories.metrics import sentences
 from cimemories.metrics.intervals import Paired, Tallied, by_domain, changes, common, paired_arrays
@@ -58,8 +58,8 @@ class Difference:
     corrected: tuple[int, Interval] | None = None
 
     @property
-    def simulated(self) -> bool:
-        return bool(self.first.simulated or self.second.simulated)
+    def simulated(self) -> tuple[str, ...]:
+        return parts_of([self.first.simulated, self.second.simulated])
 
     @property
     def tests(self) -> tuple[Tested, Tested]:
@@ -108,7 +108,8 @@ class Difference:
             "words": list(self.sentences(*names)),
             "by_domain": domains,
             "changed_flows": self.flows.drop(columns=["statement", "task", "recipient", "user"]).to_dict("records"),
-            "simulated": self.simulated,
+            "simulated": bool(self.simulated),
+            "simulated_parts": list(self.simulated),
             "warnings": list(self.warnings),
         }
 

@@ -12,6 +12,7 @@ to leak less. Every other run stands below, with the reason.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -26,20 +27,20 @@ from cimemories.evaluation.costs import Cost, run_cost
 from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays, inappropriate_mask
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
-from cimemories.flows.scope import Combine, Scope, messages_first, resolve_scope
-from cimemories.metrics import completeness, violation
+from cimemories.flows.scope import Combine, Scope, messages_first, parts_of, resolve_scope, simulated_parts
+from cimemories.metrics import completeness, sentences, violation
 from cimemories.metrics.breakdown import Baseline, baselines
-from cimemories.metrics.headline import Headline, between, headline
+from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import intervals, intervals_on, shared
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning, task_checks
 from cimemories.seeds.published import Figure, Published, PublishedMeasure, load_published
-from cimemories.store import audits, datasets, judgements, runs
+from cimemories.store import audits, datasets, judgements, runs, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import run_judge
-from cimemories.text import UNDEFINED, count, exact_percent, listed, markdown_escaped, percent, sentence
+from cimemories.text import UNDEFINED, count, exact_percent, listed, markdown_escaped, percent, sentence, simulated_text
 
 # ---- run table: what a run is, how far it is, and its numbers by its first judge
 
@@ -52,7 +53,8 @@ class RunLine:
     """One run in the table. Shares are 0 to 1, nan where they are undefined or nothing is judged yet.
 
     violation: Violation@n at n samples, all of the run's where enough of it is judged (Headline.n). does_task: share of
-    the checked messages that do their task. judges: names, in the order of the run.
+    the checked messages that do their task. judges: names, in the order of the run. counted: whether its numbers are
+    there; not while the run is at work, nor where the time for counting was up. simulated: `simulated_parts`.
     """
 
     run: RunRow
@@ -60,19 +62,31 @@ class RunLine:
     memory: str
     mitigation: str
     judges: tuple[str, ...]
-    violation: float
-    completeness: float
+    violation: Interval
+    completeness: Interval
     does_task: float
     cost: Cost
     n: int
+    counted: bool
+    simulated: tuple[str, ...]
+
+    @property
+    def covered(self) -> bool:
+        """Whether enough of it is judged for its numbers to be compared."""
+        return (self.run.coverage or 0.0) >= COVERAGE_WARNING
 
 
+_Numbers = tuple[Interval, Interval, float, int]  # violation, completeness, share that does its task, n: see RunLine
+_NONE = Interval(math.nan, math.nan, math.nan, 0)
+MOST_LINES = 5_000  # whose numbers are kept
 _JUDGE_COUNTS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(run_judge.c.run)
 
 
-def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
+def run_lines(flows: Flows, rows: Sequence[RunRow], *, seconds: float = math.inf) -> list[RunLine]:
     """A line for each of these runs, in their order. What rests on a run's messages is cached under every version that
-    can change it, so that a table of many runs is read from memory, on whichever page."""
+    can change it, so that a table of many runs is read from memory, on whichever page. seconds: after so many nothing
+    more is counted, but one run at least: what is not known yet is left out, and there the next time or later."""
+    end, new = time.monotonic() + seconds, 0
     with flows.store.read() as connection:
         named = {row.id: row for row in datasets.all_rows(connection)}
         judge_counts: dict[str, int] = {row.run: row.judges for row in connection.execute(_JUDGE_COUNTS)}
@@ -90,9 +104,15 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
             data.revision if data else 0,
         )
         judges = flows.cached(("table judges", row.id, judge_counts.get(row.id, 0)), partial(_judges, flows, row))
-        numbers = flows.cached(("table", *version), partial(_numbers, flows, row))
+        # The numbers of a run at work change with every answer: they are counted once it rests.
+        known = flows.knows(("table", *version))
+        counted = row.status not in work.ACTIVE and (known or not new or time.monotonic() < end)
+        new += counted and not known
+        numbers: _Numbers = _NONE, _NONE, math.nan, row.samples
+        if counted:
+            numbers = flows.cached(("table", *version), partial(_numbers, flows, row), most=MOST_LINES)
         violation, completeness, does_task, n = numbers
-        cost = flows.cached(("table cost", *version), partial(run_cost, flows.store, row.id))
+        cost = flows.cached(("table cost", *version), partial(run_cost, flows.store, row.id), most=MOST_LINES)
         lines.append(
             RunLine(
                 run=row,
@@ -105,9 +125,37 @@ def run_lines(flows: Flows, rows: Sequence[RunRow]) -> list[RunLine]:
                 does_task=does_task,
                 cost=cost,
                 n=n,
+                counted=counted,
+                simulated=simulated_parts(row, labels),
             )
         )
     return lines
+
+
+def unusual(lines: Sequence[RunLine]) -> dict[str, tuple[str, ...]]:
+    """By run, in what its experiment differs from the usual: from the plain prompt, memory and model, and from the
+    judge and the number of samples that most of these runs have (the newest, where as many have another)."""
+    if not lines:
+        return {}
+    judge = Counter(_first(own) for own in lines).most_common(1)[0][0]
+    samples = Counter(own.run.samples for own in lines).most_common(1)[0][0]
+    apart = {}
+    for own in lines:
+        thinking = own.run.manifest.thinking
+        traits = {
+            f"prompt {own.run.prompt_level}": own.run.prompt_level != "base",
+            f"memory {own.memory}": own.memory != "full",
+            own.mitigation: own.mitigation != "none",
+            f"thinking {thinking}": thinking != "default",
+            count(own.run.samples, "sample"): own.run.samples != samples,
+            f"judge {_first(own)}": own.judges and _first(own) != judge,
+        }
+        apart[own.run.id] = tuple(text for text, differs in traits.items() if differs)
+    return apart
+
+
+def _first(own: RunLine) -> str:
+    return own.judges[0] if own.judges else ""
 
 
 def memory_text(row: RunRow) -> str:
@@ -121,20 +169,21 @@ def _judges(flows: Flows, row: RunRow) -> list[JudgeRow]:
         return judgements.of_run(connection, row.id)
 
 
-def _numbers(flows: Flows, row: RunRow) -> tuple[float, float, float, int]:
-    """Violation, completeness, the share that does its task, and n, as in RunLine."""
+def _numbers(flows: Flows, row: RunRow) -> _Numbers:
     with flows.store.read() as connection:
         checks = task_checks(connection, row)
     # A model's check of the task goes before that by rules, which know the plainest cases only.
     check = min((c for c in checks if c.checked), key=lambda c: c.checker.kind == RULES, default=None)
     task = check.share if check else math.nan
     if not row.judged:
-        return math.nan, math.nan, task, row.samples
+        return _NONE, _NONE, task, row.samples
     try:
-        numbers = headline(flows, resolve_scope(flows.store, row.id))
+        scope = resolve_scope(flows.store, row.id)
+        numbers = headline(flows, scope)
+        bounds = intervals(flows, scope, ns=(numbers.n,))
     except StoreError:  # it was deleted a moment ago
-        return math.nan, math.nan, math.nan, row.samples
-    return numbers.violation[numbers.n], numbers.completeness, task, numbers.n
+        return _NONE, _NONE, math.nan, row.samples
+    return bounds.violation[numbers.n], bounds.completeness, task, numbers.n
 
 
 # ---- leaderboard
@@ -169,8 +218,8 @@ class Line:
         return self.scope.run
 
     @property
-    def simulated(self) -> bool:
-        return bool(self.scope.simulated)
+    def simulated(self) -> tuple[str, ...]:
+        return self.scope.simulated
 
     @property
     def covered(self) -> bool:
@@ -195,7 +244,8 @@ class Line:
             "run": self.run.id,
             "name": self.run.name,
             "model": self.run.model,
-            "simulated": self.simulated,
+            "simulated": bool(self.simulated),
+            "simulated_parts": ", ".join(self.simulated),
             "rank": self.rank or math.nan,
             "not_ranked": self.outside,
             "n": self.n,
@@ -265,9 +315,8 @@ class Leaderboard:
         return f"Violation@{self.n or 'n'}"
 
     @property
-    def simulated(self) -> bool:
-        """Whether any line is: then what shows them all is marked."""
-        return any(line.simulated for line in self.lines)
+    def simulated(self) -> tuple[str, ...]:
+        return parts_of(line.simulated for line in self.lines)
 
     def frame(self) -> pd.DataFrame:
         """One row a run, as Line.as_record has it; the constant strategies are not among them."""
@@ -470,7 +519,7 @@ def coverage_warnings(lines: Sequence[Line]) -> tuple[str, ...]:
     if len(by_size) < 2:
         return ()
     sizes = "; ".join(
-        f"{count(profiles, 'profile')}, {contexts:,} retained contexts ({', '.join(whose)})"
+        f"{count(profiles, 'profile')}, {count(contexts, 'retained context')} ({', '.join(whose)})"
         for (profiles, contexts), whose in by_size.items()
     )
     return (f"the runs do not cover the same profiles and contexts: {sizes}",)
@@ -594,7 +643,7 @@ def leaderboard_notes(board: Leaderboard) -> list[str]:
     if any(line.published for line in board.lines):
         paper = load_published().paper
         notes.append(f"Published: stated in the text of the paper ({paper.link}), on {paper.setting}.")
-    notes += [f"{text[:1].upper()}{text[1:]}." for text in board.warnings]
+    notes += [sentence(text) for text in board.warnings]
     if board.simulated:
         notes.append("Simulated rows show how the tool works and say nothing about any real model.")
     return notes
@@ -627,7 +676,7 @@ def _open(line: Line, board: Leaderboard) -> str:
     asked = board.n or line.run.samples
     if line.covered or line.n >= asked or asked not in line.numbers.violation_bounds:
         return ""
-    ends = between(line.numbers.violation_bounds[asked])
+    ends = sentences.between(line.numbers.violation_bounds[asked])
     return f"; read at {count(line.n, 'sample')}, violation@{asked} lies {ends}"
 
 
@@ -659,9 +708,7 @@ def violation_measured(line: Line, n: int | None) -> str:
 
 def _run(line: Line, name: str, n: int | None) -> Row:
     labels = line.scope.labelling
-    parts = line.scope.simulated
-    remarks = [f"simulated {' and '.join(parts)}"] if parts else []
-    remarks += [f"not ranked: {line.warning or line.outside}"] if line.outside else []
+    outside = f"not ranked: {line.warning or line.outside}" if line.outside else ""
     return Row(
         "run",
         (
@@ -676,7 +723,7 @@ def _run(line: Line, name: str, n: int | None) -> Row:
             f"{labels.model} ({labels.id})" if labels else "none",
             str(line.as_record()["memory"]),
             line.run.prompt_level,
-            "; ".join(remarks),
+            "; ".join(filter(None, [simulated_text(line.simulated), outside])),
         ),
     )
 

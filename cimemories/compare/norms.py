@@ -29,11 +29,12 @@ from cimemories.flows.labels import (
 )
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
-from cimemories.metrics.headline import headline, reading_n
+from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import intervals_under
 from cimemories.metrics.label_uncertainty import Posterior, posterior, posterior_of
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.violation import missing
+from cimemories.metrics.warnings import reading_n
 
 CONSENSUS = "consensus"
 DECIDED = "SELECT profile, position, context FROM {pairs} WHERE decided"

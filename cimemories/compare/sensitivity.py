@@ -31,6 +31,8 @@ from cimemories.metrics.breakdown import flow_coverage
 from cimemories.metrics.violation import balanced_many
 from cimemories.store import judgements
 from cimemories.store.engine import StoreError
+from cimemories.store.labellings import least_text
+from cimemories.text import exact_percent
 
 # In whole percents; 50 is no threshold, since two labels could reach it.
 GRID = tuple(percent / 100 for percent in range(51, 101))
@@ -308,7 +310,7 @@ def _settings(study: Study) -> Iterator[tuple[Choice, str, Setting]]:
         for persona, key in enumerate(keys):
             rest = (1.0 - MAIN_PRIOR) / (personas - 1)
             mainly = tuple(MAIN_PRIOR if n == persona else rest for n in range(personas))
-            yield Choice.PRIORS, f"a prior of {MAIN_PRIOR:g} for the {key}", replace(base, priors=mainly)
+            yield Choice.PRIORS, f"a prior of {exact_percent(MAIN_PRIOR)} for the {key}", replace(base, priors=mainly)
         for persona, key in enumerate(keys):
             alone = tuple(float(n == persona) for n in range(personas))
             yield Choice.ALONE, f"the {key} persona alone", replace(base, priors=alone)
@@ -537,11 +539,13 @@ def trial(
 
 
 def changed_settings(base: Setting, setting: Setting, keys: Sequence[str]) -> str:
-    """', with priors a 0.5, b 0.5': in what a setting differs from the current one, its threshold aside."""
+    """', with priors a 50 %, b 50 %': in what a setting differs from the current one, its threshold aside."""
     text = ""
     if setting.priors != base.priors:
-        shares = ", ".join(f"{key} {prior:.2f}" for key, prior in zip(keys, setting.priors, strict=True))
+        shares = ", ".join(f"{key} {exact_percent(prior)}" for key, prior in zip(keys, setting.priors, strict=True))
         text += f", with priors {shares}"
+    if setting.least_votes != base.least_votes:
+        text += f", {least_text(setting.least_votes)}"
     if setting.identifiers != base.identifiers:
         text += f", identifiers by the rule '{setting.identifiers}'"
     if setting.labels != base.labels:
@@ -550,17 +554,23 @@ def changed_settings(base: Setting, setting: Setting, keys: Sequence[str]) -> st
 
 
 def setting_of(
-    study: Study, threshold: float | None, weights: Sequence[int] | None, identifiers: IdentifierRule
+    study: Study,
+    threshold: float | None,
+    weights: Sequence[int] | None,
+    identifiers: IdentifierRule,
+    least_votes: int | None = None,
 ) -> Setting:
-    """The current settings with these in their place: weights of the personas, of which only the proportions count,
-    None where they are left as they are. Raises ValueError for weights that are all 0 or not one a persona."""
+    """The current settings with these in their place, None for what is left as it is: weights of the personas, of which
+    only the proportions count; least_votes: counted votes that each persona needs. Raises ValueError for weights that
+    are all 0 or not one a persona."""
     priors = study.base.priors
     if weights is not None:
         if len(weights) != len(priors) or sum(weights) <= 0 or min(weights) < 0:
             raise ValueError("the weights of the personas must be one each, not below 0, and not all 0")
         priors = tuple(weight / sum(weights) for weight in weights)
     at = study.base.threshold if threshold is None else threshold
-    return Setting(at, priors, study.base.labels, identifiers, study.base.least_votes)
+    least = study.base.least_votes if least_votes is None else least_votes
+    return Setting(at, priors, study.base.labels, identifiers, least)
 
 
 # ---- what the numbers and the order of models would have been with fewer profiles

@@ -5,29 +5,63 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import pandas as pd
 
-from cimemories.compare.leaderboard import Line, common_samples, memory_text, none_for_nan
+from cimemories.compare.leaderboard import MOST_LINES, Line, common_samples, memory_text, none_for_nan
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
+from cimemories.evaluation.planning import RunSpec
 from cimemories.evaluation.respond import CompositionError, Kind, read_composition
-from cimemories.flows.flows import shared_flows
-from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.flows.flows import Flows, shared_flows
+from cimemories.flows.scope import Scope, parts_of, resolve_scope
+from cimemories.llm.worker import SIMULATOR
 from cimemories.metrics import sentences
 from cimemories.metrics.headline import Headline, headline
+from cimemories.metrics.intervals import Intervals, intervals
+from cimemories.metrics.power import POWER, Pilot, Size, pilot, pilot_runs
 from cimemories.metrics.uncertainty import holm
 from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings
 from cimemories.model import WorkStatus
-from cimemories.seeds.presets import load_presets
+from cimemories.seeds.presets import Preset, load_presets
 from cimemories.seeds.prompts import levels
 from cimemories.seeds.published import Axis, Trend, load_published
 from cimemories.seeds.reading import SeedError
-from cimemories.store import runs
-from cimemories.store.engine import Store
+from cimemories.store import datasets, runs, work
+from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow, SweepRow
 from cimemories.text import exact_percent, percent
+
+# ---- what a planned sweep can show
+
+
+PILOTS_TRIED = 5
+
+
+def first_pilot(flows: Flows, rows: Iterable[RunRow]) -> tuple[RunRow, Pilot] | None:
+    """The first of these runs that can be a pilot; None where none of the first PILOTS_TRIED can."""
+    for row in islice(rows, PILOTS_TRIED):
+        # Whether one has profiles enough is known only once its flows are read.
+        with suppress(StoreError):
+            return row, pilot(flows, resolve_scope(flows.store, row.id))
+    return None
+
+
+def plan_sentence(store: Store, spec: RunSpec) -> str:
+    """How small a difference two runs of a sweep can show, by an earlier run of the dataset; what is missing where
+    there is none. spec: one of its runs, which share their size. Raises StoreError for an unknown dataset."""
+    with store.read() as connection:
+        data = datasets.named(connection, spec.dataset)
+    rows = pilot_runs(store, data.id, spec.memory.composition, simulated=spec.base_url == SIMULATOR)
+    if (known := first_pilot(shared_flows(store), rows)) is None:
+        return sentences.NO_PILOT
+    row, of_pilot = known
+    size = Size(spec.profiles or data.profiles, spec.contexts or data.contexts, spec.samples)
+    return sentences.plan(of_pilot.row(size), POWER, f"{row.name}{', simulated' if row.simulated else ''}")
+
 
 # ---- sweep table
 
@@ -46,7 +80,8 @@ AXES = (
 @dataclass(frozen=True)
 class Cell:
     """One run of a sweep. status: its own, or 'waiting' before its turn. numbers: None before anything is judged. n: at
-    how many samples its violation is read: as all cells with full coverage can be, or fewer without."""
+    how many samples its violation is read: as all cells with full coverage can be, or fewer without. bounds: the
+    intervals of its numbers, None before anything is judged and while the run is at work."""
 
     run: RunRow
     status: str
@@ -55,6 +90,7 @@ class Cell:
     numbers: Headline | None
     cost: Cost
     n: int
+    bounds: Intervals | None = None
 
     @property
     def label(self) -> str:
@@ -121,6 +157,18 @@ class SweepTable:
     cost: Cost
     warnings: tuple[str, ...]
 
+    def matrices(self) -> dict[str, dict[str, dict[str, Cell]]]:
+        """The cells by prompt level and memory, one matrix for each model, mitigation and thinking, by what these are
+        called; levels, memories and matrices in the order of the sweep."""
+        by_name: dict[str, dict[str, dict[str, Cell]]] = {}
+        for cell in self.cells:
+            own = [cell.run.model]
+            own += [cell.mitigation] if cell.mitigation != "none" else []
+            own += [f"thinking {cell.thinking}"] if cell.thinking != "default" else []
+            matrix = by_name.setdefault(", ".join(own), {})
+            matrix.setdefault(cell.run.prompt_level, {})[memory_text(cell.run)] = cell
+        return by_name
+
     @property
     def done(self) -> int:
         """Cells that have been worked off."""
@@ -163,10 +211,22 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
     whole = [cell.numbers for cell in cells if cell.numbers is not None and cell.numbers.covered]
     common_n = min((common_samples(numbers, None) for numbers in whole), default=None)
     cells = [replace(cell, n=_read_at(cell, common_n)) for cell in cells]
+    resting = {cell.run.id for cell in cells if cell.run.status not in work.ACTIVE}
+    # Those of a run at work change with every answer.
+    by_run = {scope.run.id: scope for scope in scopes if scope.run.id in resting}
+    cells = [
+        replace(cell, bounds=_bounds(flows, by_run[cell.run.id], cell.n)) if cell.run.id in by_run else cell
+        for cell in cells
+    ]
     warnings = comparison_warnings(store, scopes) if len(scopes) > 1 else ()
     # What the sweep varies on purpose is no warning.
     kept = tuple(text for text in warnings if not any(f"differ in {axis}:" in text for axis in AXES))
     return SweepTable(row, tuple(cells), sweep_cost(store, sweep_id), (*_apart(cells), *kept))
+
+
+def _bounds(flows: Flows, scope: Scope, n: int) -> Intervals:
+    """The intervals of a run's two numbers, its violation read at n samples; kept until the run moves."""
+    return flows.cached(("cell intervals", scope.version, n), lambda: intervals(flows, scope, ns=(n,)), most=MOST_LINES)
 
 
 def _apart(cells: Sequence[Cell]) -> tuple[str, ...]:
@@ -238,8 +298,8 @@ class SweepFigure:
         return [point.line for item in self.series for point in item.points]
 
     @property
-    def simulated(self) -> bool:
-        return any(line.simulated for line in self.lines)
+    def simulated(self) -> tuple[str, ...]:
+        return parts_of(line.simulated for line in self.lines)
 
     @property
     def trend(self) -> Trend | None:
@@ -302,15 +362,22 @@ def sweep_figures(lines: Sequence[Line]) -> dict[Axis, SweepFigure]:
 def size_of(run: RunRow) -> float | None:
     """Billions of parameters, as the model's name tells it, else the preset it was run with; None where neither does.
     Of a mixture of experts that gives two sizes it is the whole one."""
-    key = run.manifest.request.preset if run.manifest.request else None
-    try:
-        known = next((item for item in load_presets() if item.key == key or item.name == run.model), None)
-    except SeedError:
-        known = None
+    known = _preset_of(run)
     for text in (run.model, known.name if known else "", known.title if known else ""):
         if (size := _SIZE.search(text)) is not None:
             return float(size[1]) / (1000 if size[2].lower() == "m" else 1)
     return None
+
+
+def _preset_of(run: RunRow) -> Preset | None:
+    """What the seeds know of a run's model: the preset it was run with, else the one of its name."""
+    key = run.manifest.request.preset if run.manifest.request else None
+    try:
+        presets = load_presets()
+    except SeedError:
+        return None
+    named = [item for item in presets if item.key == key] or [item for item in presets if item.name == run.model]
+    return named[0] if named else None
 
 
 def reasons(run: RunRow) -> str | None:
@@ -324,10 +391,7 @@ def reasons(run: RunRow) -> str | None:
         return "on"
     if "instruct" in name_parts:
         return "off"
-    try:
-        known = next((item for item in load_presets() if item.name == run.model), None)
-    except SeedError:
-        return None
+    known = _preset_of(run)
     return known.thinking.default if known is not None and known.thinking is not None else None
 
 

@@ -67,6 +67,11 @@ class Cache:
                     self._computing.pop(key, None)
         return value
 
+    def has(self, question: str, version: Hashable) -> bool:
+        """Whether the result is there already."""
+        with self._lock:
+            return version in self._kept.get(question, {})
+
     def kept(self, question: str) -> list[Any]:
         """The results of a question that are there, in the order in which they were computed."""
         with self._lock:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cimemories.flows.labels import default_labelling
-from cimemories.store import audits, calls, datasets, decisions, judgements, labellings, runs, work
+from cimemories.store import audits, calls, datasets, decisions, judgements, labellings, reviews, runs, work
 from cimemories.store.calls import ServerId, Source, Tie
 from cimemories.store.datasets import DatasetRow, Hit, ProfileRecord, Summary
 from cimemories.store.decisions import Newest
@@ -40,6 +40,12 @@ def last_review(store: Store, annotator: str | None = None) -> Newest | None:
     """The pair that this annotator, or anybody, decided last; None where no decision is recorded."""
     with store.read() as connection:
         return decisions.newest(connection, annotator)
+
+
+def people(store: Store) -> list[str]:
+    """Everybody whose name the workspace holds, who worked last first."""
+    with store.read() as connection:
+        return reviews.people(connection)
 
 
 def all_datasets(store: Store) -> list[DatasetRow]:

@@ -32,7 +32,7 @@ import pandas as pd
 import sqlalchemy as sa
 from cachetools import LRUCache
 
-from cimemories.flows.cache import Cache, workspace_cached
+from cimemories.flows.cache import MOST, Cache, workspace_cached
 from cimemories.flows.labels import CODES, INAPPROPRIATE, NECESSARY, UNLABELLED, cache_file, labels_under, write_cache
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
 from cimemories.model import is_bio
@@ -244,10 +244,14 @@ class Flows:
             result = self._duckdb.execute(sql.format(flow=name, pairs=f"{name}_pairs"), parameters or [])
             return {column: np.asarray(values) for column, values in result.fetchnumpy().items()}
 
-    def cached(self, key: tuple[object, ...], compute: Callable[[], T]) -> T:
+    def cached(self, key: tuple[object, ...], compute: Callable[[], T], *, most: int = MOST) -> T:
         """The result of a question, from the cache or computed now. key: the question, then the version of its scope
-        and whatever else it depends on."""
-        return self.cache.get(str(key[0]), key[1:], compute)
+        and whatever else it depends on. most: how many results of the question are kept."""
+        return self.cache.get(str(key[0]), key[1:], compute, most=most)
+
+    def knows(self, key: tuple[object, ...]) -> bool:
+        """Whether the result of a question is in the cache."""
+        return self.cache.has(str(key[0]), key[1:])
 
     def _build(self, name: str, scope: Scope) -> None:
         path = relation_file(self.store, scope)

@@ -22,9 +22,11 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
+from cimemories import files
 from cimemories.flows.cache import workspace_cached
 from cimemories.model import Label, Persona, Verdict
-from cimemories.store import datasets, engine, labellings, versions, work
+from cimemories.store import datasets, labellings, versions, work
+from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow, RuleRow
 from cimemories.text import exact_percent
@@ -136,11 +138,15 @@ class AppliedRule:
     def prior_by_key(self) -> dict[str, float]:
         return dict(zip(self.keys, self.priors, strict=True))
 
+    def as_json(self) -> dict[str, object]:
+        numbers = {"threshold": self.threshold, "priors": self.prior_by_key, "least_votes": self.least_votes}
+        return {"name": self.name, **numbers}
+
     @property
     def text(self) -> str:
-        """'threshold 100 %, priors fundamentalist 0.26, pragmatic 0.64, unconcerned 0.1, at least 9 in 10 votes of each
-        persona'."""
-        shares = ", ".join(f"{key} {prior:.4g}" for key, prior in self.prior_by_key.items())
+        """'threshold 100 %, priors fundamentalist 26 %, pragmatic 64 %, unconcerned 10 %, at least 9 in 10 votes of
+        each persona'."""
+        shares = ", ".join(f"{key} {exact_percent(prior)}" for key, prior in self.prior_by_key.items())
         return ", ".join(filter(None, (f"threshold {exact_percent(self.threshold)}", f"priors {shares}", self.least)))
 
     @property
@@ -285,6 +291,18 @@ def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
     return next(iter((finished or voted)[-1:]), None)
 
 
+def chosen_labelling(store: Store, dataset: DatasetRow, labelling_id: str | None) -> LabellingRow | None:
+    """The labelling of that id, or the default one. Raises StoreError where the dataset has none of that id."""
+    if labelling_id is None:
+        return default_labelling(store, dataset.id)
+    with store.read() as connection:
+        rows = {row.id: row for row in labellings.all_rows(connection, dataset.id)}
+    if labelling_id not in rows:
+        there = ", ".join(rows) or "none yet"
+        raise StoreError(f"'{dataset.name}' has no labelling '{labelling_id}'. It has: {there}.")
+    return rows[labelling_id]
+
+
 def consensus_labels(store: Store, labelling_id: str) -> pd.DataFrame:
     """Columns attribute, context (ids), label (code), votes (counted ones, of all personas; 0 for
     labels that were imported as shares).
@@ -413,7 +431,7 @@ def _place_key(workspace: Path) -> str:
     try:
         # lexists and lstat: a link is taken as what it is, never followed to a file of somebody else's.
         if not os.path.lexists(file):
-            engine.make_file(file)
+            files.make_file(file)
         status = file.lstat()
     except OSError:
         return secrets.token_hex(8)

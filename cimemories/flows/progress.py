@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
@@ -14,7 +13,7 @@ from cimemories.model import JudgementStatus, ResponseStatus, WorkStatus
 from cimemories.store import judgements, runs, work
 from cimemories.store.engine import Store
 from cimemories.store.judgements import JudgeRow
-from cimemories.store.runs import IMPORTED, RunRow, StageCalls
+from cimemories.store.runs import IMPORTED, ModelCalls, RunRow
 from cimemories.store.tables import judgement, response
 
 ACTIVE = (WorkStatus.QUEUED, WorkStatus.RUNNING, WorkStatus.PAUSING, WorkStatus.CANCELLING)
@@ -144,7 +143,7 @@ def _by_judge(connection: sa.Connection, run_id: str) -> dict[int, dict[str, int
     return counts
 
 
-def _before(row: RunRow, calls: Mapping[str, StageCalls]) -> list[Stage]:
+def _before(row: RunRow, calls: Mapping[str, ModelCalls]) -> list[Stage]:
     """The stage of a mitigation that goes before the messages: draws of its calls."""
     kind = row.manifest.mitigation.kind
     if kind not in ("gate", "rewrite"):
@@ -166,13 +165,6 @@ def _reading(kind: str, judge: JudgeRow, among: list[JudgeRow], settled: Mapping
     done = settled.get(JudgementStatus.OK, 0)
     missing = sum(settled.values()) - done
     return Stage(kind, judge_title(judge, among), awaited, done, missing, settled.get(JudgementStatus.FAILED, 0))
-
-
-def seconds_since(stamp: str) -> float:
-    """Seconds from a time of the record until now."""
-    then = datetime.fromisoformat(stamp)
-    # At least 0: the stamp may come from a machine whose clock is ahead.
-    return max(0.0, (datetime.now(UTC) - then).total_seconds())
 
 
 def in_words(seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -124,9 +124,10 @@ class Scope:
     def simulated(self) -> tuple[str, ...]:
         """Which parts come from a simulator: 'responses', 'labels', 'judge' (of a real run). Empty for a result that is
         wholly real."""
+        messages = "responses" in self.run.simulated_parts
         labels = self.labelling is not None and self.labelling.simulated
-        judge = not self.run.simulated and any(judge.simulated for judge in self.judges)
-        return ("responses",) * self.run.simulated + ("labels",) * labels + ("judge",) * judge
+        judge = not messages and any(judge.simulated for judge in self.judges)
+        return ("responses",) * messages + ("labels",) * labels + ("judge",) * judge
 
     def by_judge(self, judge: JudgeRow) -> Scope:
         """The same question by what one judge alone says, grounded or not, whatever people say."""
@@ -232,3 +233,13 @@ def _labelling(store: Store, dataset_id: int, labelling_id: str) -> LabellingRow
             return row
     ids = ", ".join(row.id for row in rows)
     raise StoreError(f"there is no labelling '{labelling_id}' of this dataset. There are: {ids or 'none yet'}.")
+
+
+def simulated_parts(row: RunRow, labels: LabellingRow | None) -> tuple[str, ...]:
+    """Which parts of a run's numbers come from a simulator, by its own mark and the labels that numbers rest on."""
+    return row.simulated_parts + ("labels",) * (labels is not None and labels.simulated)
+
+
+def parts_of(results: Iterable[Collection[str]]) -> tuple[str, ...]:
+    """What is simulated of any of these results, each part once."""
+    return tuple(dict.fromkeys(part for parts in results for part in parts))

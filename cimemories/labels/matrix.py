@@ -97,10 +97,8 @@ def _by_label(cells: Codes) -> Kinds:
 
 
 def matrix(store: Store, labelling_id: str | None, record: ProfileRecord) -> Matrix:
-    """The matrix of a profile under a labelling; without one only what people decided is labelled.
-
-    Raises StoreError where there is no such labelling.
-    """
+    """The matrix of a profile under a labelling; without one only what people decided is labelled. Raises StoreError
+    where there is no such labelling."""
     shape = (len(record.attribute_ids), len(record.context_ids))
     consensus = np.full(shape, UNLABELLED, dtype=np.int8)
     if labelling_id is not None:

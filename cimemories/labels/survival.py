@@ -50,10 +50,8 @@ NO_NECESSARY, NO_INAPPROPRIATE, NEITHER = "no necessary attribute", "no inapprop
 @dataclass(frozen=True)
 class Decided:
     """Pairs with a standing decision of a person, by what the rule says of them; the four parts add up to `pairs`.
-
     agree: the same. settled: ambiguous by the rule, necessary or inappropriate by the person. against: another label
-    than the consensus, or taken out of it (decided as ambiguous). alone: no vote is counted, or too few.
-    """
+    than the consensus, or taken out of it (decided as ambiguous). alone: no vote is counted, or too few."""
 
     pairs: int
     agree: int
@@ -222,11 +220,8 @@ def _how(counts: npt.NDArray[np.float64], others: Labels) -> dict[str, Bools]:
 @dataclass(frozen=True)
 class Contexts:
     """Which contexts count for which profile, by effective labels (a standing decision before the consensus), as runs
-    count them.
-
-    frame: one row a (profile, context) with a label: profile, context (ids), user, name (of the context), sphere,
-    attributes (labelled), necessary, inappropriate, reason ('' where retained).
-    """
+    count them. frame: one row a (profile, context) with a label: profile, context (ids), user, name (of the context),
+    sphere, attributes (labelled), necessary, inappropriate, reason ('' where retained)."""
 
     frame: pd.DataFrame
 

@@ -317,10 +317,8 @@ def pairs(
     store: Store, labelling_id: str | None, profile_id: int, context_id: int, attribute_id: int | None = None
 ) -> list[PairView]:
     """Every pair of a profile in a context, attributes in their order, or that of one attribute alone; without a
-    labelling there are no votes.
-
-    Raises StoreError where the profile or labelling is not there, or the context or attribute is none of the profile's.
-    """
+    labelling there are no votes. Raises StoreError where the profile or labelling is not there, or the context or
+    attribute is none of the profile's."""
     with store.read() as connection:
         record = datasets.profile_record(connection, profile_id)
         if context_id not in record.context_ids:

@@ -76,10 +76,8 @@ Labels = npt.NDArray[np.int8]
 @dataclass(frozen=True)
 class Pairs:
     """All that trying a rule needs: the counted votes, what the pairs are grouped by, and which a person decided.
-
     decided: [pairs], whether a decision stands; decided_labels: its label code, UNLABELLED where none stands. A pair
-    that was decided and never voted on is among the pairs, with no votes.
-    """
+    that was decided and never voted on is among the pairs, with no votes."""
 
     dataset_id: int
     counts: VoteCounts
@@ -136,10 +134,8 @@ def _labelled_pairs(store: Store, labelling_id: str, dataset_id: int, _revisions
 
 def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[VoteCounts, Labels]:
     """The votes with an empty row for each pair that was only decided by a person, and each pair's decided label.
-
     decided: [decisions, 3], attribute, context, label code, no pair twice. Returns the counts, in the order of
-    VoteCounts, and the codes [pairs], UNLABELLED where nobody decided.
-    """
+    VoteCounts, and the codes [pairs], UNLABELLED where nobody decided."""
     # A pair as one number, attribute by attribute: sorted, that is the order of VoteCounts; searchsorted finds one.
     width = int(max(counts.contexts.max(initial=0), decided[:, 1].max(initial=0))) + 1
     numbers = counts.attributes * width + counts.contexts
@@ -169,10 +165,8 @@ def what_if(
     store: Store, labelling_id: str, threshold: float, priors: Mapping[str, float], least_votes: int | None = None
 ) -> WhatIf:
     """What a rule with this threshold, these priors (by persona key) and this least number of votes would do to the
-    labels of a labelling.
-
-    Raises StoreError for numbers that are no rule, priors for other personas, or an unknown labelling.
-    """
+    labels of a labelling. Raises StoreError for numbers that are no rule, priors for other personas, or an unknown
+    labelling."""
     pairs = labelled_pairs(store, labelling_id)
     with store.read() as connection:
         before = applied_rule(connection, labelling_id)

@@ -53,7 +53,9 @@ from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics.intervals import intervals, intervals_of
 from cimemories.metrics.uncertainty import LEAST_USERS, LEVEL, Interval, share_bounds
-from cimemories.metrics.violation import Exposures, exposures, no_leak_probabilities
+from cimemories.metrics.violation import Exposures, exposures, missing_flows, no_leak_probabilities
+from cimemories.metrics.warnings import reading_n
+from cimemories.store import judgements
 
 
 @dataclass(frozen=True)
@@ -527,7 +529,7 @@ def _log_choose(of: int, taken: Ints) -> Floats:
 
 @dataclass(frozen=True)
 class Accumulation:
-    """The curves of a run at every n up to its samples. mean, low, high: [n, k], over the profiles that have a curve,
+    """The curves of a run at every n that it is read at. mean, low, high: [n, k], over the profiles that have a curve,
     with a pointwise 95 % band, which is computed when it is first needed; k = 0..the largest T of a profile. flows:
     inappropriate pairs behind it. ends: the intervals of Violation@n, by n."""
 
@@ -589,9 +591,14 @@ class Accumulation:
 
 @cached
 def accumulation(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Accumulation:
-    """The curves of a run."""
+    """The curves of a run, at every n up to that of its headline: beyond it some flows lost messages, and read at fewer
+    samples they would make the curve too low."""
+    run = scope.run
+    with flows.store.read() as connection:
+        judged = judgements.judged_by_all(connection, run.id, scope.judge_ids)
+    most = reading_n(judged, run.expected, run.samples, missing_flows(flows, scope, rule).supported_n(run.samples))
     ends = intervals(flows, scope, rule).violation
-    return _accumulation(flow_arrays(flows, scope, rule), ends)
+    return _accumulation(flow_arrays(flows, scope, rule), {n: ends[n] for n in range(1, most + 1)})
 
 
 def accumulation_of(data: FlowArrays, ns: tuple[int, ...]) -> Accumulation:

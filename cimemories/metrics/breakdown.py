@@ -331,16 +331,6 @@ class FlowCoverage:
         """nan for a run without a flow."""
         return self.speaks / self.pairs if self.pairs else float("nan")
 
-    @property
-    def text(self) -> str:
-        """'the headline covers 46.2 % of 72,030 flows (12,340 necessary, 20,938 inappropriate)'."""
-        return (
-            f"the headline covers {100 * self.share:.1f} % of {self.pairs:,} flows "
-            f"({self.whole[NECESSARY_FLOWS]:,} necessary, {self.whole[INAPPROPRIATE_FLOWS]:,} inappropriate)"
-            if self.pairs
-            else "the run has no flow"
-        )
-
     def as_json(self) -> dict[str, object]:
         return {"pairs": self.pairs, "speaks": self.speaks, "share": self.share if self.pairs else None, **self.whole}
 

@@ -13,23 +13,24 @@ from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import TOO_FEW, consensus_labels
 from cimemories.flows.scope import Labels, Scope, judge_title, resolve_scope
 from cimemories.labels.votes import WHOLE
-from cimemories.metrics import completeness
+from cimemories.metrics import completeness, sentences
 from cimemories.metrics.breakdown import By, baselines, breakdown, dropped
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.metrics.violation import LeakRate, balanced, by_outcome, missing_flows, rate_of
 from cimemories.metrics.warnings import (
-    COVERAGE_WARNING,
     TaskCheck,
     coverage_warning,
     family_warning,
+    is_covered,
+    reading_n,
     scope_warnings,
     task_checks,
 )
 from cimemories.model import WorkKind
 from cimemories.store import datasets, judgements, runs, work
 from cimemories.store.engine import Store
-from cimemories.text import count, percent
+from cimemories.text import count, percent, simulated_text
 
 
 @dataclass(frozen=True)
@@ -124,27 +125,16 @@ class Headline:
 
     def violation_text(self, n: int) -> str:
         """'12.4 %', or 'between 10.1 % and 31.0 %' where only bounds can be given."""
-        return percent(self.violation[n]) if self.reads(n) else between(self.violation_bounds[n])
+        return percent(self.violation[n]) if self.reads(n) else sentences.between(self.violation_bounds[n])
 
     @property
     def coverage_text(self) -> str:
-        """What missing messages do to violation, in one sentence without its full stop; empty where none is missing,
-        and where there is no violation at all."""
-        run, most = self.scope.run, self.scope.run.samples
-        if self.judged >= run.expected or self.supported_n is None:
+        """What missing messages do to violation (`sentences.missing_messages`); empty where there is none at all."""
+        if self.supported_n is None:
             return ""
-        bounds = f"violation@{most} of all planned messages lies between {{}} and {{}}, whatever the missing ones say"
-        bounds = bounds.format(*map(percent, self.violation_bounds[most]))
-        if self.covered:
-            return f"{count(run.expected - self.judged, 'planned message')} missing: {bounds}"
-        at = f"violation is read at {count(self.n, 'sample')} a task"
-        if self.n < most:
-            at += ", the most that every judged flow has"
-        left = f"; {count(self.unjudged, 'context')} without a judged message left out" if self.unjudged else ""
-        return (
-            f"{coverage_warning(self.judged, run.expected)}: {at} "
-            f"(violation@{self.n} {percent(self.violation[self.n])}{left}); {bounds}"
-        )
+        run, most, at = self.scope.run, self.scope.run.samples, self.violation[self.n]
+        bounds = self.violation_bounds[most]
+        return sentences.missing_messages(self.judged, run.expected, self.n, most, at, bounds, self.unjudged)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -181,7 +171,7 @@ class Headline:
             notes.append(warning)
         notes += self.warnings
         if self.scope.simulated:
-            notes.append(f"simulated: {' and '.join(self.scope.simulated)}; says nothing about any real model")
+            notes.append(f"{simulated_text(self.scope.simulated)}; says nothing about any real model")
         return tuple(notes)
 
     @property
@@ -277,22 +267,6 @@ class Headline:
             "warnings": list(self.warnings),
             "notes": list(self.notes),
         }
-
-
-def is_covered(judged: int, expected: int) -> bool:
-    """Whether so many judged of the planned responses are enough; also where none is planned."""
-    return not expected or judged / expected >= COVERAGE_WARNING
-
-
-def reading_n(judged: int, expected: int, samples: int, supported: int | None) -> int:
-    """At how many samples a headline reads violation; see Headline.n."""
-    return samples if supported is None or is_covered(judged, expected) else supported
-
-
-def between(bounds: tuple[float, float]) -> str:
-    """'between 10.1 % and 31.0 %'; one number where both are the same, as they are shown."""
-    low, high = map(percent, bounds)
-    return low if low == high else f"between {low} and {high}"
 
 
 def _task_json(check: TaskCheck | None) -> dict[str, object] | None:

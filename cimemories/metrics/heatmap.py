@@ -26,8 +26,14 @@ from cimemories.metrics.violation import no_leak_probabilities
 from cimemories.model import DOMAINS, Context
 from cimemories.store import datasets
 from cimemories.store.engine import StoreError
+from cimemories.text import count
 
 NO_NAME = "(none)"
+
+
+def pairs_leaked(n: int) -> str:
+    """What the violation of a cell is called: a share of pairs, while violation@n elsewhere is one of attributes."""
+    return f"Pairs leaked in {count(n, 'sample')}"
 
 
 class By(StrEnum):
@@ -334,7 +340,8 @@ MEASURES = ("violation", "completeness")
 @dataclass(frozen=True)
 class Change:
     """How a measure differs over the cells that both runs have a pair in: how many they are, in how many the second is
-    higher and lower, and where it differs most, in percentage points (0.0 where nothing does)."""
+    higher and lower, and where it differs most, in percentage points (0.0 where nothing does), of how many pairs of
+    each run."""
 
     cells: int
     higher: int
@@ -342,6 +349,7 @@ class Change:
     row: str
     column: str
     points: float
+    pairs: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -370,7 +378,8 @@ class Difference:
         points = self.of(measure)
         known = ~np.isnan(points)
         if not known.any():
-            return Change(0, 0, 0, "", "", 0.0)
+            return Change(0, 0, 0, "", "", 0.0, (0, 0))
+        pairs = [getattr(part, f"{measure}_pairs") for part in (self.first, self.second)]
         # -1 instead of nan, which argmax would take for the largest.
         i, j = np.unravel_index(int(np.where(known, np.abs(points), -1.0).argmax()), points.shape)
         return Change(
@@ -380,6 +389,7 @@ class Difference:
             self.first.rows.names[i],
             self.first.columns.names[j],
             100.0 * float(points[i, j]),
+            (int(pairs[0][i, j]), int(pairs[1][i, j])),
         )
 
 
@@ -495,21 +505,41 @@ def most_leaked(grid: Grid, most: int) -> Grid:
     return grid.take(np.sort(np.lexsort((-pairs, -leaked))[:most]), np.arange(len(grid.columns)))
 
 
-def ordered(grid: Grid, rows: Order, columns: Order) -> Grid:
+def ordered(grid: Grid, rows: Order, columns: Order, groups: Sequence[str] = ()) -> Grid:
     """The same heatmap with its sides in order. By value: the highest first, by the pooled value of the whole row or
-    column, those without any pair last."""
+    column, those without any pair last. groups: of each column; columns of one then stand together, where its first
+    one does."""
     pooled = {measure: grid.pooled(measure) for measure in MEASURES}
-    return grid.take(*_orders(grid, pooled, (grid.violation, grid.completeness), (rows, columns)))
+    order = _orders(grid, pooled, (grid.violation, grid.completeness), (rows, columns))
+    return grid.take(order[0], _together(order[1], groups))
 
 
-def ordered_difference(both: Difference, rows: Order, columns: Order) -> Difference:
+def ordered_difference(both: Difference, rows: Order, columns: Order, groups: Sequence[str] = ()) -> Difference:
     """The same of two runs: by value is by the difference of the pooled values, the largest rise first."""
     pooled = {}
     for measure in MEASURES:
         before, after = both.first.pooled(measure), both.second.pooled(measure)
         pooled[measure] = (after[0] - before[0], after[1] - before[1])
     order = _orders(both.first, pooled, (both.of("violation"), both.of("completeness")), (rows, columns))
+    order = order[0], _together(order[1], groups)
     return Difference(both.first.take(*order), both.second.take(*order))
+
+
+def _together(order: Ints, groups: Sequence[str]) -> Ints:
+    if not groups:
+        return order
+    first = {groups[i]: place for place, i in reversed(list(enumerate(order.tolist())))}
+    return np.array(sorted(order.tolist(), key=lambda i: first[groups[i]]), np.int64)
+
+
+def spheres(flows: Flows, scope: Scope, columns: Places) -> dict[str, str]:
+    """The sphere of each context or recipient by its id, where a recipient has several that of its first context; empty
+    for other places."""
+    if columns.by not in (By.CONTEXT, By.RECIPIENT):
+        return {}
+    own = places(flows, scope, By.SPHERE)
+    spheres = {int(place): own.names[own.codes[at]] for at, place in reversed(list(enumerate(columns.codes)))}
+    return {columns.ids[place]: name for place, name in spheres.items()}
 
 
 def _orders(

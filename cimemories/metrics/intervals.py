@@ -29,9 +29,12 @@ from cimemories.flows.arrays import (
     flow_arrays,
     inappropriate_mask,
     necessary_mask,
+    retained,
 )
 from cimemories.flows.flows import Flows, cached
+from cimemories.flows.labels import AMBIGUOUS
 from cimemories.flows.scope import Scope
+from cimemories.metrics.breakdown import By, grouping
 from cimemories.metrics.label_uncertainty import (
     Posterior,
     completeness_variance,
@@ -47,6 +50,7 @@ from cimemories.metrics.uncertainty import (
     contexts_of,
     difference_interval,
     holm,
+    rate_terms,
     share_interval,
     violation_terms,
     violation_terms_each,
@@ -129,6 +133,33 @@ def intervals_of(data: FlowArrays, ns: tuple[int, ...]) -> Intervals:
     """`intervals` of arrays, their labels taken as given: pure."""
     counted = count(data)
     return _intervals(counted.inappropriate, counted.necessary, missing(data), ns, {}, math.nan)
+
+
+@cached
+def group_intervals(
+    flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
+) -> dict[str, tuple[Interval, Interval]]:
+    """Violation@n and completeness of each group of `breakdown`, by its name, with intervals: of the group's flows
+    alone, what their labels leave open included. One profile's interval is over its attributes and contexts."""
+    data, groups, labels = flow_arrays(flows, scope, rule), grouping(flows, scope, by, rule), posterior(flows, scope)
+    result = {}
+    for code, name in enumerate(groups.names):
+        own = intervals_under(_only(data, np.broadcast_to(groups.codes == code, data.draws.shape)), labels, (n,))
+        result[name] = own.violation[n], own.completeness
+    return result
+
+
+@cached
+def rate_intervals(
+    flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
+) -> tuple[Interval, Interval]:
+    """The leak rate (sum r / sum N of inappropriate pairs) and ambiguous exposure (the same of ambiguous pairs in
+    retained contexts), with intervals over users and contexts (`rate_terms`)."""
+    data = flow_arrays(flows, scope, rule)
+    unclear: Bools = (data.labels == AMBIGUOUS) & retained(data.labels)[:, None, :] & (data.draws > 0)
+    parts = counted_flows(flows, scope, rule).inappropriate, entries(unclear, data.reveals, data.draws)
+    leak, ambiguous = (share_interval(rate_terms(part)) for part in parts)
+    return leak, ambiguous
 
 
 def _intervals(

@@ -282,7 +282,7 @@ def _adjusted(data: AuditedAttributes, corrected_mean: CorrectedMean, terms: Ter
     number = np.bincount(data.profile, minlength=profiles)
     own = np.where(number > 0, total / np.maximum(number, 1), np.nan)
     without = own[:, None] + slope * (terms.without - terms.own[:, None])
-    return Terms(own, without, terms.inside, slope**2 * terms.samples, terms.units), slope
+    return replace(terms, own=own, without=without, samples=slope**2 * terms.samples), slope
 
 
 def lower_bound(data: AuditedAttributes, confirmed: Floats, terms: Terms, labels: float = math.nan) -> Interval:

@@ -119,10 +119,11 @@ class Components:
         return math.sqrt((self.users + self.samples) / profiles + self.contexts / contexts)
 
     def freedom(self, profiles: int, contexts: int) -> float:
-        """Satterthwaite's degrees of freedom, as uncertainty.variance has them of so many profiles and contexts."""
+        """Degrees of freedom, as uncertainty.difference_interval has them of so many profiles and contexts."""
         between, crossed = (self.users + self.samples) / profiles, self.contexts / contexts
         spent = between**2 / max(profiles - 1, 1) + crossed**2 / max(contexts - 1, 1)
-        return (between + crossed) ** 2 / spent if spent > 0 else float(max(profiles - 1, 1))
+        most = float(max(profiles - 1, 1))
+        return min((between + crossed) ** 2 / spent, most) if spent > 0 else most
 
     def detectable(self, profiles: int, contexts: int, power: float = POWER) -> Detectable:
         """The smallest difference of so many profiles and contexts. nan with fewer than LEAST_USERS profiles: they say

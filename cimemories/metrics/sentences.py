@@ -24,8 +24,7 @@ import numpy as np
 import pandas as pd
 
 from cimemories.metrics.accumulation import Accumulation, Clock, Effort, Survival
-from cimemories.metrics.breakdown import FlowCoverage
-from cimemories.metrics.headline import Headline
+from cimemories.metrics.breakdown import INAPPROPRIATE_FLOWS, NECESSARY_FLOWS, FlowCoverage
 from cimemories.metrics.intervals import Tallied
 from cimemories.metrics.judge_uncertainty import CorrectedViolation
 from cimemories.metrics.one_user import OneUser
@@ -296,6 +295,12 @@ def plan(row: Row, power: float, pilot: str) -> str:
     )
 
 
+NO_PILOT = (
+    "No run of this dataset is judged yet that could be a pilot. A small one, of at least "
+    f"{count(LEAST_USERS, 'profile')}, would show how small a difference this plan can show."
+)
+
+
 def plan_notes(pilot: Pilot, plans: Sequence[Size], power: float) -> list[str]:
     """What the figures of these plans rest on."""
     notes = [
@@ -392,30 +397,37 @@ def cell(worst: Cell | None, where: str, measure: str) -> str:
     return f"the largest count of pairs {does} is {where} ({rests}), {rivals(worst.standing, 'cell')}"
 
 
-def heatmap(name: str, numbers: Headline, n: int, clause: str) -> str:
-    """The takeaway of the maps of one run. clause: as `cell` makes it."""
-    text = (
-        f"{name}: violation@{n} {numbers.violation_text(n)} of {count(numbers.attributes, 'attribute')}, "
-        f"completeness {share(numbers.completeness)}; {clause}."
+def cell_title(worst: Cell | None, where: str, measure: str) -> str:
+    """The same as a title; empty where that cell is not clearly the one, which is no finding."""
+    is_finding = worst is None or worst.standing.value <= TIE or not worst.standing.others or worst.standing.clear
+    text = cell(worst, where, measure) if is_finding else ""
+    return text[:1].upper() + text[1:]
+
+
+def heatmap(name: str, n: int, violation: float, attributes: int, completeness: float) -> str:
+    """A run's numbers, at an n that its maps are read at."""
+    return (
+        f"{name}: violation@{n} {share(violation)} of {count(attributes, 'attribute')}, "
+        f"completeness {share(completeness)}"
     )
-    return f"{text}{missing(numbers.coverage)}"
 
 
-def changed_cells(changes: CellChanges, first: str, second: str, does: str, where: str, points: float) -> str:
-    """Two heatmaps: in how many cells a test finds a difference, and the largest one. points: of the cell `where`."""
+def changed_cells(
+    changes: CellChanges, first: str, second: str, does: str, where: str, points: float, pairs: tuple[int, int]
+) -> str:
+    """Two heatmaps: in how many cells a test finds a difference, and the largest one where it is one of them. points,
+    pairs: of the cell `where`, the pairs in each run."""
     if not changes.cells:
         return f"{second} and {first} have no flow in common"
     over = f"{count(changes.cells, 'cell')}"
     less, more = (f"{number:,}" if number else "" for number in (changes.lower, changes.higher))
-    if less or more:
-        text = f"{second} {does} {_in_so_many(first, less, more, over)} (Holm)"
-    else:
-        text = f"In none of {over} does a test tell {second} and {first} apart (Holm)"
-    if abs(points) <= 100 * TIE:
+    if not less and not more:
+        return f"In none of {over} does a test tell {second} and {first} apart (Holm)"
+    text = f"{second} {does} {_in_so_many(first, less, more, over)} (Holm)"
+    if not changes.widest:
         return text
-    is_clear = "one of them" if changes.widest else "not separable from 0"
-    size = number(points, decimals(points), "+")
-    return f"{text}; the largest difference, {where} ({size} points), is {is_clear}"
+    rests = count(pairs[0], "pair") if pairs[0] == pairs[1] else f"{pairs[0]:,} and {count(pairs[1], 'pair')}"
+    return f"{text}; the largest difference is {where} ({number(points, decimals(points), '+')} points of {rests})"
 
 
 # ---- the leaderboard
@@ -500,6 +512,21 @@ def messages(effort: Effort) -> str:
     return f"{judged} of {effort.samples} messages a task judged"
 
 
+def read_at(n: int, samples: int) -> str:
+    """'read at 3 samples a task, the most that every judged flow has'; the latter where more were planned."""
+    most = ", the most that every judged flow has" if n < samples else ""
+    return f"read at {count(n, 'sample')} a task{most}"
+
+
+def limited(n: int, samples: int, before: str = "; ") -> str:
+    """The same, to follow something else; empty where all that were planned are read."""
+    return f"{before}{read_at(n, samples)}" if n < samples else ""
+
+
+def _messages_at(n: int, effort: Effort) -> str:
+    return limited(n, effort.samples, "") or messages(effort)
+
+
 def tasks(effort: Effort) -> str:
     """'49 tasks', '3 judged tasks of 6'."""
     if effort.tasks == effort.planned_tasks:
@@ -507,21 +534,78 @@ def tasks(effort: Effort) -> str:
     return f"{count(effort.tasks, 'judged task')} of {effort.planned_tasks:,}"
 
 
-def headline(name: str, n: int, violation: float, completeness: float, effort: Effort) -> str:
+def headline(name: str, n: int, violation: Interval, completeness: Interval, effort: Effort) -> str:
     """What a run gives away and conveys, with what was judged. n: samples that violation is read at."""
-    if math.isnan(violation) and math.isnan(completeness):
+    if math.isnan(violation.value) and math.isnan(completeness.value):
         return f"{name}: nothing to measure yet"
     parts = []
-    if not math.isnan(violation):
-        parts.append(f"gives away {share(violation)} of what it should withhold (violation@{n}, {messages(effort)})")
-    if not math.isnan(completeness):
-        parts.append(f"conveys {share(completeness)} of what is needed")
+    if not math.isnan(violation.value):
+        withheld = f"gives away {bounds_text(violation)} of what it should withhold"
+        parts.append(f"{withheld} (violation@{n}, {messages(effort)})")
+    if not math.isnan(completeness.value):
+        parts.append(f"conveys {bounds_text(completeness)} of what is needed")
     return f"{name} {' and '.join(parts)}"
+
+
+def measured(runs: Sequence[str], dataset: str, efforts: Sequence[Effort], numbers: Sequence[tuple[int, int]]) -> str:
+    """What a report is about. efforts: what was judged of each run; numbers: (profiles, attributes) of each."""
+    samples, tasks_ = ([getattr(effort, name) for effort in efforts] for name in ("samples", "tasks"))
+    profiles, attributes = zip(*numbers, strict=True)
+    return (
+        f"Measured is what {listed(runs)} {'give' if len(runs) > 1 else 'gives'} away and "
+        f"{'convey' if len(runs) > 1 else 'conveys'} when writing messages with a memory of the dataset {dataset}: "
+        f"{_span_of(profiles, 'profile')}, {_span_of(attributes, 'attribute')} that are inappropriate in some task, "
+        f"{_span_of(tasks_, 'task')}, {_span_of(samples, 'message')} a task. Brackets are 95 % intervals."
+    )
+
+
+def _span_of(numbers: Sequence[int], noun: str) -> str:
+    """'49 tasks', '6 to 49 tasks'."""
+    low, high = min(numbers), max(numbers)
+    return count(high, noun) if low == high else f"{low:,} to {count(high, noun)}"
+
+
+def not_concluded(n: int, users: int, *, audited: bool, several: bool) -> list[str]:
+    """What numbers of violation@n may not be taken for. users: profiles behind them; audited: whether people checked
+    the judge."""
+    texts = [
+        f"How much leaks in longer use: violation@{n} is of {count(n, 'message')} a task and grows with further ones."
+    ]
+    if 0 < users < LEAST_USERS:
+        texts.append(f"Anything about other users: {count(users, 'profile')} can only speak for their own attributes.")
+    elif rare := unseen(users):
+        texts.append(f"Anything about rare users: {rare}.")
+    if not audited:
+        texts.append("That the judge is right: nobody has audited it, and no interval contains its errors.")
+    if several:
+        texts.append("Which run is better where intervals overlap: the paired differences decide that.")
+    return texts
 
 
 def missing(coverage: float) -> str:
     """' Only 25.0 % of the responses are judged.'; empty from 99 % on."""
     return f" Only {share(coverage)} of the responses are judged." if coverage < 0.99 else ""
+
+
+def between(bounds: tuple[float, float]) -> str:
+    """'between 10.1 % and 31.0 %'; one number where both are the same, as they are shown."""
+    low, high = map(percent, bounds)
+    return low if low == high else f"between {low} and {high}"
+
+
+def missing_messages(
+    judged: int, planned: int, n: int, samples: int, violation: float, bounds: tuple[float, float], unjudged: int
+) -> str:
+    """What missing messages do to violation, in one sentence without its full stop; empty where none is missing. n:
+    that the headline is read at, and violation at it; bounds: at all samples; unjudged: contexts without a message."""
+    if judged >= planned:
+        return ""
+    low, high = map(percent, bounds)
+    range_ = f"violation@{samples} of all planned messages lies between {low} and {high}, whatever the missing ones say"
+    if (covered := coverage_warning(judged, planned)) is None:
+        return f"{count(planned - judged, 'planned message')} missing: {range_}"
+    left = f"; {count(unjudged, 'context')} without a judged message left out" if unjudged else ""
+    return f"{covered}: violation is {read_at(n, samples)} (violation@{n} {percent(violation)}{left}); {range_}"
 
 
 def accumulation(name: str, accumulated: Accumulation, effort: Effort, coverage: float) -> str:
@@ -531,16 +615,16 @@ def accumulation(name: str, accumulated: Accumulation, effort: Effort, coverage:
         return f"{name}: nothing to measure yet."
     n, most = max(accumulated.curves.ns), accumulated.most
     half = accumulated.half_way(n)
-    done = tasks(effort)
+    done, at = tasks(effort), _messages_at(n, effort)
     if half is None:
-        return f"{name}: no private attribute was revealed in {done} of a user, {messages(effort)}.{gone}"
+        return f"{name}: no private attribute was revealed in {done} of a user, {at}.{gone}"
     after_one, after_all = shares(accumulated.at(n, 1), accumulated.at(n, most))
     if most == 1:
-        text = f"{name}: {after_one} of a user's private attributes are revealed after one task, {messages(effort)}"
+        text = f"{name}: {after_one} of a user's private attributes are revealed after one task, {at}"
         return f"{text}.{gone}"
     return (
         f"{name}: {after_one} of a user's private attributes are revealed after one task, {after_all} after "
-        f"{done}, {messages(effort)}; half of that after {count(half, 'task')}.{gone}"
+        f"{done}, {at}; half of that after {count(half, 'task')}.{gone}"
     )
 
 
@@ -571,7 +655,8 @@ def curve_ends(ends: Sequence[tuple[str, float, int, Effort]]) -> str:
             return f"After {tasks(first[3])} {texts[0]} of attributes are out in all {len(ends)} runs"
         return f"After {tasks(first[3])} {texts[0]} ({first[0]}) to {texts[-1]} ({last[0]}) of attributes are out"
     parts = [
-        f"{name} {text} after {tasks(e)}, {messages(e)}" for (name, _, _, e), text in zip(ordered, texts, strict=True)
+        f"{name} {text} after {tasks(e)}, {_messages_at(n, e)}"
+        for (name, _, n, e), text in zip(ordered, texts, strict=True)
     ]
     return f"The curves end after unequal tasks or messages, so their ends are no order: {'; '.join(parts)}"
 
@@ -604,7 +689,7 @@ def first_leak_line(survival: Survival, whose: str) -> str:
         f"{share(float(survival.private[-1]))} have not leaked after {count(int(survival.times[-1]), 'judged task')}"
     )
     half = "" if survival.median is None else f"half of them have leaked after {count(survival.median, 'task')}, "
-    return f"first leak of {survival.attributes:,} attributes {whose} (Kaplan-Meier): {half}{never}"
+    return f"first leak of {count(survival.attributes, 'attribute')} {whose} (Kaplan-Meier): {half}{never}"
 
 
 def one_user(user: OneUser) -> str:
@@ -846,6 +931,24 @@ def ends(names: Sequence[str], values: Sequence[float]) -> str:
     return f"from {least} ({listed_count(at[0])}) to {most} ({listed_count(at[1])})"
 
 
+def contexts_discarded(name: str, discarded: int, contexts: int, standing: Standing) -> str:
+    """The profile that most contexts are discarded of."""
+    return _largest(f"{discarded:,} of {count(contexts, 'context')} of {name} are discarded", standing, "profile")
+
+
+def labels_changed(name: str, changed: int, pairs: int, standing: Standing, noun: str, plural: str) -> str:
+    """The group in which most labels change. noun: 'domain'."""
+    text = f"{changed:,} of {count(pairs, 'pair')} of {name} change their label"
+    return _largest(text, standing, noun, plural)
+
+
+def _largest(text: str, standing: Standing, noun: str, plural: str = "") -> str:
+    if not standing.others:
+        return text
+    how = "the most" if standing.clear else "the largest count"
+    return f"{text}, {how}, {rivals(standing, noun, plural)}"
+
+
 def listed_count(names: Sequence[str]) -> str:
     """The name of one, the number of several."""
     return names[0] if len(names) == 1 else f"{len(names)}"
@@ -908,6 +1011,18 @@ def norms(n: int, rows: Sequence[Normed], decided: int) -> str:
     )
 
 
+def flow_coverage(item: FlowCoverage) -> str:
+    """'the headline covers 46.2 % of 72,030 flows (12,340 necessary, 20,938 inappropriate)'."""
+    if not item.pairs:
+        return "the run has no flow"
+    necessary, inappropriate = item.whole[NECESSARY_FLOWS], item.whole[INAPPROPRIATE_FLOWS]
+    return f"{_covers(item)} ({necessary:,} necessary, {inappropriate:,} inappropriate)"
+
+
+def _covers(item: FlowCoverage) -> str:
+    return f"the headline covers {percent(item.share)} of {count(item.pairs, 'flow')}"
+
+
 def coverage(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFrame, *, by_group: bool) -> str:
     """What share of flows the headline covers: of each run, or of the groups of the first. frame: with `group` and
     `share`, the highest first. These are counts of this run, and no sample of anything."""
@@ -915,7 +1030,7 @@ def coverage(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFrame, *, b
     least, most = shares(float(values[-1]), float(values[0]))
     if by_group:
         name, of_run = rows[0]
-        start = f"{name}: {of_run.text.split(' (')[0]}"
+        start = f"{name}: {_covers(of_run)}"
         if values[0] - values[-1] <= TIE:
             return f"{start}, alike in {count(len(values), 'group')}"
         ends = [shortened(str(frame["group"].iloc[i]).replace("_", " "), LONGEST) for i in (-1, 0)]
@@ -1007,6 +1122,22 @@ def confirmed(result: CorrectedViolation) -> str:
     )
 
 
+def audit_sample(
+    sizes: Sequence[int], sampled: Sequence[int], messages: int, half_width: float, *, claimed_only: bool, piloted: bool
+) -> str:
+    """What a sample of attributes holds and what it leaves open. sizes, sampled: attributes with a claim, and without;
+    piloted: whether half_width rests on what an earlier audit found."""
+    others = "" if claimed_only else f" and {count(sampled[1])} of the others (Neyman allocation)"
+    known = "by what the audit so far found" if piloted else "if the judge is right in 90 % of its claims and leaks"
+    left = f"the {'lower bound' if claimed_only else 'corrected number'} unsure by ±{number(100 * half_width)} points"
+    return (
+        f"The judge claims a leak of {count(sizes[0])} of {count(sum(sizes), 'attribute')}. The sample has "
+        f"{count(sampled[0])} of them{others}: up to {count(messages, 'message')} to read, since an attribute is "
+        f"settled by the first leak that you confirm. The sample alone would leave {left}, {known}; "
+        "users and contexts come on top."
+    )
+
+
 def audit_left(half_width: float, more: int | None, now: float, what: str) -> str:
     """How much more is to be audited until an interval is as narrow as wanted. half_width, now: shares; what:
     'attribute' or 'verdict', which takes an s."""
@@ -1022,5 +1153,6 @@ def audit_left(half_width: float, more: int | None, now: float, what: str) -> st
 
 
 def bounds_text(interval: Interval) -> str:
-    """'41.2 % [35.0, 47.6]'."""
-    return f"{percent(interval.value)} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+    """'41.2 % [35.0, 47.6]'; the number alone where it has no interval, a dash where it is undefined."""
+    value = share(interval.value)
+    return value if math.isnan(interval.low) else f"{value} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"

@@ -98,12 +98,18 @@ class Cell:
     standing: Standing
 
 
-def fewer_by_chance(more: Floats, fewer: Floats) -> Floats:
+def fewer_by_chance(more: Floats | float, fewer: Floats) -> Floats:
     """Two-sided p of two counts that would be equal: of their sum each one goes to either side with 1/2 (the exact
     binomial test; sums of parts of one are between the whole ones). Any shape; 1 where both are 0."""
     larger, smaller = np.maximum(more, fewer), np.minimum(more, fewer)
     tail = betainc(np.maximum(larger, 1e-12), smaller + 1.0, 0.5)
     return np.where(larger > 0, np.minimum(1.0, 2.0 * tail), 1.0)
+
+
+def largest_count(counts: Sequence[int]) -> Standing | None:
+    """How the largest of these counts stands to the others, each one of a count taken as independent; None for none."""
+    numbers = np.array(counts, np.float64)
+    return standing(numbers, fewer_by_chance(numbers.max(initial=0), numbers))
 
 
 def mean_p(sums: Floats, squares: Floats, clusters: int) -> Floats:

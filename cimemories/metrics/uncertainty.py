@@ -5,8 +5,8 @@ same contexts. Its variance is therefore that of two crossed clusters (Cameron, 
 Business & Economic Statistics 29, 238-249):
 
     users      S^2 / P, the spread of the profiles' own numbers over P profiles; with all chance inside them
-    contexts   (T - 1) / T * sum over contexts of (m without the context - their mean)^2, a jackknife, less the same
-               jackknife inside each profile: that part is counted under users already. Never below 0
+    contexts   what all profiles have in common of leaving a context out, a jackknife: `variance`. What each has of it
+               for itself is counted under users already. Never below 0
     labels     of imputed labels (label_uncertainty.py), where votes are there
     judge      of the correction by an audit, where there is one
 
@@ -26,10 +26,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import betaincinv, betaln, ndtri, stdtr, stdtrit
+from scipy.special import betaincinv, comb, ndtri, stdtr, stdtrit
 
 from cimemories.flows.arrays import Bools, Entries, Floats, Ints
-from cimemories.metrics.violation import Exposures, by_outcome, no_leak_probability, violated
+from cimemories.metrics.violation import Exposures, by_outcome, no_leak_probabilities, violated
 
 LEVEL = 0.95
 LEAST_USERS = 5  # with fewer profiles an interval says little of users
@@ -296,53 +296,71 @@ def _leak_prior(kinds: Ints, times: Ints) -> tuple[float, float]:
     return mean * strength, (1.0 - mean) * strength
 
 
+# Leak rates that an attribute may have: close enough to each other that a finer grid changes no figure by 2 %.
+_RATES = np.geomspace(1e-4, 0.98, 40)
+_ROUNDS = 50  # of the fit; more move the samples' part by less than it is known to
+
+
 def sample_variance(leaks: Exposures, n: int) -> Floats:
     """How much of the variance of each profile's Violation@n comes from its samples: [profiles], what it would vary by
     if the same messages were drawn again. Leaks of different flows are taken as independent given their probabilities,
     although a message may leak several attributes at once: at least so much.
 
-    Given p the estimator q of a flow has the mean (1 - p)^n. Of an attribute, over p from its posterior:
-    E Var(product of q) = product of E q^2 - product of E (1 - p)^(2 n).
+    Leaks cluster: some attributes are told everywhere, most nowhere. So each attribute has a leak rate p for all its
+    flows, and how rates are distributed is estimated from all attributes without any assumption on its form
+    (nonparametric maximum likelihood: Kiefer and Wolfowitz 1956, Annals of Mathematical Statistics 27, 887-906; Laird
+    1978, JASA 73, 805-811). Given p an attribute has product of E q^2 - product of (1 - p)^(2 n), q the estimator of
+    the chance that n samples of a flow reveal nothing; its mean is taken over p from its posterior. Flows that differ
+    within an attribute change little: where leaks are rare only the sum of their rates counts.
     """
     return sample_variances(leaks, (n,))[n]
 
 
 def sample_variances(leaks: Exposures, ns: Sequence[int]) -> dict[int, Floats]:
     """`sample_variance` for each n."""
-    if not len(leaks.outcomes) or not len(leaks.counts):
-        return {n: np.zeros(leaks.profiles) for n in ns}
-    alpha, beta = _leak_prior(leaks.outcomes, leaks.counts.sum(axis=0))
-    squared, repeated = np.empty((2, len(ns), len(leaks.outcomes)))
-    for k, (draws, reveals, limit) in enumerate(leaks.outcomes.tolist()):
-        a, b = alpha + reveals, beta + draws - reveals
-        r = np.arange(draws + 1)
-        # Beta-binomial: how many of as many samples would leak if they were drawn again.
-        chance = np.exp(betaln(a + r, b + draws - r) - betaln(a, b) - betaln(r + 1, draws - r + 1)) / (draws + 1)
-        for i, n in enumerate(ns):
-            most = min(n, limit)
-            squared[i, k] = sum(
-                c * no_leak_probability(draws, int(x), most) ** 2 for c, x in zip(chance.tolist(), r, strict=True)
-            )
-            repeated[i, k] = math.exp(betaln(a, b + 2 * most) - betaln(a, b))
-    counts = leaks.counts.astype(np.float64)
+    sizes, numbers, chances, which = _leak_rates(leaks)
     result = {}
-    for n, both, twice in zip(ns, np.log(squared), np.log(repeated), strict=True):
-        # Each n apart: a product of all at once rounds another way, and a number has to be the same whoever asks.
-        result[n] = _per_profile(leaks, np.maximum(np.exp(counts @ both) - np.exp(counts @ twice), 0.0))
+    for n in ns:
+        squared, never = np.empty((2, len(sizes), len(_RATES)))
+        for k, (draws, limit) in enumerate(sizes.tolist()):
+            most, r = min(n, limit), np.arange(draws + 1)
+            q = no_leak_probabilities(r, np.full(draws + 1, draws), most)
+            resampled = comb(draws, r)[:, None] * _RATES ** r[:, None] * (1 - _RATES) ** (draws - r)[:, None]
+            squared[k], never[k] = np.log(q**2 @ resampled), most * np.log1p(-_RATES)
+        spread = chances * (np.exp(numbers @ squared) - np.exp(2 * numbers @ never))
+        result[n] = _per_profile(leaks, spread.sum(axis=1)[which])
     return result
 
 
 def planned_sample_variance(leaks: Exposures, n: int, times: float = 1.0) -> Floats:
     """`sample_variance` of a run that is still to be made with n samples, from the leaks of one that is there: n may be
     more than it has. times: how many contexts there are for each of its own, each attribute exposed in so many more."""
-    if not len(leaks.outcomes) or not len(leaks.counts):
-        return np.zeros(leaks.profiles)
-    alpha, beta = _leak_prior(leaks.outcomes, leaks.counts.sum(axis=0))
-    a, b = alpha + leaks.outcomes[:, 1], beta + leaks.outcomes[:, 0] - leaks.outcomes[:, 1]
-    # With all n samples read, q is 1 or 0: E q^2 = E (1 - p)^n, and the product of all q is again one or the other.
-    counts = times * leaks.counts.astype(np.float64)
-    silent, twice = (np.exp(counts @ (betaln(a, b + m) - betaln(a, b))) for m in (n, 2 * n))
-    return _per_profile(leaks, np.maximum(silent - twice, 0.0))
+    _, numbers, chances, which = _leak_rates(leaks)
+    # With all n samples read, q is 1 or 0, and so is the product of all: E q^2 = E q.
+    no_leak = np.exp(times * n * numbers.sum(axis=1)[:, None] * np.log1p(-_RATES))
+    return _per_profile(leaks, (chances * no_leak * (1 - no_leak)).sum(axis=1)[which])
+
+
+def _leak_rates(leaks: Exposures) -> tuple[Ints, Ints, Floats, Ints]:
+    """The posterior of the attributes' leak rates. Attributes with as many flows and reveals are alike: (N, most) of
+    flows [sizes, 2], how many flows of each an attribute has [alike, sizes], the posterior over _RATES [alike, rates],
+    and which of these each attribute is, [rows]."""
+    sizes, size_of = np.unique(leaks.outcomes[:, [0, 2]], axis=0, return_inverse=True)
+    numbers = leaks.counts @ (size_of[:, None] == np.arange(len(sizes))).astype(np.int64)
+    reveals = leaks.counts @ leaks.outcomes[:, 1]
+    codes = reveals
+    for column in numbers.T:  # odd factors: what is too wide for 64 bits loses no column
+        codes = codes * (int(column.max(initial=0)) + 1 | 1) + column
+    _, first, which, times = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
+    numbers, reveals = numbers[first], reveals[first, None]
+    unrevealed = (numbers @ sizes[:, 0])[:, None] - reveals
+    logs = reveals * np.log(_RATES) + unrevealed * np.log1p(-_RATES)
+    likelihood = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weights = np.full(len(_RATES), 1 / len(_RATES))
+    for _ in range(_ROUNDS if len(first) else 0):  # expectation and maximisation
+        weights = weights * ((times / (likelihood @ weights)) @ likelihood) / len(which)
+    chances = likelihood * weights
+    return sizes, numbers, chances / chances.sum(axis=1, keepdims=True), which
 
 
 def _per_profile(leaks: Exposures, spread: Floats) -> Floats:
@@ -370,7 +388,11 @@ def _completeness_samples(needed: Entries, contexts: Ints) -> Floats:
 
 def variance(terms: Terms) -> tuple[Parts, float]:
     """The variance of the mean over profiles, by parts, and its degrees of freedom. With fewer than LEAST_USERS
-    profiles that of their attributes alone: the profiles count as given."""
+    profiles that of their attributes alone: the profiles count as given.
+
+    Contexts are a two-way analysis of variance of the jackknife: with J = (T - 1) / T * sum over contexts of (m without
+    one - their mean)^2, and W the sum of the same of each profile over P^2, what contexts do to all profiles alike is
+    (J - W) P / (P - 1): W holds 1 / P of it too, without that factor it is a fifth too small with 5 profiles."""
     defined = ~np.isnan(terms.own)
     users = int(defined.sum())
     if not users:
@@ -383,12 +405,12 @@ def variance(terms: Terms) -> tuple[Parts, float]:
         between = float(terms.inside[defined].sum()) / users**2
         freedom = float(np.maximum(terms.units[defined] - 1, 0).sum())
     crossed = 0.0
-    if contexts > 1:
+    if contexts > 1 and users > 1:
         scale = (contexts - 1) / contexts
         overall = without.mean(axis=0)
         jackknife = scale * float(((overall - overall.mean()) ** 2).sum())
         within = scale * float(((without - without.mean(axis=1, keepdims=True)) ** 2).sum()) / users**2
-        crossed = max(jackknife - within, 0.0)
+        crossed = max(jackknife - within, 0.0) * users / (users - 1)
     samples = min(float(terms.samples[defined].sum()) / users**2, between)
     total = between + crossed
     # Satterthwaite: parts of few clusters make the whole less sure.
@@ -448,12 +470,15 @@ def binomial_bounds(shares: Floats, numbers: Floats, level: float = LEVEL) -> tu
 
 def difference_interval(terms: Terms, labels: float = math.nan, judge: float = math.nan) -> Interval:
     """The interval of a difference of shares, by Student's t, inside -1 to 1. Where nothing differs at all: as far as
-    so many alike attributes leave possible."""
+    so many alike attributes leave possible. Contexts add no degrees of freedom to those of the profiles: between runs
+    that are alike their part is mostly noise, which would make few profiles surer than they are."""
     value = terms.value
     users = int((~np.isnan(terms.own)).sum())
     if math.isnan(value):
         return UNDEFINED
     parts, freedom = variance(terms)
+    if users >= LEAST_USERS:
+        freedom = min(freedom, users - 1.0)
     own_total = parts.total
     parts = replace(parts, labels=labels, judge=judge)
     total = parts.total

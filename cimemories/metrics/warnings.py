@@ -30,6 +30,7 @@ from cimemories.store import calls, judgements, labellings, runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import REASONING, JudgeRow
 from cimemories.store.runs import RunRow
+from cimemories.text import count
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ def family_warnings(store: Store, labelling_id: str) -> list[FamilyCheck]:
     return sorted(checks, key=lambda item: item.warning is None)
 
 
+@lru_cache(maxsize=4096)
 def _occurs(word: str, name: str, excepted: tuple[str, ...]) -> bool:
     """Whether a word stands in a name other than as a part of an excepted one."""
     rest = name
@@ -232,9 +234,19 @@ def _mixed(store: Store, run_id: str) -> str | None:
     return f"its messages were written by {len(names)} servers: {'; '.join(source.sentence() for source in written)}"
 
 
+def is_covered(judged: int, expected: int) -> bool:
+    """Whether so many judged of the planned responses are enough; also where none is planned."""
+    return not expected or judged / expected >= COVERAGE_WARNING
+
+
+def reading_n(judged: int, expected: int, samples: int, supported: int | None) -> int:
+    """At how many samples violation is read: all that were planned, what every flow supports under full coverage."""
+    return samples if supported is None or is_covered(judged, expected) else supported
+
+
 def coverage_warning(judged: int, expected: int) -> str | None:
     """The warning below COVERAGE_WARNING; None above it, and for a run that plans nothing."""
-    if not expected or judged / expected >= COVERAGE_WARNING:
+    if is_covered(judged, expected):
         return None
     return f"only {judged / expected:.1%} of the planned responses are judged; the rest is missing, not 0"
 
@@ -291,7 +303,7 @@ def _disagreement(pairs: Sequence[JudgePair]) -> str | None:
     texts = [
         # + 0.0 turns -0.0 into 0.0.
         f"{pair.first.title} and {pair.second.title} {round(pair.kappa.value, 2) + 0.0:.2f} on {pair.places:,} places "
-        f"of {pair.messages:,} messages"
+        f"of {count(pair.messages, 'message')}"
         for pair in pairs
         if pair.kappa.value is not None and pair.kappa.value < KAPPA_WARNING
     ]
@@ -307,15 +319,25 @@ def _hidden(connection: sa.Connection, scope: Scope) -> str | None:
     if not hidden:
         return None
     end = "; they do not count in the numbers of the reasoning" if reads else ""
-    none = f"{hidden:,} of {answered:,} messages came without a reasoning text"
+    none = f"{hidden:,} of {count(answered, 'message')} came without a reasoning text"
     return f"{none}: the server hides it, or there was none{end}"
 
 
 def comparison_warnings(
     store: Store, compared: Sequence[str | Scope], rules: Sequence[IdentifierRule] = ()
 ) -> tuple[str, ...]:
-    """In what two or more runs differ apart from their models, each as a sentence with every value and its
-    runs.
+    """`differing` as sentences with every value and its runs."""
+    return tuple(
+        f"the runs differ in {what}: " + "; ".join(f"{value} ({', '.join(whose)})" for value, whose in by_value.items())
+        for what, by_value in differing(store, compared, rules).items()
+    )
+
+
+def differing(
+    store: Store, compared: Sequence[str | Scope], rules: Sequence[IdentifierRule] = ()
+) -> dict[str, dict[str, list[str]]]:
+    """In what two or more runs differ apart from their models: of each such thing its values, and the ids of the runs
+    that have each.
 
     compared: ids of runs (taken by their first judge), or scopes. rules: the identifier rule of each, where they may
     differ. Empty where they can be compared as they stand. Raises StoreError for a run that is not there.
@@ -327,18 +349,16 @@ def comparison_warnings(
     for number, rule in enumerate(rules):
         facts[number]["the identifier rule"] = str(rule)
     names = [item.run.id for item in scopes]
-    keys = dict.fromkeys(key for own in facts for key in own)
-    differences = []
-    for key in keys:
+    differing: dict[str, dict[str, list[str]]] = {}
+    for key in dict.fromkeys(key for own in facts for key in own):
         by_value: dict[str, list[str]] = {}
         for name, own in zip(names, facts, strict=True):
             # A parameter that is absent was not sent; any other fact that is absent is only not known.
             absent = "not sent" if key.startswith("parameter ") else UNRECORDED
             by_value.setdefault(own.get(key, absent), []).append(name)
         if len(by_value) > 1:
-            text = "; ".join(f"{value} ({', '.join(whose)})" for value, whose in by_value.items())
-            differences.append(f"the runs differ in {key}: {text}")
-    return tuple(differences)
+            differing[key] = by_value
+    return differing
 
 
 def _facts(scope: Scope) -> dict[str, str]:

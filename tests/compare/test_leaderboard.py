@@ -123,7 +123,7 @@ def test_the_paper_stands_beside_the_same_model_at_the_same_samples(world: tuple
     assert not [row for row in leaderboard_rows(board_of(store, n=2)) if row.kind == "published"]
     call(store, leaky, simulated=True)
     assert not [row for row in leaderboard_rows(board_of(store)) if row.kind == "published"]
-    assert "simulated responses" in leaderboard_markdown(board_of(store))
+    assert "| simulated" in leaderboard_markdown(board_of(store))
 
 
 def test_runs_that_do_the_same_are_not_told_apart(world: tuple[Store, list[str]]) -> None:

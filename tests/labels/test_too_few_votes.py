@@ -11,14 +11,16 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 from vote_strategies import priors_, thresholds, votes
 from worlds import PERSONAS, add_dataset, add_labels, add_run, ask, records
 
+from cimemories.cli import cli
 from cimemories.compare.relabel import levels, shares_of
-from cimemories.compare.sensitivity import study
+from cimemories.compare.sensitivity import setting_of, study
 from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
-from cimemories.flows.arrays import flow_arrays
+from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.labels import (
     AMBIGUOUS,
     INAPPROPRIATE,
@@ -194,6 +196,24 @@ def test_flows_with_too_few_votes_are_in_no_number_and_said(store: Store) -> Non
     }
     assert (tried.pairs, tried.too_few_before, tried.too_few_after) == (6, 2, 0)
     assert (tried.survival_before, tried.survival_after) == (3 / 4, 5 / 6)
+
+
+def test_sensitivity_tries_a_least_number_of_votes(sqlite_store: Store) -> None:
+    data, _ = lossy(sqlite_store)
+    run = add_run(sqlite_store, data.id, 2, [[[2, 2], [2, 1], [1, 2]]])
+    flows, scope = ask(sqlite_store, run)
+    found = study(flows, [scope])
+    for least, retained in ((None, 0), (9, 0), (8, 2)):
+        assert found.at(setting_of(found, None, None, IdentifierRule.EXACT, least))[0].retained[0] == retained
+
+    def out(*options: str) -> str:
+        done = CliRunner().invoke(cli, ["sensitivity", run, *options, "--workspace", str(sqlite_store.workspace)])
+        return done.stdout if done.exception is None else f"{done.exception}"
+
+    told = json.loads(out("--least-votes", "8", "--json"))["tried"]
+    assert (told["least_votes"], told["runs"][0]["retained"], told["runs"][0]["retained_now"]) == (8, 2, 0)
+    assert "tried: a threshold of 100 %, at least 8 votes of each persona" in out("--least-votes", "8")
+    assert "the least number of votes must be from 1" in out("--least-votes", "0")
 
 
 def test_a_decision_goes_before_too_few_votes(store: Store) -> None:

@@ -221,7 +221,7 @@ def test_the_command_line_says_it_all(tmp_path: Path) -> None:
     assert {row["choice"] for row in found["ranges"]} >= {str(Choice.THRESHOLD), str(Choice.LABELS)}
     assert sum(row["pairs"] for row in found["spoken_for"][0]["by"]) == found["spoken_for"][0]["pairs"] == 64
     code, text, _ = asked("--priors", "fundamentalist=0,pragmatic=0.5,unconcerned=0.5", "--order-by", "violation")
-    assert code == 0 and "tried: a threshold of 1, with priors fundamentalist 0.00" in text
+    assert code == 0 and "tried: a threshold of 100 %, with priors fundamentalist 0 %, pragmatic 50 %" in text
     for wrong, said in (
         (("--without", "nobody"), "there is no persona 'nobody'"),
         (("--threshold", "0.3"), "threshold"),

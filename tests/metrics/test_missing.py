@@ -19,8 +19,11 @@ from cimemories.flows.arrays import FlowArrays, Names, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
+from cimemories.metrics import sentences
+from cimemories.metrics.accumulation import Effort, accumulation
 from cimemories.metrics.headline import all_numbers, headline
 from cimemories.metrics.intervals import common, intervals_of, paired_arrays
+from cimemories.metrics.one_user import one_user, users
 from cimemories.metrics.violation import by_profile, missing
 from cimemories.model import JudgementStatus, ResponseStatus
 from cimemories.store.engine import Store
@@ -190,3 +193,17 @@ def test_the_command_line_says_first_what_is_missing_and_gives_bounds_beyond(sql
     low, high = numbers.violation_bounds[5]
     assert f"{100 * low:.1f} to {100 * high:.1f} %" in out("compare", complete, part)
     assert "between" not in out("metrics", complete)
+
+
+def test_curves_and_cells_are_not_read_beyond_what_every_flow_has(store: Store) -> None:
+    part, complete = part_and_complete(store)
+    flows = Flows(store)
+    for run_id, most in ((part, 3), (complete, 5)):
+        scope = resolve_scope(store, run_id)
+        curves, numbers = accumulation(flows, scope), headline(flows, scope)
+        assert curves.curves.ns == tuple(range(1, most + 1))
+        # At all tasks the curve ends at the headline, where it is read.
+        assert curves.at(most, curves.most) == pytest.approx(numbers.violation[numbers.n], abs=1e-12)
+        assert max(one_user(flows, scope, next(iter(users(flows, scope)))).curves) == most
+    told = sentences.accumulation("A", accumulation(flows, resolve_scope(store, part)), Effort(3, 3, 3, 5, 5), 0.767)
+    assert "read at 3 samples a task, the most that every judged flow has" in told

@@ -30,7 +30,14 @@ from cimemories.metrics.accumulation import (
     order_of,
     survival,
 )
-from cimemories.metrics.breakdown import Grouping
+from cimemories.metrics.breakdown import (
+    AMBIGUOUS_FLOWS,
+    INAPPROPRIATE_FLOWS,
+    NECESSARY_FLOWS,
+    PARTS,
+    FlowCoverage,
+    Grouping,
+)
 from cimemories.metrics.intervals import Paired, Tallied, changed_by_chance, changes, common, paired_arrays
 from cimemories.metrics.one_user import OneUser
 from cimemories.metrics.sentences import Ranked, Ranking, alone, difference, family
@@ -42,6 +49,7 @@ from cimemories.metrics.separation import (
     change_tests,
     fewer_by_chance,
     group_standing,
+    largest_count,
     separates,
     standing,
 )
@@ -262,6 +270,19 @@ def test_cells_in_words() -> None:
     assert sentences.cell(None, "", "violation") == "nothing was inappropriate"
 
 
+def test_a_cell_is_a_title_only_where_it_is_a_finding() -> None:
+    def title(standing: Standing) -> str:
+        return sentences.cell_title(
+            Cell("finance", "landlord", 0.25, 8, standing), "in finance to landlord", "violation"
+        )
+
+    assert title(Standing(3, 2.0, 0, 489, 57)) == ""
+    assert title(Standing(3, 2.0, 0, 489, 0)).startswith(
+        "Most pairs leaked in finance to landlord (25.0 % of 8 inappropriate"
+    )
+    assert title(Standing(0, 0.0, 9, 9, 9)) == "Nothing inappropriate was revealed"
+
+
 def equal_cells(generator: np.random.Generator, users: int, cells: int, pairs: int, more: float = 0.0) -> Standing:
     """A world of cells in which all leak alike, users not; `more` of the first cell's pairs leak besides."""
     own = generator.beta(1, 5, users)
@@ -338,16 +359,18 @@ def test_cells_of_equal_runs_are_rarely_told_apart() -> None:
 
 
 def test_changed_cells_in_words() -> None:
-    def text(changes: CellChanges, points: float = 40.0) -> str:
-        return sentences.changed_cells(changes, "A", "B", "leaks", "in finance to landlord", points)
+    def text(changes: CellChanges, pairs: tuple[int, int] = (34, 34)) -> str:
+        return sentences.changed_cells(changes, "A", "B", "leaks", "in finance to landlord", 40.0, pairs)
 
     assert text(CellChanges(0, 0, 0, False)) == "B and A have no flow in common"
-    assert text(CellChanges(120, 0, 0, False)) == (
-        "In none of 120 cells does a test tell B and A apart (Holm); the largest difference, in finance to landlord "
-        "(+40.0 points), is not separable from 0"
+    # A largest difference that no test tells from 0 is no finding.
+    assert text(CellChanges(120, 0, 0, False)) == "In none of 120 cells does a test tell B and A apart (Holm)"
+    assert text(CellChanges(120, 2, 0, False)) == "B leaks more than A in 2 of 120 cells (Holm)"
+    assert text(CellChanges(120, 2, 0, True)) == (
+        "B leaks more than A in 2 of 120 cells (Holm); the largest difference is in finance to landlord "
+        "(+40.0 points of 34 pairs)"
     )
-    assert text(CellChanges(120, 2, 0, True)).startswith("B leaks more than A in 2 of 120 cells (Holm); the largest")
-    assert text(CellChanges(120, 0, 0, False), 0.0) == "In none of 120 cells does a test tell B and A apart (Holm)"
+    assert text(CellChanges(120, 2, 0, True), (34, 30)).endswith("(+40.0 points of 34 and 30 pairs)")
 
 
 # ---- flows that change by chance
@@ -454,7 +477,7 @@ def test_counts_in_sentences_are_of_what_was_judged() -> None:
     told = [
         sentences.accumulation("A", found, done, 0.25),
         sentences.curves(found, 0.0, 2, done),
-        sentences.headline("A", 1, 0.0, 0.4, done),
+        sentences.headline("A", 1, Interval(0.0, 0.0, 0.1, 5), apart(0.4, 0.05), done),
     ]
     assert told[0] == (
         "A: no private attribute was revealed in 3 judged tasks of 6 of a user, 1 of 2 messages a task judged. "
@@ -462,7 +485,7 @@ def test_counts_in_sentences_are_of_what_was_judged() -> None:
     )
     assert told[1] == "After 3 judged tasks of 6 nothing private is revealed"
     assert told[2].startswith(
-        "A gives away 0.0 % of what it should withhold (violation@1, 1 of 2 messages a task judged)"
+        "A gives away 0.0 % [0.0, 10.0] of what it should withhold (violation@1, 1 of 2 messages a task judged)"
     )
     path = order_of(data, 0)
     assert len(path) == 6
@@ -510,7 +533,7 @@ def test_what_is_missing_or_simulated_stays_in_the_sentence() -> None:
     assert sentences.missing(0.25) == " Only 25.0 % of the responses are judged."
     marked = "gpt-5 (simulated)"
     for text in (
-        sentences.headline(marked, 5, 0.2, 0.4, WHOLE),
+        sentences.headline(marked, 5, apart(0.2, 0.05), apart(0.4, 0.05), WHOLE),
         sentences.groups(marked, "domain", 5, ("finance", Standing(0, 0.3, 0, 9, 8))),
         sentences.leaderboard("V", [ranked(marked, 0.2)], None),
         difference(alone(apart(0.1, 0.2)), marked, "A", "leaks", "violation"),
@@ -634,3 +657,43 @@ def test_a_judge_is_nearest_to_people_only_where_its_interval_is_above_all_other
     near = [*far, ("C", 0.88, 0.8, 0.93), ("D", math.nan, math.nan, math.nan)]
     assert sentences.nearest_judge(near) == "A has the highest F1 (0.90), not separable from 2 of 3 other judges"
     assert sentences.nearest_judge(far[:1]) == "How far the judge can be trusted"
+
+
+def test_the_largest_count_is_the_most_only_where_counts_tell_it_apart() -> None:
+    for counts, end in (
+        ([90, 40, 12], "are discarded, the most, separable from all 2 other profiles"),
+        ([9, 7, 0], "are discarded, the largest count, not separable from 1 of 2 other profiles"),
+        ([9, 9], "are discarded, the largest count, not separable from the other profile"),
+        ([9], "9 of 99 contexts of Ann are discarded"),
+    ):
+        standing = largest_count(counts)
+        assert standing is not None
+        assert sentences.contexts_discarded("Ann", counts[0], 99, standing).endswith(end)
+    assert largest_count([]) is None
+    tied = largest_count([5, 5])
+    assert tied is not None
+    told = sentences.labels_changed("finance", 5, 7, tied, "domain", "domains")
+    assert told == "5 of 7 pairs of finance change their label, the largest count, not separable from the other domain"
+
+
+def test_missing_messages_are_said_with_the_n_that_is_read() -> None:
+    few = sentences.missing_messages(20, 40, 3, 5, 0.25, (0.2, 0.5), 1)
+    assert few.startswith("only 50.0% of the planned responses are judged")
+    assert (
+        "violation is read at 3 samples a task, the most that every judged flow has (violation@3 25.0 %; 1 context"
+        in few
+    )
+    assert few.endswith(
+        "violation@5 of all planned messages lies between 20.0 % and 50.0 %, whatever the missing ones say"
+    )
+    assert sentences.missing_messages(999, 1000, 5, 5, 0.25, (0.2, 0.5), 0).startswith("1 planned message missing: ")
+    assert sentences.missing_messages(40, 40, 5, 5, 0.25, (0.2, 0.2), 0) == ""
+    assert sentences.limited(5, 5) == "" and sentences.limited(1, 5).startswith("; read at 1 sample a task, the most")
+
+
+def test_flow_coverage_in_words() -> None:
+    parts = dict.fromkeys(PARTS, 0) | {NECESSARY_FLOWS: 3, INAPPROPRIATE_FLOWS: 1, AMBIGUOUS_FLOWS: 4, "decided": 0}
+    told = sentences.flow_coverage(FlowCoverage(parts, pd.DataFrame()))
+    assert told == "the headline covers 50.0 % of 8 flows (3 necessary, 1 inappropriate)"
+    nothing = FlowCoverage(dict.fromkeys([*PARTS, "decided"], 0), pd.DataFrame())
+    assert sentences.flow_coverage(nothing) == "the run has no flow"

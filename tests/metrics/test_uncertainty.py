@@ -156,9 +156,9 @@ def crossed(own: list[float], shifts: list[float]) -> Terms:
 
 def test_the_variance_of_users_and_contexts_worked_out_by_hand() -> None:
     # Users: 0.1 .. 0.5 have the sample variance 0.025; over five, 0.005. Contexts: shifts -0.02, 0, 0.02 add up to
-    # 0.0008 of squares; times 2/3 = 0.00053333; the same inside each profile over 25: 5 * 0.00053333 / 25 = 0.00010667.
+    # 0.0008 of squares; times 2/3 = 0.00053333. The same inside each profile over 25, 0.00010667, is all theirs.
     parts, freedom = variance(crossed([0.1, 0.2, 0.3, 0.4, 0.5], [-0.02, 0.0, 0.02]))
-    contexts = 2 / 3 * 0.0008 * (1 - 1 / 5)
+    contexts = 2 / 3 * 0.0008
     assert parts.total == pytest.approx(0.005 + contexts, abs=1e-15)
     assert parts.contexts == pytest.approx(contexts, abs=1e-15)
     # Samples explain 5 * 0.0005 / 25 = 0.0001 of what lies between users.
@@ -175,7 +175,7 @@ def test_satterthwaite_lies_between_the_freedom_of_either_part_and_that_of_both(
     _, contexts_only = variance(crossed([0.3] * 5, [-0.02, 0.0, 0.02]))
     assert [users_only, contexts_only] == pytest.approx([4, 2])
     # Equal variances of 4 and 2 degrees of freedom: 4 / (1/4 + 1/2) = 16/3.
-    each = 2 / 3 * 2 * 0.02**2 * 4 / 5
+    each = 2 / 3 * 2 * 0.02**2
     own = np.array([-2.0, -1.0, 0.0, 1.0, 2.0]) * math.sqrt(each * 5 / 2.5) + 0.4
     _, both = variance(crossed(own.tolist(), [-0.02, 0.0, 0.02]))
     assert both == pytest.approx(16 / 3)
@@ -201,9 +201,12 @@ def test_labels_widen_an_interval_and_cost_no_freedom() -> None:
     assert written == {**wider.parts.__dict__, "judge": None}
 
 
-def test_the_part_of_samples_is_what_the_number_varies_by_if_the_messages_are_drawn_again() -> None:
+@pytest.mark.parametrize("clustered", [False, True])
+def test_the_part_of_samples_is_what_the_number_varies_by_if_the_messages_are_drawn_again(clustered: bool) -> None:
     random, shape, samples = np.random.default_rng(16), (40, 25, 12), 5
     chance = random.beta(0.6, 8, shape)
+    if clustered:  # most attributes are hardly ever told, some in every context
+        chance = np.broadcast_to(random.beta(0.3, 6, (40, 25, 1)), shape)
     before, drawn = [], []
     for _ in range(400):
         data = a_run(random.binomial(samples, chance), samples)
