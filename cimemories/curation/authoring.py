@@ -35,6 +35,7 @@ from cimemories.store.calls import Answer
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.generations import GenerationRow, Part
 from cimemories.store.upkeep import deleting
+from cimemories.text import count
 
 # ---- people: biographies by Faker and the events to come, seeded, before any model is asked
 
@@ -50,11 +51,9 @@ class Person(Biography):
 
 
 def people(count: int, *, seed: int, locale: str, events: int) -> list[Person]:
-    """`count` people, no name twice; the first k of n are the k. The same arguments give the same people.
-
-    `locale` is one of offline.LOCALES. Raises SeedError for another one, for more events than the seeds have, or where
-    the locale has too few names.
-    """
+    """`count` people, no name twice; the first k of n are the k. The same arguments give the same people. `locale` is
+    one of offline.LOCALES. Raises SeedError for another one, for more events than the seeds have, or where the locale
+    has too few names."""
     names = [event.name for event in seeds.load_events()]
     if not 1 <= events <= len(names):
         raise SeedError(f"{events} events per profile are not possible; the seeds have {len(names)}, take 1 or more.")
@@ -119,11 +118,9 @@ def attributes_of(event: str, per_domain: int, general: int) -> dict[str, int]:
 
 
 def answer_schema(counts: Mapping[str, int]) -> dict[str, object]:
-    """The response_format that holds an answer to lists of attributes, as many for each domain as `counts` has.
-
-    Texts have no pattern and no length here: a server has to compile each new schema, and with xgrammar those bounds
-    made that 5 to 20 seconds where it is 0.03 without. The rules look at both anyway.
-    """
+    """The response_format that holds an answer to lists of attributes, as many for each domain as `counts` has. Texts
+    have no pattern and no length here: a server has to compile each new schema, and with xgrammar those bounds made
+    that 5 to 20 seconds where it is 0.03 without. The rules look at both anyway."""
     text: dict[str, object] = {"type": "string"}
     items = {"type": "array", "items": text, "minItems": 1, "maxItems": MOST_ITEMS}
     value = {"anyOf": [text, {"type": "number"}, {"type": "boolean"}, items]}
@@ -182,7 +179,7 @@ class Estimate:
     def sentence(self, price_in: float = 0.0, price_out: float = 0.0) -> str:
         """For people, without its full stop; the cost is in it where there are prices."""
         amount = cost(self.prompt_tokens, self.completion_tokens, price_in, price_out)
-        money = f", about {amount:,.2f} at these prices" if price_in or price_out else ""
+        money = f", about {at_prices(amount)}" if price_in or price_out else ""
         return (
             f"{self.calls:,} calls for {self.attributes:,} attributes, about {self.prompt_tokens:,} prompt and "
             f"{self.completion_tokens:,} completion tokens{money}; rejected attributes are asked for again, at most "
@@ -193,6 +190,11 @@ class Estimate:
 def cost(prompt_tokens: int, completion_tokens: int, price_in: float, price_out: float) -> float:
     """What tokens cost at prices for a million of them."""
     return (prompt_tokens * price_in + completion_tokens * price_out) / 1_000_000
+
+
+def at_prices(amount: float) -> str:
+    """An amount with what stands for its unit: the prices of a generation name no currency."""
+    return f"{amount:,.2f} at these prices"
 
 
 def cost_of(row: GenerationRow, prompt_tokens: int, completion_tokens: int) -> float | None:
@@ -225,10 +227,8 @@ def estimate(spec: AuthoringSpec) -> Estimate:
 @dataclass(frozen=True)
 class Report:
     """One generation in numbers. Attributes are those that a model writes, without the four of each biography.
-
     rejected: how often something was rejected, by reason and over all attempts, so an attribute that took three
-    attempts counts up to three times. left_out: profiles without a usable attribute; 0 while parts remain.
-    """
+    attempts counts up to three times. left_out: profiles without a usable attribute; 0 while parts remain."""
 
     id: str
     name: str
@@ -268,10 +268,10 @@ class Report:
         """For people: what there is first, then what there is not and why."""
         where = f"dataset '{self.dataset_name}'" if self.dataset_name else "no dataset"
         simulated = " (simulated)" if self.simulated else ""
-        money = "" if self.cost is None else f", cost {self.cost:,.2f}"
+        money = "" if self.cost is None else f", cost {at_prices(self.cost)}"
         lines = [
-            f"{self.id}: {where}{simulated}, {self.kept:,} of {self.wanted:,} attributes written, "
-            f"{self.prompt_tokens:,} prompt and {self.completion_tokens:,} completion tokens{money}"
+            f"{self.id}: {where}{simulated}, {self.kept:,} of {count(self.wanted, 'attribute')} written, "
+            f"{self.prompt_tokens:,} prompt and {count(self.completion_tokens, 'completion token')}{money}"
         ]
         if self.dataset_name and self.dataset_name != self.name:
             lines.append(f"  the name '{self.name}' was taken in the meantime")
@@ -368,13 +368,11 @@ FOR_GOOD = "rejected"  # an HTTP refusal of this request: no repetition can do b
 
 
 def plan(store: Store, spec: AuthoringSpec) -> str:
-    """Look the server up, sample the people, record what is to be written, and return the id of the generation.
-
-    A generation without a dataset that was planned with the same content is continued instead of beginning
-    another. Raises EndpointError, StoreError or SeedError before anything is written.
-    """
+    """Look the server up, sample the people, record what is to be written, and return the id of the generation. A
+    generation without a dataset that was planned with the same content is continued instead of beginning another.
+    Raises EndpointError, StoreError or SeedError before anything is written."""
     if not spec.name.strip():
-        raise StoreError("the dataset needs a name: --dataset NAME.")
+        raise StoreError("the dataset needs a name (on the command line: --dataset).")
     if min(spec.profiles, spec.per_domain, spec.general, 1 if spec.max_tokens is None else spec.max_tokens) < 1:
         raise StoreError("profiles, attributes for each domain, general attributes and tokens must be 1 or more.")
     persons = people(spec.profiles, seed=spec.seed, locale=spec.locale, events=spec.events)
@@ -412,7 +410,8 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
             return unfinished
         if any(row.name == spec.name for row in datasets.all_rows(connection)):
             raise StoreError(
-                f"a dataset named '{spec.name}' exists already. Give this one another name with --dataset."
+                f"a dataset named '{spec.name}' exists already. Give this one another name (on the command line: "
+                "--dataset)."
             )
         return generations.add(
             connection,
@@ -472,7 +471,7 @@ def _conclude(store: Store, generation_id: str) -> None:
             rejections = generations.rejections(connection, generation_id)
             counted = ", ".join(f"{count} {rejection}" for rejection, count in rejections.items()) or why
             reason = f"nothing that the model wrote could be kept ({counted}), so no dataset was made"
-            after = "Generate again with another model or a larger --max-tokens."
+            after = "Generate again with another model or a larger token limit (on the command line: --max-tokens)."
         work.finish(connection, generation_id, status, reason)
     raise worker.WorkError(f"{generation_id}: {reason}. {after}")
 

@@ -80,10 +80,8 @@ def fold(text: str) -> str:
 
 
 def numbers(folded: str) -> set[Decimal]:
-    """The numbers that a folded text states, without sign: as figures, with k or million, and as words to 99.
-
-    A percentage stands for itself and for its hundredth.
-    """
+    """The numbers that a folded text states, without sign: as figures, with k or million, and as words to 99. A
+    percentage stands for itself and for its hundredth."""
     values = set(_figures(folded))
     # Signs and hyphens dropped: 'twenty-three' and 'twenty three' are the same pair of words.
     words = re.findall(r"[a-z]+", folded)
@@ -250,7 +248,9 @@ def broken_rules(attribute: Attribute, existing: Sequence[Attribute]) -> Iterato
         yield Reason.EMPTY_STATEMENT
     elif len(attribute.statement) > LONGEST_STATEMENT:
         yield Reason.TOO_LONG
-    if any(attribute.key == other.key for other in existing) or _repeats_biography(attribute):
+    if any(attribute.key == other.key for other in existing) or (
+        attribute.key in BIO_KEYS or is_bio(attribute.key, attribute.domain)
+    ):
         yield Reason.DUPLICATE_KEY
     if any(_alike(folded) == _alike(fold(other.statement)) for other in existing):
         yield Reason.DUPLICATE_STATEMENT
@@ -363,7 +363,3 @@ def _long(item: object) -> bool:
 def _alike(folded: str) -> str:
     """A statement by its words and figures alone: other punctuation does not make it another statement."""
     return " ".join(re.findall(r"\w+", folded))
-
-
-def _repeats_biography(attribute: Attribute) -> bool:
-    return is_bio(attribute.key, attribute.domain) or attribute.key in BIO_KEYS

@@ -97,8 +97,8 @@ class Plan:
             return "; none of its pairs needs new votes, and a labelling by the same model is answered from the record"
         calls = f"{count(self.calls, 'call')} at {self.draws} draws"
         if self.kind == "context":
-            where = f"{needs.profiles:,} profiles" if needs.profiles != 1 else self.who
-            pairs = f"the {needs.pairs:,} pairs of the new context in {where} need votes ({calls})"
+            where = f"{count(needs.profiles, 'profile')}" if needs.profiles != 1 else self.who
+            pairs = f"the {count(needs.pairs, 'pair')} of the new context in {where} need votes ({calls})"
             return f"; there {pairs}, all others are answered from the record"
         pairs = f"all {needs.attributes:,} x {needs.contexts} pairs of {self.who} need new votes ({calls})"
         others = self.profiles - needs.profiles
@@ -146,10 +146,8 @@ def value_text(value: Value) -> str:
 
 
 def parse_value(text: str) -> Value:
-    """What somebody wrote as a value: JSON where it is JSON (1450, true, null, ["a", "b"], "1450"), else text.
-
-    Raises StoreError for JSON that no attribute can hold: an object, or lists deeper than one of flat objects.
-    """
+    """What somebody wrote as a value: JSON where it is JSON (1450, true, null, ["a", "b"], "1450"), else text. Raises
+    StoreError for JSON that no attribute can hold: an object, or lists deeper than one of flat objects."""
     written = storable(text.strip())
     try:
         # NaN and Infinity, which Python reads as numbers, are text here: JSON has none.
@@ -442,14 +440,14 @@ class Added:
 
 
 def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> Added:
-    """Add the contexts of a pack to all profiles of a dataset; those that it has already stay as they are.
-
-    All of it or nothing, and only while nothing rests on the dataset: labels, runs and decisions must go on meaning
-    what they meant. Raises StoreError where something does, and SeedError for a pack that is unknown or does not fit.
-    """
+    """Add the contexts of a pack to all profiles of a dataset; those that it has already stay as they are. All of it or
+    nothing, and only while nothing rests on the dataset: labels, runs and decisions must go on meaning what they meant.
+    Raises StoreError where something does, and SeedError for a pack that is unknown or does not fit."""
     who = edit_line(annotator)
     if not who:
-        raise StoreError("adding a pack needs the name of who does it, for the history. Give it with --annotator.")
+        raise StoreError(
+            "adding a pack needs the name of who does it, for the history (on the command line: --annotator)."
+        )
     contexts = packs.contexts_of([pack], store.workspace)
     with store.write() as connection:
         row = datasets.named(connection, dataset)

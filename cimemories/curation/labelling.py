@@ -40,10 +40,8 @@ _RANGE = re.compile(r"\s*(\d{1,9})\s*[-\u2013]\s*(\d{1,9})\s*")
 
 @dataclass(frozen=True)
 class Ballot:
-    """What one answer says: verdicts by position of the attribute, and what could not be used.
-
-    conflicts: attributes named in both lists. unknown: entries that are no number, or name one that does not exist.
-    """
+    """What one answer says: verdicts by position of the attribute, and what could not be used. conflicts: attributes
+    named in both lists. unknown: entries that are no number, or name one that does not exist."""
 
     verdicts: tuple[Verdict, ...]
     conflicts: int
@@ -52,10 +50,8 @@ class Ballot:
 
 def read_ballot(text: str | None, attributes: int) -> Ballot:
     """Votes on `attributes` attributes, numbered from 1. An entry is a number or a range 'FIRST-LAST', both included;
-    of a range that leaves 1..attributes the numbers that exist are named, and the entry counts as unknown too.
-
-    Raises client.AnswerError where the answer is no ballot.
-    """
+    of a range that leaves 1..attributes the numbers that exist are named, and the entry counts as unknown too. Raises
+    client.AnswerError where the answer is no ballot."""
     value = llm_client.read_object(text)
     # A number that is left out is an abstention: the prompt says so.
     verdicts = [Verdict.ABSTAIN] * attributes
@@ -122,7 +118,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
     StoreError or SeedError before anything is written.
     """
     if spec.draws < 1:
-        raise StoreError("a labelling needs at least one draw for each persona: --draws 1 or more.")
+        raise StoreError("a labelling needs at least one draw for each persona (on the command line: --draws).")
     pack = packs.persona_pack(spec.personas, store.workspace)
     prompt = seeds.load_prompt("label")
     # Before the transaction: a slow server must not hold the lock on writing.
@@ -168,11 +164,9 @@ def plan(store: Store, spec: LabellingSpec) -> str:
 
 
 def _identity(connection: sa.Connection, content: list[object], answering: str, base_url: str) -> str:
-    """The identity of the labelling that this extends, or of a new one.
-
-    Votes of another server are another labelling, unless a person says that the servers are the same. A labelling from
-    before servers were told apart is extended by its address.
-    """
+    """The identity of the labelling that this extends, or of a new one. Votes of another server are another labelling,
+    unless a person says that the servers are the same. A labelling from before servers were told apart is extended by
+    its address."""
     same = calls.same(connection, answering)
     for server in (answering, *same.servers):
         identity = content_hash([*content, server])

@@ -37,13 +37,26 @@ from cimemories.store.engine import Store, content_hash
 # be a profile that says one thing and is another. Two of the list share the names of en_US: en_AU and en_CA.
 
 
-LOCALES = (
-    *("ar_DZ", "az_AZ", "bn_BD", "cs_CZ", "da_DK", "de_AT", "de_CH", "de_DE", "el_GR", "en_AU", "en_CA", "en_GB"),
-    *("en_IE", "en_IN", "en_NZ", "en_US", "es_AR", "es_CO", "es_ES", "es_MX", "fa_IR", "fi_FI", "fr_CA", "fr_CH"),
-    *("fr_DZ", "fr_FR", "he_IL", "hi_IN", "hr_HR", "hu_HU", "hy_AM", "id_ID", "it_IT", "ja_JP", "ka_GE", "ko_KR"),
-    *("mk_MK", "mr_IN", "ne_NP", "nl_BE", "nl_NL", "no_NO", "pl_PL", "pt_BR", "pt_PT", "ro_RO", "ru_RU", "sk_SK"),
-    *("sl_SI", "sv_SE", "ta_IN", "th_TH", "uk_UA", "vi_VN", "zh_CN", "zh_TW", "zu_ZA"),
-)
+# By code, as people call them.
+_LOCALES = """
+ar_DZ Arabic (Algeria); az_AZ Azerbaijani (Azerbaijan); bn_BD Bengali (Bangladesh); cs_CZ Czech (Czechia);
+da_DK Danish (Denmark); de_AT German (Austria); de_CH German (Switzerland); de_DE German (Germany);
+el_GR Greek (Greece); en_AU English (Australia); en_CA English (Canada); en_GB English (United Kingdom);
+en_IE English (Ireland); en_IN English (India); en_NZ English (New Zealand); en_US English (United States);
+es_AR Spanish (Argentina); es_CO Spanish (Colombia); es_ES Spanish (Spain); es_MX Spanish (Mexico);
+fa_IR Persian (Iran); fi_FI Finnish (Finland); fr_CA French (Canada); fr_CH French (Switzerland);
+fr_DZ French (Algeria); fr_FR French (France); he_IL Hebrew (Israel); hi_IN Hindi (India);
+hr_HR Croatian (Croatia); hu_HU Hungarian (Hungary); hy_AM Armenian (Armenia);
+id_ID Indonesian (Indonesia); it_IT Italian (Italy); ja_JP Japanese (Japan); ka_GE Georgian (Georgia);
+ko_KR Korean (South Korea); mk_MK Macedonian (North Macedonia); mr_IN Marathi (India);
+ne_NP Nepali (Nepal); nl_BE Dutch (Belgium); nl_NL Dutch (Netherlands); no_NO Norwegian (Norway);
+pl_PL Polish (Poland); pt_BR Portuguese (Brazil); pt_PT Portuguese (Portugal); ro_RO Romanian (Romania);
+ru_RU Russian (Russia); sk_SK Slovak (Slovakia); sl_SI Slovenian (Slovenia); sv_SE Swedish (Sweden);
+ta_IN Tamil (India); th_TH Thai (Thailand); uk_UA Ukrainian (Ukraine); vi_VN Vietnamese (Vietnam);
+zh_CN Chinese (China); zh_TW Chinese (Taiwan); zu_ZA Zulu (South Africa)
+"""
+LOCALE_NAMES = dict(entry.split(" ", 1) for entry in re.split(r";\s+", _LOCALES.strip()))
+LOCALES = tuple(LOCALE_NAMES)
 FAMILY_NAME_FIRST = frozenset({"hu_HU", "ja_JP", "ko_KR", "vi_VN", "zh_CN", "zh_TW"})
 NAMES_IN_ONE = frozenset({"ko_KR", "zh_CN", "zh_TW"})  # family and first name are written without a space between
 _AS_WRITTEN = {locale.lower(): locale for locale in LOCALES}
@@ -62,11 +75,9 @@ def known_locale(locale: str) -> str:
 
 
 def faker_of(locale: str) -> Faker:
-    """A generator of its own for a locale of LOCALES; nothing else uses it. Raises SeedError where the installed
-    Faker lacks it.
-
-    Without weighting rare names come as often as common ones, which is faster and leaves more names to give.
-    """
+    """A generator of its own for a locale of LOCALES; nothing else uses it. Raises SeedError where the installed Faker
+    lacks it. Without weighting rare names come as often as common ones, which is faster and leaves more names to
+    give."""
     try:
         return Faker(known_locale(locale), use_weighting=False)
     except AttributeError:
@@ -312,11 +323,9 @@ def _placeholder(content: str) -> Sampler:
 
 @lru_cache(maxsize=8192)
 def parse(text: str) -> Expression:
-    """The expression that `text` stands for.
-
-    Raises ExpressionError for an unknown placeholder, wrong arguments, a stray brace, an empty text, or a {bool}
-    with anything around it (its statement has two wordings, which leaves no place for more).
-    """
+    """The expression that `text` stands for. Raises ExpressionError for an unknown placeholder, wrong arguments, a
+    stray brace, an empty text, or a {bool} with anything around it (its statement has two wordings, which leaves no
+    place for more)."""
     if not text.strip():
         raise ExpressionError("the expression is empty")
     # Splitting on one group gives literal text at even places and the inside of a placeholder at odd ones.
@@ -537,10 +546,8 @@ def generate_dataset(
     events: int = 3,
     contexts: Sequence[str] = packs.CORE,
 ) -> DatasetRow:
-    """Write `count` profiles as a new dataset, tested in the contexts of these packs.
-
-    Raises StoreError where the name is taken, SeedError for bad seeds or an unknown pack.
-    """
+    """Write `count` profiles as a new dataset, tested in the contexts of these packs. Raises StoreError where the name
+    is taken, SeedError for bad seeds or an unknown pack."""
     tested_in = packs.contexts_of(contexts, store.workspace)
     # Before the transaction: nothing else could be written while templates are filled.
     profiles = list(

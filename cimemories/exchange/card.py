@@ -24,7 +24,7 @@ from cimemories.store import archive, datasets, decisions, generations, labellin
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import markdown_escaped, percent
+from cimemories.text import exact_percent, markdown_escaped, percent
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _CHANGES_SHOWN = 30
@@ -161,7 +161,10 @@ def _personas(store: Store, item: LabellingRow) -> list[dict[str, object]]:
     priors = rule_of(store, item.id).prior_by_key
     with store.read() as connection:
         personas = labellings.personas(connection, item.id).values()
-    return [{"name": p.name, "prior": priors.get(p.key, p.prior), "description": p.description} for p in personas]
+    return [
+        {"name": p.name, "prior": exact_percent(priors.get(p.key, p.prior)), "description": p.description}
+        for p in personas
+    ]
 
 
 def _survival(store: Store, item: LabellingRow) -> dict[str, object]:

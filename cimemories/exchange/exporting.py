@@ -24,7 +24,7 @@ from cimemories.flows.labels import (
     LABELS,
     UNLABELLED,
     AppliedRule,
-    default_labelling,
+    chosen_labelling,
     mixture,
     rule_of,
     vote_counts,
@@ -46,7 +46,7 @@ from cimemories.formats.results import (
 from cimemories.labels.matrix import matrix
 from cimemories.llm.client import numbered
 from cimemories.model import JudgementStatus, ResponseStatus, Strength
-from cimemories.store import archive, datasets, decisions, judgements, labellings, runs, versions
+from cimemories.store import archive, datasets, decisions, judgements, runs, versions
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
@@ -118,19 +118,6 @@ def refuse_taken(path: Path, *, replace: bool) -> None:
         raise StoreError(f"{path}: there is {what}. Choose another --out, or for a file say --replace.")
 
 
-def chosen_labelling(store: Store, row: DatasetRow, labelling_id: str | None) -> LabellingRow | None:
-    """The labelling that was asked for, or the default one. Raises StoreError where the dataset has none of that id."""
-    if labelling_id is None:
-        return default_labelling(store, row.id)
-    with store.read() as connection:
-        rows = labellings.all_rows(connection, row.id)
-    by_id = {item.id: item for item in rows}
-    if labelling_id not in by_id:
-        there = ", ".join(by_id) or "none yet"
-        raise StoreError(f"'{row.name}' has no labelling '{labelling_id}'. There is {there}.")
-    return by_id[labelling_id]
-
-
 def is_simulated(row: DatasetRow, chosen: LabellingRow | None, form: Format) -> bool:
     """What the file holds decides: a bundle everything, the others one labelling, the profiles alone no votes."""
     if form in NEED_LABELS and chosen is not None:
@@ -196,17 +183,12 @@ def exported_labels(store: Store, chosen: LabellingRow, rule: AppliedRule) -> Ex
         "model": chosen.model,
         "simulated": chosen.simulated,
         "pack": chosen.pack,
-        "rule": _rule_facts(rule),
+        "rule": rule.as_json(),
         "personas": [
             {"key": p.key, "name": p.name, "prior": p.prior, "description": p.description} for p in counts.personas
         ],
     }
     return ExportedLabels(chosen.model, counts.personas, labelling)
-
-
-def _rule_facts(rule: AppliedRule) -> dict[str, object]:
-    numbers = {"threshold": rule.threshold, "priors": rule.prior_by_key, "least_votes": rule.least_votes}
-    return {"name": rule.name, **numbers}
 
 
 def labelled_profile(store: Store, chosen: LabellingRow, record: ProfileRecord, rule: AppliedRule) -> Labelled:
@@ -282,7 +264,7 @@ def _write_bundle(
             if chosen is None or rule is None
             else {
                 "labelling": {"model": chosen.model, "endpoint": archive.shown_address(chosen.endpoint)},
-                "rule": _rule_facts(rule),
+                "rule": rule.as_json(),
                 "note": rule.note,
             },
             "frozen": frozen and {name: getattr(frozen, name) for name in ("hash", "annotator", "created")},
@@ -347,11 +329,9 @@ def export_run(
     labelling: str | None = None,
     replace: bool = False,
 ) -> Exported:
-    """Write a run to a path, one profile a line, whole or not at all.
-
-    judge_id: whose judgements; those of the run's first judge where None. labelling: whose labels; the default one's
-    where None, and none where the dataset has none. Raises StoreError for what is not there and a path that is taken.
-    """
+    """Write a run to a path, one profile a line, whole or not at all. judge_id: whose judgements; those of the run's
+    first judge where None. labelling: whose labels; the default one's where None, and none where the dataset has none.
+    Raises StoreError for what is not there and a path that is taken."""
     with store.read() as connection:
         run = runs.named(connection, run_id)
         judges = judgements.of_run(connection, run_id)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from cimemories.flows.labels import LEAST_VOTES, PAPER_NAME, PAPER_THRESHOLD, applied_rule
 from cimemories.model import WorkStatus
-from cimemories.store import datasets, decisions, labellings, versions, work
+from cimemories.store import archive, datasets, decisions, labellings, versions, work
 from cimemories.store.engine import Store, StoreError, content_hash, storable
 from cimemories.store.versions import FreezeRow
 from cimemories.text import count
@@ -82,13 +82,13 @@ def _check(connection: sa.Connection, dataset_id: int, labelling_id: str) -> Non
 
 def content(connection: sa.Connection, dataset_id: int, labelling_id: str | None) -> Content:
     """What a dataset holds now, with the votes of one labelling. Reads every vote: seconds for two million."""
-    places = versions.positions(connection, dataset_id)
+    places = archive.positions(connection, dataset_id)
     wording = datasets.dataset_hash(connection, dataset_id)
-    decided = versions.decision_lines(connection, dataset_id, places)
+    decided = archive.decision_lines(connection, dataset_id, places)
     rule = _rule(connection, dataset_id, labelling_id)
     votes, count, revision = "", 0, 0
     if labelling_id is not None:
-        votes, count = versions.votes_hash(connection, labelling_id, places)
+        votes, count = archive.votes_hash(connection, labelling_id, places)
         revision = int(work.load(connection, labelling_id)["revision"])
     counts: dict[str, int | str] = {
         "profiles": len(places.profiles),

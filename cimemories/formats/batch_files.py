@@ -59,11 +59,9 @@ def write_calls(store: Store, path: Path, *, simulated: bool | None = None) -> i
 
 
 def read_calls(store: Store, path: Path, *, server: str | None = None) -> int:
-    """Add the answers of such a file to the record; those that are there stay. Returns how many it holds.
-
-    server: who gave the answers whose lines do not say it, as those of before servers were distinguished.
-    Raises FormatError, and adds nothing, where a line is no such line.
-    """
+    """Add the answers of such a file to the record; those that are there stay. Returns how many it holds. server: who
+    gave the answers whose lines do not say it, as those of before servers were distinguished. Raises FormatError, and
+    adds nothing, where a line is no such line."""
     count = 0
     with store.write() as connection:
         groups = _groups(path, server)

@@ -83,10 +83,8 @@ def columns(
     hint: str,
 ) -> Iterator[dict[str, list[Any]]]:
     """The chosen columns as lists of Python values, up to `rows` rows at a time; equal texts of a batch are one object.
-
     choose: names of the columns to read; may raise FormatError. longest: bytes that a text may have. hint: what to do
-    with a file that is not whole. Raises FormatError that begins with `name`.
-    """
+    with a file that is not whole. Raises FormatError that begins with `name`."""
     try:
         # Extensions off: a column declared as JSON or UUID comes as the plain type that it is stored in.
         file = pq.ParquetFile(stream, arrow_extensions_enabled=False)
@@ -398,9 +396,7 @@ _PLAIN = pa.schema([pa.field(name, _TYPES.get(name, pa.string())) for name in CO
 @dataclass(frozen=True)
 class Settled:
     """One profile with its labels: codes [attributes, contexts], UNLABELLED for none, and whether a person decided.
-
-    prompts: one a context. adversary: the prompt that asks what a message reveals.
-    """
+    prompts: one a context. adversary: the prompt that asks what a message reveals."""
 
     profile: Profile
     labels: npt.NDArray[np.int8]

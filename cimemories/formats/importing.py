@@ -96,9 +96,7 @@ def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "result
 
 def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | None = None) -> Imported:
     """Import a file, as what it is recognised to be, or as `kind`. `name`: of the dataset; that of the file by default.
-
-    Raises FormatError for the file and StoreError for the name; then nothing is kept.
-    """
+    Raises FormatError for the file and StoreError for the name; then nothing is kept."""
     content = recognise(path)
     possible: dict[str, tuple[Kind, ...]] = {
         "json": ("profiles", "labelled"),

@@ -32,6 +32,7 @@ from cimemories.formats.official import (
     FormatError,
     ProfileFile,
     Remarks,
+    complaint,
     each_profile,
     forbidden,
     kind,
@@ -141,8 +142,9 @@ class LabelReader:
         try:
             own = None if (raw := record.get("labelling")) is None else _Labelling.model_validate(raw)
         except ValidationError as problem:
-            path = ".".join(str(part) for part in problem.errors()[0]["loc"])
-            raise self._problem((number,), f"labelling: {shown(path)} is missing or of another type") from None
+            first = problem.errors()[0]
+            path = ".".join(str(part) for part in first["loc"])
+            raise self._problem((number,), f"labelling: {shown(path)} {complaint(first)}") from None
         if number and own != self.own:
             raise self._problem((number,), "labelling differs from that of profile 1; a file has one labelling")
         self.own = own
@@ -324,10 +326,8 @@ Shares = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Labelled:
-    """One profile with shares of necessary, inappropriate, abstain; nan where nobody voted.
-
-    personas: [personas, attributes, contexts, 3]; combined: [attributes, contexts, 3], mixed by the priors.
-    """
+    """One profile with shares of necessary, inappropriate, abstain; nan where nobody voted. personas: [personas,
+    attributes, contexts, 3]; combined: [attributes, contexts, 3], mixed by the priors."""
 
     profile: Profile
     personas: Shares
@@ -337,10 +337,8 @@ class Labelled:
 def write_labelled(
     path: Path, people: Iterable[Labelled], model: str, personas: Sequence[Persona], labelling: Mapping[str, Any]
 ) -> list[str]:
-    """Write the file; returns notes on what it cannot hold. `labelling`: the field of that name in every profile.
-
-    Where attributes of a profile have the same statement, the file has one place for their labels: the first one's.
-    """
+    """Write the file; returns notes on what it cannot hold. `labelling`: the field of that name in every profile. Where
+    attributes of a profile have the same statement, the file has one place for their labels: the first one's."""
     shared = 0
     with path.open("w", encoding="ascii", newline="\n") as stream:
         for number, person in enumerate(people):

@@ -39,7 +39,6 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    Field,
     PlainValidator,
     TypeAdapter,
     ValidationError,
@@ -63,6 +62,7 @@ from cimemories.model import (
 )
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import SharedLabels
+from cimemories.text import json_problem
 
 # Of a file: one transaction writes it, and nobody else writes meanwhile. The largest study planned for has 1,000.
 MOST_PROFILES = 10_000
@@ -220,6 +220,12 @@ def checked_value(value: object) -> Value:
     return items
 
 
+def _checked_age(value: int) -> int:
+    if not 0 <= value <= 150:
+        raise _refuse("must be a number of years from 0 to 150")
+    return value
+
+
 def _checked_event(value: str) -> str:
     if not canonical_event(value):
         raise _refuse("is blank; write the life event or 'general'")
@@ -269,7 +275,7 @@ class _BioRecord(Record):
     name: _FieldText
     sex: _FieldText
     address: _FieldText
-    age: Annotated[int, Field(ge=0, le=150)]
+    age: Annotated[int, AfterValidator(_checked_age)]
 
 
 class _AttributeRecord(Record):
@@ -343,7 +349,7 @@ def _complaint(error: ErrorDetails, raw: object) -> str:
     """One of pydantic's complaints about the profile `raw`, as location and reason: ", attribute 'rent': value is
     missing". One about the profile as a whole adds its name: " (Ann Lee), attribute key 'rent' appears twice"."""
     inner = list(error["loc"][1:])
-    reason = _reason(error)
+    reason = complaint(error)
     about = error.get("ctx", {}).get("about")
     bio = raw.get("bio") if isinstance(raw, dict) else None
     name = bio.get("name") if isinstance(bio, dict) else None
@@ -365,22 +371,28 @@ def _complaint(error: ErrorDetails, raw: object) -> str:
     return f"{where}: {shown(rest[0])} {reason}" if rest else f"{where} {reason}"
 
 
-def _reason(error: ErrorDetails) -> str:
+def complaint(error: ErrorDetails) -> str:
+    """What is wrong with the value, without its field, in words for people; pydantic's own are for programmers."""
     if error["type"] == "official":
         return str(error["ctx"]["reason"])
-    reason = _REASONS.get(error["type"])
-    return reason.format(kind(error["input"])) if reason else f"is not usable: {shown(error['msg'])}"
+    reason = _REASONS.get(error["type"], "cannot be used as it is ({0}); compare it with docs/formats.md")
+    context = {"ge": "", "expected": "", "max_length": "", **error.get("ctx", {})}
+    return reason.format(kind(error["input"]), shown(error["input"], 40), **context)
 
 
 _REASONS = {
     "missing": "is missing",
-    "string_type": "must be text, not {}",
-    "int_type": "must be a whole number, not {}",
-    "greater_than_equal": "must be a number of years from 0 to 150",
-    "less_than_equal": "must be a number of years from 0 to 150",
-    "list_type": "must be a list, not {}",
-    "dict_type": "must be an object, not {}",
-    "model_type": "must be an object, not {}",
+    "string_type": "must be text, not {0}",
+    "string_too_short": "is blank; write a text",
+    "string_too_long": "is longer than {max_length} characters; shorten it",
+    "int_type": "must be a whole number, not {0}",
+    "float_type": "must be a number, not {0}",
+    "bool_type": "must be true or false, not {0}",
+    "literal_error": "must be {expected}, not {1}",
+    "greater_than_equal": "must be {ge} or more",
+    "list_type": "must be a list, not {0}",
+    "dict_type": "must be an object, not {0}",
+    "model_type": "must be an object, not {0}",
 }
 
 
@@ -510,7 +522,7 @@ class _JsonText:
 
     def problem(self, what: str, position: int) -> FormatError:
         line, column = self._place(position)
-        return FormatError(f"{self.name}: not valid JSON at line {line + 1}, column {column + 1}: {shown(what)}")
+        return FormatError(f"{self.name}: not valid JSON at line {line + 1}, column {column + 1}: {json_problem(what)}")
 
     def _constant(self, name: str) -> float:
         # Kept for later: only who reads the element can name its profile in the error.
@@ -579,7 +591,7 @@ def loads(data: bytes, where: str) -> Any:
     except UnicodeDecodeError as error:
         raise FormatError(f"{where}: not UTF-8 at byte {error.start}; save the file as UTF-8") from None
     except json.JSONDecodeError as error:
-        raise FormatError(f"{where}: not valid JSON at column {error.pos + 1}: {shown(error.msg)}") from None
+        raise FormatError(f"{where}: not valid JSON at column {error.pos + 1}: {json_problem(error.msg)}") from None
     except RecursionError:
         raise FormatError(f"{where}: nested too deeply") from None
     except ValueError as error:
@@ -603,10 +615,8 @@ class ProfileFile:
 
 
 def read_profiles(path: Path) -> ProfileFile:
-    """All profiles of one file. Raises FormatError, also for a path that is missing, a folder or unreadable.
-
-    A large file that is not a list of profiles is refused from its first bytes, without reading the rest.
-    """
+    """All profiles of one file. Raises FormatError, also for a path that is missing, a folder or unreadable. A large
+    file that is not a list of profiles is refused from its first bytes, without reading the rest."""
     with opened(path) as stream:
         return _read(stream, shown(path.name or path))
 
@@ -625,10 +635,8 @@ def _read(stream: BinaryIO, name: str) -> ProfileFile:
 def each_profile(
     stream: BinaryIO, name: str, digest: Any, remarks: Remarks
 ) -> Iterator[tuple[dict[str, Any], Profile]]:
-    """Every record of the file as it is there and as a profile; one record at a time is in memory.
-
-    `digest` (of hashlib) is fed all bytes, `remarks` all records. Raises FormatError on the first problem.
-    """
+    """Every record of the file as it is there and as a profile; one record at a time is in memory. `digest` (of
+    hashlib) is fed all bytes, `remarks` all records. Raises FormatError on the first problem."""
 
     def chunks() -> Iterator[bytes]:
         while data := stream.read(CHUNK):
@@ -654,11 +662,9 @@ def each_profile(
 
 
 def write_profiles(profiles: Iterable[Profile]) -> str:
-    """The profiles as JSON text in the authors' layout; reading it back gives equal profiles.
-
-    Raises FormatError where that cannot hold: no profiles, a key twice in a profile, an event or domain not in its one
-    spelling, a value that is not JSON, or whatever else the reader refuses.
-    """
+    """The profiles as JSON text in the authors' layout; reading it back gives equal profiles. Raises FormatError where
+    that cannot hold: no profiles, a key twice in a profile, an event or domain not in its one spelling, a value that is
+    not JSON, or whatever else the reader refuses."""
     profiles = tuple(profiles)
     for number, profile in enumerate(profiles, 1):
         key, times = Counter(a.key for a in profile.attributes).most_common(1)[0] if profile.attributes else ("", 0)

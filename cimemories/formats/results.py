@@ -31,6 +31,7 @@ from cimemories.formats.official import (
     FormatError,
     Remarks,
     checked_profile,
+    complaint,
     forbidden,
     kind,
     loads,
@@ -61,10 +62,8 @@ _LONGEST_LEVEL = 60  # characters of a composition's label
 @dataclass(frozen=True)
 class Result:
     """One response. Contexts and attributes are positions in their profile; `memory` is in the order of the prompt.
-
     level: the memory composition, 'full' or 'necessary+K' with K attributes that are not to be shared, or what our own
-    export calls it. reveals: (attribute, sentence) of what the judge found; with a `judgement` that is not ok none.
-    """
+    export calls it. reveals: (attribute, sentence) of what the judge found; with a `judgement` that is not ok none."""
 
     context: int
     level: str
@@ -138,8 +137,9 @@ class ResultReader:
             try:
                 run = ExportedRun.model_validate(raw)
             except ValidationError as problem:
-                at = ".".join(str(part) for part in problem.errors()[0]["loc"])
-                self.problem(f"profile {number + 1}", f"{RUN}: {shown(at)} is missing or of another type")
+                first = problem.errors()[0]
+                at = ".".join(str(part) for part in first["loc"])
+                self.problem(f"profile {number + 1}", f"{RUN}: {shown(at)} {complaint(first)}")
             texts = (run.name, run.model, run.prompt_level, run.prompt_hash, run.composition, run.judge.model)
             if any(forbidden(text) for text in texts) or not (run.model.strip() and run.judge.model.strip()):
                 self.problem(f"profile {number + 1}", f"{RUN}: a name is blank or has control characters")

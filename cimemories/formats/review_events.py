@@ -261,7 +261,6 @@ def _parquet(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
 @dataclass(frozen=True)
 class Filters:
     """What goes out; None: all. A filter on what a kind of event does not have (source, blind) leaves that kind out.
-
     profile: its ordinal, from 0. since: a time or a date, itself included. blind: only what was decided in blind mode.
     What resolves a comment goes with the comment, whoever wrote it."""
 
@@ -326,7 +325,6 @@ def export_events(
     replace: bool = False,
 ) -> Exported:
     """Write the events of a dataset, whole or not at all: one file of JSON lines, or a folder with one table a kind.
-
     Raises StoreError for a dataset that is not there or a path that is taken, unless it is a file and `replace`."""
     if path.exists() and not (replace and path.is_file() and form == "jsonl"):
         raise StoreError(f"{path} is already there. Choose another name, or overwrite one file with --replace.")

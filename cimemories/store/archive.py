@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.model import ChatRequest, Persona, WorkStatus, is_bio
-from cimemories.store import calls, datasets, generations, labellings, versions, work
+from cimemories.store import calls, datasets, decisions, generations, labellings, versions, work
 from cimemories.store.calls import Answer, Exchange
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import canonical_json, content_hash, in_chunks, new_id, rows_in_chunks, values_of
@@ -389,9 +390,7 @@ def restore(
     connection: sa.Connection, name: str, rows: Source, *, origin: str, source_name: str, source_hash: str
 ) -> tuple[int, int]:
     """Write a dataset with all that belongs to it; returns its id, and how many ballots name a call that is not here.
-
-    `rows` gives the rows of a table, and is asked for each once. Raises StoreError where the name is taken.
-    """
+    `rows` gives the rows of a table, and is asked for each once. Raises StoreError where the name is taken."""
     # In an order in which each table finds what it refers to.
     dataset_id = datasets.add(connection, name, (), origin=origin, source_name=source_name, source_hash=source_hash)
     contexts = _restore_contexts(connection, dataset_id, rows("contexts"))
@@ -593,3 +592,93 @@ def _restore_decisions(
         connection.execute(statement.values(supersedes=ids[superseded]))
     # One for each decision, as if they had been made here one by one.
     connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=len(ids)))
+
+
+# ---- freezes
+#
+# The rows that a freeze covers, in an order and wording that no other workspace changes.
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where rows stand: attributes and contexts by their position in their profile, profiles by that in the dataset."""
+
+    profiles: dict[int, int]
+    attributes: dict[int, tuple[int, int]]
+    contexts: dict[int, str]
+    personas: dict[int, str]
+
+
+def positions(connection: sa.Connection, dataset_id: int) -> Positions:
+    """The positions of everything in a dataset, by id, from 0; contexts by their wording, personas by their hash."""
+    profiles: dict[int, int] = {}
+    attributes: dict[int, tuple[int, int]] = {}
+    for number, (profile_id, own) in enumerate(datasets.attribute_ids(connection, dataset_id).items()):
+        profiles[profile_id] = number
+        attributes |= {attribute_id: (number, position) for position, attribute_id in enumerate(own)}
+    contexts = {
+        r.id: canonical_json([r.context.task, r.context.recipient]) for r in datasets.contexts(connection, dataset_id)
+    }
+    personas = {row.id: row.hash for row in connection.execute(sa.select(persona.c.id, persona.c.hash))}
+    return Positions(profiles, attributes, contexts, personas)
+
+
+def votes_hash(connection: sa.Connection, labelling_id: str, places: Positions) -> tuple[str, int]:
+    """A hash over every vote of a labelling, or every share of an imported one, and how many there are. One vote more,
+    less or other gives another hash; the order in which they came, and the ids they got, do not matter."""
+    endpoint = connection.execute(sa.select(labelling.c.endpoint).where(labelling.c.id == labelling_id)).scalar()
+    digest, count = hashlib.sha256(), 0
+    lines = (
+        [_share_lines(connection, labelling_id, places)]
+        if endpoint == labellings.IMPORTED
+        else (_ballot_lines(connection, labelling_id, i, places) for i in places.profiles)
+    )
+    # Ballots profile by profile, so that memory holds those of one; sorted, because engines give rows in any order.
+    for chunk in lines:
+        for text, votes in sorted(chunk):
+            digest.update(f"{text}\n".encode("utf-8", "surrogatepass"))
+            count += votes
+    return digest.hexdigest()[:32], count
+
+
+def _ballot_lines(
+    connection: sa.Connection, labelling_id: str, profile_id: int, places: Positions
+) -> Iterator[tuple[str, int]]:
+    """One line a ballot of a profile that has votes: where it stands, and a letter for each attribute."""
+    rows = connection.execute(
+        sa.select(ballot.c.context, ballot.c.persona, ballot.c.draw, vote.c.attribute, vote.c.verdict)
+        .join(ballot, vote.c.ballot == ballot.c.id)
+        .where(ballot.c.labelling == labelling_id, ballot.c.profile == profile_id)
+    )
+    # A letter for every attribute, voted on or not: the place of a letter says which attribute it is about.
+    width = sum(1 for number, _ in places.attributes.values() if number == places.profiles[profile_id])
+    ballots: dict[tuple[int, int, int], list[str]] = {}
+    for context_id, persona_id, draw, attribute_id, verdict in rows:
+        letters = ballots.setdefault((context_id, persona_id, draw), [NO_VOTE] * width)
+        letters[places.attributes[attribute_id][1]] = LETTERS[verdict]
+    for (context_id, persona_id, draw), letters in ballots.items():
+        where = [places.profiles[profile_id], places.contexts[context_id], places.personas[persona_id], draw]
+        yield canonical_json([*where, "".join(letters)]), width - letters.count(NO_VOTE)
+
+
+def _share_lines(connection: sa.Connection, labelling_id: str, places: Positions) -> Iterator[tuple[str, int]]:
+    for row in connection.execute(sa.select(imported_vote).where(imported_vote.c.labelling == labelling_id)):
+        where = [*places.attributes[row.attribute], places.contexts[row.context], places.personas[row.persona]]
+        yield canonical_json([*where, row.necessary, row.inappropriate, row.abstain]), 1
+
+
+def decision_lines(connection: sa.Connection, dataset_id: int, places: Positions) -> list[object]:
+    """Every decision ever made on a dataset, those taken back too, in their order."""
+    return [
+        [
+            *places.attributes[d.attribute],
+            places.contexts[d.context],
+            d.annotator,
+            None if d.label is None else str(d.label),
+            d.reason,
+            d.source,
+            bool(d.blind),
+            d.created,
+        ]
+        for d in decisions.history(connection, dataset_id)
+    ]

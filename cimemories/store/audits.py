@@ -77,11 +77,9 @@ def add_slice(
     annotator: str,
     items: Sequence[SliceItem],
 ) -> int:
-    """Keep a slice with its items in their order; returns its id.
-
-    Raises StoreError for an empty, too long or taken name (a dataset's slices of all kinds share them), an unknown
-    kind, a missing annotator, no items, or a slice of responses whose items name none.
-    """
+    """Keep a slice with its items in their order; returns its id. Raises StoreError for an empty, too long or taken
+    name (a dataset's slices of all kinds share them), an unknown kind, a missing annotator, no items, or a slice of
+    responses whose items name none."""
     wanted, who = plain_name(one_line(name), "slice"), plain_name(one_line(annotator), "annotator")
     if kind not in KINDS:
         raise StoreError(f"'{kind}' is no kind of slice. Choose {', '.join(KINDS[:-1])} or {KINDS[-1]}.")
@@ -310,6 +308,11 @@ def history(connection: sa.Connection, dataset_id: int, annotator: str | None = 
 def of_run(connection: sa.Connection, run_id: str) -> list[Audit]:
     """Every audit of a run's responses, oldest first."""
     responses = sa.select(response.c.id).where(response.c.run == run_id)
+    return _audits(connection, audit.c.response.in_(responses))
+
+
+def on(connection: sa.Connection, responses: Sequence[int]) -> list[Audit]:
+    """Every audit of these responses, oldest first; few enough for one query."""
     return _audits(connection, audit.c.response.in_(responses))
 
 

@@ -26,8 +26,7 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from cimemories.manifest import RunManifest, read_manifest
-from cimemories.model import ChatRequest, WorkKind
-from cimemories.store import work
+from cimemories.model import ChatRequest
 from cimemories.store.engine import (
     StoreError,
     canonical_json,
@@ -40,7 +39,7 @@ from cimemories.store.engine import (
     text_hash,
     values_of,
 )
-from cimemories.store.tables import call, request, run, run_call, same_server, server, sweep
+from cimemories.store.tables import call, request, run, run_call, same_server, server
 
 # ---- experience
 #
@@ -249,10 +248,8 @@ def ties(connection: sa.Connection) -> list[Tie]:
 
 
 def tie(connection: sa.Connection, one: str, other: str, author: str) -> Tie:
-    """Say that two addresses are the same server. Saying it twice changes nothing.
-
-    Raises StoreError where both are the same address already, and where one is no address and no server of the record.
-    """
+    """Say that two addresses are the same server. Saying it twice changes nothing. Raises StoreError where both are the
+    same address already, and where one is no address and no server of the record."""
     first, second = _pair(connection, one, other)
     if first == second:
         raise StoreError(f"{one} and {other} are one address already ({first}), so nothing has to be set.")
@@ -335,10 +332,8 @@ KEYS_AT_ONCE = 5000  # below what either engine takes as parameters of one state
 @dataclass(frozen=True)
 class Answer:
     """One draw's outcome. `status` is 'ok' or the cause of the failure; then `error` says more and content is None.
-
     `seconds` is the whole HTTP exchange, shared by its draws; token counts of an exchange stand on its first draw.
-    endpoint: the address that was asked, where the answer comes from the record.
-    """
+    endpoint: the address that was asked, where the answer comes from the record."""
 
     key: str
     draw: int
@@ -559,9 +554,8 @@ def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> lis
 
 
 def link(connection: sa.Connection, used: Iterable[tuple[str, str]], *, asked: bool | None = None) -> None:
-    """Note that runs used calls, as (id of the run, key of the call); what is noted already stays.
-
-    asked: whether the run asked them itself, or the record had them; None: not known."""
+    """Note that runs used calls, as (id of the run, key of the call); what is noted already stays. asked: whether the
+    run asked them itself, or the record had them; None: not known."""
     rows = [{"run": run_id, "call": key, "asked": asked} for run_id, key in dict.fromkeys(used)]
     if rows:
         connection.execute(insert_ignore(connection, run_call), rows)
@@ -648,11 +642,9 @@ ANSWERS = {
 
 @dataclass(frozen=True)
 class Source:
-    """What one server gave of the answers of one kind by one model.
-
-    server: the text of its ServerId, or NOT_KNOWN. answers: of it; of: by all servers together. recorded: of `answers`,
-    those that were in the record before the run was planned.
-    """
+    """What one server gave of the answers of one kind by one model. server: the text of its ServerId, or NOT_KNOWN.
+    answers: of it; of: by all servers together. recorded: of `answers`, those that were in the record before the run
+    was planned."""
 
     kind: str
     model: str
@@ -703,67 +695,3 @@ def origins(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, list
         # Kinds that have no name for people come last.
         sources.sort(key=lambda s: (order.index(s.kind) if s.kind in order else 99, s.model, -s.answers, s.server))
     return by_run
-
-
-# ---- run costs
-#
-# What the calls behind runs used, by kind and model, each call once however many runs share it; and caps on cost.
-
-
-@dataclass(frozen=True)
-class ModelCalls:
-    """The calls of one kind to one model: how many, how many failed, their tokens, and the seconds that they took one
-    after the other (an exchange that served several draws counts once)."""
-
-    kind: str
-    model: str
-    calls: int
-    failed: int
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    seconds: float
-
-
-def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str | None = None) -> list[ModelCalls]:
-    """What these runs used, by kind and model. since: only what they asked themselves, so that answers which the record
-    had already are left out; where that was not noted, what was asked at or after that time."""
-    # 1 where any of these runs asked it itself, 0 where all took it from the record, null where nobody noted it.
-    paid = sa.func.max(sa.case((run_call.c.asked.is_(True), 1), (run_call.c.asked.is_(False), 0))).label("asked")
-    used = sa.select(run_call.c.call, paid).where(run_call.c.run.in_(run_ids)).group_by(run_call.c.call).subquery()
-    first = call.c.prompt_tokens.is_not(None)  # token counts of an exchange stand on its first draw
-    query = (
-        sa.select(
-            call.c.kind,
-            call.c.model,
-            sa.func.count().label("calls"),
-            sa.func.sum(sa.case((call.c.status != "ok", 1), else_=0)).label("failed"),
-            *TOKEN_SUMS,
-            sa.func.coalesce(sa.func.sum(sa.case((first, call.c.seconds), else_=0.0)), 0.0).label("seconds"),
-        )
-        .join(used, used.c.call == call.c.key)
-        .group_by(call.c.kind, call.c.model)
-        .order_by(call.c.kind, call.c.model)
-    )
-    if since is not None:
-        query = query.where(sa.or_(used.c.asked == 1, sa.and_(used.c.asked.is_(None), call.c.started >= since)))
-    return [ModelCalls(**row) for row in connection.execute(query).mappings()]
-
-
-def cap_of(connection: sa.Connection, work_id: str) -> float | None:
-    """What a run or a sweep may cost; None where there is no cap. Raises StoreError for work that is not there."""
-    row = work.load(connection, work_id)
-    cap = read_manifest(row["manifest"]).cap if work.kind_of(work_id) is WorkKind.RUN else row["cap"]
-    return None if cap is None else float(cap)
-
-
-def set_cap(connection: sa.Connection, work_id: str, cap: float) -> None:
-    """Give a run or a sweep another cap; what it was asked with stays in its manifest. Raises StoreError for work that
-    is not there."""
-    row = work.load(connection, work_id)
-    if work.kind_of(work_id) is WorkKind.RUN:
-        # A new object: what read_manifest returns is shared by everybody who reads this manifest.
-        manifest = canonical_json({**read_manifest(row["manifest"]).recorded, "cap": cap})
-        connection.execute(sa.update(run).where(run.c.id == work_id).values(manifest=manifest))
-    else:
-        connection.execute(sa.update(sweep).where(sweep.c.id == work_id).values(cap=cap))

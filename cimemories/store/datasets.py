@@ -43,10 +43,8 @@ def memory_hash(profile_id: int, attribute_ids: Sequence[int]) -> str:
 
 
 def keep_memories(connection: sa.Connection, profile_id: int, attribute_ids: Sequence[int]) -> str:
-    """Write a memory of this profile where it is new; returns its hash. An empty one is a memory too.
-
-    The attributes must be the profile's own: nobody checks it here.
-    """
+    """Write a memory of this profile where it is new; returns its hash. An empty one is a memory too. The attributes
+    must be the profile's own: nobody checks it here."""
     digest = memory_hash(profile_id, attribute_ids)
     connection.execute(
         insert_ignore(connection, memory).values(
@@ -145,11 +143,9 @@ def search_profiles(
     profiles: Sequence[int] | None = None,
     limit: int = 200,
 ) -> tuple[list[Hit], int]:
-    """Attributes in whose statement, key or owner's name every word of `wanted` occurs, whatever its case.
-
-    In `domains` where given, of these profiles (ids) where given. Returns the first `limit`, in order, and how many
-    there are. The engines fold the case of ASCII letters alone, so words with others are looked at here.
-    """
+    """Attributes in whose statement, key or owner's name every word of `wanted` occurs, whatever its case. In `domains`
+    where given, of these profiles (ids) where given. Returns the first `limit`, in order, and how many there are. The
+    engines fold the case of ASCII letters alone, so words with others are looked at here."""
     words = wanted.casefold().split()
     query = (
         sa.select(attribute.c.profile, attribute.c.id.label("attribute"), profile.c.name)
@@ -564,10 +560,8 @@ def profile_hash(item: Profile) -> str:
 def dataset_with(
     connection: sa.Connection, profiles: Sequence[Profile], name: str | None = None
 ) -> tuple[DatasetRow, list[ProfileRecord]] | None:
-    """The dataset that holds all of these profiles, with their records in the order given; None where none does.
-
-    It may hold more. Of several the one of this name, else the one with the fewest profiles, else the oldest.
-    """
+    """The dataset that holds all of these profiles, with their records in the order given; None where none does. It may
+    hold more. Of several the one of this name, else the one with the fewest profiles, else the oldest."""
     wanted = [profile_hash(item) for item in profiles]
     # Two of them are the same: which record would be whose could not be told.
     if len(set(wanted)) < len(wanted):

@@ -291,7 +291,8 @@ def _link(connection: sa.Connection, dataset_id: int, table: sa.Table, fresh: Se
 # ---- decisions
 
 
-UNDO = "undo"
+# Sources of decisions that are nobody's own: what takes one back, and what settles a dispute.
+UNDO, ADJUDICATED = "undo", "adjudicated"
 
 
 @dataclass(frozen=True)
@@ -422,7 +423,7 @@ def _undo(
     ).all()
     to_undo = {(row.attribute, row.context): row.to_undo for row in rows}
     undos = []
-    for (of, into), stack in _stacks(rows).items():
+    for (of, into), stack in stacks(rows).items():
         # Something else has been said since, or this has been undone already.
         if not stack or stack[-1].uid != to_undo[of, into]:
             continue
@@ -432,7 +433,7 @@ def _undo(
     return add_all(connection, dataset_id, annotator, undos)
 
 
-def _stacks(ordered: Iterable[Any]) -> dict[tuple[int, int], list[Any]]:
+def stacks(ordered: Iterable[Any]) -> dict[tuple[int, int], list[Any]]:
     """One annotator's decisions, oldest first, as a stack for each pair: an undo takes the top away, anything else
     comes onto it."""
     stacks: dict[tuple[int, int], list[Any]] = {}
@@ -458,11 +459,15 @@ def still_there(connection: sa.Connection, dataset_id: int, pairs: Collection[tu
     return set(pairs) & {(int(a), int(c)) for a, c in connection.execute(query)}
 
 
-def last_decision(connection: sa.Connection, dataset_id: int, annotator: str) -> Decision | None:
-    """What this annotator said last and has not taken back, None where there is nothing left to take back."""
+def last_decision(
+    connection: sa.Connection, dataset_id: int, annotator: str, *, adjudicated: bool = False
+) -> Decision | None:
+    """What this annotator said last and has not taken back, of their own decisions or of their adjudications; None
+    where there is nothing left to take back."""
     mine = [d for d in history(connection, dataset_id) if d.annotator == annotator]
-    stacks = _stacks(sorted(mine, key=lambda d: (d.created, d.id)))
-    tops = [stack[-1] for stack in stacks.values() if stack and stack[-1].label is not None]
+    of_pairs = stacks(sorted(mine, key=lambda d: (d.created, d.id)))
+    tops = [stack[-1] for stack in of_pairs.values() if stack and stack[-1].label is not None]
+    tops = [top for top in tops if (top.source == ADJUDICATED) == adjudicated]
     return max(tops, key=lambda d: (d.created, d.id), default=None)
 
 
@@ -558,7 +563,6 @@ def history(
 
 def standing(decisions: Sequence[Decision]) -> dict[tuple[int, int], Decision]:
     """The newest decision that stands on each pair (attribute id, context id): superseded and taken-back ones do not.
-
     Newest by the time it was made, then by uid: ids tell in which order decisions came into this record, which is
     another one where workspaces were merged."""
     superseded = {d.supersedes for d in decisions if d.supersedes is not None}

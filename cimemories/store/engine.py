@@ -17,11 +17,10 @@ import os
 import re
 import secrets
 import sqlite3
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
@@ -31,15 +30,12 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.compiler import compiles
 
+from cimemories.files import make_file, make_folder
 from cimemories.store.tables import metadata
 from cimemories.text import has_control, visible, without_credentials
 
 # ---- ids
-#
-# What is compared between machines (heartbeats, leases) goes by the clock of the database, `database_clock`, never by
-# that of whoever asks: the clocks of two machines differ by minutes more often than one thinks.
 
 
 def new_id(kind: str) -> str:
@@ -59,43 +55,6 @@ def later_than(before: str, moment: str) -> str:
         return moment
     later = datetime.fromisoformat(before) + timedelta(milliseconds=1)
     return later.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-class database_clock(sa.sql.functions.FunctionElement[float]):
-    """SQL: seconds since 1970 by the database's clock, at the moment of the statement. A SQLite file has the clock of
-    its one machine."""
-
-    type = sa.Double()
-    inherit_cache = True
-
-
-class database_started(sa.sql.functions.FunctionElement[float]):
-    """SQL: when the database server was started, by its own clock; 0 for a SQLite file, which is always there."""
-
-    type = sa.Double()
-    inherit_cache = True
-
-
-@compiles(database_clock, "sqlite")
-def _sqlite_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
-    # 2440587.5 is the Julian day on which 1970 began; a day has 86,400 seconds.
-    return "((julianday('now') - 2440587.5) * 86400.0)"
-
-
-@compiles(database_clock, "postgresql")
-def _postgres_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
-    # Not now(), which stands still from the start of the transaction on.
-    return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
-
-
-@compiles(database_started, "sqlite")
-def _sqlite_started(_element: Any, _compiler: Any, **_options: Any) -> str:
-    return "0.0"
-
-
-@compiles(database_started, "postgresql")
-def _postgres_started(_element: Any, _compiler: Any, **_options: Any) -> str:
-    return "CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) AS DOUBLE PRECISION)"
 
 
 def canonical_json(value: object) -> str:
@@ -131,10 +90,8 @@ class SchemaError(Exception):
 
 
 def upgrade_schema(engine: sa.Engine) -> None:
-    """Bring the schema to HEAD; returns at once where it already is there.
-
-    Raises SchemaError where the schema is newer than this version knows, and sqlalchemy's errors unchanged.
-    """
+    """Bring the schema to HEAD; returns at once where it already is there. Raises SchemaError where the schema is newer
+    than this version knows, and sqlalchemy's errors unchanged."""
     if _at_head(engine):
         return
     with engine.connect() as connection:
@@ -187,10 +144,8 @@ def known_schemas() -> frozenset[str]:
 
 
 def tables_of(schema: str) -> tuple[frozenset[str], ...]:
-    """The names of all tables of a known schema, alembic's own among them: one set for each form that it had.
-
-    Older schemas are made in memory, which takes a moment.
-    """
+    """The names of all tables of a known schema, alembic's own among them: one set for each form that it had. Older
+    schemas are made in memory, which takes a moment."""
     if schema == HEAD:
         return (frozenset({*metadata.tables, VERSION_TABLE}),)
     engine = sa.create_engine("sqlite://")
@@ -210,91 +165,6 @@ def current_schema(engine: sa.Engine) -> str | None:
         if not sa.inspect(connection).has_table("alembic_version"):
             return None
         return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
-
-
-# ---- private
-#
-# Files that only the person who runs the project may read: folders 0700, files 0600, whatever the umask.
-#
-# The workspace and the record are made so on opening. Everything else in it is private by the umask of our processes;
-# what a person has written to a place of their own has the modes that their umask gives.
-
-
-UMASK = 0o077
-OTHERS = 0o077  # the mode bits of group and others
-USERS_UMASK = "CIMEMORIES_UMASK"  # the user's own, in octal: processes that ours start inherit ours
-
-
-def adopt_umask() -> None:
-    """Make what this process and those that it starts write private; the user's own umask is remembered."""
-    users = os.umask(UMASK)
-    os.environ.setdefault(USERS_UMASK, f"{users:o}")
-
-
-def users_umask() -> int:
-    """The umask that the user had set; the process's own where `adopt_umask` was not called."""
-    try:
-        return int(os.environ[USERS_UMASK], 8) & 0o777
-    except (KeyError, ValueError):
-        # A umask can only be read by setting another one.
-        current = os.umask(UMASK)
-        os.umask(current)
-        return current
-
-
-@contextmanager
-def written_for_user(path: Path, workspace: Path) -> Iterator[None]:
-    """A block that writes what the user asked for at `path`: with their umask, unless it is in the workspace. For
-    processes that write nothing else meanwhile: a umask is for all threads."""
-    if path.resolve().is_relative_to(workspace.resolve()):
-        yield
-        return
-    ours = os.umask(users_umask())
-    try:
-        yield
-    finally:
-        os.umask(ours)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a private folder, or one that is there private with all that is in it. Raises OSError where there is none
-    and none can be made.
-
-    One that is private already is not gone through again. Left as they are: links and what they lead to, what belongs
-    to another user, a folder shared by the whole machine (/tmp), the home folder itself, and everything on a file
-    system that cannot be written or knows no modes.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    mode = folder.stat().st_mode
-    if not mode & OTHERS or mode & stat.S_ISVTX or folder.resolve() in (Path.home(), Path("/")):
-        return
-    _close(folder)
-    for path in _below(folder):
-        _close(path)
-
-
-def make_file(path: Path) -> None:
-    """Make an empty private file where there is none. Whoever opens it next says what hinders it."""
-    with suppress(OSError):
-        # O_EXCL leaves alone what is there, and makes nothing at the end of a link that leads nowhere yet.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-
-
-def _close(path: Path) -> None:
-    with suppress(OSError):
-        # lstat: chmod follows a link, which may lead out of the workspace.
-        mode = path.lstat().st_mode
-        if mode & OTHERS and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            path.chmod(stat.S_IMODE(mode) & ~OTHERS)
-
-
-def _below(folder: Path) -> Iterator[Path]:
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            # A folder is closed before what is in it: nobody else can put anything there meanwhile.
-            yield Path(entry.path)
-            if entry.is_dir(follow_symlinks=False):
-                yield from _below(Path(entry.path))
 
 
 # ---- problems
@@ -451,11 +321,9 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """A connection for reading, never blocked by writers on either engine.
-
-        On SQLite the whole block sees one snapshot. On PostgreSQL each statement sees what is committed when it starts,
-        unless the server's default isolation is a stricter one. Raises DatabaseLost where the database does not answer.
-        """
+        """A connection for reading, never blocked by writers on either engine. On SQLite the whole block sees one
+        snapshot. On PostgreSQL each statement sees what is committed when it starts, unless the server's default
+        isolation is a stricter one. Raises DatabaseLost where the database does not answer."""
         with self._transaction({}) as connection:
             yield connection
 

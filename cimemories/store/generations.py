@@ -237,13 +237,8 @@ def set_dataset(connection: sa.Connection, generation_id: str, dataset_id: int) 
 
 def failures(connection: sa.Connection, generation_id: str) -> list[tuple[str, str, int]]:
     """Why parts are missing or short: (status, cause, count), the most frequent first."""
-    rows = connection.execute(
-        sa.select(generation_part.c.status, sa.func.coalesce(generation_part.c.cause, ""), sa.func.count().label("n"))
-        .where(generation_part.c.generation == generation_id, generation_part.c.status.not_in((OK, OWED)))
-        .group_by(generation_part.c.status, generation_part.c.cause)
-        .order_by(sa.desc("n"), generation_part.c.cause)
-    )
-    return [(status, cause, count) for status, cause, count in rows]
+    own = generation_part.c.generation == generation_id, generation_part.c.status.not_in((OK, OWED))
+    return work.counts_by_cause(connection, generation_part, *own)
 
 
 def rejections(connection: sa.Connection, generation_id: str) -> dict[str, int]:

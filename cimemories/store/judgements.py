@@ -312,6 +312,7 @@ class JudgedResponse:
     """One sample of a run in one context with what the judge found; `reveals` name attributes by the record's id."""
 
     id: int
+    context: int
     sample: int
     status: ResponseStatus
     cause: str | None
@@ -344,10 +345,8 @@ def judge_id(
     channel: str = MESSAGE,
     options: Mapping[str, object] | None = None,
 ) -> int:
-    """The id of this judge, written where it is new. The endpoint is where it was first met, not what it is.
-
-    options: what else of how it is asked makes it another judge (a split list of attributes, no JSON schema).
-    """
+    """The id of this judge, written where it is new. The endpoint is where it was first met, not what it is. options:
+    what else of how it is asked makes it another judge (a split list of attributes, no JSON schema)."""
     # What came later is a part of the identity only where it is set: judges of older runs stay the same judges.
     more = [] if channel == MESSAGE and not options else [channel, options or {}]
     plain_name(model, "judge")
@@ -497,10 +496,8 @@ def add_reveals(connection: sa.Connection, new: Iterable[tuple[int, Reveal]]) ->
 def claims(
     connection: sa.Connection, judge_id_: int, response_ids: Iterable[int]
 ) -> dict[int, dict[int, tuple[Strength, Span | None, str]]]:
-    """What a judge says of these responses: by response, by attribute, (strength, where its quote stands, the quote).
-
-    A response in which it found nothing has an empty entry; one that it has no judgement of has none.
-    """
+    """What a judge says of these responses: by response, by attribute, (strength, where its quote stands, the quote). A
+    response in which it found nothing has an empty entry; one that it has no judgement of has none."""
     query = (
         sa.select(judgement.c.response, reveal)
         # Outer: a judgement that claims nothing has one row, with nulls, and so its empty entry.
@@ -520,20 +517,22 @@ def _span(row: sa.RowMapping) -> Span | None:
 
 
 def judged_responses(
-    connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int, context_id: int
+    connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int, context_id: int | None
 ) -> list[JudgedResponse]:
-    """All samples of a run for one profile in one context, with the reveals that this judge found, by sample."""
+    """All samples of a run for one profile in one context (None: in all), with the reveals that this judge found, by
+    context and sample."""
+    into = [] if context_id is None else [response.c.context == context_id]
     rows = connection.execute(
         sa.select(
-            *(response.c[name] for name in ("id", "sample", "status", "cause", "text")),
+            *(response.c[name] for name in ("id", "context", "sample", "status", "cause", "text")),
             judgement.c.id.label("judgement_id"),
             judgement.c.status.label("judgement"),
             judgement.c.cause.label("judgement_cause"),
         )
         # The judge stands in the join and not in the where, which would drop responses that it has not judged.
         .outerjoin(judgement, sa.and_(judgement.c.response == response.c.id, judgement.c.judge == judge_id_))
-        .where(response.c.run == run_id, response.c.profile == profile_id, response.c.context == context_id)
-        .order_by(response.c.level, response.c.sample)
+        .where(response.c.run == run_id, response.c.profile == profile_id, *into)
+        .order_by(response.c.context, response.c.level, response.c.sample)
     ).all()
     reveals: dict[int, list[Reveal]] = {}
     for item in connection.execute(
@@ -547,6 +546,7 @@ def judged_responses(
     return [
         JudgedResponse(
             id=row.id,
+            context=row.context,
             sample=row.sample,
             status=ResponseStatus(row.status),
             cause=row.cause,

@@ -339,13 +339,8 @@ def context_votes(
 
 def failures(connection: sa.Connection, labelling_id: str) -> list[tuple[str, str, int]]:
     """Why ballots are missing: (status, cause, count), the most frequent first."""
-    rows = connection.execute(
-        sa.select(ballot.c.status, sa.func.coalesce(ballot.c.cause, ""), sa.func.count().label("n"))
-        .where(ballot.c.labelling == labelling_id, ballot.c.status.not_in((OK, OWED)))
-        .group_by(ballot.c.status, ballot.c.cause)
-        .order_by(sa.desc("n"))
-    )
-    return [(status, cause, count) for status, cause, count in rows]
+    own = ballot.c.labelling == labelling_id, ballot.c.status.not_in((OK, OWED))
+    return work.counts_by_cause(connection, ballot, *own)
 
 
 def tokens(connection: sa.Connection, labelling_id: str) -> tuple[int, int, int]:
@@ -371,10 +366,8 @@ STAND_IN = Persona(
 @dataclass(frozen=True)
 class SharedLabels:
     """One model's shares. Arrays of one length n; positions are those of profiles, of attributes and contexts inside
-    their profile, and of `personas`. `shares` [n, 3]: necessary, inappropriate, abstain, adding up to 1.
-
-    `provenance`: what the manifest says of where they come from.
-    """
+    their profile, and of `personas`. `shares` [n, 3]: necessary, inappropriate, abstain, adding up to 1. `provenance`:
+    what the manifest says of where they come from."""
 
     model: str
     pack: str
@@ -543,10 +536,8 @@ def add_rule(
     use: bool = False,
     least_votes: int | None = None,
 ) -> int:
-    """Write a new rule, and make it current where `use` says so; returns its id.
-
-    Raises StoreError for an empty, too long or taken name, a missing annotator, or numbers that `check_rule` refuses.
-    """
+    """Write a new rule, and make it current where `use` says so; returns its id. Raises StoreError for an empty, too
+    long or taken name, a missing annotator, or numbers that `check_rule` refuses."""
     wanted, who = plain_name(one_line(name), "rule"), plain_name(one_line(annotator), "annotator")
     if not wanted or len(wanted) > LONGEST_NAME:
         raise StoreError(f"a rule needs a name of 1 to {LONGEST_NAME} characters.")

@@ -22,7 +22,6 @@ from cimemories.store.engine import (
     StoreError,
     canonical_json,
     content_hash,
-    database_clock,
     insert_ignore,
     later_than,
     now,
@@ -30,7 +29,39 @@ from cimemories.store.engine import (
     storable,
     text_hash,
 )
-from cimemories.store.tables import claim, comment, decision, guideline, mark, review_plan, saved_view
+from cimemories.store.tables import (
+    audit,
+    claim,
+    comment,
+    decision,
+    edit,
+    guideline,
+    mark,
+    review_plan,
+    rule,
+    saved_view,
+    slice,
+)
+from cimemories.store.work import database_clock
+
+# ---- people
+
+
+def people(connection: sa.Connection) -> list[str]:
+    """Everybody who has decided, audited, commented or edited here, in any dataset; who worked last comes first."""
+    tables = (decision, mark, comment, audit, edit, rule, slice)
+    of_each = [
+        sa.select(table.c.annotator, sa.func.max(table.c.created).label("last")).group_by(table.c.annotator)
+        for table in tables
+    ]
+    every = sa.union_all(*of_each).subquery()
+    last = sa.func.max(every.c.last)
+    return list(
+        connection.scalars(
+            sa.select(every.c.annotator).group_by(every.c.annotator).order_by(last.desc(), every.c.annotator)
+        )
+    )
+
 
 # ---- comments
 #
@@ -39,9 +70,8 @@ from cimemories.store.tables import claim, comment, decision, guideline, mark, r
 
 @dataclass(frozen=True)
 class Comment:
-    """One comment on a pair. `resolved_by`: who settled it, None while it is open; `resolution`: their word why.
-
-    Where it was settled more than once, in two workspaces that were merged, the earliest word counts."""
+    """One comment on a pair. `resolved_by`: who settled it, None while it is open; `resolution`: their word why. Where
+    it was settled more than once, in two workspaces that were merged, the earliest word counts."""
 
     id: int
     uid: str
@@ -68,9 +98,8 @@ def add_comment(
     uid: str | None = None,
     created: str | None = None,
 ) -> bool:
-    """Append a comment. False, and nothing is written, where the dataset has that uid already.
-
-    Raises StoreError for a text without a word."""
+    """Append a comment. False, and nothing is written, where the dataset has that uid already. Raises StoreError for a
+    text without a word."""
     if not text.strip():
         raise StoreError("a comment cannot be empty. Write a few words about the pair.")
     values = {"attribute": attribute, "context": context, "text": storable(text), "resolves": None}
@@ -86,10 +115,9 @@ def resolve_comment(
     uid: str | None = None,
     created: str | None = None,
 ) -> bool:
-    """Append that a comment is settled, and why. False, and nothing is written, for a uid that is known.
-
-    One that is settled already can be settled again (two people at once do that); the earliest word counts.
-    Raises StoreError where the dataset has no such comment."""
+    """Append that a comment is settled, and why. False, and nothing is written, for a uid that is known. One that is
+    settled already can be settled again (two people at once do that); the earliest word counts. Raises StoreError where
+    the dataset has no such comment."""
     pair = connection.execute(
         sa.select(comment.c.attribute, comment.c.context).where(
             comment.c.id == comment_id, comment.c.dataset == dataset_id, comment.c.resolves.is_(None)
@@ -185,9 +213,8 @@ def guideline_versions(connection: sa.Connection) -> list[Guideline]:
 
 
 def save_guideline(connection: sa.Connection, text: str, annotator: str) -> Guideline:
-    """Append a version and return it; nothing is written where the text is the current one's.
-
-    Raises StoreError for a text without a word or of more than 100,000 characters."""
+    """Append a version and return it; nothing is written where the text is the current one's. Raises StoreError for a
+    text without a word or of more than 100,000 characters."""
     text = _clean(text)
     if not text.strip():
         raise StoreError("the guideline cannot be empty: annotators need one. Write some text and save again.")
@@ -270,10 +297,8 @@ class Mark:
 
 
 def add_marks(connection: sa.Connection, dataset_id: int, annotator: str, marks: Sequence[Mark]) -> None:
-    """Append marks of one annotator; those whose uid the dataset has already are left out.
-
-    One without a time of its own is later than all of theirs on its pair that are in the record.
-    """
+    """Append marks of one annotator; those whose uid the dataset has already are left out. One without a time of its
+    own is later than all of theirs on its pair that are in the record."""
     own = mark.c.dataset == dataset_id, mark.c.annotator == annotator
     attributes = {item.attribute for item in marks if item.created is None}
     # Times are ISO 8601 texts in UTC: the greatest text is the latest.

@@ -10,8 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.manifest import RunManifest, read_manifest
-from cimemories.model import JudgementStatus, ResponseStatus, Reveal, WorkStatus
+from cimemories.model import JudgementStatus, ResponseStatus, Reveal, WorkKind, WorkStatus
 from cimemories.store import calls, datasets, judgements, work
+from cimemories.store.calls import TOKEN_SUMS
 from cimemories.store.engine import (
     StoreError,
     canonical_json,
@@ -273,6 +274,12 @@ class RunRow:
     cell: int | None = None
 
     @property
+    def simulated_parts(self) -> tuple[str, ...]:
+        """('responses',), or ('judge',) for a real model's messages that a simulator judged; () for neither."""
+        messages = self.manifest.model.simulated is not False  # None: the mark of the run holds
+        return ("responses" if messages else "judge",) if self.simulated else ()
+
+    @property
     def expected(self) -> int:
         """How many responses the run plans; as many judgements are expected of each judge."""
         return sum(self.responses.values())
@@ -301,7 +308,6 @@ class OwedResponses:
 
 def add(connection: sa.Connection, values: Mapping[str, object], manifest: Mapping[str, object]) -> str:
     """Write a new run, queued and without responses; returns its id. `values` are the columns that say what it is.
-
     Raises StoreError for a name or model with control characters."""
     for column, what in (("name", "run"), ("model", "model")):
         plain_name(str(values.get(column) or ""), what)
@@ -323,11 +329,9 @@ def plan(
     level: str = "full",
     memories: Mapping[tuple[int, int], str] | None = None,
 ) -> int:
-    """Write every response that the run is to have as owed; returns how many. Planning twice changes nothing.
-
-    memories: hash of what is held, by (profile, context); a pair that is not among them is not planned. None: all
-    attributes in their order, everywhere.
-    """
+    """Write every response that the run is to have as owed; returns how many. Planning twice changes nothing. memories:
+    hash of what is held, by (profile, context); a pair that is not among them is not planned. None: all attributes in
+    their order, everywhere."""
     tested = datasets.tested_pairs(connection, profile_ids, context_ids)
     pairs = [pair for pair in tested if memories is None or pair in memories]
     rows = (
@@ -441,10 +445,8 @@ def settle(
     before: str | None = None,
     shown: str | None = None,
 ) -> bool:
-    """Write what came of one planned response. False where it had been settled already, which then stays.
-
-    before: key of the gate's or the draft's call; shown: hash of what the gate let into the prompt.
-    """
+    """Write what came of one planned response. False where it had been settled already, which then stays. before: key
+    of the gate's or the draft's call; shown: hash of what the gate let into the prompt."""
     values = (status, cause, text, reasoning, finish_reason, call_key, before, shown)
     bound = {f"new_{name}": value for name, value in zip(_SETTLED, values, strict=True)}
     # The statement looks at the status itself: of two that settle a response at once, the second changes no row.
@@ -458,21 +460,13 @@ def rests_on(connection: sa.Connection, response_id: int, call_key: str) -> bool
 
 def failures(connection: sa.Connection, run_id: str) -> list[tuple[str, str, str, int]]:
     """What is missing and why: (stage, status, cause, count), the most frequent first."""
-    waiting = (ResponseStatus.OK, ResponseStatus.OWED)
-    responses = connection.execute(
-        sa.select(response.c.status, sa.func.coalesce(response.c.cause, ""), sa.func.count().label("n"))
-        .where(response.c.run == run_id, response.c.status.not_in(waiting))
-        .group_by(response.c.status, response.c.cause)
-    )
-    unjudged = connection.execute(
-        sa.select(judgement.c.status, sa.func.coalesce(judgement.c.cause, ""), sa.func.count().label("n"))
-        .join(response, judgement.c.response == response.c.id)
-        .where(response.c.run == run_id, judgement.c.status != JudgementStatus.OK)
-        .group_by(judgement.c.status, judgement.c.cause)
-    )
+    own = response.c.run == run_id
+    missing = response.c.status.not_in((ResponseStatus.OK, ResponseStatus.OWED))
     # Of all judges: a response counts once for each of them that failed on it.
-    missing = [("response", *row) for row in responses] + [("judgement", *row) for row in unjudged]
-    return sorted(((a, b, c, d) for a, b, c, d in missing), key=lambda item: -item[3])
+    unjudged = judgement.c.response.in_(sa.select(response.c.id).where(own)), judgement.c.status != JudgementStatus.OK
+    failed = [("response", *row) for row in work.counts_by_cause(connection, response, own, missing)]
+    failed += [("judgement", *row) for row in work.counts_by_cause(connection, judgement, *unjudged)]
+    return sorted(failed, key=lambda row: -row[3])
 
 
 def call_errors(connection: sa.Connection, run_id: str) -> dict[str, str]:
@@ -488,18 +482,18 @@ def call_errors(connection: sa.Connection, run_id: str) -> dict[str, str]:
     return {str(status): str(error) for status, error in rows}
 
 
-def tokens(connection: sa.Connection, run_id: str) -> tuple[int, int, int]:
-    """Prompt, cached and completion tokens of all calls behind a run, whatever their kind; 0 where none was counted."""
-    parts = calls.calls_by_model(connection, [run_id])
-    prompt, cached, completion = (sum(getattr(part, token.name) for part in parts) for token in calls.TOKEN_SUMS)
-    return prompt, cached, completion
+# ---- costs
+#
+# What the calls behind runs used, by kind and model, each call once however many runs share it; and caps on cost.
 
 
 @dataclass(frozen=True)
-class StageCalls:
-    """The calls of one kind behind a run: how many, how many of them failed, their tokens, and the seconds that they
-    took one after the other (an exchange that served several draws counts once)."""
+class ModelCalls:
+    """The calls of one kind to one model: how many, how many failed, their tokens, and the seconds that they took one
+    after the other (an exchange that served several draws counts once)."""
 
+    kind: str
+    model: str
     calls: int
     failed: int
     prompt_tokens: int
@@ -507,16 +501,69 @@ class StageCalls:
     completion_tokens: int
     seconds: float
 
+    def plus(self, other: ModelCalls) -> ModelCalls:
+        """Both together."""
+        numbers = {item.name: getattr(self, item.name) + getattr(other, item.name) for item in fields(self)[2:]}
+        return ModelCalls(self.kind, f"{self.model}, {other.model}", **numbers)
 
-def calls_by_kind(connection: sa.Connection, run_id: str) -> dict[str, StageCalls]:
-    """What each kind of call (respond, judge, gate, rewrite, check) has cost a run so far, over all models asked."""
-    stages: dict[str, StageCalls] = {}
-    # Several models may have answered one kind of call: judges above all.
-    for part in calls.calls_by_model(connection, [run_id]):
-        before = stages.get(part.kind)
-        names = (item.name for item in fields(StageCalls))
-        sums = {name: getattr(part, name) + (getattr(before, name) if before else 0) for name in names}
-        stages[part.kind] = StageCalls(**sums)
+
+def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str | None = None) -> list[ModelCalls]:
+    """What these runs used, by kind and model. since: only what they asked themselves, so that answers which the record
+    had already are left out; where that was not noted, what was asked at or after that time."""
+    # 1 where any of these runs asked it itself, 0 where all took it from the record, null where nobody noted it.
+    paid = sa.func.max(sa.case((run_call.c.asked.is_(True), 1), (run_call.c.asked.is_(False), 0))).label("asked")
+    used = sa.select(run_call.c.call, paid).where(run_call.c.run.in_(run_ids)).group_by(run_call.c.call).subquery()
+    first = call.c.prompt_tokens.is_not(None)  # token counts of an exchange stand on its first draw
+    query = (
+        sa.select(
+            call.c.kind,
+            call.c.model,
+            sa.func.count().label("calls"),
+            sa.func.sum(sa.case((call.c.status != "ok", 1), else_=0)).label("failed"),
+            *TOKEN_SUMS,
+            sa.func.coalesce(sa.func.sum(sa.case((first, call.c.seconds), else_=0.0)), 0.0).label("seconds"),
+        )
+        .join(used, used.c.call == call.c.key)
+        .group_by(call.c.kind, call.c.model)
+        .order_by(call.c.kind, call.c.model)
+    )
+    if since is not None:
+        query = query.where(sa.or_(used.c.asked == 1, sa.and_(used.c.asked.is_(None), call.c.started >= since)))
+    return [ModelCalls(**row) for row in connection.execute(query).mappings()]
+
+
+def cap_of(connection: sa.Connection, work_id: str) -> float | None:
+    """What a run or a sweep may cost; None where there is no cap. Raises StoreError for work that is not there."""
+    row = work.load(connection, work_id)
+    cap = read_manifest(row["manifest"]).cap if work.kind_of(work_id) is WorkKind.RUN else row["cap"]
+    return None if cap is None else float(cap)
+
+
+def set_cap(connection: sa.Connection, work_id: str, cap: float) -> None:
+    """Give a run or a sweep another cap; what it was asked with stays in its manifest. Raises StoreError for work that
+    is not there."""
+    row = work.load(connection, work_id)
+    if work.kind_of(work_id) is WorkKind.RUN:
+        # A new object: what read_manifest returns is shared by everybody who reads this manifest.
+        manifest = canonical_json({**read_manifest(row["manifest"]).recorded, "cap": cap})
+        connection.execute(sa.update(run).where(run.c.id == work_id).values(manifest=manifest))
+    else:
+        connection.execute(sa.update(sweep).where(sweep.c.id == work_id).values(cap=cap))
+
+
+def tokens(connection: sa.Connection, run_id: str) -> tuple[int, int, int]:
+    """Prompt, cached and completion tokens of all calls behind a run, whatever their kind; 0 where none was counted."""
+    parts = calls_by_model(connection, [run_id])
+    prompt, cached, completion = (sum(getattr(part, token.name) for part in parts) for token in TOKEN_SUMS)
+    return prompt, cached, completion
+
+
+def calls_by_kind(connection: sa.Connection, run_id: str) -> dict[str, ModelCalls]:
+    """What each kind of call (respond, judge, gate, rewrite, check) has cost a run so far, over all models asked, their
+    names joined: judges above all may be several."""
+    stages: dict[str, ModelCalls] = {}
+    for part in calls_by_model(connection, [run_id]):
+        stages[part.kind] = stages[part.kind].plus(part) if part.kind in stages else part
     return stages
 
 

@@ -6,35 +6,29 @@ keep their ordinals through all of them, so that 'profile 3' is the same person 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import sqlalchemy as sa
 
-from cimemories.model import Verdict, canonical_event, is_bio
-from cimemories.store import datasets, decisions, labellings
+from cimemories.model import canonical_event, is_bio
 from cimemories.store.engine import StoreError, canonical_json, insert_ignore, now, plain_name
 from cimemories.store.tables import (
     attribute,
-    ballot,
     context,
     dataset,
     dataset_version,
     decision,
     edit,
     freeze,
-    imported_vote,
     labelling,
-    persona,
     profile,
     profile_context,
     rule,
     run,
-    vote,
 )
 
 # Said at the end of the reason of a decision that was made on an earlier version, once, however often it is carried.
@@ -142,9 +136,7 @@ def next_name(connection: sa.Connection, dataset_id: int) -> tuple[str, int]:
 
 def copy(connection: sa.Connection, source: int, name: str, number: int) -> int:
     """A new version that holds what `source` holds: profiles, attributes, contexts and named rules; returns its id.
-
-    Labellings, runs and decisions stay where they are; `carry_decisions` brings the latter over after the edit.
-    """
+    Labellings, runs and decisions stay where they are; `carry_decisions` brings the latter over after the edit."""
     created = now()
     # Copied inside the database, which never hands a dataset's texts to this process and back.
     origin = sa.select(
@@ -216,12 +208,10 @@ def carry_decisions(connection: sa.Connection, source: int, target: int) -> tupl
     carried, and how many stand on pairs that are no longer there or no longer the same.
     """
     # Standing: a decision with a label that no later one supersedes.
+    # Not by EXISTS: `supersedes` has no index, and 50,000 decisions would be gone through once for each of them.
     later = decision.alias("later")
-    standing = sa.and_(
-        decision.c.dataset == source,
-        decision.c.label.is_not(None),
-        ~sa.exists().where(later.c.supersedes == decision.c.id),
-    )
+    superseded = sa.select(later.c.supersedes).where(later.c.dataset == source, later.c.supersedes.is_not(None))
+    standing = sa.and_(decision.c.dataset == source, decision.c.label.is_not(None), decision.c.id.not_in(superseded))
     total = int(connection.execute(sa.select(sa.func.count()).select_from(decision).where(standing)).scalar_one())
     if not total:
         return 0, 0
@@ -254,23 +244,20 @@ def carry_decisions(connection: sa.Connection, source: int, target: int) -> tupl
         .order_by(decision.c.id)
     ).mappings()
     source_name = connection.execute(sa.select(dataset.c.name).where(dataset.c.id == source)).scalar_one()
+    origin = f"[decided on '{source_name}']"
     carried = [
         {
             **{n: row[n] for n in CARRIED},
             "dataset": target,
             "attribute": row["to_attribute"],
             "context": row["to_context"],
-            "reason": _with_origin(row["reason"], source_name),
+            "reason": row["reason"] if _ORIGIN.search(row["reason"]) else f"{row['reason']} {origin}".strip(),
         }
         for row in rows
     ]
     if carried:
         connection.execute(sa.insert(decision), carried)
     return len(carried), total - len(carried)
-
-
-def _with_origin(reason: str, name: str) -> str:
-    return reason if _ORIGIN.search(reason) else f"{reason} [decided on '{name}']".strip()
 
 
 # ---- edits
@@ -358,10 +345,8 @@ def add(connection: sa.Connection, dataset_id: int, item: Edit, *, annotator: st
 
 
 def history(connection: sa.Connection, dataset_id: int, profile: int | None = None) -> list[EditRow]:
-    """Every change that led to a dataset, those of the versions before it included, oldest first.
-
-    With `profile` (an ordinal) those of that profile and those of contexts that all profiles share.
-    """
+    """Every change that led to a dataset, those of the versions before it included, oldest first. With `profile` (an
+    ordinal) those of that profile and those of contexts that all profiles share."""
     query = sa.select(edit).where(edit.c.dataset.in_(lineage(connection, dataset_id)))
     if profile is not None:
         query = query.where(sa.or_(edit.c.profile == profile, edit.c.profile.is_(None)))
@@ -653,11 +638,7 @@ def _unlink(connection: sa.Connection, context_id: int, places: Places, people: 
 
 # ---- freezes
 #
-# Frozen datasets, and the rows that a freeze covers, in an order and wording that no other workspace changes.
-
-
-_LETTERS = {str(Verdict.NECESSARY): "N", str(Verdict.INAPPROPRIATE): "X", str(Verdict.ABSTAIN): "?"}
-_NO_VOTE, _CONFLICT = "-", "C"
+# Frozen datasets; what a freeze covers is in archive.py.
 
 
 @dataclass(frozen=True)
@@ -715,90 +696,3 @@ def add_freeze(
             "dataset cannot be changed: make its next version, and freeze that."
         )
     connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
-
-
-@dataclass(frozen=True)
-class Positions:
-    """Where rows stand: attributes and contexts by their position in their profile, profiles by that in the dataset."""
-
-    profiles: dict[int, int]
-    attributes: dict[int, tuple[int, int]]
-    contexts: dict[int, str]
-    personas: dict[int, str]
-
-
-def positions(connection: sa.Connection, dataset_id: int) -> Positions:
-    """The positions of everything in a dataset, by id, from 0; contexts by their wording, personas by their hash."""
-    profiles: dict[int, int] = {}
-    attributes: dict[int, tuple[int, int]] = {}
-    for number, (profile_id, own) in enumerate(datasets.attribute_ids(connection, dataset_id).items()):
-        profiles[profile_id] = number
-        attributes |= {attribute_id: (number, position) for position, attribute_id in enumerate(own)}
-    contexts = {
-        r.id: canonical_json([r.context.task, r.context.recipient]) for r in datasets.contexts(connection, dataset_id)
-    }
-    personas = {row.id: row.hash for row in connection.execute(sa.select(persona.c.id, persona.c.hash))}
-    return Positions(profiles, attributes, contexts, personas)
-
-
-def votes_hash(connection: sa.Connection, labelling_id: str, places: Positions) -> tuple[str, int]:
-    """A hash over every vote of a labelling, or every share of an imported one, and how many there are.
-
-    One vote more, less or other gives another hash; the order in which they came, and the ids they got, do not matter.
-    """
-    endpoint = connection.execute(sa.select(labelling.c.endpoint).where(labelling.c.id == labelling_id)).scalar()
-    digest, count = hashlib.sha256(), 0
-    lines = (
-        [_shares(connection, labelling_id, places)]
-        if endpoint == labellings.IMPORTED
-        else (_ballots(connection, labelling_id, i, places) for i in places.profiles)
-    )
-    # Ballots profile by profile, so that memory holds those of one; sorted, because engines give rows in any order.
-    for chunk in lines:
-        for text, votes in sorted(chunk):
-            digest.update(f"{text}\n".encode("utf-8", "surrogatepass"))
-            count += votes
-    return digest.hexdigest()[:32], count
-
-
-def _ballots(
-    connection: sa.Connection, labelling_id: str, profile_id: int, places: Positions
-) -> Iterator[tuple[str, int]]:
-    """One line a ballot of a profile that has votes: where it stands, and a letter for each attribute."""
-    rows = connection.execute(
-        sa.select(ballot.c.context, ballot.c.persona, ballot.c.draw, vote.c.attribute, vote.c.verdict)
-        .join(ballot, vote.c.ballot == ballot.c.id)
-        .where(ballot.c.labelling == labelling_id, ballot.c.profile == profile_id)
-    )
-    # A letter for every attribute, voted on or not: the place of a letter says which attribute it is about.
-    width = sum(1 for number, _ in places.attributes.values() if number == places.profiles[profile_id])
-    ballots: dict[tuple[int, int, int], list[str]] = {}
-    for context_id, persona_id, draw, attribute_id, verdict in rows:
-        letters = ballots.setdefault((context_id, persona_id, draw), [_NO_VOTE] * width)
-        letters[places.attributes[attribute_id][1]] = _LETTERS.get(verdict, _CONFLICT)
-    for (context_id, persona_id, draw), letters in ballots.items():
-        where = [places.profiles[profile_id], places.contexts[context_id], places.personas[persona_id], draw]
-        yield canonical_json([*where, "".join(letters)]), width - letters.count(_NO_VOTE)
-
-
-def _shares(connection: sa.Connection, labelling_id: str, places: Positions) -> Iterator[tuple[str, int]]:
-    for row in connection.execute(sa.select(imported_vote).where(imported_vote.c.labelling == labelling_id)):
-        where = [*places.attributes[row.attribute], places.contexts[row.context], places.personas[row.persona]]
-        yield canonical_json([*where, row.necessary, row.inappropriate, row.abstain]), 1
-
-
-def decision_lines(connection: sa.Connection, dataset_id: int, places: Positions) -> list[object]:
-    """Every decision ever made on a dataset, those taken back too, in their order."""
-    return [
-        [
-            *places.attributes[d.attribute],
-            places.contexts[d.context],
-            d.annotator,
-            None if d.label is None else str(d.label),
-            d.reason,
-            d.source,
-            bool(d.blind),
-            d.created,
-        ]
-        for d in decisions.history(connection, dataset_id)
-    ]

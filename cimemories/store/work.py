@@ -23,9 +23,10 @@ from typing import Any
 import psutil
 import sqlalchemy as sa
 from cachetools import LRUCache
+from sqlalchemy.ext.compiler import compiles
 
 from cimemories.model import JudgementStatus, ResponseStatus, WorkKind, WorkStatus
-from cimemories.store.engine import PATIENCE_SECONDS, StoreError, database_clock, database_started, now
+from cimemories.store.engine import PATIENCE_SECONDS, StoreError, now
 from cimemories.store.tables import (
     ballot,
     generation,
@@ -45,6 +46,52 @@ ENDED = (*FINISHED, WorkStatus.PAUSED, WorkStatus.CANCELLED, WorkStatus.FAILED, 
 TABLES = {WorkKind.LABELLING: labelling, WorkKind.RUN: run, WorkKind.GENERATION: generation, WorkKind.SWEEP: sweep}
 NOBODY = dict.fromkeys(("host", "machine", "pid", "process_started", "claim"))
 Row = sa.RowMapping
+
+
+# ---- the database's clock
+#
+# What is compared between machines (heartbeats, leases) goes by the clock of the database, never by that of whoever
+# asks: the clocks of two machines differ by minutes more often than one thinks.
+
+
+class database_clock(sa.sql.functions.FunctionElement[float]):
+    """SQL: seconds since 1970 by the database's clock, at the moment of the statement. A SQLite file has the clock of
+    its one machine."""
+
+    type = sa.Double()
+    inherit_cache = True
+
+
+class database_started(sa.sql.functions.FunctionElement[float]):
+    """SQL: when the database server was started, by its own clock; 0 for a SQLite file, which is always there."""
+
+    type = sa.Double()
+    inherit_cache = True
+
+
+@compiles(database_clock, "sqlite")
+def _sqlite_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
+    # 2440587.5 is the Julian day on which 1970 began; a day has 86,400 seconds.
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(database_clock, "postgresql")
+def _postgres_clock(_element: Any, _compiler: Any, **_options: Any) -> str:
+    # Not now(), which stands still from the start of the transaction on.
+    return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS DOUBLE PRECISION)"
+
+
+@compiles(database_started, "sqlite")
+def _sqlite_started(_element: Any, _compiler: Any, **_options: Any) -> str:
+    return "0.0"
+
+
+@compiles(database_started, "postgresql")
+def _postgres_started(_element: Any, _compiler: Any, **_options: Any) -> str:
+    return "CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) AS DOUBLE PRECISION)"
+
+
+# ---- claims
 
 
 class ClaimLost(StoreError):
@@ -139,10 +186,8 @@ def table_of(work_id: str) -> sa.Table:
 
 def select(table: sa.Table) -> sa.Select[Any]:
     """A query for rows of work with their `heartbeat_age`: seconds by the database's clock, null without a heartbeat.
-
     After a restart of the database server workers are given time to come back: one that was heard of not longer before
-    than workers wait counts as heard of when the server started.
-    """
+    than workers wait counts as heard of when the server started."""
     heartbeat, started = table.c.heartbeat, database_started()
     away = sa.and_(started > heartbeat, started - heartbeat < PATIENCE_SECONDS + STALE_SECONDS)
     last = sa.case((away, started), else_=heartbeat)
@@ -159,11 +204,9 @@ def load(connection: sa.Connection, work_id: str) -> Row:
 
 
 def is_alive(row: Row) -> bool:
-    """Whether the process that claimed this work still does it; the row is one of `select` or `load`.
-
-    On this machine the process itself is asked; for another host only the age of the heartbeat can tell. Work that is
-    queued and not yet claimed counts as alive for as long as a start may take.
-    """
+    """Whether the process that claimed this work still does it; the row is one of `select` or `load`. On this machine
+    the process itself is asked; for another host only the age of the heartbeat can tell. Work that is queued and not
+    yet claimed counts as alive for as long as a start may take."""
     if row["status"] not in ACTIVE:
         return False
     # A heartbeat from the future was written before the clock was set back; a living worker soon writes another one.
@@ -202,11 +245,9 @@ def require_idle(rows: Iterable[Row]) -> None:
 
 
 def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> Claim:
-    """Make this process the one that works on it. Raises StoreError while another one lives and does.
-
-    `queued`: only what still waits for its worker, so that work which was cancelled in the meantime stays cancelled.
-    Whoever held it before, be it this process, holds it no longer.
-    """
+    """Make this process the one that works on it. Raises StoreError while another one lives and does. `queued`: only
+    what still waits for its worker, so that work which was cancelled in the meantime stays cancelled. Whoever held it
+    before, be it this process, holds it no longer."""
     table = table_of(work_id)
     # SQLite has taken its write lock at BEGIN; PostgreSQL locks the row here: of two claims one sees the other.
     connection.execute(sa.select(table.c.id).where(table.c.id == work_id).with_for_update())
@@ -245,9 +286,8 @@ def beat(connection: sa.Connection, work_id: str) -> WorkStatus:
 
 
 def queue(connection: sa.Connection, work_id: str) -> None:
-    """Mark work as about to be started, before its process is launched, so that a dead launch can be seen.
-
-    Raises StoreError where a living process works on it already."""
+    """Mark work as about to be started, before its process is launched, so that a dead launch can be seen. Raises
+    StoreError where a living process works on it already."""
     table = table_of(work_id)
     row = load(connection, work_id)
     if is_alive(row) and row["pid"] is not None:
@@ -266,10 +306,8 @@ def request_cancel(connection: sa.Connection, work_id: str) -> None:
 
 
 def request_pause(connection: sa.Connection, work_id: str) -> None:
-    """Ask the worker to end once its calls in flight are in the record; where none lives, it is paused at once.
-
-    Work that has ended stays as it ended, and work that is being cancelled is cancelled.
-    """
+    """Ask the worker to end once its calls in flight are in the record; where none lives, it is paused at once. Work
+    that has ended stays as it ended, and work that is being cancelled is cancelled."""
     _stop(connection, work_id, (WorkStatus.QUEUED, WorkStatus.RUNNING), WorkStatus.PAUSING, WorkStatus.PAUSED)
 
 
@@ -305,10 +343,8 @@ def bump(connection: sa.Connection, work_id: str) -> None:
 
 
 def shown_status(row: Row, missing: int = 0) -> WorkStatus:
-    """The status as a person should see it: active work whose process is gone is interrupted.
-
-    missing: how much of what was planned is not there. Records from before `finished with failures` say `finished`.
-    """
+    """The status as a person should see it: active work whose process is gone is interrupted. missing: how much of what
+    was planned is not there. Records from before `finished with failures` say `finished`."""
     if row["status"] in ACTIVE and not is_alive(row):
         return WorkStatus.INTERRUPTED
     if row["status"] == WorkStatus.FINISHED and missing:
@@ -333,12 +369,9 @@ def counts_by_work(
     rows: Sequence[sa.RowMapping],
     count: Callable[[Sequence[str]], Mapping[str, Counts]],
 ) -> dict[str, Counts]:
-    """Counts by status of each of these runs or labellings. count: makes those of some ids; who has none is left out
-    by it, and has an empty mapping in what is returned.
-
-    What has ended is counted once for each of its revisions, which every write of content raises. kind: what is
-    counted.
-    """
+    """Counts by status of each of these runs or labellings. count: makes those of some ids; who has none is left out by
+    it, and has an empty mapping in what is returned. What has ended is counted once for each of its revisions, which
+    every write of content raises. kind: what is counted."""
     address = connection.engine.url
     # created and finished beside the revision: a restored record may count on from an older number.
     keys = {
@@ -358,6 +391,16 @@ def counts_by_work(
     with _lock:
         _counts.update({keys[name]: counts for name, counts in fresh.items() if name in keys})
     return cached | fresh
+
+
+def counts_by_cause(
+    connection: sa.Connection, table: sa.Table, *where: sa.ColumnElement[bool]
+) -> list[tuple[str, str, int]]:
+    """Rows of a table counted by status and cause ('' for none): (status, cause, count), the most frequent first."""
+    columns = (table.c.status, table.c.cause)
+    query = sa.select(*columns, sa.func.count().label("n")).where(*where).group_by(*columns)
+    rows = connection.execute(query.order_by(sa.desc("n"), *columns))
+    return [(str(status), cause or "", int(n)) for status, cause, n in rows]
 
 
 def counts_by_status(
@@ -384,10 +427,8 @@ def counts_by_status(
 @dataclass(frozen=True)
 class Outcome:
     """planned: responses of a run or sweep, ballots of a labelling, parts of a generation. missing: of these, how many
-    are not there whole. failed: of the missing, those that were tried; the others are still owed.
-
-    A response is there whole when it has a message, a judgement by every judge and, where asked for, a task check.
-    """
+    are not there whole. failed: of the missing, those that were tried; the others are still owed. A response is there
+    whole when it has a message, a judgement by every judge and, where asked for, a task check."""
 
     planned: int
     missing: int

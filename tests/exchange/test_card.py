@@ -45,7 +45,7 @@ def test_the_card_says_what_the_record_says(store: Store) -> None:
     assert "Simulated" not in card and "simulated" not in card
     assert f"`{content}`" in card and "| Frozen | no:" in card
     assert "Of 12 labelled pairs 66.7 % have a consensus: 6 necessary, 2 inappropriate; 4 are ambiguous." in card
-    assert "| The pragmatic | 0.64 |" in card
+    assert "| The pragmatic | 64 % |" in card
     assert "| finance | 4 | 100.0 % | 2 | 2 | 0 |" in card
     assert "which goes before the consensus: 1, of them 1 necessary. By: Ada (1)." in card
     assert "| this content |" in card

@@ -128,7 +128,7 @@ def test_a_bundle_names_rule_and_source_of_every_effective_label(store: Store, t
         (1, 0, "necessary", "person"),
     ]
     assert rows[2]["annotator"] == "ann" and rows[2]["rule"] is None and not rows[2]["simulated"]
-    assert "threshold 100 %" in rows[0]["rule"] and "pragmatic 0.64" in rows[0]["rule"] and rows[0]["simulated"]
+    assert "threshold 100 %" in rows[0]["rule"] and "pragmatic 64 %" in rows[0]["rule"] and rows[0]["simulated"]
     manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
     assert manifest["simulated"] is True and "licence" in manifest
     assert manifest["labels"]["rule"]["threshold"] == 1.0

@@ -336,7 +336,7 @@ def test_the_profiles_page_takes_results(tmp_path: Path, monkeypatch: pytest.Mon
     add_profiles(store, [PROFILE], "mine <img src=x onerror=alert(1)>")
     data = foreign(PROFILE, entry(0, ALL, [], "<script>alert(1)</script>"), {})
     for expected in ("Imported 1 run of ", "This file was imported before, as run-"):
-        app = opened("pages/curate/profiles.py", "profiles.box.import")
+        app = opened("pages/curate/profiles.py", view="new")
         app.file_uploader[0].set_value(("results.jsonl", data, "application/jsonl")).run()
         app.text_input(key="profiles.model").set_value("qwen").run()
         button(app, "Import").click().run()

@@ -28,16 +28,16 @@ from cimemories.store import datasets, tables, work
 from cimemories.store import engine as store_engine
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
-from cimemories.store.upkeep import backup, purging
+from cimemories.store.upkeep import backup, purging, transfer
 from cimemories.store.upkeep.backup import (
     MANIFEST,
     SQLITE_MEMBER,
     back_up,
-    count_rows,
     read_backup,
     restore,
     sqlite_counts,
 )
+from cimemories.store.upkeep.transfer import count_rows
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -454,8 +454,8 @@ def test_a_dump_with_other_tables_than_its_schema_is_refused(
         with store.engine.begin() as connection:
             connection.exec_driver_sql(statement)
             there = dict.fromkeys(sa.inspect(connection).get_table_names(), 0)
-        monkeypatch.setattr(backup, "count_rows", lambda _connection: there)
-        backup.dump(store.engine, tmp_path / backup.POSTGRES_MEMBER)
+        monkeypatch.setattr(transfer, "count_rows", lambda _connection: there)
+        transfer.dump(store.engine, tmp_path / backup.POSTGRES_MEMBER)
         backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "bad.zip", "postgresql", store_engine.HEAD, right)
         if "DROP" in statement:
             store.engine.dispose()
@@ -572,8 +572,8 @@ def test_a_dump_of_an_older_version_is_brought_up_to_date(
             values = {"name": "old", "origin": "o", "source_hash": "h", "revision": 0, "created": "2026"}
             connection.execute(sa.insert(tables.dataset).values(**values))
         old_tables = dict.fromkeys(sorted(there), 0) | {"dataset": 1, "alembic_version": 1}
-        monkeypatch.setattr(backup, "count_rows", lambda _connection: old_tables)
-        told = backup.dump(engine, tmp_path / backup.POSTGRES_MEMBER)
+        monkeypatch.setattr(transfer, "count_rows", lambda _connection: old_tables)
+        told = transfer.dump(engine, tmp_path / backup.POSTGRES_MEMBER)
         engine.dispose()
         backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "older.zip", "postgresql", "0004", told)
         newer = open_store(tmp_path / "workspace", url["newer"])

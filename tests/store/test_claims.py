@@ -28,7 +28,7 @@ from cimemories.evaluation import batches, planning, runs, sweeps
 from cimemories.llm import worker
 from cimemories.llm.worker import WorkError
 from cimemories.model import WorkStatus
-from cimemories.store import engine, reviews, tables, work
+from cimemories.store import reviews, tables, work
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import claim
@@ -71,7 +71,7 @@ def set_heartbeat(store: Store, work_id: str, ago: float) -> None:
     """Let the last sign of life be so many seconds old by the database's clock."""
     table = work.table_of(work_id)
     with store.write() as connection:
-        moment = engine.database_clock() - ago
+        moment = work.database_clock() - ago
         connection.execute(sa.update(table).where(table.c.id == work_id).values(heartbeat=moment))
 
 
@@ -149,7 +149,7 @@ def test_workers_are_given_time_to_come_back_to_a_server_that_was_restarted(
     with store.write() as connection:
         connection.execute(sa.update(tables.run).values(host="elsewhere", pid=1))
     for since_start, ago, lives in ((5, 50, True), (5, 200, False), (HOUR, 50, False), (40, 50, False)):
-        monkeypatch.setattr(work, "database_started", lambda since=since_start: engine.database_clock() - since)
+        monkeypatch.setattr(work, "database_started", lambda since=since_start: work.database_clock() - since)
         set_heartbeat(store, run_id, ago)
         assert work.is_alive(row(store, run_id)) is lives, (since_start, ago)
 

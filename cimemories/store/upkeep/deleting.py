@@ -71,11 +71,9 @@ def of_dataset(connection: sa.Connection, name: str) -> Deletion:
 
 
 def of_work(connection: sa.Connection, work_id: str) -> Deletion:
-    """What deleting a run, sweep, labelling or generation takes along.
-
-    Raises StoreError where there is none of that id, and where it must stay: a labelling that a frozen dataset is made
-    of, a generation whose dataset is there (it says who wrote it).
-    """
+    """What deleting a run, sweep, labelling or generation takes along. Raises StoreError where there is none of that
+    id, and where it must stay: a labelling that a frozen dataset is made of, a generation whose dataset is there (it
+    says who wrote it)."""
     kind = work.kind_of(work_id)
     row = work.load(connection, work_id)
     if kind is WorkKind.RUN:
@@ -132,10 +130,8 @@ def _of_labelling(connection: sa.Connection, row: work.Row) -> Deletion:
 
 
 def delete(store: Store, planned: Deletion) -> None:
-    """Delete it with all that rests on it, and the files of the workspace that are about it.
-
-    Raises StoreError, and changes nothing, where a living process works on any of it, or where it is gone already.
-    """
+    """Delete it with all that rests on it, and the files of the workspace that are about it. Raises StoreError, and
+    changes nothing, where a living process works on any of it, or where it is gone already."""
     with store.write() as connection:
         ids = _delete(connection, planned)
     # After the commit: a file cannot be brought back by a rollback.

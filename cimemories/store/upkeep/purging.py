@@ -74,10 +74,8 @@ def plan(store: Store) -> Purge:
 
 
 def purge(store: Store) -> Purge:
-    """Remove what nothing needs, then give the space back to the disk; returns what went.
-
-    Raises StoreError while any work is under way: it may be about to use a call that nothing names yet.
-    """
+    """Remove what nothing needs, then give the space back to the disk; returns what went. Raises StoreError while any
+    work is under way: it may be about to use a call that nothing names yet."""
     with store.write() as connection:
         if connection.dialect.name == "postgresql":
             # Nobody claims work meanwhile; on SQLite this transaction is the only one that writes.
@@ -88,7 +86,8 @@ def purge(store: Store) -> Purge:
         planned = _plan(connection, store.workspace)
         connection.execute(sa.delete(call).where(call.c.key.in_(_removable(connection))))
         # After the calls, of which none may refer to a request that goes.
-        connection.execute(sa.delete(request).where(request.c.hash.in_(_unused_requests())))
+        unused = sa.except_(sa.select(request.c.hash), sa.select(call.c.request))
+        connection.execute(sa.delete(request).where(request.c.hash.in_(unused)))
         files = list(_leftover_files(connection, store.workspace))
     # Once the transaction is committed: a file cannot be brought back by a rollback.
     for file in files:
@@ -162,10 +161,6 @@ def _removable(connection: sa.Connection) -> sa.Select[Any]:
     if unfinished["run"]:
         query = query.where(call.c.kind.in_((LABEL, GENERATE)))
     return query
-
-
-def _unused_requests() -> sa.CompoundSelect[Any]:
-    return sa.except_(sa.select(request.c.hash), sa.select(call.c.request))
 
 
 def _unfinished(connection: sa.Connection) -> dict[str, list[str]]:
