@@ -16,12 +16,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.model import Label
-from cimemories.store import decisions, reviews
-from cimemories.store.decisions import Decision, NewDecision
-from cimemories.store.engine import Store, StoreError
+from cimemories.store import decisions
+from cimemories.store.decisions import ADJUDICATED, UNDO, Decision
+from cimemories.store.engine import Store
 from cimemories.store.tables import attribute, context, decision, profile
 
-SOURCE = "adjudicated"
 _CHUNK = 2000  # ids in one IN (...)
 Pair = tuple[int, int]
 
@@ -38,7 +37,7 @@ class Cause(StrEnum):
 @dataclass(frozen=True)
 class Disputed:
     """One pair and what people decided of it. `decisions`: each person's own last one, oldest first; `adjudication`:
-    the newest one, None where there was none; `history`: every decision, oldest first."""
+    the newest one that is not taken back, None without any; `history`: every decision, oldest first."""
 
     attribute: int
     context: int
@@ -62,6 +61,15 @@ class Disputed:
         """How many people's own last decision is each label."""
         return Counter(item.label for item in self.decisions if item.label is not None)
 
+    def is_own(self, annotator: str) -> bool:
+        """Whether one of the answers is this person's."""
+        return any(item.annotator == annotator for item in self.decisions)
+
+    def seen(self, annotator: str) -> int:
+        """The id of the newest decision that this person has before them: what comes later, they have not seen. Their
+        own adjudications do not move it, so that an undo leads back to the same card."""
+        return last_unsettled(self.history, annotator)
+
 
 @dataclass(frozen=True)
 class Disputes:
@@ -71,6 +79,11 @@ class Disputes:
     open: tuple[Disputed, ...]
     settled: tuple[Disputed, ...]
     shared: int
+
+    @property
+    def differing(self) -> int:
+        """Pairs on which people's own decisions differ, settled or not."""
+        return len(self.open) + sum(len(item.labels) > 1 for item in self.settled)
 
     @property
     def causes(self) -> dict[Cause, int]:
@@ -83,10 +96,13 @@ def disputes(store: Store, dataset_id: int) -> Disputes:
     """Every pair of a dataset on which people differ, or differed until an adjudication that stands."""
     with store.read() as connection:
         histories = _histories(connection, dataset_id)
-        own = {pair: _own_decisions(history) for pair, history in histories.items()}
+        people = {pair: _by_person(history) for pair, history in histories.items()}
+        own = {pair: _own(stacks) for pair, stacks in people.items()}
         standing = {pair: list(decisions.standing(history).values()) for pair, history in histories.items()}
-        # Settled: the pair's label rests on an adjudication; nobody has decided since.
-        settled = [pair for pair, newest in standing.items() if newest and newest[0].source == SOURCE]
+        # Settled: the pair's label rests on an adjudication, which an undo may have brought back; nobody has decided
+        # since.
+        last = {pair: people[pair][made[0].annotator] for pair, made in standing.items() if made}
+        settled = [pair for pair, stack in last.items() if stack and stack[-1].source == ADJUDICATED]
         differing = [pair for pair, made in own.items() if len({item.label for item in made}) > 1]
         described = _described(connection, {*differing, *settled})
     items = {
@@ -94,8 +110,9 @@ def disputes(store: Store, dataset_id: int) -> Disputes:
             *pair,
             **texts,
             decisions=own[pair],
-            # reversed: of several adjudications the newest.
-            adjudication=next((item for item in reversed(histories[pair]) if item.source == SOURCE), None),
+            adjudication=max(
+                (d for stack in people[pair].values() for d in stack if d.source == ADJUDICATED), key=_age, default=None
+            ),
             history=tuple(histories[pair]),
         )
         for pair, texts in described.items()
@@ -109,27 +126,11 @@ def disputes(store: Store, dataset_id: int) -> Disputes:
     )
 
 
-def settle(
-    store: Store, dataset_id: int, item: Disputed, annotator: str, label: Label, cause: Cause, reason: str = ""
-) -> None:
-    """Record an adjudication. Raises StoreError without a name, and where somebody has decided the pair since `item`
-    was read: their decision would be overruled unseen."""
-    if not annotator.strip():
-        raise StoreError("an adjudication needs your name. Enter it and settle the pair again.")
-    with store.write() as connection:
-        # Read in the transaction that writes: a decision that came since `item` was read is seen.
-        history = decisions.history(connection, dataset_id, [item.attribute], item.context)
-        if {d.id for d in history} - {d.id for d in item.history}:
-            raise StoreError("somebody has just decided this pair. Look at it again before you resolve it.")
-        adjudication = NewDecision(
-            *item.pair,
-            label,
-            source=SOURCE,
-            cause=str(Cause(cause)),
-            reason=reason.strip(),
-            guideline=reviews.keep_guideline(connection).hash,
-        )
-        decisions.add_all(connection, dataset_id, annotator, [adjudication])
+def last_unsettled(history: Sequence[Decision], annotator: str) -> int:
+    """The id of the newest decision on a pair that is not this person's adjudication, nor the undo of one; 0 without
+    any."""
+    mine = (ADJUDICATED, UNDO)
+    return max((d.id for d in history if d.annotator != annotator or d.source not in mine), default=0)
 
 
 def pseudonyms(store: Store, dataset_id: int) -> Mapping[str, str]:
@@ -158,7 +159,7 @@ def _histories(connection: sa.Connection, dataset_id: int) -> dict[Pair, list[De
     # max over 1 and 0: whether any decision of the pair is an adjudication.
     several = sa.or_(
         sa.func.count(sa.distinct(decision.c.annotator)) > 1,
-        sa.func.max(sa.case((decision.c.source == SOURCE, 1), else_=0)) == 1,
+        sa.func.max(sa.case((decision.c.source == ADJUDICATED, 1), else_=0)) == 1,
     )
     query = (
         sa.select(decision.c.attribute, decision.c.context)
@@ -182,21 +183,24 @@ def _age(item: Decision) -> tuple[str, str, int]:
     return item.created, item.uid or "", item.id
 
 
-def _own_decisions(history: Sequence[Decision]) -> tuple[Decision, ...]:
-    """Each person's last decision that is no adjudication, where it gives a label, oldest first."""
-    by_id: dict[int | None, Decision] = {item.id: item for item in history}
-    # Each decision names the one that it replaces: what nobody names is its author's newest.
-    superseded = {item.supersedes for item in history}
-    newest = {item.annotator: item for item in history if item.id not in superseded}
-    own = []
-    for item in newest.values():
-        # Decisions of one person on one pair are a chain: back over their adjudications to their own decision.
-        head: Decision | None = item
-        while head is not None and head.source == SOURCE:
-            head = by_id.get(head.supersedes)
-        if head is not None and head.label is not None:
-            own.append(head)
-    return tuple(sorted(own, key=_age))
+def _own(people: Mapping[str, Sequence[Decision]]) -> tuple[Decision, ...]:
+    """Each person's own decision, oldest first."""
+    return tuple(sorted(filter(None, map(own_decision, people.values())), key=_age))
+
+
+def own_decision(stack: Sequence[Decision]) -> Decision | None:
+    """Of what stands of a person on a pair (`decisions.stacks`) the last that is no adjudication; None where it gives
+    no label."""
+    own = next((item for item in reversed(stack) if item.source != ADJUDICATED), None)
+    return own if own is not None and own.label is not None else None
+
+
+def _by_person(history: Sequence[Decision]) -> dict[str, list[Decision]]:
+    """What stands of each person on one pair, each over what stood before it."""
+    people: dict[str, list[Decision]] = {}
+    for item in history:
+        people.setdefault(item.annotator, []).append(item)
+    return {who: next(iter(decisions.stacks(made).values())) for who, made in people.items()}
 
 
 def _described(connection: sa.Connection, pairs: set[Pair]) -> dict[Pair, dict[str, Any]]:

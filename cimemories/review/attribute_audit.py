@@ -25,13 +25,17 @@ from cimemories.metrics.judge_uncertainty import (
     WITH_CLAIM,
     CorrectedViolation,
     neyman,
+    violation_audits,
 )
+from cimemories.metrics.sentences import audit_sample
 from cimemories.metrics.violation import by_outcome, missing_flows
 from cimemories.model import Strength
 from cimemories.review.sampling import ASSUMED, judged_by
 from cimemories.store import audits, judgements
 from cimemories.store.audits import SliceItem
 from cimemories.store.engine import StoreError, content_hash
+
+SIZE = 150  # attributes of a sample, unless another number is chosen
 
 
 @dataclass(frozen=True)
@@ -58,11 +62,25 @@ class AttributePopulation:
 @dataclass(frozen=True)
 class AttributePlan:
     """How a sample would be spread. drawn: attributes of each of STRATA; messages: to be read at most; half_width: of
-    the correction's own 95 % interval, users and contexts left aside, with the spreads that were assumed or seen."""
+    the correction's own 95 % interval, users and contexts left aside, with the spreads that were assumed or, piloted,
+    seen. claimed_only: for a lower bound."""
 
     drawn: tuple[int, ...]
     messages: int
     half_width: float
+    claimed_only: bool = False
+    piloted: bool = False
+
+    def sentence(self, judged: AttributePopulation) -> str:
+        """What is sampled of whom, for page and command line."""
+        return audit_sample(
+            judged.sizes.tolist(),
+            self.drawn,
+            self.messages,
+            self.half_width,
+            claimed_only=self.claimed_only,
+            piloted=self.piloted,
+        )
 
 
 def attribute_population(
@@ -134,7 +152,14 @@ def attribute_plan(
     left = 1 - drawn[read] / sizes[read]
     variance = float((mass[read] ** 2 * spread[read] ** 2 * left / drawn[read]).sum())
     each = np.bincount(judged.stratum, weights=judged.messages, minlength=len(STRATA)) / np.maximum(judged.sizes, 1)
-    return AttributePlan(tuple(map(int, drawn)), round(float((drawn * each).sum())), 1.96 * variance**0.5)
+    messages, piloted = round(float((drawn * each).sum())), pilot is not None and pilot.correction is not None
+    return AttributePlan(tuple(map(int, drawn)), messages, 1.96 * variance**0.5, claimed_only, piloted)
+
+
+def pilot_of(flows: Flows, scope: Scope, n: int) -> CorrectedViolation | None:
+    """What earlier audits of this n found, which says how attributes differ; None without any."""
+    audit = violation_audits(flows, scope).get(n)
+    return audit.result if audit else None
 
 
 def draw_attributes(
@@ -189,16 +214,19 @@ def draw_attribute_slice(
     number: int,
     n: int,
     seed: int,
-    name: str,
     annotator: str,
+    name: str = "",
     pilot: CorrectedViolation | None = None,
     claimed_only: bool = False,
 ) -> int:
-    """Sample a slice and keep it (kind attributes); returns its id. Its manifest holds run, judge, prompt hash, n, and
-    the strata with their sizes. Raises StoreError as attribute_population, attribute_plan and audits.add_slice do."""
+    """Sample a slice and keep it (kind attributes); returns its id. name: empty for one that says what it is. Its
+    manifest holds run, judge, prompt hash, n, and the strata with their sizes. Raises StoreError as
+    attribute_population, attribute_plan and audits.add_slice do."""
     judged = attribute_population(flows, scope, n)
     planned = attribute_plan(judged, number, pilot, claimed_only=claimed_only)
     items = draw_attributes(flows, scope, judged, planned.drawn, seed)
+    kind = "claimed attributes" if claimed_only else "attributes"
+    name = name or f"{number} {kind} for violation@{n}, seed {seed} ({scope.run.id}, judge {scope.judge.id})"
     manifest = {
         **judged_by(scope),
         "n": n,

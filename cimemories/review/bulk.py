@@ -118,7 +118,7 @@ def last_single(store: Store, dataset_id: int, annotator: str) -> LastDecision |
     with store.read() as connection:
         # Newest first: only what comes first of a pair can stand, so an older one is passed over.
         for attribute, context, label, source in connection.execute(query):
-            if (attribute, context) not in seen and label is not None and source == "single":
+            if (attribute, context) not in seen and label is not None and source in ("single", "queue"):
                 return LastDecision(attribute, context, Label(label))
             seen.add((attribute, context))
     return None

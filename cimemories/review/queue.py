@@ -36,6 +36,7 @@ LEASE_SECONDS = 60.0
 _LETTERS = {str(verdict): glyph for verdict, glyph in GLYPHS.items()}
 Letters = tuple[tuple[str, float, str], ...]
 Pair = tuple[int, int]
+_DETERMINERS = {"the", "a", "an", "my", "your", "his", "her", "their", "our"}
 
 
 class Order(StrEnum):
@@ -303,6 +304,18 @@ class Item:
     reveals: int
     draws: int
     decided: int
+
+
+def question(recipient: str, task: str) -> list[tuple[str, bool]]:
+    """What is asked of a pair, in segments (text, whether it is the recipient): May the triage nurse learn this, to say
+    what is wrong? A role gets its article; what may be a name stays as it is."""
+    first, *others = recipient.split(" ")
+    role = first[1:].islower() and not any(word[:1].isupper() for word in others)
+    article = "the " if role and first.casefold() not in _DETERMINERS else ""
+    # Lower case only where the second letter is: IRS and McKay stay.
+    who = recipient[:1].lower() + recipient[1:] if role else recipient
+    what = task[:1].lower() + task[1:] if task[1:2].islower() else task
+    return [(f"May {article}", False), (who, True), (f" learn this, to {what.rstrip('.')}?", False)]
 
 
 def items(store: Store, index: PairIndex, positions: npt.NDArray[np.generic] | Sequence[int]) -> list[Item]:

@@ -103,14 +103,14 @@ class ShareAgreement:
         if not self.answered:
             return "Nothing of the random share is answered yet, so nothing is known of all pairs."
         parts = [
-            f"Random share: {count(self.answered)} of {count(self.population)} pairs answered"
+            f"Random share: {count(self.answered)} of {count(self.population, 'pair')} answered"
             + (f", {count(self.drawn - self.answered)} skipped" if self.drawn > self.answered else "")
         ]
         if self.settled:
             share, low, high = self.settled_estimate()
             parts.append(
                 f"people agree with {percent(share)} [{percent(low)}, {percent(high)}] of the labels agreed on by the "
-                f"personas ({count(self.settled)} answers)"
+                f"personas ({count(self.settled, 'answer')})"
             )
         if self.blind < self.answered:
             parts.append(f"{count(self.answered - self.blind)} answered with the votes in sight, which may raise it")

@@ -8,21 +8,23 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cimemories.model import Label
+from cimemories.review.adjudication import Cause, Disputed, last_unsettled
 from cimemories.store import audits, decisions, reviews
 from cimemories.store.audits import AuditVerdict, Flow, NewVerdict, SliceItem
-from cimemories.store.decisions import NewDecision
+from cimemories.store.decisions import ADJUDICATED, NewDecision
 from cimemories.store.engine import Connection, Store
 from cimemories.store.reviews import Mark, MarkKind
 
 Pair = tuple[int, int]
 LABEL_TEXTS = frozenset(map(str, Label))
+CAUSES = frozenset(map(str, Cause))
 
 
 class Event(Protocol):
     """One press of a key, or one comment, as `ui.workbench.Event` has it: kind is say, undo, comment or a MarkKind.
 
-    says: the label or verdict of a `say`. of: the uid of the event that an undo takes back, None for the last one of
-    before the page was opened.
+    says: the label or verdict of a `say`. cause: of an adjudication, with its reason as text. of: the uid of the
+    event that an undo takes back, None for the last one of before the page was opened.
     """
 
     @property
@@ -40,6 +42,8 @@ class Event(Protocol):
     @property
     def text(self) -> str: ...
     @property
+    def cause(self) -> str: ...
+    @property
     def of(self) -> str | None: ...
 
 
@@ -55,15 +59,20 @@ class Recorded:
 
 
 def card_id(ids: Pair | Flow) -> str:
-    """What a card of the queue is known by."""
+    """What a card of the queue is known by; one of a dispute has a third part (`dispute_id`)."""
     return f"{ids[0]}.{ids[1]}"
+
+
+def dispute_id(item: Disputed, annotator: str) -> str:
+    """What a card of a dispute is known by: another one when somebody else decides the pair."""
+    return f"{card_id(item.pair)}.{item.seen(annotator)}"
 
 
 def pair_of(card: str) -> Pair | None:
     """The (attribute id, context id) that a card is about; None where its id names none."""
     ids = card.split(".")
     # From a browser, so anything may come: isdigit alone takes '²', which int refuses, and 15 digits fit any id.
-    valid = len(ids) == 2 and all(text.isascii() and text.isdigit() and len(text) < 16 for text in ids)
+    valid = len(ids) in (2, 3) and all(text.isascii() and text.isdigit() and len(text) < 16 for text in ids)
     return (int(ids[0]), int(ids[1])) if valid else None
 
 
@@ -72,8 +81,10 @@ def flow_of(card: str) -> Flow:
     return pair_of(card) or (0, 0)
 
 
-def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event]) -> Recorded:
-    """Record events of one person and dataset in their order, in one transaction.
+def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event], source: str = "queue") -> Recorded:
+    """Record events of one person and dataset in their order, in one transaction. source: where they decided;
+    ADJUDICATED for events on cards of disputes, which need a cause, and are refused (`gone`) where somebody else has
+    decided the pair since: their decision would be overruled unseen.
 
     Raises StoreError where nothing could be written: then nothing was, and the browser still holds all of it.
     """
@@ -93,7 +104,13 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
             if pair is not None and pair not in there:
                 gone.add(event.uid)
             elif event.kind == "say":
-                if pair is None or event.says not in LABEL_TEXTS:
+                adjudicates = source == ADJUDICATED
+                if pair is None or event.says not in LABEL_TEXTS or (adjudicates and event.cause not in CAUSES):
+                    gone.add(event.uid)
+                    continue
+                # Read in the transaction that writes, or a decision could come between.
+                is_new = adjudicates and not decisions.is_known(connection, dataset_id, event.uid)
+                if is_new and _is_outdated(connection, dataset_id, annotator, event.card, pair):
                     gone.add(event.uid)
                     continue
                 waiting.append(
@@ -101,8 +118,10 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
                         *pair,
                         Label(event.says),
                         uid=event.uid,
+                        reason=event.text.strip() if adjudicates else "",
+                        cause=event.cause if adjudicates else None,
                         seconds=event.seconds,
-                        source="queue",
+                        source=source,
                         blind=event.blind,
                         guideline=guideline,
                     )
@@ -113,18 +132,26 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
                 waiting = []
                 if event.kind == "undo":
                     # Of several undos the last one that leads anywhere decides where the page goes.
-                    back = _undo(connection, dataset_id, annotator, event) or back
+                    undone = _undo(connection, dataset_id, annotator, event, adjudicated=source == ADJUDICATED)
+                    back = undone or back
                 elif pair is not None and event.kind == "comment":
                     reviews.add_comment(connection, dataset_id, annotator, *pair, event.text, event.uid)
                 elif pair is not None:
-                    mark = Mark(*pair, MarkKind(event.kind), uid=event.uid, seconds=event.seconds)
+                    mark = Mark(*pair, MarkKind(event.kind), uid=event.uid, reason=event.text, seconds=event.seconds)
                     reviews.add_marks(connection, dataset_id, annotator, [mark])
         new += decisions.add_all(connection, dataset_id, annotator, waiting)
     return Recorded(back, frozenset(gone), new)
 
 
-def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event) -> Pair | None:
-    """Take back what the event names; without a name the annotator's last decision, whose pair is returned."""
+def _is_outdated(connection: Connection, dataset_id: int, annotator: str, card: str, pair: Pair) -> bool:
+    """Whether somebody else has decided the pair since the card of its dispute was made."""
+    history = decisions.history(connection, dataset_id, [pair[0]], pair[1])
+    return card != f"{card_id(pair)}.{last_unsettled(history, annotator)}"
+
+
+def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event, *, adjudicated: bool) -> Pair | None:
+    """Take back what the event names; without a name the annotator's last decision, own or adjudication, whose pair is
+    returned."""
     if event.of is not None:
         # The name may be that of a mark: decisions and marks are undone with the same key.
         if not decisions.undo(connection, dataset_id, annotator, event.of, event.uid):
@@ -133,7 +160,7 @@ def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event)
     # Sent again, it must not take back one decision more.
     if decisions.is_known(connection, dataset_id, event.uid):
         return None
-    last = decisions.last_decision(connection, dataset_id, annotator)
+    last = decisions.last_decision(connection, dataset_id, annotator, adjudicated=adjudicated)
     if last is None or last.uid is None:
         return None
     decisions.undo(connection, dataset_id, annotator, last.uid, event.uid)

@@ -37,6 +37,7 @@ from cimemories.store import audits, judgements, work
 from cimemories.store.audits import JUDGEMENTS, AuditVerdict, Flow, SliceItem, SliceRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, context, profile, response
+from cimemories.text import count
 
 NORMAL_95 = 1.959964
 LEVELS = ("domain x label x persona pattern", "domain x label", "label", "none")
@@ -248,7 +249,9 @@ def allocation(sizes: npt.ArrayLike, size: int) -> Ints:
 def plan(labelled: Population, size: int) -> Plan:
     """How a slice would be drawn. Raises StoreError for a size below 1 or above all pairs."""
     if not 1 <= size <= len(labelled):
-        raise StoreError(f"{size:,} pairs cannot be sampled: the labelling has {len(labelled):,} labelled pairs.")
+        raise StoreError(
+            f"{count(size, 'pair')} cannot be sampled: the labelling has {count(len(labelled), 'labelled pair')}."
+        )
     # The finest level with no more strata than pairs; the last one has a single stratum.
     level = next(n for n, (names, _) in enumerate(labelled.strata) if len(names) <= size)
     names, code = labelled.strata[level]
@@ -260,7 +263,7 @@ def expected_interval(labelled: Population, size: int) -> str:
     """How wide the interval will be, as a sentence, before any work is done. Raises StoreError as `plan` does."""
     planned = plan(labelled, size)
     if size == len(labelled):
-        return f"All {len(labelled):,} labelled pairs: nothing is sampled, so every share is exact."
+        return f"All {count(len(labelled), 'labelled pair')}: nothing is sampled, so every share is exact."
     worst, usual = (f"{100 * planned.half_width(share):.1f}" for share in (0.5, 0.8))
     return (
         f"{size:,} of {len(labelled):,} labelled pairs from {len(planned.names)} strata ({planned.level}). If people "
@@ -429,8 +432,8 @@ def audit_plan(judged: AuditPopulation, size: int, claimed: float = CLAIMED) -> 
     second = min(size - first, room[1])
     first = min(size - second, room[0])
     drawn: dict[Stratum, int] = {}
-    for side, count in zip(sides, (first, second), strict=True):
-        drawn |= _spread(side, count)
+    for side, share in zip(sides, (first, second), strict=True):
+        drawn |= _spread(side, share)
     return AuditPlan({stratum: drawn[stratum] for stratum in judged.sizes}, *_half_widths(judged, drawn))
 
 

@@ -55,11 +55,11 @@ class Standing:
         stand = labels != UNLABELLED
         return self.keys[first:last][stand] - person * self.pairs, labels[stand]
 
-    def deciders(self, positions: Ints) -> npt.NDArray[np.int32]:
-        """How many people's decisions stand on each of these positions."""
+    def deciders(self, positions: Ints, but: str | None = None) -> npt.NDArray[np.int32]:
+        """How many people's decisions stand on each of these positions, not counting those of `but`."""
         counts = np.zeros(len(positions), np.int32)
-        for person in range(len(self.people)):
-            if len(self.keys):
+        for person, name in enumerate(self.people):
+            if len(self.keys) and name != but:
                 at, there = _search(self.keys, np.asarray(positions, np.int64) + person * self.pairs)
                 counts += there & (self.labels[at] != UNLABELLED)
         return counts

@@ -12,12 +12,12 @@ import sqlalchemy as sa
 
 from cimemories.flows.labels import LABELS, UNLABELLED, default_labelling
 from cimemories.model import Label
-from cimemories.review.adjudication import disputes
-from cimemories.review.index import PairIndex, pair_index
+from cimemories.review.adjudication import disputes, own_decision
+from cimemories.review.index import Ints, PairIndex, pair_index
 from cimemories.review.random_share import ShareAgreement, share_agreement
 from cimemories.review.value import Aim, Valued, lacking, valued
 from cimemories.store import datasets, decisions, reviews, runs
-from cimemories.store.decisions import Decision
+from cimemories.store.decisions import ADJUDICATED, Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import Comment, Guideline
 from cimemories.store.tables import attribute, comment, context, profile, profile_context
@@ -25,11 +25,13 @@ from cimemories.store.tables import attribute, comment, context, profile, profil
 
 @dataclass(frozen=True)
 class Person:
-    """One person. `labels`: on how many pairs their standing decision is each label; `taken_back`: pairs on which none
-    of theirs stands any more. `events`: everything they ever decided, `sources` of it by how."""
+    """One person. `labels`: on how many pairs their own standing decision is each label; `adjudicated`: pairs on which
+    an adjudication of theirs stands, which is no label of their own; `taken_back`: pairs on which nothing of theirs
+    stands any more. `events`: everything they ever decided, `sources` of it by how."""
 
     name: str
     labels: Mapping[str, int]
+    adjudicated: int
     taken_back: int
     events: int
     sources: Mapping[str, int]
@@ -132,12 +134,15 @@ def sureness(store: Store, dataset: str, aim: Aim, width: float, seed: int = 0) 
 
 def _person(name: str, made: list[Decision]) -> Person:
     standing = decisions.standing(made)
-    labels = Counter(item.label for item in standing.values())
+    by_pair = decisions.stacks(sorted(made, key=lambda d: (d.created, d.id)))
+    # Below an adjudication their own decision stays.
+    labels = Counter(own.label for stack in by_pair.values() if (own := own_decision(stack)) is not None)
     return Person(
         name,
         {str(label): labels[label] for label in Label},
+        sum(stack[-1].source == ADJUDICATED for stack in by_pair.values() if stack),
         # Pairs they ever decided, less those on which something of theirs stands.
-        len({(item.attribute, item.context) for item in made}) - len(standing),
+        len(by_pair) - len(standing),
         len(made),
         dict(sorted(Counter(item.source for item in made).items())),
     )
@@ -145,12 +150,15 @@ def _person(name: str, made: list[Decision]) -> Person:
 
 @dataclass(frozen=True)
 class Sitting:
-    """Of a person's newest standing decisions: how many there are, how many settle a pair that the consensus calls
-    ambiguous, and how many go against a consensus of necessary or inappropriate."""
+    """Of a person's newest standing decisions, adjudications apart: how many there are, how many settle a pair that the
+    consensus calls ambiguous, and how many go against a consensus of necessary or inappropriate. positions: of their
+    pairs in the index; newest: when the last one was made, '' without any."""
 
     decisions: int
     settled: int
     against: int
+    positions: Ints
+    newest: str
 
 
 def sitting(store: Store, index: PairIndex, annotator: str, newest: int) -> Sitting:
@@ -158,14 +166,16 @@ def sitting(store: Store, index: PairIndex, annotator: str, newest: int) -> Sitt
     with store.read() as connection:
         own = [d for d in decisions.history(connection, index.dataset_id) if d.annotator == annotator]
     # By time, since ids tell only the order of arrival.
-    last = sorted(decisions.standing(own).values(), key=lambda d: d.created)[-newest:]
+    made = [d for d in decisions.standing(own).values() if d.source != ADJUDICATED]
+    last = sorted(made, key=lambda d: d.created)[-newest:]
     positions = index.shape.locate([d.attribute for d in last], [d.context for d in last])
     # A pair that has left the dataset has position -1, and no consensus to be changed.
     before = [LABELS.get(code) for code in np.where(positions < 0, UNLABELLED, index.consensus[positions]).tolist()]
     # Where no vote is counted there was no consensus that could be changed.
     changed = [was for was, d in zip(before, last, strict=True) if was is not None and d.label is not was]
     settled = changed.count(Label.AMBIGUOUS)
-    return Sitting(len(last), settled, len(changed) - settled)
+    newest_made = last[-1].created if last else ""
+    return Sitting(len(last), settled, len(changed) - settled, positions[positions >= 0], newest_made)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ from cimemories.store import runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import run
+from cimemories.text import percent
 
 BATCH = 20  # decisions, after which values and figures are computed anew
 SETTLED = 0.95  # probability at which the order of runs counts as settled
@@ -145,6 +146,14 @@ class Valued:
         if self.aim.target == Target.ORDER:
             return f"By {self.number} under the mixture of the votes: {' < '.join(self.ranking)}."
         return by_mixture(self.number, self.consensus, self.mean)
+
+    def since_sentence(self, before: Valued) -> str:
+        """What changed since `before`, in words."""
+        if self.aim.target == Target.ORDER:
+            return f"The order of the runs: {percent(before.order)} settled before, {percent(self.order)} now."
+        number = f"{percent(before.consensus)} before, {percent(self.consensus)} now"
+        width = f"±{100 * before.half_width:.2f} points before, ±{100 * self.half_width:.2f} now"
+        return f"{self.number} of {self.names[0]} by the labels agreed on: {number}. Label uncertainty: {width}."
 
     def as_json(self, width: float = WIDTH) -> dict[str, object]:
         plain = {
@@ -295,11 +304,12 @@ class _Runs:
         with self.lock:
             changed = 0 if self.counted is None else int((self.counted != decided).sum())
             if self.valued is None or changed >= batch:
-                self.valued = self._computed(decided)
+                self.valued = self.computed(decided)
                 self.counted, changed = decided.copy(), 0
             return replace(self.valued, since=changed)
 
-    def _computed(self, decided: Codes) -> Valued:
+    def computed(self, decided: Codes) -> Valued:
+        """The values with exactly these decisions. decided: [pairs], UNLABELLED where there is none."""
         target = self.aim.target
         if target != Target.ORDER:
             basis, order, ranking, names = self.single[0], math.nan, self.names, self.names
@@ -337,13 +347,25 @@ def valued(store: Store, index: PairIndex, aim: Aim | None = None, *, batch: int
     """The values of the pairs for an aim, as of the newest batch; None where no run is judged (for an order: not two),
     or there are no votes: then nothing is known of what a decision would move. Raises StoreError for a run that is not
     there, or is not judged."""
-    aim = aim or Aim()
+    made = _runs_of(store, index, aim or Aim())
+    return made.refresh(standing(store, index.shape).decided, batch) if made else None
+
+
+def value_without(store: Store, index: PairIndex, aim: Aim, positions: Ints) -> Valued | None:
+    """The same, had nobody decided the pairs at these positions of the index: what was known before a batch."""
+    decided = standing(store, index.shape).decided.copy()
+    decided[positions] = UNLABELLED
+    made = _runs_of(store, index, aim)
+    return made.computed(decided) if made else None
+
+
+def _runs_of(store: Store, index: PairIndex, aim: Aim) -> _Runs | None:
     rows = chosen_runs(store, index.dataset_id, aim)
     if not rows or index.labelling_id is None:
         return None
     versions = tuple((row.id, row.revision, sum(row.judgements.values())) for row in rows)
     key = index.shape.key, index.vote_key, aim.target, versions
-    made = shared_cache.get(
+    return shared_cache.get(
         "values",
         key,
         lambda: _Runs(store, index, aim, rows),
@@ -351,4 +373,3 @@ def valued(store: Store, index: PairIndex, aim: Aim | None = None, *, batch: int
         # By what it holds: of a thousand profiles a run takes 300 MB.
         size=lambda made: max(len(index) * len(made.arrays), PAIRS_CACHED // BASES_KEPT),
     )
-    return made.refresh(standing(store, index.shape).decided, batch)

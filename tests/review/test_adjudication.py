@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paging import button, opened, said
@@ -11,11 +12,15 @@ from worlds import add_dataset, add_labels, records
 
 from cimemories.flows.labels import AMBIGUOUS
 from cimemories.model import Label
-from cimemories.review.adjudication import Cause, disputes, letters, pseudonyms, settle
+from cimemories.review.adjudication import Cause, Disputed, disputes, letters, pseudonyms
+from cimemories.review.recording import card_id, dispute_id, record
+from cimemories.review.status import status
 from cimemories.store import decisions, reviews
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.decisions import NewDecision
-from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, StoreError
+from cimemories.store.decisions import ADJUDICATED, NewDecision
+from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store
+from cimemories.ui import workbench
+from cimemories.ui.workbench import Event
 
 N, X, A = Label.NECESSARY, Label.INAPPROPRIATE, Label.AMBIGUOUS
 HOSTILE = "![x](http://evil/y.png) <img src=x onerror=alert(1)>"
@@ -42,6 +47,20 @@ def say(store: Store, row: DatasetRow, who: str, pair: tuple[int, int], label: L
     return item.uid
 
 
+def settled_by(
+    item: Disputed, who: str, label: Label, cause: str, reason: str = "", uid: str = "", kind: str = "say"
+) -> Event:
+    """What the browser sends when somebody settles a pair."""
+    uid = uid or f"settled {next(CLOCK)}"
+    return Event(uid, kind, dispute_id(item, who), str(label), 2.0, True, reason, None, cause=cause)  # type: ignore[arg-type]
+
+
+def settle(store: Store, row: DatasetRow, item: Disputed, who: str, label: Label, cause: str, reason: str = "") -> bool:
+    """Settle a pair as the browser does; whether it was recorded."""
+    event = settled_by(item, who, label, cause, reason)
+    return not record(store, row.id, who, [event], source=ADJUDICATED).gone
+
+
 def effective(store: Store, row: DatasetRow) -> dict[tuple[int, int], Label | None]:
     with store.read() as connection:
         return {pair: d.label for pair, d in decisions.standing(decisions.history(connection, row.id)).items()}
@@ -64,7 +83,7 @@ def test_people_who_differ_are_in_dispute_until_it_is_settled_and_again_when_som
     assert ([item.pair for item in found.open], found.settled, found.shared) == ([pairs[0]], (), 2)
     (item,) = found.open
     assert item.labels == {X: 2, N: 1}
-    settle(store, row.id, item, "Dot", A, Cause.GUIDELINE, " both are right ")
+    assert settle(store, row, item, "Dot", A, Cause.GUIDELINE, " both are right ")
     found = disputes(store, row.id)
     assert (found.open, [i.pair for i in found.settled], found.shared) == ((), [pairs[0]], 2)
     assert effective(store, row)[pairs[0]] == A
@@ -105,11 +124,61 @@ def test_what_somebody_said_meanwhile_is_not_gone_past(store: Store) -> None:
     say(store, row, "Bob", pairs[0], X)
     (item,) = disputes(store, row.id).open
     say(store, row, "Bob", pairs[0], N)
-    with pytest.raises(StoreError, match="just decided"):
-        settle(store, row.id, item, "Dot", A, Cause.SLIP)
-    with pytest.raises(StoreError, match="name"):
-        settle(store, row.id, item, " ", A, Cause.SLIP)
+    assert not settle(store, row, item, "Dot", A, Cause.SLIP)
+    say(store, row, "Bob", pairs[0], X)
+    (item,) = disputes(store, row.id).open
+    assert not settle(store, row, item, "Dot", A, "no cause")
+    assert len(disputes(store, row.id).open) == 1
+    # Sent again, it is known, whoever has decided in between.
+    sent = settled_by(item, "Dot", A, Cause.SLIP, uid="one")
+    assert not record(store, row.id, "Dot", [sent], source=ADJUDICATED).gone
+    say(store, row, "Bob", pairs[0], N, created="2999-01-01T00:00:00.000Z")
+    again = record(store, row.id, "Dot", [sent], source=ADJUDICATED)
+    assert (again.gone, again.new) == (frozenset(), 0)
     assert disputes(store, row.id).open == ()
+
+
+def test_an_undo_opens_the_dispute_and_leaves_own_decisions_alone(store: Store) -> None:
+    row, pairs = world(store)
+    say(store, row, "Ada", pairs[0], N)
+    say(store, row, "Bob", pairs[0], X)
+    (item,) = disputes(store, row.id).open
+    assert item.is_own("Ada") and not item.is_own("Dot")
+    assert settle(store, row, item, "Ada", X, Cause.SLIP)
+    say(store, row, "Ada", pairs[1], N)
+    (ended,) = disputes(store, row.id).settled
+    # The card is the same one: settled anew, it is not refused.
+    assert dispute_id(ended, "Ada") == dispute_id(item, "Ada") != dispute_id(ended, "Dot")
+    assert settle(store, row, item, "Ada", A, Cause.NORM)
+
+    # From before the page was opened: the last adjudication, not the decision of the queue that came later.
+    def undone(uid: str, source: str = ADJUDICATED) -> tuple[int, int] | None:
+        return record(store, row.id, "Ada", [Event(uid, "undo", "", None, 0.0, True, "", None)], source=source).back
+
+    assert undone("u1") == pairs[0]
+    (ended,) = disputes(store, row.id).settled
+    assert ended.adjudication is not None and ended.adjudication.label == X, "the one before stands again"
+    assert {p.name: (p.adjudicated, p.labels) for p in status(store, row.name).people}["Ada"][0] == 1
+    assert undone("u2") == pairs[0]
+    found = disputes(store, row.id)
+    assert ([item.pair for item in found.open], found.settled) == ([pairs[0]], ())
+    assert found.open[0].adjudication is None
+    assert [(d.annotator, d.label) for d in found.open[0].decisions] == [("Ada", N), ("Bob", X)]
+    assert undone("u3", "queue") == pairs[1]
+
+
+def test_an_adjudication_is_not_counted_as_ones_own_label(store: Store) -> None:
+    row, pairs = world(store)
+    say(store, row, "Ada", pairs[0], N)
+    say(store, row, "Bob", pairs[0], X)
+    (item,) = disputes(store, row.id).open
+    assert settle(store, row, item, "Dot", A, Cause.NORM) and settle(store, row, item, "Ada", X, Cause.NORM) is False
+    (ended,) = disputes(store, row.id).settled
+    assert settle(store, row, ended, "Ada", X, Cause.NORM)
+    people = {person.name: person for person in status(store, row.name).people}
+    counts = {name: (tuple(p.labels.values()), p.adjudicated, p.taken_back) for name, p in people.items()}
+    # Labels are necessary, inappropriate, ambiguous.
+    assert counts == {"Ada": ((1, 0, 0), 1, 0), "Bob": ((0, 1, 0), 0, 0), "Dot": ((0, 0, 0), 1, 0)}
 
 
 def test_letters_stay_with_people_when_more_join(sqlite_store: Store) -> None:
@@ -145,29 +214,64 @@ def everything(app: AppTest) -> str:
     return "\n".join([said(app), frames, str(app)])
 
 
-def test_a_dispute_is_settled_on_the_page_and_leaves_the_list(review: tuple[Store, DatasetRow, Pairs]) -> None:
+def begun(*boxes: str, name: str = "Dot", **query: object) -> AppTest:
+    app = opened(PAGE, *boxes, tab="adjudication", **query)
+    app.text_input[0].set_value(name)
+    return button(app, "Begin").click().run()
+
+
+def test_what_the_browser_settles_is_recorded_and_what_came_between_is_told(
+    review: tuple[Store, DatasetRow, Pairs], monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, row, _ = review
-    app = opened(PAGE, "review.box.votes", dataset=row.id, tab="adjudication")
-    assert "2 of 3 pairs decided by two or more people are in dispute." in said(app)
-    app.text_input(key="annotator.field").set_value("Dot").run()
-    button(app, "Settle").click().run()
-    assert "Nothing was settled." in said(app)
-    assert len(disputes(store, row.id).open) == 2
-    (label, cause) = [radio for radio in app.radio if (radio.key or "").startswith("review.settle")]
-    label.set_value(X)
-    cause.set_value(Cause.NORM)
-    button(app, "Settle").click().run()
-    assert not app.exception
-    assert "1 of 3 pairs decided by two or more people is in dispute." in said(app)
+    drawn: list[dict[str, Any]] = []
+    draw = workbench._component
+    monkeypatch.setattr(
+        workbench, "_component", lambda *, data, **rest: (drawn.append(data), draw(data=data, **rest))[1]
+    )
+    app = begun(dataset=row.id)
+    assert "People differ on 2 of 3 pairs that two or more decided." in said(app)
+    (first, second) = drawn[-1]["cards"]
+    assert [(who, label) for who, label, *_ in first["given"]] == [("A", str(N)), ("B", str(X))]
+    assert first["given"][0][3] == HOSTILE and not first["warning"] and drawn[-1]["whole"]
+    items = {dispute_id(item, "Dot"): item for item in disputes(store, row.id).open}
+    say(store, row, "Bob Secretname", items[second["id"]].pair, A)
+    owner = list(app.session_state["adjudication.owners"])[-1]
+    events = [settled_by(items[card["id"]], "Dot", X, Cause.NORM) for card in (first, second)]
+    sent = [{**vars(event), "owner": owner} for event in events]
+    app.session_state["adjudication"] = {"log": {"place": "here", "events": sent, "at": first["id"]}}
+    app.run()
+    assert not app.exception and "1 pair not settled" in said(app)
     (ended,) = disputes(store, row.id).settled
     assert (ended.history[-1].annotator, ended.history[-1].label, ended.history[-1].cause) == ("Dot", X, "norm unclear")
+    assert [card["id"].rpartition(".")[0] for card in drawn[-1]["cards"]] == [second["id"].rpartition(".")[0]]
+    assert (drawn[-1]["done"], drawn[-1]["total"]) == (1, 2)
+
+
+def test_one_is_warned_of_a_dispute_that_one_is_a_part_of(
+    review: tuple[Store, DatasetRow, Pairs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, row, pairs = review
+    say(store, row, "Eve", pairs[3], N)
+    say(store, row, "Bob Secretname", pairs[3], X)
+    drawn: list[dict[str, Any]] = []
+    draw = workbench._component
+    monkeypatch.setattr(
+        workbench, "_component", lambda *, data, **rest: (drawn.append(data), draw(data=data, **rest))[1]
+    )
+    begun(dataset=row.id, name="Eve")
+    warned = {card["id"].rpartition(".")[0]: bool(card["warning"]) for card in drawn[-1]["cards"]}
+    assert warned == {card_id(pairs[0]): False, card_id(pairs[1]): False, card_id(pairs[3]): True}
+    assert list(warned)[-1] == card_id(pairs[3]), "one's own come last"
 
 
 def test_hidden_names_are_nowhere_on_the_page(review: tuple[Store, DatasetRow, Pairs]) -> None:
     store, row, _ = review
-    settle(store, row.id, disputes(store, row.id).open[1], "Dot Secretname", N, Cause.SLIP)
-    folds = ("review.box.adjudicated", "review.box.history", "review.box.votes")
-    app = opened(PAGE, *folds, dataset=row.id, tab="adjudication")
+    assert settle(store, row, disputes(store, row.id).open[1], "Dot Secretname", N, Cause.SLIP)
+    app = begun("review.box.adjudicated", "review.box.history", dataset=row.id)
+    card = dispute_id(disputes(store, row.id).open[0], "Dot")
+    app.session_state["adjudication"] = {"log": {"place": "here", "events": [], "at": card}}
+    app.run()
     assert "Secretname" not in everything(app)
     app.toggle(key="review.adjudication.hidden").set_value(False).run()
     assert "Ada Secretname" in said(app)

@@ -3,18 +3,22 @@ all is read."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run, ask, records
 
+from cimemories.cli import cli
 from cimemories.compare.difference import difference
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope
-from cimemories.metrics import violation
+from cimemories.metrics import sentences, violation
 from cimemories.metrics.headline import all_numbers, headline
 from cimemories.metrics.judge_uncertainty import (
     UNCLAIMED,
@@ -24,6 +28,8 @@ from cimemories.metrics.judge_uncertainty import (
     violation_audits,
 )
 from cimemories.model import JudgementStatus, Label
+from cimemories.report.collect import collect
+from cimemories.report.render import as_markdown
 from cimemories.review.attribute_audit import attribute_plan, attribute_population, draw_attribute_slice
 from cimemories.review.recording import audit_state, slice_flows
 from cimemories.store import audits, decisions
@@ -31,6 +37,7 @@ from cimemories.store.audits import AuditVerdict, NewVerdict, SliceItem
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import response
+from cimemories.text import percent
 
 X, N = INAPPROPRIATE, NECESSARY
 PROFILES, ATTRIBUTES, CONTEXTS, SAMPLES = 3, 9, 4, 3
@@ -208,6 +215,42 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
     assert (mirrored[1].low, mirrored[1].high) == pytest.approx((-apart.high, -apart.low))
     assert compared.corrected_sentence("A", "B").startswith("Corrected for the judges' errors, at 3 samples: B leaks")
     assert compared.as_json()["violation_corrected"]["value"] == apart.value  # type: ignore[index]
+    # The report has both numbers side by side: of each run, and of the difference.
+    told, _ = as_markdown(collect(flows, [first, second], made=datetime(2026, 3, 1, tzinfo=UTC)), "figures")
+    told = told.replace("\N{WORD JOINER}", "").replace("\\", "")
+    for scope in (first, second):
+        result = violation_audits(flows, scope)[SAMPLES].result
+        lines = [line for line in told.splitlines() if line.startswith(f"| Violation@{SAMPLES}")]
+        raw, corrected = f"| Violation@{SAMPLES} | {percent(result.raw.value)} |", percent(result.corrected.value)
+        (at,) = [i for i, line in enumerate(lines) if line.startswith(raw)]
+        assert lines[at + 1].startswith(f"| Violation@{SAMPLES}, corrected | {corrected} |")
+        assert f"by {sum(result.audited)} audited attributes" in lines[at + 1]
+    assert f"| Violation@{SAMPLES}, corrected | {sentences.points(apart)} |" in told
+
+
+def test_the_command_plans_and_samples_as_the_library_does(sqlite_store: Store) -> None:
+    flows, scope, _, _ = world(sqlite_store)
+
+    def out(*options: str) -> str:
+        command = ["review", "audit", scope.run.id, *options, "--workspace", str(sqlite_store.workspace)]
+        done = CliRunner().invoke(cli, command)
+        return done.stdout if done.exception is None else f"{done.exception}"
+
+    judged = attribute_population(flows, scope, 2)
+    planned = attribute_plan(judged, 10)
+    assert out("--attributes", "10", "-n", "2", "--dry-run").splitlines()[0] == planned.sentence(judged)
+    assert attribute_slices(flows, scope.run) == []
+    told = json.loads(out("--attributes", "10", "-n", "2", "--seed", "4", "--annotator", "Ada", "--json"))
+    assert [stratum["sampled"] for stratum in told["strata"]] == list(planned.drawn)
+    (row,) = attribute_slices(flows, scope.run)
+    assert (row.id, row.annotator, row.seed) == (told["slice"], "Ada", 4)
+    assert row.name == f"10 attributes for violation@2, seed 4 ({scope.run.id}, judge {scope.judge.id})"
+    with sqlite_store.read() as connection:
+        made = audits.slice_items(connection, row.id)
+    assert made == draw(flows, scope, 10, 2)
+    claimed = out("--attributes", "10", "--claimed-only", "--dry-run")
+    assert "lower bound" in claimed and "of the others" not in claimed
+    assert "every flow has 3 judged messages" in out("-n", "9")
 
 
 def test_claims_alone_give_a_lower_bound(sqlite_store: Store) -> None:

@@ -40,7 +40,7 @@ def bulk_part(domain: str | None) -> None:
     from cimemories.review.queue import Filters, Order, select
     from cimemories.store import datasets as store_datasets
     from cimemories.store.engine import shared_store
-    from pages.curate import review_queue as curate_review_queue
+    from pages.curate import review_bulk
 
     store = shared_store()
     with store.read() as connection:
@@ -48,7 +48,7 @@ def bulk_part(domain: str | None) -> None:
     labelling = default_labelling(store, dataset.id)
     index = pair_index(store, dataset.id, labelling.id if labelling else None)
     positions = select(store, index, Filters(domain=domain), Order.ENTROPY_RATE)
-    st.session_state["takeaway"] = curate_review_queue.draw_bulk(store, dataset, labelling, index, positions)
+    st.session_state["takeaway"] = review_bulk.draw(store, dataset, labelling, index, positions, "demo")
 
 
 def opened(name: str = "Ada", *folds: str, domain: str | None = None) -> AppTest:
@@ -97,7 +97,10 @@ def test_one_label_goes_to_all_that_match_but_not_over_what_the_person_had_decid
     assert app.session_state["takeaway"] == "6 of 6 pairs match the filters; you have decided 1 of them."
     assert button(app, "Apply to all 5").disabled  # no label is chosen
     assert len(app.dataframe[0].value) == 6
+    assert "5 pairs, 1 decided by others, 1 left out, which you have decided." in said(app)
     app.radio[0].set_value(Label.AMBIGUOUS)
+    run(app)
+    assert button(app, "Apply to all 5").disabled and "Needs a reason" in said(app)
     app.text_input[0].set_value("does not matter")
     run(app)
     press(app, "Apply to all 5")
@@ -140,6 +143,7 @@ def test_many_pairs_are_one_batch_and_one_undo(store: Store, monkeypatch: pytest
     data = add_dataset(store, 1, 20, 25)
     app = opened()
     app.radio[0].set_value(Label.INAPPROPRIATE)
+    app.text_input[0].set_value("all of one kind")
     run(app)
     press(app, "Apply to all 500")
     (batch,) = batches(store, data.id, "Ada")

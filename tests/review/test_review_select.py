@@ -15,7 +15,7 @@ from cimemories.model import Label
 from cimemories.review.index import pair_index
 from cimemories.review.queue import Filters, Order, items, open_to, sample, select, undecided
 from cimemories.review.recording import flow_of
-from cimemories.review.status import Sitting, sitting
+from cimemories.review.status import sitting
 from cimemories.store import audits, decisions
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import decision
@@ -113,7 +113,8 @@ def test_a_dataset_without_pairs_has_an_empty_index(tmp_path: Path) -> None:
 def test_an_id_that_no_number_could_be_names_nothing() -> None:
     """It comes from the browser; isdigit alone takes a superscript, which int refuses."""
     assert flow_of("3.7") == (3, 7)
-    assert {flow_of(card) for card in ("3.²", "²", "", "1.2.3", "a.1", "9" * 30 + ".1")} == {(0, 0)}
+    assert flow_of("3.7.2") == (3, 7), "what was seen of a disputed pair stands behind its ids"
+    assert {flow_of(card) for card in ("3.²", "1.2.²", "²", "", "1.2.3.4", "a.1", "9" * 30 + ".1")} == {(0, 0)}
 
 
 def test_a_decided_pair_that_is_no_longer_of_the_dataset_changes_no_consensus(sqlite_store: Store) -> None:
@@ -127,4 +128,5 @@ def test_a_decided_pair_that_is_no_longer_of_the_dataset_changes_no_consensus(sq
         decisions.add_all(connection, data.id, "Ada", [gone])
     index = pair_index(sqlite_store, data.id, labelling)
     assert index.consensus.tolist() == [NECESSARY]
-    assert sitting(sqlite_store, index, "Ada", 100) == Sitting(decisions=1, settled=0, against=0)
+    found = sitting(sqlite_store, index, "Ada", 100)
+    assert (found.decisions, found.settled, found.against, found.positions.tolist()) == (1, 0, 0, [])
