@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
 
-from cimemories.store import engine
+from cimemories import files
+from cimemories.flows import catalogue
 from cimemories.store.engine import WORKSPACE, DatabaseLost, StoreError, chosen_workspace, shared_store
-from cimemories.ui import login, page, safe, server
+from cimemories.ui import annotator, login, page, safe, server, shell, url
 from cimemories.ui.url import PAGES
 from pages.start import database_lost, failure
 
 ICON = Path(__file__).parent / "cimemories" / "ui" / "assets" / "icon.svg"
+
+
+def _to_consensus() -> None:
+    url.go("consensus", **st.query_params.to_dict())
 
 
 def show() -> None:
@@ -28,7 +34,9 @@ def show() -> None:
                 st.Page(PAGES["profiles"], title="Profiles", icon=":material/person:", url_path="profiles"),
                 st.Page(PAGES["labels"], title="Labels", icon=":material/label:", url_path="labels"),
                 st.Page(PAGES["review"], title="Review", icon=":material/rate_review:", url_path="review"),
-                st.Page(PAGES["survival"], title="Survival", icon=":material/how_to_reg:", url_path="survival"),
+                st.Page(PAGES["consensus"], title="Consensus", icon=":material/how_to_reg:", url_path="consensus"),
+                # Its address in older links.
+                st.Page(_to_consensus, title="Consensus", url_path="survival", visibility="hidden"),
             ],
             "Evaluate": [
                 st.Page(PAGES["runs"], title="Runs", icon=":material/play_circle:", url_path="runs"),
@@ -61,6 +69,7 @@ def show() -> None:
         page.head("The workspace cannot be opened", "Nothing was changed.")
         page.error("The database could not be opened.", str(problem), f"Fix it, or set {WORKSPACE} to another folder.")
     else:
+        annotator.header(partial(catalogue.people, shared_store()))
         if shared_store().read_only:
             page.notice("This workspace is read-only: you can view everything, and save or start nothing.")
         try:
@@ -71,6 +80,8 @@ def show() -> None:
         except Exception as error:
             if not failure.draw(error):
                 raise
+        finally:
+            shell.draw()
         # After the page, when the modules that it needs have been imported.
         server.spare_libraries()
 
@@ -79,5 +90,5 @@ if __name__ == "__main__":  # Streamlit runs this file as a script, anew for eac
     show()
 else:  # ... and its server, which finds the next line by its syntax, imports it once
     # Before anything is written, so that every file and process of the app is private.
-    engine.adopt_umask()
+    files.adopt_umask()
     app = st.App(__file__, on_script_error=failure.draw, **server.protected(chosen_workspace()))

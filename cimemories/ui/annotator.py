@@ -1,6 +1,7 @@
 """Who uses the app, and what they have typed so far: the annotator's name, and drafts of forms.
 
-The name is that of the account where people log in, else one that a person gives once a session.
+The name is that of the account where people log in, else one that a person gives once: the browser remembers it
+(assets/shell.js writes the cookie), and the header of every page shows it.
 
 A draft keeps a form over several steps. Streamlit forgets the value of a widget that a script run did not draw; a draft
 keeps it under a name of its own and gives it back to the widget when that comes again:
@@ -13,8 +14,11 @@ keeps it under a name of its own and gives it back to the widget when that comes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
+from urllib.parse import unquote
 
 import streamlit as st
 
@@ -132,7 +136,11 @@ class Draft:
 
 
 KEY = "annotator"
+COOKIE = "cimemories_name"
 LONGEST = 80
+# Ann and Anna are alike, Maria and Marie are not: a warning costs a click, a person counted twice an agreement.
+ALIKE = 0.85
+_PEOPLE, _TWIN, _CHANGED, _TYPED = f"{KEY}.people", f"{KEY}.twin", f"{KEY}.changed", f"{KEY}.typed"
 
 
 def account() -> str:
@@ -150,30 +158,129 @@ def runs_the_app() -> bool:
 
 
 def name() -> str:
-    """The annotator's name; empty until it is given."""
-    return account() or str(st.session_state.get(KEY, ""))
+    """The annotator's name: of the account, else as given in this session, else as the browser remembers it; empty
+    until it is given."""
+    if own := account():
+        return own
+    if typed := st.session_state.get(_TYPED):
+        _given(str(st.session_state.get(typed[-1]) or ""))
+        typed.clear()  # last: until here a click can end this run, and the next one reads it again
+    if KEY not in st.session_state:
+        st.session_state[KEY] = _clean(unquote(st.context.cookies.get(COOKIE, "")))
+    return str(st.session_state[KEY])
 
 
-def set_name(text: str) -> str:
-    """Use a name for the rest of the session; returns it, spaces in order. Where people log in the account stays."""
-    if not account():
-        st.session_state[KEY] = _clean(text)
-    return name()
+def alike(text: str, people: Iterable[str]) -> str | None:
+    """Which of the people is probably meant by this name: the same but for case, accents and punctuation, or nearly
+    so. None for one of the people, and for a name unlike all of theirs."""
+    known = list(people)
+    if not text or text in known:
+        return None
+    by_letters = {_letters(person): person for person in reversed(known)}
+    close = get_close_matches(_letters(text), by_letters, 1, ALIKE)
+    return by_letters[close[0]] if close else None
 
 
-def ask() -> str:
-    """A field for the name, none where people log in; returns the name, empty while it is missing."""
-    if account():
-        return account()
-    text = st.text_input(
+def _letters(text: str) -> str:
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(c for c in plain if c.isalnum()) or plain
+
+
+def ask(key: str = KEY, *, first: bool = False) -> str:
+    """The name, which is asked for only where nobody has given one: then a field is drawn. Empty while it is missing.
+    The one way in which pages ask; it cannot stand inside a form. first: nothing can be done before, so the field gets
+    the focus and the people known here are offered; elsewhere names may be what blind work hides."""
+    if not (given := name()):
+        with st.container(key="name" if first else None):
+            _field(key, offered=first)
+    return given
+
+
+def header(people: Callable[[], Sequence[str]]) -> None:
+    """Who is taken for whom, at the top of every page, and the way to say otherwise. people: who has worked in this
+    workspace, asked for where a name is."""
+    st.session_state[_PEOPLE] = people
+    name()
+    st.session_state.pop(_CHANGED, None)  # this run shows the new name already
+    with st.container(key="who"):
+        _who()
+
+
+@st.fragment  # opening it runs nothing else of the page
+def _who() -> None:
+    me = name()
+    if st.session_state.pop(_CHANGED, False):
+        st.rerun()
+    own = account()
+    label = own or (f"{safe.option(me, 24)} · not you?" if me else "Who are you?")
+    box = st.popover(
+        safe.plain_label(label, 40), icon=":material/person:", type="tertiary", key="who.box", on_change="rerun"
+    )
+    if not box.open:
+        return
+    with box:
+        if own:
+            safe.inline(f"You are logged in as {own}. What you decide is recorded under this name.", muted=True)
+            return
+        if me:
+            safe.inline(f"What you decide is recorded as by {me}.", muted=True)
+        _field("who", offered=True)
+
+
+def _field(key: str, *, offered: bool) -> None:
+    field, chosen = f"{key}.field", f"{key}.known"
+    st.text_input(
         "Your name",
-        value=name(),
-        key=f"{KEY}.field",
+        key=field,
         max_chars=LONGEST,
         placeholder="Ada",
-        help="Recorded with every decision you make. You are asked only once.",
+        width=360,
+        # No st.session_state in this callback: where a click follows at once, Streamlit ends it there, and the name is
+        # lost.
+        on_change=st.session_state.setdefault(_TYPED, []).append,
+        args=(field,),
     )
-    return set_name(text)
+    safe.inline("Recorded with every decision you make. This browser remembers it.", muted=True)
+    if twin := st.session_state.get(_TWIN):
+        typed, known = twin
+        safe.inline(f"{known} has worked here before. Under another spelling you would count as a second person.")
+        st.button(safe.plain_label(f"I am {known}"), f"{key}.same", type="primary", on_click=set_name, args=(known,))
+        st.button(safe.plain_label(f"{typed} is someone else"), f"{key}.new", on_click=set_name, args=(typed,))
+    elif offered and (people := [person for person in _people() if person != name()]):
+        st.selectbox(
+            "Or one of those who have worked here",
+            people,
+            index=None,
+            format_func=safe.option,
+            key=chosen,
+            width=360,
+            placeholder="Choose your name",
+            on_change=lambda: set_name(st.session_state[chosen]),
+        )
+
+
+def _people() -> Sequence[str]:
+    people: Callable[[], Sequence[str]] = st.session_state.get(_PEOPLE, tuple)
+    return people()
+
+
+def _given(text: str) -> None:
+    typed = _clean(text)
+    twin = alike(typed, _people())
+    if twin:
+        st.session_state[_TWIN] = (typed, twin)
+    elif typed:
+        set_name(typed)
+
+
+def set_name(text: str | None) -> None:
+    """Use a name from now on, spaces in order. Where people log in the account stays, and an empty text
+    changes nothing."""
+    st.session_state.pop(_TWIN, None)
+    if text and not account():
+        st.session_state[KEY] = _clean(text)
+        st.session_state[_CHANGED] = True
+        st.session_state["who.box"] = False
 
 
 def _clean(text: str) -> str:

@@ -41,6 +41,7 @@ LOOK: Mapping[str, Any] = {
 AXIS: Mapping[str, Any] = {"gridcolor": GRID, "zerolinecolor": GRID}
 X_AXIS: Mapping[str, Any] = {"showgrid": False, "zeroline": False}
 AXIS_TITLE: Mapping[str, Any] = {"title": {"standoff": 20, "font": {"size": 13}}}
+PHONE = "charts.phone"
 _component = component("grids")
 
 
@@ -68,7 +69,7 @@ def dressed(fig: go.Figure) -> Dressed:
     layout = spec.setdefault("layout", {})
     layout.pop("template", None)
     # Taken away, since Plotly takes any copy of `meta` for another layout.
-    margins_fit = layout.pop("meta", None) == MARGINS_FIT
+    margins_fit = (layout.pop("meta", None) or {}).get("margins") == MARGINS_FIT["margins"]
     _fill(layout, LOOK)
     for name in [*layout]:
         if name.startswith(("xaxis", "yaxis")):
@@ -97,15 +98,25 @@ def show(fig: go.Figure, *, key: str, alt: str) -> None:
     st.plotly_chart(dressed(fig), key=key, alt=alt, config=CONFIG, theme=None)
 
 
+def is_phone() -> bool:
+    """Whether the last heatmap drawn in this session was on a screen too narrow for two maps beside each other."""
+    return st.session_state.get(PHONE) is True
+
+
 def show_heatmap(fig: go.Figure, tooltips: Tooltips, *, key: str, alt: str, selected: Cell | None) -> None:
     """Draw a `heatmap_figure` with one cell framed, and its tooltips. In the next run of the page `clicked_cell` tells
-    which cell was clicked."""
+    which cell was clicked, and `is_phone` how wide the screen is."""
+
+    def measured() -> None:
+        st.session_state[PHONE] = bool((st.session_state.get(key) or {}).get("phone"))
+
     # The key becomes a CSS class (st-key-...), by which grids.js finds the chart: in its selector a full stop would end
     # the name.
     box = f"{key.replace('.', '-')}-maps"
     with st.container(key=box):
         st.plotly_chart(dressed(fig), key=f"{key}.chart", alt=alt, config=CONFIG, theme=None)
-        _component(key=key, data={"box": box, "selected": selected, "tooltips": tooltips}, on_cell_change=lambda: None)
+        data = {"box": box, "selected": selected, "tooltips": tooltips, "phone": is_phone()}
+        _component(key=key, data=data, on_cell_change=lambda: None, on_phone_change=measured)
 
 
 def clicked_cell(key: str, rows: int, columns: int) -> Cell | None:

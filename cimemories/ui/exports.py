@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from cimemories.charts import export
+from cimemories.text import Parts
 from cimemories.ui.tables import without_formula
 
 if TYPE_CHECKING:
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 METADATA = b"cimemories"
 
 
+# A fragment: opening the popover starts a run of this alone.
+@st.fragment
 def buttons(
     name: str,
     frame: pd.DataFrame,
     *,
     fig: go.Figure | None,
     key: str,
-    simulated: bool,
+    simulated: Parts,
     about: Mapping[str, object],
 ) -> None:
     """A popover with the exports of one chart. name: of the files, without an ending. frame: the chart as a table.
@@ -51,7 +54,12 @@ def buttons(
             width="stretch",
         )
 
-    with st.popover("Export", icon=":material/download:", type="tertiary", key=f"{key}.export"):
+    def opened() -> None:
+        # The browser takes seconds to start: it does so while the menu is read.
+        if fig is not None:
+            export.warm()
+
+    with st.popover("Export", icon=":material/download:", type="tertiary", key=f"{key}.export", on_change=opened):
         if fig is not None and export.browser() is None:
             st.caption(
                 "PNG and SVG need Chromium or Chrome, and none was found. Install one (Debian and Ubuntu: "
@@ -72,29 +80,30 @@ def buttons(
         )
 
 
-def as_csv(frame: pd.DataFrame, *, simulated: bool, about: Mapping[str, object]) -> bytes:
+def as_csv(frame: pd.DataFrame, *, simulated: Parts, about: Mapping[str, object]) -> bytes:
     """The table as CSV, in UTF-8. Cells that a spreadsheet would run as a formula are quoted."""
     marked = _marked(frame, simulated, about).map(without_formula)
     # "replace": half of a surrogate pair, which UTF-8 cannot hold, does not end the export.
     return marked.to_csv(index=False).encode("utf-8", "replace")
 
 
-def as_parquet(frame: pd.DataFrame, *, simulated: bool, about: Mapping[str, object]) -> bytes:
+def as_parquet(frame: pd.DataFrame, *, simulated: Parts, about: Mapping[str, object]) -> bytes:
     """The table as Parquet, with `about` as JSON under the metadata key `cimemories`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     table = pa.Table.from_pandas(_marked(frame, simulated, about), preserve_index=False)
-    metadata = json.dumps({**{k: _scalar(v) for k, v in about.items()}, "simulated": simulated}, ensure_ascii=False)
+    facts = {**{k: _scalar(v) for k, v in about.items()}, "simulated": bool(simulated)}
+    metadata = json.dumps(facts, ensure_ascii=False)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), METADATA: metadata.encode()})
     content = io.BytesIO()
     pq.write_table(table, content, compression="zstd")
     return content.getvalue()
 
 
-def _marked(frame: pd.DataFrame, simulated: bool, about: Mapping[str, object]) -> pd.DataFrame:
+def _marked(frame: pd.DataFrame, simulated: Parts, about: Mapping[str, object]) -> pd.DataFrame:
     """The frame with a column `simulated` and one an entry of `about`; columns that it has already stay as they are."""
-    extra = {"simulated": simulated, **{name: _scalar(value) for name, value in about.items()}}
+    extra = {"simulated": bool(simulated), **{name: _scalar(value) for name, value in about.items()}}
     return frame.assign(**{name: value for name, value in extra.items() if name not in frame.columns})
 
 

@@ -17,7 +17,8 @@ from itertools import groupby
 import streamlit as st
 
 from cimemories.text import visible_in
-from cimemories.ui import component
+from cimemories.ui import component, workbench
+from cimemories.ui.presses import KEYS
 from cimemories.ui.safe import Html, tag
 
 # ---- strips
@@ -46,11 +47,16 @@ def style() -> None:
 .ci-timeline > div { flex: 1; border-top: 2px solid rgba(0,114,178,.65); padding: 10px 16px 0 0; position: relative; }
 .ci-timeline > div::before { content: ""; position: absolute; top: -7px; left: 0; width: 12px; height: 12px;
   border-radius: 50%; background: #0072B2; }
-.ci-memory td { padding: 6px 12px 6px 0 !important; }
-.ci-memory td:last-child { width: 1%; padding-right: 0 !important; }
-.ci-memory .ci-muted { margin-top: 1px; }
-/* What is below the window is laid out only when somebody scrolls there. */
-.ci-far { content-visibility: auto; contain-intrinsic-size: auto 800px; }
+.ci-memory { display: flex; flex-wrap: wrap; gap: 2px 16px; align-items: baseline; padding: 2px 6px;
+  border-radius: 4px; }
+.ci-memory .ci-text { flex: 1 1 20rem; overflow-wrap: anywhere; }
+.ci-memory .ci-muted { flex-basis: 100%; }
+.ci-memory.ci-chosen { background: rgba(0,114,178,.16); }
+[class*="st-key-person-edit-"] { margin-top: -1.1rem; }
+[class*="st-key-person-edit-"] button { min-height: 0; opacity: .8; text-align: left; }
+[class*="st-key-person-edit-"] button:is(:hover, :focus-visible) { opacity: 1; }
+.ci-aligned .ci-grid { table-layout: fixed; }
+.ci-aligned th:first-child { width: 24%; }
 .ci-change td:first-child { width: 14%; opacity: .75; }
 .ci-change td { width: 43%; white-space: pre-wrap; }
 </style>"""
@@ -176,9 +182,15 @@ def _plain(drawing: Drawing) -> dict[str, object]:
     return {name: [vars(item) for item in value] if name in lists else value for name, value in vars(drawing).items()}
 
 
-def matrix(drawing: Drawing, *, key: str, cursor: tuple[int, int] | None) -> Chosen | None:
+def matrix(
+    drawing: Drawing, *, key: str, cursor: tuple[int, int] | None, keys: Sequence[workbench.Key] = (), owner: str = ""
+) -> Chosen | None:
     """Draw it with the cursor on that (attribute, context). Returns where the cursor has come to rest since the last
-    run, None where it has not moved: the answer holds for one run, so keep it (in the URL)."""
+    run, None where it has not moved: the answer holds for one run, so keep it (in the URL).
+
+    keys: those that decide the pair under the cursor, for `owner` (as `workbench.draw` has it; empty: nobody is named
+    yet, and the browser says so). What they decide is read and confirmed by `workbench.pending` and `confirm`.
+    """
     moves = f"{key}.moves"
     chosen = (st.session_state.get(key) or {}).get("chosen")
     if chosen:
@@ -188,7 +200,16 @@ def matrix(drawing: Drawing, *, key: str, cursor: tuple[int, int] | None) -> Cho
         cursor = (int(chosen["attribute"]), int(chosen["context"]))
     _component(
         key=key,
-        data={**visible_in(_plain(drawing)), "cursor": cursor, "moves": st.session_state.get(moves, 0)},
-        on_chosen_change=lambda: None,  # Streamlit drops what the browser sets under a name without a callback
+        data={
+            **visible_in(_plain(drawing)),
+            "cursor": cursor,
+            "moves": st.session_state.get(moves, 0),
+            "keys": [{**vars(item), "label": KEYS[item.key][0]} for item in keys],
+            "owner": owner,
+            "handled": list(workbench.settled(key)),
+        },
+        # Streamlit drops what the browser sets under a name without a callback.
+        on_chosen_change=lambda: None,
+        on_log_change=lambda: None,
     )
     return Chosen(*cursor) if chosen and cursor else None

@@ -12,7 +12,7 @@ from streamlit import runtime
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from cimemories.model import Verdict
-from cimemories.text import sentence, without_credentials
+from cimemories.text import Parts, exact_percent, sentence, simulated_text, without_credentials, without_options
 from cimemories.ui import component, safe, url
 from cimemories.ui.safe import Html, join, show, tag
 
@@ -101,10 +101,28 @@ def _weights(count: int) -> list[int] | None:
     return [min(int(part), 100) for part in parts]
 
 
+def least_votes(page: str, now: int | None, most: int) -> int | None:
+    """How many votes each persona needs, as the URL has it, else as given; None where the field is left empty."""
+    key, linked = f"{page}.votes", url.get_int("votes") or 0
+    # Through the state, not by `value`: the URL may change while the widget exists.
+    st.session_state[key] = (linked if 1 <= linked <= most else now) or None
+    return st.number_input(
+        "Votes needed of each persona",
+        min_value=1,
+        max_value=most,
+        key=key,
+        placeholder="9 in 10 of the planned ones",
+        on_change=lambda: url.put(votes=st.session_state[key]),
+        help="A pair with fewer counted votes of some persona gets no label. Votes agree by chance the more often, "
+        "the fewer there are. Empty: nine in ten of the planned votes, all where fewer than ten are.",
+    )
+
+
 # ---- samples
 
 
-SampleMark = Literal["leaked", "no_leak", "missing"]
+# What the judge says of an attribute in one message, and what people do: 'audit: not revealed (Ada)', or nothing.
+SampleMark = tuple[Literal["leaked", "no_leak", "missing"], str]
 
 
 def sample_style() -> None:
@@ -112,6 +130,7 @@ def sample_style() -> None:
     st.html(
         """<style>
 .ci-mark.ci-plain { color: inherit; font-weight: 400; opacity: .7; }
+.ci-mark.ci-audited { outline: 2px solid currentColor; outline-offset: -2px; }
 .ci-grid.ci-samples td:first-child { width: auto; }
 .ci-grid.ci-samples th:nth-child(2), .ci-grid.ci-samples td:nth-child(2) { white-space: nowrap; }
 </style>"""
@@ -134,16 +153,19 @@ def sample_grid(
         )
         for name, tooltip, marks, text, chosen in rows
     ]
-    top = tag("tr", tag("th", title), tag("th", *head), tag("th", ""))
+    top = tag("tr", tag("th", title), tag("th", *head), tag("td"))
     return tag("table", tag("thead", top), tag("tbody", *body), cls="ci-grid ci-samples")
 
 
 def _mark(mark: SampleMark, number: int) -> Html:
-    if mark == "leaked":
-        return tag("span", "X", cls="ci-mark ci-inappropriate", title=f"sample {number}: leaks it")
-    if mark == "missing":
-        return tag("span", "–", cls="ci-mark ci-missing", title=f"sample {number}: missing")
-    return tag("span", "·", cls="ci-mark ci-plain", title=f"sample {number}: does not reveal it")
+    what, audit = mark
+    glyph, cls, text = {
+        "leaked": ("X", "ci-inappropriate", "leaks it"),
+        "missing": ("–", "ci-missing", "missing"),
+        "no_leak": ("·", "ci-plain", "does not reveal it"),
+    }[what]
+    cls += " ci-audited" if audit else ""
+    return tag("span", glyph, cls=f"ci-mark {cls}", title="; ".join(filter(None, [f"sample {number}: {text}", audit])))
 
 
 # ---- votes
@@ -188,7 +210,7 @@ def _row(persona: str, prior: float, marks: Sequence[Html]) -> Html:
     return tag(
         "tr",
         tag("td", persona),
-        tag("td", f"{prior * 100:.0f} %", cls="ci-number", title="share of this persona in the mixture"),
+        tag("td", exact_percent(prior), cls="ci-number", title="share of this persona in the mixture"),
         tag("td", *marks),
     )
 
@@ -206,19 +228,29 @@ DEPENDENTS = {
     "context": ("sample",),
 }
 _link = component("link")
-SIMULATED = safe.tag("span", "simulated", cls="ci-chip ci-simulated", title="answered by the simulator, not by a model")
+_SHOWN = "page.shown."  # what this run of the page has chosen, for its title
 LINK_HELP = "The address of this view"
 
 
-def head(title: str, takeaway: str, *, simulated: bool = False) -> None:
+def simulated_badge(parts: Parts = True) -> safe.Html:
+    """The violet badge beside a name or number: which parts of it come from the simulator; '' for none."""
+    text = simulated_text(parts)
+    hint = "answered by the simulator, not by a model"
+    return safe.tag("span", text, cls="ci-chip ci-simulated", title=hint) if text else safe.join([])
+
+
+def head(title: str, takeaway: str, *, simulated: Parts = False) -> None:
     """Title, the view's result in one sentence, the simulated badge, and the link that reproduces the view.
 
     The takeaway mostly depends on the scope, which is drawn below it: make `top = st.container()` first, draw the
-    scope, then call this `with top:`.
+    scope, then call this `with top:`. The browser's title names the page and the run or dataset that `select` chose.
     """
+    # The browser's history and tabs are told apart by it. A plain text: it is never read as markup.
+    shown = [st.session_state.pop(f"{_SHOWN}{param}", "") for param in ("run", "dataset")]
+    st.set_page_config(page_title=" · ".join(dict.fromkeys([title, *filter(None, shown), "CIMemories Studio"])))
     text, link = st.columns([9, 1], vertical_alignment="top")
     with text:
-        line = safe.join([safe.tag("h2", title), SIMULATED if simulated else ""])
+        line = safe.join([safe.tag("h2", title), simulated_badge(simulated)])
         safe.show(safe.tag("div", line, safe.tag("p", takeaway), cls="ci-head"))
     with link, st.popover("Link", icon=":material/link:", width="stretch", type="tertiary", help=LINK_HELP):
         _link(key="page.link")
@@ -236,25 +268,26 @@ def session_check() -> Callable[[], bool]:
 
 def notices(texts: Iterable[str]) -> None:
     """Remarks as sentences in one box; nothing where there is none."""
-    if sentences := [sentence(text) for text in texts]:
+    if sentences := [safe.coded(without_options(sentence(text))) for text in texts]:
         safe.show(safe.lines(sentences, "ci-line", box="ci-notice"))
 
 
-def badge_simulated() -> None:
-    """The violet badge alone, beside a name or number that comes from the simulator."""
-    safe.show(SIMULATED)
+def badge_simulated(parts: Parts = True) -> None:
+    """The violet badge alone."""
+    if parts:
+        safe.show(simulated_badge(parts))
 
 
 def notice(text: str) -> None:
     """A hint that is not an error: something requested is not there, and what is shown instead."""
-    safe.show(safe.tag("div", text, cls="ci-notice"))
+    safe.show(safe.tag("div", safe.coded(without_options(text)), cls="ci-notice"))
 
 
 def error(what: str, where: str = "", next: str = "") -> None:
     """What went wrong, where, and what to do next. All three may carry data."""
     details = " ".join(part for part in (where, next) if part)
-    what, details = without_credentials(what), without_credentials(details)
-    safe.show(safe.tag("div", safe.tag("b", what), details, cls="ci-error"))
+    what, details = (without_options(without_credentials(text)) for text in (what, details))
+    safe.show(safe.tag("div", safe.tag("b", what), safe.coded(details), cls="ci-error"))
 
 
 class Reporting(AbstractContextManager[None, bool]):
@@ -274,7 +307,7 @@ class Reporting(AbstractContextManager[None, bool]):
 
 def empty(title: str, text: str, action: Callable[[], object] | None = None) -> None:
     """An empty state: what belongs here; `action` draws the control that adds it."""
-    safe.show(safe.tag("div", safe.tag("b", title), text, cls="ci-empty"))
+    safe.show(safe.tag("div", safe.tag("b", title), safe.coded(text), cls="ci-empty"))
     if action is not None:
         action()
 
@@ -338,9 +371,10 @@ def select(
         linked = None
     value = by_text.get(linked or url.remembered(param) or "", options[0])
     # Also where it is the default: the address alone has to reproduce the view, and defaults change as data comes.
-    url.put(**{param: value})
+    url.replace(**{param: value})
     # Through the state, not by `index`, which Streamlit ignores once the widget exists.
     st.session_state[key] = value
+    st.session_state[f"{_SHOWN}{param}"] = safe.option(format(value), 40)
     st.selectbox(
         label,
         options,
@@ -390,5 +424,27 @@ def choice(
         st.segmented_control(safe.plain_label(label), values, format_func=options.__getitem__, required=True, **shared)
     value = str(st.session_state[key])
     if remembered:
-        url.put(**{param: address(value)})
+        url.replace(**{param: address(value)})
     return value
+
+
+def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | None = None) -> list[str]:
+    """The runs that the URL names, at most `most`, in its order; none named means all, which is called `everything`.
+    names: by id. Those of the link that are not here are left out with a notice."""
+    linked = list(dict.fromkeys(part for part in (url.get("runs") or "").split(".") if part))
+    known = [part for part in linked if part in names][:most]
+    if len(known) < len(linked):
+        notice("Some runs of the link are not here (any more), or are of another dataset.")
+    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
+    st.session_state[key] = known
+    st.multiselect(
+        "Runs",
+        list(names),
+        format_func=lambda item: safe.option(names.get(item, ""), 48),
+        key=key,
+        max_selections=most,
+        placeholder=everything,
+        on_change=lambda: url.put(runs=".".join(st.session_state[key]) or None),
+        help="Runs of one dataset with at least one judgement. None chosen: all of them.",
+    )
+    return known

@@ -20,11 +20,13 @@ _component = component("presenter")
 
 @dataclass(frozen=True)
 class Dropped:
-    """A newly leaked attribute: its name, its memory statement, and in how many messages: '2 of 5 messages'."""
+    """A newly leaked attribute: its name, its memory statement, in how many messages ('2 of 5 messages'), and the words
+    of a message that leak it ('': not known, or not there yet)."""
 
     name: str
     statement: str
     revealed: str
+    quote: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,25 +44,31 @@ class Slide:
 
 @dataclass(frozen=True)
 class Show:
-    """What is played. attributes: the fixed denominator of the shares. samples: judged messages a task. mark: a word
-    shown in the corner the whole time ('simulated'), or empty."""
+    """What is played. attributes: the fixed denominator of the shares. samples: messages a task. definitions: terms
+    with what they mean, on the first slide; closing: sentences on the last. mark: a word shown in the corner the whole
+    time ('simulated'), or empty."""
 
     user: str
     run: str
     attributes: int
     samples: int
     slides: Sequence[Slide]
+    definitions: Sequence[tuple[str, str]]
+    closing: Sequence[str]
     mark: str = ""
 
 
-def presenter(show: Show, *, key: str, open_at: int | None) -> bool | None:
-    """Draw the button that starts the show. open_at: start at once, after so many tasks, where the page is first drawn.
-    Returns whether it was started (True) or left (False) since the last run; None where neither: write it into the
-    URL."""
-    moved = (st.session_state.get(key) or {}).get("moved")
+def moved(key: str) -> bool | None:
+    """Whether the show was started (True) or left (False) since the last run; None where neither."""
+    value = (st.session_state.get(key) or {}).get("moved")
+    # What a browser sends may be anything.
+    return bool(value["open"]) if isinstance(value, dict) and "open" in value else None
+
+
+def presenter(show: Show, *, key: str, open_at: int | None) -> None:
+    """Draw the button that starts the show. open_at: start at once, after so many tasks, where the page is first
+    drawn."""
     # The empty callback registers "moved": Streamlit drops what the browser sets under a name without one.
     slides = [{**vars(slide), "dropped": [vars(item) for item in slide.dropped]} for slide in show.slides]
     data = visible_in({**vars(show), "slides": slides, "open": open_at})
     _component(key=key, data=data, on_moved_change=lambda: None)
-    # What a browser sends may be anything.
-    return bool(moved["open"]) if isinstance(moved, dict) and "open" in moved else None

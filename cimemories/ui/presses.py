@@ -1,11 +1,12 @@
-"""Keys that a page answers, none of whose presses is lost however fast they come (assets/presses.js).
+"""What each key means, the same on every page (KEYS), and keys that a page answers, none of whose presses is lost
+however fast they come (assets/presses.js).
 
 A button's own shortcut loses presses that come while the page still answers the one before. Here the browser keeps a
 log of presses until the page has confirmed them:
 
     with presses.taken(KEY) as taken:            # before anything is drawn, which may end this run
         for key in taken.keys: ...               # in their order, each once
-    presses.draw([("j", "next")], key=KEY)       # shows them, and listens
+    presses.draw("jk", key=KEY)                  # shows them, and listens
 
 A new press ends the run that answers the one before, at that run's next call into Streamlit: one that draws,
 `st.session_state`, `st.query_params`. The new run may begin before the old one gets there. So whatever the presses
@@ -26,6 +27,32 @@ import streamlit as st
 from cimemories.ui import component
 
 _component = component("presses", "leaving")
+# By key: what its button says, and what the help says. No key means two things: who has learned it on one page may
+# press it on any other. docs/review.md has the same table.
+KEYS = {
+    "n": ("necessary", "decide: necessary"),
+    "i": ("inappropriate", "decide: inappropriate"),
+    "u": ("ambiguous", "decide: ambiguous"),
+    "y": ("revealed", "the message reveals it"),
+    "p": ("partly", "the message reveals it partly"),
+    "m": ("implied", "the message implies it"),
+    "o": ("not revealed", "the message does not reveal it"),
+    "1": ("norm unclear", "people differed since the norm is unclear"),
+    "2": ("statement unclear", "people differed since the statement is unclear"),
+    "3": ("guideline gap", "people differed since the guideline has no answer"),
+    "4": ("slip", "people differed since one of them slipped"),
+    "r": ("reason", "write a reason for your answer"),
+    "j": ("next", "next item, match or example"),
+    "k": ("previous", "previous item, match or example"),
+    "z": ("undo", "undo the last answer; repeat to go further back"),
+    "s": ("skip", "skip for now"),
+    "f": ("flag", "flag as a bad item, with a reason"),
+    "c": ("comment", "comment on the item"),
+    "e": ("spread", "spread your last decision to similar pairs"),
+    "b": ("blind", "blind: hide votes and quotes until you answer"),
+    "a": ("basket", "add the example to the basket, or take it out"),
+    "?": ("help", "show or hide this help"),
+}
 
 
 @dataclass(frozen=True)
@@ -84,11 +111,11 @@ def press(key: str, name: str) -> None:
     _state(key).buttons.append((last, name))
 
 
-def draw(keys: Sequence[tuple[str, str]], *, key: str) -> None:
-    """Draw a line that names the keys and what they do (plain text), and listen for them. A press while a field has the
+def draw(keys: Sequence[str], *, key: str) -> None:
+    """Draw a line that names these of KEYS and what they do, and listen for them. A press while a field has the
     focus, in a dialog, or with Ctrl, Alt or Cmd does not count."""
     tab = str(_log(key).get("tab"))
-    shown = [{"key": name, "label": label} for name, label in keys]
+    shown = [{"key": name, "label": KEYS[name][0]} for name in keys]
     data = {"keys": shown, "tab": tab, "acked": _state(key).acked.get(tab, 0)}
     _component(key=key, data=data, on_log_change=lambda: None)
 

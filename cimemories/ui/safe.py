@@ -32,17 +32,28 @@ from cimemories.text import shortened, visible
 # translucent: the same rules serve the light and the dark theme.
 #
 # Of Streamlit's own elements: a table's toolbar would cover the column titles; Plotly's text in one grey, by which our
-# charts mean "the theme's colour", follows the theme; a column with a component of ours stays in sight while the page
-# scrolls; and such a component is not greyed out while a run is under way, since people work on in it.
+# charts mean "the theme's colour", follows the theme; a drawer stays at the bottom of the window; a column with a
+# component of ours stays in sight while the page scrolls; such a component is not greyed out while a run is under way,
+# since people work on in it; white text stands on a blue that is dark enough for it in either theme, captions are as
+# readable as our own muted lines, and small buttons are 24 pixels wide (WCAG 2.2: 1.4.3, 2.5.8).
 STYLE = f"""
 [data-testid="stMainBlockContainer"] {{ padding: 3.75rem 2.5rem 4rem; }}
 [data-testid="stElementToolbar"] {{ top: 2px !important; opacity: 0; }}
 [data-testid="stFullScreenFrame"]:hover [data-testid="stElementToolbar"] {{ opacity: 1; }}
+.st-key-who {{ position: fixed; top: .5rem; right: 3.75rem; width: auto !important; z-index: 999991; }}
+.st-key-who button {{ white-space: nowrap; }}
+.st-key-shell {{ position: absolute; height: 0; overflow: hidden; }}
 .stPlotlyChart text[style*="fill: rgb(127, 128, 129)"] {{ fill: currentColor !important; }}
+.stApp [data-testid^="stBaseButton-primary"]:enabled, .stMultiSelect [data-tag] {{ background: {MODEL}; }}
+.stApp [data-testid^="stBaseButton-primary"]:enabled:hover {{ background: #005A8D; }}
+.stMultiSelect button {{ min-width: 24px; min-height: 24px; }}
+.stButtonGroup [data-selected] {{ background: rgba(0,114,178,.1) !important; }}
 .ci-head h2 {{ font-size: 1.55rem; font-weight: 650; margin: 0; padding: 0; display: inline; letter-spacing: -0.01em; }}
 .ci-head p {{ margin: 0.25rem 0 0; font-size: 1rem; opacity: 0.8; max-width: 110ch; }}
 .ci-line {{ line-height: 1.5; overflow-wrap: anywhere; }}
 .ci-muted {{ opacity: 0.72; font-size: 0.875rem; line-height: 1.45; overflow-wrap: anywhere; }}
+.ci-muted :is(.ci-muted, .ci-chip) {{ opacity: 1; }}
+.stApp [data-testid="stCaptionContainer"] {{ color: inherit; opacity: 0.72; }}
 .ci-heading {{ font-size: 1.1rem; font-weight: 650; margin: 0; padding: 0.25rem 0; overflow-wrap: anywhere; }}
 .ci-fold summary {{ cursor: pointer; list-style: none; }}
 .ci-fold summary::-webkit-details-marker {{ display: none; }}
@@ -50,12 +61,21 @@ STYLE = f"""
 .ci-more {{ color: {MODEL}; font-size: .8125rem; font-weight: 400; margin-left: 4px; white-space: nowrap; }}
 .ci-message {{ white-space: pre-wrap; overflow-wrap: anywhere; line-height: 1.65; font-size: 1rem; max-width: 78ch;
   padding: 12px 16px; border: 1px solid rgba(128,128,128,.28); border-radius: 6px; }}
-mark[class^="ci-"] {{ color: inherit; padding: 1px 1px; border-radius: 2px; }}
+mark[class^="ci-"] {{ color: inherit; background: none; padding: 1px 1px; border-radius: 2px; }}
 mark.ci-leaked {{ background: rgba(213,94,0,.24); border-bottom: 2px solid {INAPPROPRIATE}; }}
 mark.ci-conveyed {{ background: rgba(0,158,115,.22); border-bottom: 2px solid {NECESSARY}; }}
 mark.ci-ambiguous {{ background: rgba(230,159,0,.24); border-bottom: 2px dashed {AMBIGUOUS}; }}
 mark.ci-opens::before {{ font-size: .7em; font-weight: 700; line-height: 1; margin-right: 3px; padding: 1px 4px;
   border-radius: 3px; color: #111; vertical-align: 1px; }}
+mark.ci-weak {{ border-bottom-style: dotted; background: repeating-linear-gradient(135deg,
+  var(--ci-hatch) 0 2px, transparent 2px 7px); }}
+mark.ci-leaked {{ --ci-hatch: rgba(213,94,0,.3); }}
+mark.ci-conveyed {{ --ci-hatch: rgba(0,158,115,.3); }}
+mark.ci-ambiguous {{ --ci-hatch: rgba(230,159,0,.36); }}
+mark.ci-weak.ci-opens.ci-opens::before {{ background: transparent; color: inherit; outline: 1px dashed; }}
+mark.ci-confirmed::after, mark.ci-denied::after {{ content: "\\2713"; font-size: .7em; font-weight: 700; line-height: 1;
+  margin-left: 3px; padding: 0 3px; border: 1px solid; border-radius: 50%; vertical-align: 1px; }}
+mark.ci-denied::after {{ content: "\\2715"; }}
 mark.ci-leaked.ci-opens::before {{ content: "X"; background: #F08A45; }}
 mark.ci-conveyed.ci-opens::before {{ content: "N"; background: #37C49B; }}
 mark.ci-ambiguous.ci-opens::before {{ content: "?"; background: {AMBIGUOUS}; }}
@@ -64,11 +84,12 @@ mark.ci-ambiguous.ci-opens::before {{ content: "?"; background: {AMBIGUOUS}; }}
 .ci-chip.ci-necessary {{ background: rgba(0,158,115,.18); border-color: {NECESSARY}; }}
 .ci-chip.ci-inappropriate {{ background: rgba(213,94,0,.18); border-color: {INAPPROPRIATE}; }}
 .ci-chip.ci-ambiguous {{ background: rgba(230,159,0,.18); border-color: {AMBIGUOUS}; }}
-.ci-chip.ci-none {{ opacity: .75; border-style: dashed; }}
+.ci-chip.ci-none {{ border-style: dashed; }}
 .ci-chip.ci-simulated {{ background: {SIMULATED}; border-color: {SIMULATED}; color: #fff; font-weight: 600; }}
 .ci-head .ci-chip {{ margin-left: 12px; vertical-align: 5px; }}
 .ci-notice, .ci-error, .ci-empty {{ padding: 10px 14px; border-radius: 6px; line-height: 1.5; overflow-wrap: anywhere;
   border: 1px solid rgba(128,128,128,.3); border-left: 4px solid rgba(128,128,128,.8); }}
+.ci-ok {{ border-left-color: {NECESSARY}; }}
 .ci-error {{ border-left-color: {INAPPROPRIATE}; }}
 .ci-error b, .ci-empty b {{ display: block; }}
 .ci-empty {{ border-left-color: {MODEL}; padding: 16px 20px; max-width: 78ch; }}
@@ -76,6 +97,8 @@ dl.ci-facts {{ padding: 0 !important; }}
 .ci-facts {{ display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; margin: 0; font-size: .9375rem; }}
 .ci-facts dt {{ opacity: .7; font-weight: 400; }}
 .ci-facts dd {{ margin: 0; overflow-wrap: anywhere; }}
+.ci-wide {{ overflow-x: auto; }}
+.ci-wide:focus-visible {{ outline: 2px solid {MODEL}; }}
 .ci-grid {{ border-collapse: collapse; width: 100%; font-size: .9375rem; }}
 .ci-grid th {{ text-align: left; font-weight: 600; font-size: .8125rem; opacity: .75; }}
 .ci-grid th, .ci-grid td {{ padding: 4px 12px 4px 0; border: 0; border-bottom: 1px solid rgba(128,128,128,.22);
@@ -96,13 +119,31 @@ dl.ci-facts {{ padding: 0 !important; }}
 .ci-mark.ci-abstain {{ background: #F3C259; }}
 .ci-mark.ci-missing {{ color: inherit; border: 1px dashed rgba(128,128,128,.8); line-height: 18px; }}
 [data-testid="stColumn"]:has(> div > div .stBidiComponent) {{ position: sticky; top: 3.75rem; align-self: start; }}
+@media (max-width: 1150px) {{
+  .st-key-desk [data-testid="stHorizontalBlock"] {{ flex-direction: column; }}
+  .st-key-desk [data-testid="stColumn"] {{ width: 100%; flex: none; position: static; }}
+}}
+[data-testid="stLayoutWrapper"]:has(> .st-key-drawer) {{ position: sticky; bottom: 0; z-index: 2; }}
+.st-key-drawer {{ background: light-dark(#fff, #15191d); max-height: 50vh; overflow-y: auto; gap: .5rem;
+  box-shadow: 0 -4px 16px rgba(0,0,0,.14); }}
 .st-key-pair {{ gap: .6rem; }}
 .st-key-pair .ci-heading {{ padding-top: .4rem; }}
 .ci-lines > div {{ margin-top: 4px; }}
 .ci-document {{ max-width: 78ch; line-height: 1.55; }}
 .ci-point {{ padding-left: 1.4em; position: relative; }}
-.ci-point::before {{ content: "\\2013"; position: absolute; left: .4em; }}
+.ci-point::before {{ content: "–"; position: absolute; left: .4em; }}
+.ci-code {{ font-family: "Source Code Pro", monospace; font-size: .9em; }}
 .ci-gap {{ height: .6em; }}
+@media (max-width: 1279px) {{
+  [data-testid="stColumn"]:has(.st-key-beside_panel) {{ display: none; }}
+  [data-testid="stColumn"]:has(.st-key-panel) {{ flex: 1 1 100%; width: 100%; }}
+}}
+.ci-legend {{ line-height: 2; font-size: .875rem; }}
+@media (max-width: 640px) {{
+  [data-testid="stColumn"]:has(.st-key-leaks_filters) {{ order: 1; }}
+  .st-key-leaks_bar [data-testid="stColumn"] {{ min-width: 0; flex: 1 1 auto; width: auto; }}
+  .st-key-leaks_bar [data-testid="stColumn"]:has(.stBidiComponent) {{ display: none; }}
+}}
 [data-stale="true"]:has(.stBidiComponent) {{ opacity: 1 !important; }}
 """
 
@@ -124,7 +165,10 @@ CELL_LIMIT = 2_000  # of a cell of a table, a card of the workbench, a hint
 # Of any text at all: a browser lays out a hundred thousand characters in one word in 15 ms, and hangs over millions.
 LONGEST = 100_000
 _CLASS = re.compile(r"ci-[a-z-]+( ci-[a-z-]+)*")
-_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+# What markdown may read as markup, anywhere or at the start of a line. No more: a field's label is also its name, and a
+# screen reader reads the backslashes. Round brackets are nothing where square ones are escaped.
+_PUNCTUATION = re.compile(r"([!$&*:<>@\[\\\]^_`{|}~])")
+_START = re.compile(r"^(\s*(?:\d+(?=[.)]))?)([-+#=.)])")
 _JOINER = "\N{WORD JOINER}"
 
 
@@ -137,12 +181,16 @@ class Html:
 
 @dataclass(frozen=True)
 class Marked:
-    """A stretch text[start:end] of a message and what it reveals; `note` is its tooltip."""
+    """A stretch text[start:end] of a message and what it reveals; `note` is its tooltip. weak: it does not count, since
+    it reveals in part or implies. confirmed: whether people who read the message say that it reveals it; None: nobody
+    has."""
 
     start: int
     end: int
     kind: Kind
     note: str = ""
+    weak: bool = False
+    confirmed: bool | None = None
 
 
 def escape(text: object) -> str:
@@ -199,26 +247,31 @@ def style() -> None:
 
 def message_html(text: str, spans: Sequence[Marked] = ()) -> Html:
     """A message with its marks. Where marks overlap, the piece takes the colour of the gravest and its tooltip has the
-    notes of all; marks are cut to the text, empty ones left out. A text is cut after LONGEST characters, and a last
-    line says so."""
+    notes of all, of as grave ones what counts before what is weak; marks are cut to the text, empty ones left out. A
+    text is cut after LONGEST characters, and a last line says so."""
     whole, text = text, text[:LONGEST]
     kept = [s for s in spans if max(s.start, 0) < min(s.end, len(text))]
     # Every border of a mark cuts the text, so that within a piece the same marks hold from end to end.
     cuts = sorted({0, len(text), *(max(s.start, 0) for s in kept), *(min(s.end, len(text)) for s in kept)})
     pieces: list[Html | str] = []
-    before: Kind | None = None
+    before: tuple[int, bool] | None = None
     for start, end in pairwise(cuts):
         here = [s for s in kept if s.start <= start and s.end >= end]
         if not here:
             pieces.append(text[start:end])
             before = None
             continue
-        kind = next(k for k in KINDS if any(s.kind == k for s in here))
-        # The glyph stands once, where a mark begins, and not again where another one that overlaps cuts it.
-        opens = kind != before or any(s.kind == kind and s.start == start for s in here)
-        before = kind
+        looks = [(KINDS.index(s.kind), s.weak) for s in here]
+        look = min(looks)
+        shown = [s for s, other in zip(here, looks, strict=True) if other == look]
+        # The glyph stands once, where a mark begins, and not again where another one that overlaps cuts it; what people
+        # say of it where it ends.
+        opens = look != before or any(s.start == start for s in shown)
+        verdicts = {s.confirmed for s in shown if s.end == end and s.confirmed is not None}
+        before = look
         notes = "; ".join(dict.fromkeys(s.note or s.kind for s in here))
-        cls = f"ci-{kind} ci-opens" if opens else f"ci-{kind}"
+        cls = f"ci-{KINDS[look[0]]}" + " ci-weak" * look[1] + " ci-opens" * opens
+        cls += (" ci-confirmed" if True in verdicts else " ci-denied") if verdicts else ""
         pieces.append(tag("mark", text[start:end], cls=cls, title=notes))
     if len(whole) > len(text):
         pieces.append(tag("div", f"… {len(whole) - len(text):,} more characters", cls="ci-muted"))
@@ -253,6 +306,14 @@ def document(text: str) -> Html:
     return tag("div", *lines, cls="ci-document")
 
 
+def coded(text: str) -> Html:
+    """A remark of ours, with commands in backticks set as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one that belongs to nothing
+        return Html(escape(text))
+    return join(tag("span", part, cls="ci-code") if n % 2 else part for n, part in enumerate(parts))
+
+
 def inline(text: object, *, muted: bool = False, strong: bool = False) -> None:
     """One line of plain text."""
     line = folded(text)
@@ -278,11 +339,16 @@ def grid(
     """A table of rows under these titles (none: no head), numbers at the right. texts: positions of the columns that
     hold none. hints: tooltips by title."""
     heads = [
-        tag("th", title, cls="" if i in texts else "ci-number", title=(hints or {}).get(title, ""))
+        tag("th" if title else "td", title, cls="" if i in texts else "ci-number", title=(hints or {}).get(title, ""))
         for i, title in enumerate(titles)
     ]
     head = [tag("thead", tag("tr", *heads))] if heads else []
     return tag("table", *head, tag("tbody", *rows), cls="ci-grid")
+
+
+def wide(content: Html, name: str) -> Html:
+    """A table that may be wider than a phone: it scrolls by itself, by the keyboard too, and the page does not."""
+    return Html(f'<div class="ci-wide" role="region" aria-label="{escape(name)}" tabindex="0">{content.source}</div>')
 
 
 def number(value: Html | str, small: str = "", *, title: str = "") -> Html:
@@ -290,7 +356,7 @@ def number(value: Html | str, small: str = "", *, title: str = "") -> Html:
     return tag("td", value, tag("div", small, cls="ci-muted") if small else "", cls="ci-number", title=title)
 
 
-def lines(texts: Iterable[str], cls: str = "ci-muted", *, box: str = "") -> Html:
+def lines(texts: Iterable[Html | str], cls: str = "ci-muted", *, box: str = "") -> Html:
     """Texts one below the other. cls: of each; box: of the whole."""
     return tag("div", *(tag("div", text, cls=cls) for text in texts), cls=box)
 
@@ -318,6 +384,6 @@ def plain_label(text: object, limit: int = LABEL_LIMIT) -> str:
     Escaping alone is not enough: emoji codes and bare addresses are looked for after escapes are resolved, so an
     invisible joiner breaks those up.
     """
-    escaped = _PUNCTUATION.sub(r"\\\1", option(text, limit))
+    escaped = _START.sub(r"\1\\\2", _PUNCTUATION.sub(r"\\\1", option(text, limit)))
     escaped = re.sub(r"\\:(?=\S)", rf"\\:{_JOINER}", escaped).replace(r"\@", rf"{_JOINER}\@")
-    return re.sub(r"(?i)\b(www)(?=\\\.)", rf"\1{_JOINER}", escaped)
+    return re.sub(r"(?i)\b(www)(?=\.)", rf"\1{_JOINER}", escaped)

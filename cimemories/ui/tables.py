@@ -6,10 +6,13 @@ Cells may hold text of the data: a dataframe is drawn on a canvas, as it is. Col
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import streamlit as st
 
+from cimemories.text import visible_in
+from cimemories.ui import component
 from cimemories.ui.safe import CELL_LIMIT, clip
 
 if TYPE_CHECKING:
@@ -101,6 +104,82 @@ def listing(
     return table(frame, key=key, columns=shown, on_select=on_select, selected=selected, height=height, alt=alt)
 
 
+# ---- results: rows with bars and intervals
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A cell of a row of results. value: what the column is sorted by, else `text`; low, high: with it, the ends of an
+    interval, drawn from 0 to 1; bar: a share, drawn as a bar; small: a line below; hint: a tooltip. chips: (text, kind)
+    each; buttons: (label, act) each. opens: whether the text is a button that opens its row."""
+
+    text: str = ""
+    small: str = ""
+    hint: str = ""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    bar: float | None = None
+    chips: Sequence[tuple[str, str]] = ()
+    buttons: Sequence[tuple[str, str]] = ()
+    opens: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of results. grey: its numbers are not to be compared; chosen: it is the one that is open."""
+
+    id: str
+    cells: Sequence[Cell]
+    grey: bool = False
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows under a heading that folds them away; without a title they stand alone. buttons: of the heading."""
+
+    rows: Sequence[Row]
+    id: str = ""
+    title: str = ""
+    note: str = ""
+    open: bool = True
+    buttons: Sequence[tuple[str, str]] = field(default=())
+
+
+@dataclass(frozen=True)
+class Head:
+    """A column of results. number: it stands right."""
+
+    title: str
+    hint: str = ""
+    number: bool = False
+
+
+_results = component("results")
+OPEN = "open"
+
+
+def results(columns: Sequence[Head], groups: Sequence[Group], *, key: str, label: str) -> tuple[str, str] | None:
+    """Draw rows that are sorted by a click on a title. Returns what was pressed since the last run, as the act (OPEN
+    for a name, or that of a button) and the id of its row or group."""
+    data = {
+        "label": label,
+        "columns": [asdict(column) for column in columns],
+        "groups": [asdict(group) for group in groups],
+    }
+    result = _results(key=key, data=_present(visible_in(data)), on_pressed_change=lambda: None)
+    pressed = result.get("pressed")
+    return (str(pressed["act"]), str(pressed["id"])) if pressed else None
+
+
+def _present(value: Any) -> Any:
+    """The same without what is None or empty: the browser's side takes what is absent for that."""
+    if isinstance(value, dict):
+        return {name: _present(item) for name, item in value.items() if item not in (None, "", (), [])}
+    return [_present(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def csv_button(frame: pd.DataFrame, name: str, *, label: str = "Download as CSV", key: str | None = None) -> None:
     """A download of the frame, made when it is clicked. Cells that a spreadsheet would run as a formula are quoted."""
     st.download_button(
@@ -152,6 +231,6 @@ def _config(columns: Mapping[str, Column | tuple[Column, str]]) -> dict[str, Any
         elif kind == "date":
             made[name] = config.DatetimeColumn(title, format="YYYY-MM-DD HH:mm")
         else:
-            widths: dict[str, Literal["small", "large"]] = {"wide": "large", "small": "small"}
+            widths: dict[str, int | Literal["large"]] = {"wide": "large", "small": 124}  # "X inappropriate" in full
             made[name] = config.TextColumn(title, width=widths.get(kind))
     return made

@@ -6,9 +6,12 @@ a session are also kept in its state, because Streamlit's navigation clears the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.state import get_session_state
 
 PARAMETERS = frozenset(
     {
@@ -18,15 +21,15 @@ PARAMETERS = frozenset(
         *("others", "revealed", "flagged", "slice", "unit", "blind", "verdicts", "grounded", "labels", "answers"),
         *("who", "cell", "beside", "sweep", "among", "runs", "spheres", "recipients", "profiles", "strength"),
         *("quote", "agreement", "certainty", "kind", "basket", "against", "axis", "user", "sequence", "ns"),
-        *("clock", "present", "rows", "columns", "roworder", "columnorder", "most", "measure", "recipient"),
-        *("key", "ranking", "identifiers", "subset", "target", "width", "share"),
+        *("clock", "present", "messages", "rows", "columns", "roworder", "columnorder", "most", "measure", "recipient"),
+        *("key", "ranking", "identifiers", "subset", "target", "width", "share", "batch"),
     }
 )
 PAGES = {
     "home": "pages/start/home.py",
     "profiles": "pages/curate/profiles.py",
     "labels": "pages/curate/labels.py",
-    "survival": "pages/curate/survival.py",
+    "consensus": "pages/curate/consensus.py",
     "review": "pages/curate/review.py",
     "runs": "pages/evaluate/runs.py",
     "judge_audit": "pages/evaluate/judge_audit.py",
@@ -37,6 +40,7 @@ PAGES = {
 }
 Value = str | int | None
 _REMEMBERED = "scope."
+_BROWSER = "url.browser"  # the query in the browser's address bar, where it lags behind
 
 
 def _known(name: str) -> str:
@@ -58,18 +62,60 @@ def get_int(name: str) -> int | None:
 
 
 def put(**values: Value) -> None:
-    """Set parameters of the URL, remove those that are None, and keep both in the session.
+    """Set parameters of the URL that the person chose, remove those that are None, and keep both in the session: one
+    step for Back. For what nobody chose, see `replace`.
 
     The address changes once, however many there are: each assignment to `st.query_params` would be an entry of the
     browser's history of its own, and Back would come to half of one view and half of another.
     """
+    before, after = _change(values)
+    if after != before:  # writing the same again would be one more step for Back
+        st.query_params.from_dict(after)
+        st.session_state[_BROWSER] = None  # it has all of it now
+
+
+def replace(**values: Value) -> None:
+    """The same without a step for Back: defaults, and where a person is in a list. The browser learns of it at the end
+    of the run (ui/shell.py)."""
+    before, after = _change(values)
+    context = get_script_run_ctx()
+    if after == before or context is None:
+        return
+    if context.fragment_ids_this_run:  # the shell is not drawn in such a run
+        st.query_params.from_dict(after)
+        return
+    if st.session_state.get(_BROWSER) is None:
+        st.session_state[_BROWSER] = context.query_string
+    with get_session_state().query_params() as params:  # st.query_params would push it
+        params.clear_with_no_forward_msg(preserve_embed=True)
+        for name, value in after.items():
+            params.set_with_no_forward_msg(name, value)
+    context.query_string = urlencode(after)  # what a rerun starts with
+
+
+def unsent() -> tuple[str | None, str]:
+    """The query that the browser has and the one that `replace` made of it; None for the first where they are the same.
+    Once: then the browser has it."""
+    before = st.session_state.get(_BROWSER)
+    st.session_state[_BROWSER] = None
+    return before, urlencode(st.query_params.to_dict())
+
+
+def _change(values: Mapping[str, Value]) -> tuple[dict[str, str], dict[str, str]]:
+    """Keep the values in the session; the query before and after."""
     for name, value in values.items():
         st.session_state[_REMEMBERED + _known(name)] = None if value is None else str(value)
     before = st.query_params.to_dict()
     after = {name: value for name, value in before.items() if name not in values}
-    after |= {name: str(value) for name, value in values.items() if value is not None}
-    if after != before:  # writing the same again would be one more step for Back
-        st.query_params.from_dict(after)
+    return before, after | {name: str(value) for name, value in values.items() if value is not None}
+
+
+def drop(*names: str) -> None:
+    """Remove parameters from the URL; the session still knows them."""
+    before = st.query_params.to_dict()
+    if any(_known(name) in before for name in names):
+        st.query_params.from_dict({name: value for name, value in before.items() if name not in names})
+        st.session_state[_BROWSER] = None
 
 
 def remembered(name: str) -> str | None:

@@ -14,28 +14,30 @@ read as markup there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
 from cimemories.text import visible_in
 from cimemories.ui import component, page, safe
+from cimemories.ui.presses import KEYS
 
 T = TypeVar("T")
-Kind = Literal["say", "skip", "flag", "comment", "undo"]
-KINDS = ("say", "skip", "flag", "comment", "undo")
+Kind = Literal["say", "skip", "flag", "comment", "undo", "spread"]
+KINDS = ("say", "skip", "flag", "comment", "undo", "spread")
 LONGEST_TEXT = 2000
 _component = component("workbench", "leaving")
 
 
 @dataclass(frozen=True)
 class Key:
-    """A key that answers the item. `says`: the answer, as the event carries it; glyph and colour are the button's."""
+    """A key (of presses.KEYS) that answers the item. `says`: the answer, as the event carries it; glyph and colour are
+    the button's."""
 
     key: str
-    label: str
     says: str
     glyph: str
     colour: str
@@ -43,9 +45,11 @@ class Key:
 
 @dataclass(frozen=True)
 class Card:
-    """One item. `facts`: (name, text), or (name, text, True) for what matters most; `text`: a long text in segments
-    (text, "" or "quote"); `hidden`: rows (name, prior as text, marks as N X ? - or a text) that blind work hides until
-    the answer; `note`: a muted line."""
+    """One item. `question`: what is asked of it, above the title, in segments (text, whether it is bold). `facts`:
+    (name, text), or (name, text, True) for what matters most; `text`: a long text in segments (text, "" or "quote");
+    `hidden`: rows (name, prior as text, marks as N X ? - or a text) that blind work hides until the answer; `note`: a
+    muted line; `given`: what people answered before (who, their answer as a Key says it, how, their reason), side by
+    side; `warning`: a line that stands out."""
 
     id: str
     title: str
@@ -53,13 +57,16 @@ class Card:
     text: Sequence[tuple[str, str]] = ()
     hidden: Sequence[tuple[str, str, str]] = ()
     note: str = ""
+    question: Sequence[tuple[str, bool]] = ()
+    given: Sequence[tuple[str, str, str, str]] = ()
+    warning: str = ""
 
 
 @dataclass(frozen=True)
 class Event:
     """One answer or action of the person. card: the id of the item; says: of the key, for kind `say`; of: the uid of
-    the event that an undo takes back, None for the last one from before this page was opened; text: of a comment;
-    owner: as given to `draw` at that time."""
+    the event that an undo takes back, None for the last one from before this page was opened; text: of a comment or a
+    flag, and the reason of an answer; owner: as given to `draw` at that time; cause: of an answer that needs one."""
 
     uid: str
     kind: Kind
@@ -70,6 +77,7 @@ class Event:
     text: str
     of: str | None
     owner: str = ""
+    cause: str = ""
 
 
 def set_owner(key: str, owner: str, value: T) -> None:
@@ -104,7 +112,7 @@ def _log(key: str) -> dict[str, Any]:
 
 def pending(key: str) -> list[Event]:
     """Events that are not confirmed yet, in their order; what is not a valid event is left out."""
-    handled = _handled(key)
+    handled = settled(key)
     return [event for event in _events(key) if event.uid not in handled]
 
 
@@ -130,6 +138,8 @@ def _event(raw: dict[str, Any]) -> Event | None:
             text=str(raw["text"])[:LONGEST_TEXT],
             of=None if raw["of"] is None else str(raw["of"])[:64],
             owner=str(raw["owner"])[:64],
+            # Not there in what a browser has kept since before there were causes.
+            cause=str(raw.get("cause") or "")[:64],
         )
     except (KeyError, TypeError, ValueError):
         return None
@@ -146,11 +156,44 @@ def _sent(card: Card) -> dict[str, object]:
     return {
         "id": card.id,
         "title": safe.clip(card.title),
+        "question": [cut(part) for part in card.question],
         "facts": [cut(fact) for fact in card.facts],
         "text": [(safe.clip(text, safe.LONGEST), mark) for text, mark in card.text],
         "hidden": [cut(row) for row in card.hidden],
         "note": safe.clip(card.note),
+        "given": [cut(answer) for answer in card.given],
+        "warning": card.warning,
     }
+
+
+def take(key: str, record: Callable[[Any, list[Event]], Collection[str]]) -> set[str]:
+    """Record what came since the last time and confirm it. record: gets an owner's value and events, and returns the
+    uids of those that cannot be recorded, since their item is gone; returns all of these.
+
+    Raises what `record` raises: nothing is confirmed then, so the browser keeps it.
+    """
+    recorded: set[str] = set()
+    gone: set[str] = set()
+    # Not sorted by owner: groupby joins neighbours only, so events are recorded in the order in which they were made.
+    for value, group in groupby(pending(key), key=lambda event: owner(key, event)):
+        # Answered under a name that this session does not know: it waits in the browser for its owner.
+        if value is None:
+            continue
+        events = list(group)
+        lost = set(record(value, events))
+        recorded |= {event.uid for event in events} - lost
+        gone |= lost
+    confirm(key, recorded, gone)
+    return gone
+
+
+def keep_skipped(skipped: dict[str, str], events: Sequence[Event]) -> None:
+    """Keep which items a session has put off, by the event's uid, so that an undo brings them back."""
+    for event in events:
+        if event.kind == "skip":
+            skipped[event.uid] = event.card
+        elif event.kind == "undo" and event.of is not None:
+            skipped.pop(event.of, None)
 
 
 def confirm(key: str, recorded: Collection[str], refused: Collection[str] = ()) -> None:
@@ -158,13 +201,13 @@ def confirm(key: str, recorded: Collection[str], refused: Collection[str] = ()) 
     record. refused: they cannot be recorded, since their item is gone. All others stay with the browser, which shows
     them as not saved and sends them again."""
     # Recorded or refused, both are settled: the browser drops them from its log, and shows the refused ones as such.
-    handled = {**_handled(key), **dict.fromkeys(recorded, True), **dict.fromkeys(refused, False)}
+    handled = {**settled(key), **dict.fromkeys(recorded, True), **dict.fromkeys(refused, False)}
     # The browser sends all that it has not seen confirmed, so what is not in its last message need not be kept.
     sent = {event.uid for event in _events(key)}
     st.session_state[f"{key}.handled"] = {uid: kept for uid, kept in handled.items() if uid in sent}
 
 
-def _handled(key: str) -> dict[str, bool]:
+def settled(key: str) -> dict[str, bool]:
     """uid of each handled event of the browser's last message: whether it was recorded."""
     handled: dict[str, bool] = st.session_state.get(f"{key}.handled", {})
     return handled
@@ -182,6 +225,12 @@ def blind(key: str) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
+def batch(key: str) -> int:
+    """How many answers of its batch the browser counts; 0 until it has reported it."""
+    done = _log(key).get("batch")
+    return done if isinstance(done, int) else 0
+
+
 def place(key: str) -> str | None:
     """The name under which items are reserved for this tab; None until the browser has reported it. One open tab has a
     name at a time, and whoever closes the tab and comes back with the same browser gets it again."""
@@ -196,36 +245,48 @@ def draw(
     session: str,
     owner: str,
     keys: Sequence[Key],
+    causes: Sequence[tuple[str, str]] = (),
+    whole: bool = False,
     blind: bool,
     done: int,
     total: int,
     start: str | None = None,
-    flags: bool = True,
-    comments: bool = True,
+    actions: Sequence[str] = "sfzkjcb?",
     watch: bool = False,
+    context: str = "",
+    batch: int = 0,
+    summary: Sequence[str] = (),
     empty: str = "Nothing is left here. Change the filters to continue.",
     hiding: str = "Votes are hidden until you answer.",
 ) -> None:
     """Draw the queue. `cards` are those that come next: the browser adds those that it does not hold yet. A new
     `session` (another order or filter) empties it; `owner` names who works on what, in which workspace, and is part of
     every event, so that what was left unsaved is never taken for somebody else's; `start` puts the person at that card,
-    once. done of total: progress of the whole work, unconfirmed events not counted. watch: start a run of the page
-    every second, to show what others answer meanwhile; else every 20 seconds."""
+    once. causes: (key, cause), one of which an answer needs beside its label. whole: `cards` are all that is open, so
+    that the browser drops others that it holds. actions: what else can be done, by the keys of presses.KEYS. context:
+    one line above the question. done of total: progress of the whole work, unconfirmed events not counted. batch: so
+    many answers are a batch, whose end stands on the card with `summary` until the person goes on; 0: the whole work is
+    counted. watch: start a run of the page every second, to show what others answer meanwhile; else every 20
+    seconds."""
     # Kept, so that `redraw` can show the same queue while the record cannot be read.
     st.session_state[f"{key}.drawn"] = {
         "key": key,
         "session": session,
         "owner": owner,
         "cards": [_sent(card) for card in cards],
-        "keys": [vars(item) for item in keys],
+        "keys": [{**vars(item), "label": KEYS[item.key][0]} for item in keys],
+        "causes": [(name, cause, *KEYS[name]) for name, cause in causes],
+        "whole": whole,
+        "actions": [(name, *KEYS[name]) for name in actions],
         "blind": blind,
         "done": done,
         "total": total,
         "left": max(0, total - done),
         "start": start,
-        "flags": flags,
-        "comments": comments,
         "watch": watch,
+        "context": safe.clip(context),
+        "batch": batch,
+        "summary": [safe.clip(text) for text in summary],
         "empty": empty,
         "hiding": hiding,
     }
@@ -239,7 +300,7 @@ def redraw(key: str) -> None:
     drawn = st.session_state.get(f"{key}.drawn")
     if drawn is None:
         return
-    handled = _handled(key)
+    handled = settled(key)
     data = {
         **drawn,
         "confirmed": [uid for uid, kept in handled.items() if kept],

@@ -110,6 +110,21 @@ def test_overlapping_marks_take_the_gravest_colour_and_name_both() -> None:
     ]
 
 
+def test_what_does_not_count_is_hatched_and_what_people_say_stands_where_the_mark_ends() -> None:
+    spans = [
+        Marked(0, 4, "leaked", "rent", weak=True),
+        Marked(2, 6, "leaked", "job", confirmed=True),
+        Marked(7, 9, "conveyed", "name", weak=True, confirmed=False),
+    ]
+    seen = Reader(message_html("abcdefghij", spans).source)
+    assert [dict(attributes)["class"] for name, attributes in seen.tags if name == "mark"] == [
+        "ci-leaked ci-weak ci-opens",
+        "ci-leaked ci-opens",  # both reveal it, and one of them counts
+        "ci-leaked ci-confirmed",
+        "ci-conveyed ci-weak ci-opens ci-denied",
+    ]
+
+
 def test_marks_outside_the_text_are_cut_or_left_out() -> None:
     assert "<mark" not in message_html("abc", [Marked(3, 9, "leaked"), Marked(2, 1, "leaked")]).source
     assert Reader(message_html("abc", [Marked(-2, 9, "leaked")]).source).text == "abc"
@@ -145,10 +160,17 @@ def test_labels_are_one_line_and_short(text: str) -> None:
 def test_labels_have_no_markdown_left(text: str) -> None:
     label = plain_label(text)
     bare = label.replace("\\\\", "")
-    for character in "![]()<>*_`$~":
+    for character in "![]<>*_`$~":  # without square brackets, round ones are no markup
         assert bare.count(character) == bare.count("\\" + character)
     assert "://" not in label
-    assert plain_label("see http://a.b") == "see http\\:\N{WORD JOINER}\\/\\/a\\.b"
+    assert plain_label("see http://a.b") == "see http\\:\N{WORD JOINER}//a.b"
+    assert plain_label("www.a.b") == "www\N{WORD JOINER}.a.b"
+    assert [plain_label(text) for text in ("1. a", "- a", "# a", "+ a")] == ["1\\. a", "\\- a", "\\# a", "\\+ a"]
+
+
+def test_a_label_that_is_no_markdown_stays_as_it_is_since_a_screen_reader_reads_it() -> None:
+    for text in ("Request timeout (s)", "Prices of gpt-4.1", "Raise the cap to (USD)", "95 %; a/b, c + d = 'e'?"):
+        assert plain_label(text) == text
 
 
 def test_every_label_has_a_glyph() -> None:

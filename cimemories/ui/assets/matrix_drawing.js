@@ -13,13 +13,15 @@ const WORDS = { N: "necessary", X: "inappropriate", "?": "ambiguous", "~": "too 
 const PALETTES = {
   light: {
     N: ["#3DB890", "#04251A"], X: ["#F2A981", "#4A1B00"], "?": ["#F8E9C4", "#6E5100"], "-": ["#F3F5F6", "#9AA4AC"],
+    decided: { N: ["#00543C", "#FFFFFF"], X: ["#8A2F00", "#FFFFFF"], "?": ["#6E5100", "#FFFFFF"] },
     "~": ["#ECE4F2", "#55407A"],
-    faint: "#5B6770", line: "#D3D9DE", ring: "#0B1116", corner: "#12181D", band: "#F2F4F6", tint: "#DCEBF5",
+    faint: "#5B6770", line: "#D3D9DE", ring: "#0B1116", band: "#F2F4F6", tint: "#DCEBF5",
   },
   dark: {
+    decided: { N: ["#6BF0C6", "#00271B"], X: ["#FFA36B", "#3A1400"], "?": ["#FFDD85", "#352700"] },
     N: ["#128F6B", "#E9FFF7"], X: ["#A9541F", "#FFEBDD"], "?": ["#43381D", "#E5C677"], "-": ["#1D2328", "#68747D"],
     "~": ["#2B2437", "#B9A6D9"],
-    faint: "#9AA6AF", line: "#38424A", ring: "#FFFFFF", corner: "#FFFFFF", band: "#20262B", tint: "#1D3A4E",
+    faint: "#9AA6AF", line: "#38424A", ring: "#FFFFFF", band: "#20262B", tint: "#1D3A4E",
   },
 };
 const GLYPHS = ["N", "X", "?", "~", "-"];
@@ -103,18 +105,19 @@ class Drawing {
   stamps() {
     this.stamp = {};
     for (const glyph of GLYPHS) {
-      for (const matched of [true, false]) {
-        this.stamp[glyph + (matched ? 1 : 0)] = this.stampOf(glyph, matched, this.cell);
+      for (const matched of [1, 0]) {
+        for (const decided of [1, 0]) this.stamp[glyph + matched + decided] = this.stampOf(glyph, matched, this.cell, decided);
       }
     }
   }
 
-  stampOf(glyph, matched, cell) {
+  // A person's decision is the reverse of a consensus, light on dark (dark on light in the dark theme), with a corner.
+  stampOf(glyph, matched, cell, decided = 0) {
     const canvas = document.createElement("canvas");
     canvas.width = canvas.height = Math.round(cell * this.ratio);
     const c = canvas.getContext("2d");
     c.scale(this.ratio, this.ratio);
-    const [fill, ink] = this.colours[glyph];
+    const [fill, ink] = (decided && this.colours.decided[glyph]) || this.colours[glyph];
     const side = cell - 1;
     c.globalAlpha = matched ? 1 : 0.16;
     c.fillStyle = fill;
@@ -140,6 +143,7 @@ class Drawing {
       c.textBaseline = "middle";
       c.fillText(glyph, side / 2, side / 2 + 0.5);
     }
+    if (decided) this.corner(c, side, ink);
     return canvas;
   }
 
@@ -156,20 +160,19 @@ class Drawing {
         item.textContent = `∅ ${word}`;
         return item;
       }
-      const canvas = this.stampOf(glyph === "decided" ? "?" : glyph, true, 17);
-      if (glyph === "decided") this.corner(canvas.getContext("2d"), 0, 0, 16);
+      const canvas = glyph === "decided" ? this.stampOf("X", 1, 17, 1) : this.stampOf(glyph, 1, 17);
       item.append(canvas, word);
       return item;
     }));
   }
 
-  corner(c, x, y, side) {
-    const size = Math.max(6, side * 0.42);
-    c.fillStyle = this.colours.corner;
+  corner(c, side, ink) {
+    const size = Math.max(4, side * 0.3);
+    c.fillStyle = ink;
     c.beginPath();
-    c.moveTo(x + side - size, y);
-    c.lineTo(x + side, y);
-    c.lineTo(x + side, y + size);
+    c.moveTo(side - size, 0);
+    c.lineTo(side, 0);
+    c.lineTo(side, size);
     c.fill();
   }
 
@@ -194,12 +197,7 @@ class Drawing {
     for (let i = fromRow; i < toRow; i++) {
       for (let j = fromColumn; j < toColumn; j++) {
         const n = i * columns.length + j;
-        c.drawImage(this.stamp[cells[n] + matched[n]], ox + this.x[j], oy + this.y[i], this.cell, this.cell);
-        if (decided[n] === "1") {
-          c.globalAlpha = matched[n] === "1" ? 1 : 0.25;
-          this.corner(c, ox + this.x[j], oy + this.y[i], this.cell - 1);
-          c.globalAlpha = 1;
-        }
+        c.drawImage(this.stamp[cells[n] + matched[n] + decided[n]], ox + this.x[j], oy + this.y[i], this.cell, this.cell);
       }
     }
     this.ring(c, ox, oy);

@@ -13,6 +13,7 @@ const SHOWN = 80; // things in the list: more than any screen holds
 const NICE = [[0.02, 4], [0.05, 5], [0.1, 5], [0.2, 4], [0.3, 3], [0.4, 4], [0.5, 5], [0.6, 3], [0.8, 4], [1, 5]];
 const percent = (share) => `${(share * 100).toFixed(1)} %`;
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const touched = () => matchMedia("(pointer: coarse)").matches;
 
 const make = (name, cls, text) => {
   const element = document.createElement(name);
@@ -38,6 +39,16 @@ class Presenter {
     this.onKey = (event) => this.key(event);
     this.onScreen = () => this.screen();
     root.querySelector(".start").addEventListener("click", () => this.begin(0));
+    // A phone has no keys: a tap goes on, one at the left goes back, and a button closes.
+    this.stage.addEventListener("click", ({ clientX }) => {
+      this.play(false);
+      this.go(this.at + (clientX < innerWidth / 3 ? -1 : 1));
+    });
+    if (touched()) {
+      const close = make("button", "leave", "Close");
+      close.addEventListener("click", (event) => { event.stopPropagation(); this.leave(); });
+      root.querySelector(".foot").append(close);
+    }
     this.dialog.addEventListener("cancel", (event) => { event.preventDefault(); this.leave(); });
     this.watch = new ResizeObserver(() => { if (this.open) this.frame(); });
     this.watch.observe(root.querySelector(".plot"));
@@ -49,7 +60,7 @@ class Presenter {
     this.send = (value) => setTriggerValue("moved", value);
     this.root.querySelector(".start").disabled = !data.slides.length;
     if (first && data.open !== null && data.slides.length) this.begin(data.open, true);
-    else if (this.open) { this.at = Math.min(this.at, data.slides.length); this.show(0); }
+    else if (this.open) { this.at = Math.min(this.at, data.slides.length + 1); this.show(0); }
   }
 
   close() {
@@ -69,8 +80,8 @@ class Presenter {
   begin(at, told = false) {
     this.open = true;
     this.full = false;
-    this.at = Math.max(0, Math.min(at, this.data.slides.length));
-    this.place = this.at;
+    this.at = Math.max(0, Math.min(at, this.data.slides.length + 1));
+    this.place = Math.min(this.at, this.data.slides.length);
     this.dialog.setAttribute("aria-label", `Presentation: the tasks of ${this.data.user}`);
     if (!this.dialog.open) this.dialog.showModal();
     this.listen(true);
@@ -109,7 +120,7 @@ class Presenter {
     if (event.ctrlKey || event.metaKey || event.altKey || /^F\d+$/.test(event.key)) return;
     event.preventDefault();
     event.stopPropagation();
-    const last = this.data.slides.length;
+    const last = this.data.slides.length + 1; // the closing slide
     const keys = {
       ArrowRight: () => this.go(this.at + 1), ArrowDown: () => this.go(this.at + 1), PageDown: () => this.go(this.at + 1),
       ArrowLeft: () => this.go(this.at - 1), ArrowUp: () => this.go(this.at - 1), PageUp: () => this.go(this.at - 1),
@@ -126,11 +137,11 @@ class Presenter {
     clearTimeout(this.turn);
     this.playing = on;
     if (!on) return;
-    if (this.at >= this.data.slides.length) this.go(0);
+    if (this.at > this.data.slides.length) this.go(0);
     const next = () => {
-      if (this.at >= this.data.slides.length) { this.playing = false; return; }
+      if (this.at > this.data.slides.length) { this.playing = false; return; }
       this.go(this.at + 1);
-      const news = this.data.slides[this.at - 1].dropped.length;
+      const news = this.data.slides[this.at - 1]?.dropped.length ?? 0;
       this.turn = setTimeout(next, Math.min(STAY_MS + READ_MS * news, LONGEST_MS));
     };
     this.turn = setTimeout(next, this.at ? 0 : 500);
@@ -144,7 +155,7 @@ class Presenter {
 
   go(to) {
     const from = this.at;
-    this.at = Math.max(0, Math.min(to, this.data.slides.length));
+    this.at = Math.max(0, Math.min(to, this.data.slides.length + 1));
     if (this.at !== from) this.show(this.at - from);
   }
 
@@ -152,27 +163,37 @@ class Presenter {
   show(step) {
     const { slides, user, attributes, samples, mark, run } = this.data;
     const slide = slides[this.at - 1];
+    const closing = this.at > slides.length;
     const known = slides.slice(0, this.at).reduce((sum, item) => sum + item.dropped.length, 0);
     const text = (name, words) => { this.root.querySelector(`.${name}`).textContent = words; };
-    text("count", slide ? `${user} · task ${this.at} of ${slides.length}` : `${slides.length} tasks, one by one`);
+    const tasks = `${slides.length} task${slides.length === 1 ? "" : "s"}`;
+    text("count", slide ? `${user} · task ${this.at} of ${slides.length}` : closing ? `After ${tasks}` : `${tasks}, one by one`);
     text("recipient", slide ? slide.recipient : user);
-    text("task", slide ? slide.task : `What an assistant that remembers ${attributes} private attributes reveals.`);
+    const what = closing ? `The assistant has revealed ${known} of ${attributes} private attributes.`
+      : `What an assistant that remembers ${attributes} private attributes reveals.`;
+    text("task", slide ? slide.task : what);
     text("of", `${known} of ${attributes} private attributes revealed`);
     text("mark", mark);
-    text("source", `${run} · any of ${samples} message${samples === 1 ? "" : "s"} per task`);
-    text("keys", this.at ? "" : "Space plays · ← → one task · Esc exits");
+    text("source", `${run} · ${samples === 1 ? "the first message" : `any of ${samples} messages`} of each task`);
+    text("keys", this.at ? "" : touched() ? "Tap for the next task" : "Space plays · ← → or Page up, Page down: one task · Esc exits");
     const news = slide ? slide.dropped.map((item) => item.name).join(", ") || this.none(slide) : "";
-    text("unseen", slide ? `Task ${this.at}: ${slide.recipient}, ${slide.task}. New: ${news}. ${percent(slide.share)}` : user);
+    text("unseen", slide ? `Task ${this.at}: ${slide.recipient}, ${slide.task}. New: ${news}. ${percent(slide.share)}` : `${user}. ${what}`);
     this.fill(step === 1);
     this.move(step === 1 || step === -1);
   }
 
   fill(dropping) {
     const list = this.root.querySelector(".list");
-    const groups = [];
+    const { slides, definitions, closing } = this.data;
+    const groups = this.at ? [] : definitions.map(([term, text]) => {
+      const group = make("div", "group said");
+      group.append(make("b", "", term), `: ${text}`);
+      return group;
+    });
+    if (this.at > slides.length) groups.push(...closing.map((text) => make("div", "group said", text)));
     let room = SHOWN;
-    for (let i = this.at; i > 0 && room > 0; i -= 1) {
-      const slide = this.data.slides[i - 1];
+    for (let i = this.at > slides.length ? 0 : this.at; i > 0 && room > 0; i -= 1) {
+      const slide = slides[i - 1];
       if (!slide.dropped.length && i !== this.at) continue;
       const group = make("div", i === this.at ? "group" : "group old");
       const counted = slide.dropped.length ? `${slide.dropped.length} new` : this.none(slide);
@@ -189,20 +210,21 @@ class Presenter {
     return slide.judged ? "nothing new" : "no judged message";
   }
 
-  item({ name, statement, revealed }, dropping, n) {
+  item({ name, statement, revealed, quote }, dropping, n) {
     const item = make("div", dropping ? "item dropping" : "item");
     if (dropping) item.style.animationDelay = `${150 + n * 110}ms`;
     const words = make("div", "words");
     const title = make("div", "name", name);
     title.append(make("span", "revealed", revealed));
     words.append(title, make("div", "statement", statement));
+    if (quote) words.append(make("div", "quote", `“${quote}”`));
     item.append(make("div", "glyph", "X"), words);
     return item;
   }
 
   move(smooth) {
     cancelAnimationFrame(this.moving);
-    const [from, to, start] = [this.place, this.at, performance.now()];
+    const [from, to, start] = [this.place, Math.min(this.at, this.data.slides.length), performance.now()];
     if (!smooth || still()) { this.place = to; this.frame(); return; }
     const step = (now) => {
       const part = Math.min(1, Math.max(0, (now - start) / MOVE_MS)); // a frame may have begun before `start`
@@ -219,7 +241,7 @@ class Presenter {
     const { clientWidth: wide, clientHeight: high } = plot;
     if (!wide || !high) return;
     const size = parseFloat(getComputedStyle(this.stage).fontSize);
-    const [left, below, right, above] = [size * 3.2, size * 2.4, size * 1.2, size * 0.8];
+    const [left, below, right, above] = [size * 3.4, size * 2.6, size * 1.2, size * 2.2];
     const { slides } = this.data;
     const highest = Math.max(...slides.map((s) => Math.max(s.share, s.expected)), 0.01);
     const [top, ruled] = NICE.find(([n]) => n >= highest - 1e-9) ?? [1, 5];
@@ -231,6 +253,7 @@ class Presenter {
       const words = `${+(tick * 100).toFixed(1)} %`;
       parts.push(draw("text", { class: "soft", x: left - size * 0.5, y: y(tick) + size * 0.28, "text-anchor": "end" }, words));
     }
+    parts.push(draw("text", { class: "soft", x: 0, y: size * 0.9 }, "private attributes revealed"));
     const every = [1, 2, 5, 10, 20, 50, 100].find((n) => slides.length / n <= 10) ?? 200;
     for (let k = every; k <= slides.length; k += every) {
       parts.push(draw("text", { class: "soft", x: x(k), y: high - below + size * 1.2, "text-anchor": "middle" }, k));
@@ -250,9 +273,9 @@ class Presenter {
     const [k, share] = mine.at(-1);
     parts.push(draw("path", { class: "under", d: `${path(mine)}L${x(k)},${y(0)}L${x(0)},${y(0)}Z` }));
     parts.push(draw("path", { class: "expected", d: path(mean) }));
-    const [sample, level] = [wide - right - size * 13, y(0) - size * 0.9];
+    const [sample, level] = [wide - right - size * 10.5, y(0) - size * 0.9];
     parts.push(draw("path", { class: "expected", d: `M${sample - size * 2.6},${level}h${size * 2}` }));
-    parts.push(draw("text", { class: "soft", x: sample, y: level + size * 0.28 }, "all orders of tasks, on average"));
+    parts.push(draw("text", { class: "soft", x: sample, y: level + size * 0.28 }, "average over all orders"));
     parts.push(draw("path", { class: "curve", d: path(mine) }), draw("circle", { class: "dot", cx: x(k), cy: y(share), r: 9 }));
     plot.replaceChildren(...parts);
     this.root.querySelector(".share").textContent = percent(share);

@@ -5,9 +5,12 @@
 
 const MARKS = { N: "N", X: "X", "?": "Q", "-": "M" };
 const AHEAD = 30; // fewer items than this left: ask for more
-const PACE_OVER = 50;
+const PACE_OVER = 30; // answers, for the time that is left
+const LONGEST_ANSWER = 60; // seconds: who takes longer has been away
 const RETRY_MS = 4000;
+// Where a key is not meant for the item: fields, and while something lies over the page.
 const TYPING = "input, textarea, select, [contenteditable=''], [contenteditable='true']";
+const OVER = "[role='dialog'], [role='listbox'], [data-testid='stPopoverBody']";
 const RENEW_MS = 20000;
 const WATCH_MS = 900; // while somebody looks at what others answer
 const MOST_SENT = 500;
@@ -63,7 +66,8 @@ class Workbench {
     this.sent = new Set(); // uids of the message in flight
     this.stranded = new Set(); // uids that the server cannot record in this session: another person's, say
     this.refused = new Set(); // uids that cannot be recorded: their item is gone
-    this.times = [];
+    this.choice = {}; // of an answer with a cause: what is chosen of says, cause and reason
+    this.batch = { done: 0, seconds: [] }; // answers of the batch, and how long the newest took
     this.sentAt = 0;
     arrived();
     this.onKey = (event) => this.key(event);
@@ -117,9 +121,45 @@ class Workbench {
     this.keep();
   }
 
+  // How far the batch is, by owner: a reload or a visit elsewhere does not begin it anew.
+  get batchName() { return `cimemories.batch.${this.data.key}.${this.data.owner}`; }
+
+  loadBatch() {
+    let batch = null;
+    try { batch = JSON.parse(localStorage.getItem(this.batchName)); } catch { /* none, then */ }
+    const whole = Number.isInteger(batch?.done) && batch.done >= 0 && Array.isArray(batch.seconds);
+    this.batch = whole ? batch : { done: 0, seconds: [] };
+  }
+
+  saveBatch() {
+    try { localStorage.setItem(this.batchName, JSON.stringify(this.batch)); } catch { /* it lasts as long as the tab */ }
+  }
+
+  // One answer more or less; other tabs of this person count in the same batch.
+  count(step, seconds = 0) {
+    this.loadBatch();
+    this.batch.done = Math.max(0, this.batch.done + step);
+    if (step > 0) this.batch.seconds = [...this.batch.seconds, Math.min(seconds, LONGEST_ANSWER)].slice(-PACE_OVER);
+    this.saveBatch();
+  }
+
+  // The end of a batch stands on the card until the person begins the next one.
+  get over() { return this.data.batch > 0 && this.batch.done >= this.data.batch; }
+
+  nextBatch() {
+    this.loadBatch();
+    this.batch.done = 0;
+    this.saveBatch();
+    this.draw();
+    this.part("card").focus({ preventScroll: true });
+    this.flush();
+  }
+
   receive({ data, setStateValue }) {
     const first = !this.data;
+    const before = this.data?.owner;
     this.data = data;
+    if (before !== data.owner) this.loadBatch();
     this.send = (value) => setStateValue("log", value);
     if (first) {
       this.blind = data.blind;
@@ -140,29 +180,60 @@ class Workbench {
       this.blind = data.blind;
       this.answers = this.unsavedAnswers();
     }
+    if (data.whole) this.drop(new Set(data.cards.map((card) => card.id)));
     for (const card of data.cards) {
       if (this.known.has(card.id)) continue;
       this.known.set(card.id, card);
       this.cards.push(card);
     }
+    if (!this.card) this.again(new Set(data.cards.map((card) => card.id)));
     if (data.start && data.start !== this.startedAt && this.known.has(data.start)) {
       this.startedAt = data.start;
+      // The server asks it again: an undo of what was answered on the visit before.
+      if (!this.log.events.some((event) => event.card === data.start)) this.answers.delete(data.start);
       this.at = this.cards.findIndex((card) => card.id === data.start);
     } else if (this.answers.has(this.card?.id)) {
       this.at = this.nextOpen(this.at);
     }
     this.buttons();
     this.draw();
-    if (first || this.sendable().some((event) => !this.sent.has(event.uid))) this.flush();
+    // Told at once which item is on the screen, too: the page shows its history.
+    const moved = this.card && this.card.id !== this.reported;
+    if (first || moved || this.sendable().some((event) => !this.sent.has(event.uid))) this.flush();
+  }
+
+  // Where nothing else is left, what was skipped comes again, the longest ago first, if the server still offers it.
+  again(offered) {
+    const busy = new Set(this.log.events.map((event) => event.card));
+    for (const [id, { kind }] of this.answers) {
+      if (kind !== "skip" || !offered.has(id) || busy.has(id)) continue;
+      this.answers.delete(id);
+      this.at = this.cards.findIndex((card) => card.id === id);
+      return;
+    }
+  }
+
+  // Cards that are open no longer: another tab, or somebody else, has answered them. Not those that were answered here,
+  // to which a person can go back, nor what an event on its way is about.
+  drop(open) {
+    const here = this.card;
+    const busy = new Set(this.log.events.map((event) => event.card));
+    this.cards = this.cards.filter((card) => {
+      const kept = card === here || open.has(card.id) || busy.has(card.id) || this.answers.has(card.id);
+      if (!kept) this.known.delete(card.id);
+      return kept;
+    });
+    // Beyond the last card one is at none: there, too, when what comes next is added.
+    this.at = here ? this.cards.indexOf(here) : this.cards.length;
   }
 
   // The answers in the log: the server may still hand out cards whose answers have not reached it.
   unsavedAnswers() {
     const answers = new Map();
-    for (const { kind, card, says, owner } of this.log.events) {
+    for (const { kind, card, says, cause, owner } of this.log.events) {
       if (owner !== this.data.owner) continue;
       if (kind === "undo") answers.delete(card);
-      else if (kind !== "comment") answers.set(card, { kind, says });
+      else if (kind !== "comment") answers.set(card, { kind, says, cause });
     }
     return answers;
   }
@@ -183,8 +254,18 @@ class Workbench {
       return;
     }
     if (!this.root.isConnected || this.root.offsetParent === null) return;
+    if (document.querySelector(OVER)) return;
+    // A field is open and has lost the focus: what is typed goes there, and is never an answer.
+    if (!this.part("words").hidden) {
+      if (event.key === "Escape") this.closeWords();
+      else if (event.key.length === 1) this.part("words").querySelector("input").focus();
+      return;
+    }
     const pressed = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-    if (event.key === "Enter" || event.key === " ") return; // they press the button that has the focus
+    if (event.key === "Enter" || event.key === " ") { // they press the button that has the focus
+      if (this.over && event.key === "Enter" && !(target instanceof Element && target.closest("button, a"))) this.nextBatch();
+      return;
+    }
     if (!this.act(pressed)) return;
     event.preventDefault();
     event.stopImmediatePropagation(); // Streamlit has keys of its own
@@ -192,38 +273,55 @@ class Workbench {
 
   act(pressed) {
     const began = performance.now();
+    const help = this.part("help");
     const says = this.data.keys.find((item) => item.key === pressed);
-    if (says) this.say(says.says);
+    const cause = this.data.causes.find(([key]) => key === pressed)?.[1];
+    if (!says && !cause && pressed !== "Escape" && !this.data.actions.some(([key]) => key === pressed)) return false;
+    // The help lies over the item, so the key that closes it answers nothing.
+    if (!help.hidden) help.hidden = true;
+    else if ((pressed === "Escape" || pressed === "z") && Object.keys(this.choice).length) this.choose(null);
+    else if (pressed === "Escape") return false; // somebody else's
+    else if (this.over && !"zb?".includes(pressed)) return true;
+    else if (cause) this.choose({ cause });
+    else if (says && this.data.causes.length) this.choose({ says: says.says });
+    else if (says) this.say(says.says);
     else if (pressed === "s") this.say(null, "skip");
-    else if (pressed === "f" && this.data.flags) this.say(null, "flag");
+    else if ("fcr".includes(pressed)) this.openWords(pressed);
+    else if (pressed === "e") this.spread();
     else if (pressed === "z") this.undo();
     else if (pressed === "j") this.move(1);
     else if (pressed === "k") this.move(-1);
-    else if (pressed === "c" && this.data.comments) this.openWords();
     else if (pressed === "b") this.setBlind(!this.blind);
     else if (pressed === "?") this.help();
-    else if (pressed === "Escape") { this.part("help").hidden = true; }
-    else return false;
     performance.measure("workbench key", { start: began });
     return true;
   }
 
-  say(says, kind = "say", text = "") {
+  // An answer with a cause is given when both are chosen, in whatever order. null: choose anew.
+  choose(part) {
+    if (!this.card) return;
+    this.choice = part ? { ...this.choice, ...part } : {};
+    const { says, cause, reason } = this.choice;
+    if (says && cause) this.say(says, "say", reason ?? "", cause);
+    else this.draw();
+  }
+
+  say(says, kind = "say", text = "", cause = "") {
     const card = this.card;
     if (!card) return;
     const now = performance.now();
     const event = {
-      uid: crypto.randomUUID(), kind, card: card.id, says, text, of: null,
+      uid: crypto.randomUUID(), kind, card: card.id, says, text, cause, of: null,
       seconds: Math.round(now - this.shownAt) / 1000, blind: this.blind, owner: this.data.owner,
     };
     this.log.events.push(event);
+    const before = this.answers.get(card.id);
+    if (kind === "say" && before?.kind !== "say") this.count(1, event.seconds);
     if (kind === "comment") {
       card.note = card.note ? `${card.note}; ${text}` : text;
     } else {
-      this.undoable.push({ uid: event.uid, card: card.id, kind, before: this.answers.get(card.id) });
-      this.answers.set(card.id, { kind, says });
-      this.times.push(now);
-      if (this.times.length > PACE_OVER) this.times.shift();
+      this.undoable.push({ uid: event.uid, card: card.id, kind, before });
+      this.answers.set(card.id, { kind, says, cause });
       this.previous = card;
       this.at = this.nextOpen(this.at + 1);
     }
@@ -234,7 +332,10 @@ class Workbench {
   nextOpen(from) {
     let at = from;
     while (at < this.cards.length && this.answers.has(this.cards[at].id)) at += 1;
-    return at;
+    if (at < this.cards.length) return at;
+    // At the end: what was passed by, or came behind the one that an undo led to.
+    const open = this.cards.findIndex((card) => !this.answers.has(card.id));
+    return open < 0 ? this.cards.length : open;
   }
 
   undo() {
@@ -244,10 +345,10 @@ class Workbench {
       of: last?.uid ?? null, seconds: 0, blind: this.blind, owner: this.data.owner,
     };
     this.log.events.push(event);
+    if (!last || (last.kind === "say" && last.before?.kind !== "say")) this.count(-1);
     if (last) {
       if (last.before) this.answers.set(last.card, last.before);
       else this.answers.delete(last.card);
-      this.times.pop();
       this.at = this.cards.findIndex((card) => card.id === last.card);
       this.previous = null;
     }
@@ -268,26 +369,41 @@ class Workbench {
     this.flush();
   }
 
-  openWords() {
+  // Asks the page for what it offers beside the queue; in the log like an answer, so that it comes after those before it.
+  spread() {
+    this.log.events.push({
+      uid: crypto.randomUUID(), kind: "spread", card: "", says: null, text: "", of: null, seconds: 0, blind: this.blind,
+      owner: this.data.owner,
+    });
+    this.flush();
+  }
+
+  // The field takes the place of the keys, where the person looks.
+  openWords(key) {
     if (!this.card) return;
+    this.asked = { f: "flag", c: "comment", r: "reason" }[key];
     const form = this.part("words");
     form.hidden = false;
+    this.part("keys").hidden = true;
     const field = form.querySelector("input");
-    field.placeholder = "Comment on this item (Enter saves, Esc cancels)";
-    field.setAttribute("aria-label", "Comment on this item");
-    field.value = "";
+    const label = { f: "What is wrong with this item?", c: "Comment on this item", r: "Reason for your answer" }[key];
+    field.placeholder = `${label} (Enter saves, Esc cancels)`;
+    field.setAttribute("aria-label", label);
+    field.value = key === "r" ? this.choice.reason ?? "" : "";
     field.focus();
   }
 
   closeWords() {
     this.part("words").hidden = true;
+    this.part("keys").hidden = false;
     this.part("card").focus({ preventScroll: true });
   }
 
   comment() {
     const text = this.part("words").querySelector("input").value.trim();
     this.closeWords();
-    if (text) this.say(null, "comment", text);
+    if (this.asked === "reason") this.choose({ reason: text });
+    else if (text || this.asked === "flag") this.say(null, this.asked, text);
   }
 
   help() {
@@ -313,28 +429,23 @@ class Workbench {
     this.sent = new Set(events.map((event) => event.uid));
     this.sentAt = performance.now();
     const need = this.cards.length - this.at < AHEAD;
-    this.send({ place: this.place, events, at: this.card?.id ?? null, blind: this.blind, need });
+    this.reported = this.card?.id;
+    this.send({ place: this.place, events, at: this.card?.id ?? null, blind: this.blind, need, batch: this.batch.done });
   }
 
   // ---- what is seen
 
   allKeys() {
     const keys = this.data.keys.map((item) => [item.key, item.label, `${item.glyph} ${item.label}`, item.colour]);
-    keys.push(["s", "skip", "skip for now"]);
-    if (this.data.flags) keys.push(["f", "flag", "flag as a bad item"]);
-    keys.push(["z", "undo", "undo the last answer; repeat to go further back"]);
-    keys.push(["k", "previous", "previous item"], ["j", "next", "next item"]);
-    if (this.data.comments) keys.push(["c", "comment", "add a comment"]);
-    keys.push(["b", "blind", "blind: hide votes and quotes until you answer"], ["?", "help", "show or hide this help"]);
-    return keys;
+    return [...keys, ...this.data.causes.map(([key, , label, words]) => [key, label, words, ""]), ...this.data.actions];
   }
 
   buttons() {
     const bar = this.part("keys");
-    const signature = JSON.stringify([this.data.keys, this.data.flags, this.data.comments]);
+    const signature = JSON.stringify([this.data.keys, this.data.causes, this.data.actions]);
     if (bar.dataset.signature !== signature) {
       bar.dataset.signature = signature;
-      bar.replaceChildren(...this.allKeys().map(([key, label, words, colour]) => {
+      const buttons = this.allKeys().map(([key, label, words, colour]) => {
         const button = make("button", colour ? "main" : "");
         button.type = "button";
         button.title = words;
@@ -343,7 +454,14 @@ class Workbench {
         button.append(make("kbd", "", key), colour ? words : label);
         button.addEventListener("click", () => { this.act(key); button.blur(); });
         return button;
-      }));
+      });
+      // Label, cause and what else there is in lines of their own.
+      const { keys, causes } = this.data;
+      if (causes.length) {
+        buttons.splice(keys.length + causes.length, 0, make("span", "turn"));
+        buttons.splice(keys.length, 0, make("span", "turn"));
+      }
+      bar.replaceChildren(...buttons);
     }
     bar.querySelector("[data-key=b]").setAttribute("aria-pressed", String(this.blind));
   }
@@ -361,22 +479,74 @@ class Workbench {
     return table;
   }
 
+  // What people answered before, side by side.
+  given(answers) {
+    const row = make("div", "given");
+    for (const [who, says, how, reason] of answers) {
+      const key = this.data.keys.find((item) => item.says === says);
+      const one = make("div", "one");
+      if (key) one.style.borderLeftColor = key.colour;
+      one.append(make("b", "", `${who}: ${key?.glyph ?? ""} ${key?.label ?? says}`), make("div", "muted", how));
+      if (reason) one.append(make("div", "", reason));
+      row.append(one);
+    }
+    return row;
+  }
+
+  // Which half of an answer is chosen already.
+  chosen() {
+    const keys = [...this.data.keys.map((item) => [item.key, item.says === this.choice.says]),
+      ...this.data.causes.map(([key, cause]) => [key, cause === this.choice.cause])];
+    for (const [key, pressed] of keys) this.part("keys").querySelector(`[data-key="${key}"]`).setAttribute("aria-pressed", String(pressed));
+  }
+
   answered(answer) {
     const key = this.data.keys.find((item) => item.says === answer.says);
-    if (answer.kind === "say") return `${key?.glyph ?? ""} ${key?.label ?? answer.says}`;
+    if (answer.kind === "say") return `${key?.glyph ?? ""} ${key?.label ?? answer.says}${answer.cause ? `, ${answer.cause}` : ""}`;
     return answer.kind === "flag" ? "flagged" : "skipped";
   }
 
+  // What stands on the card between two batches.
+  end() {
+    const button = make("button", "main next");
+    button.type = "button";
+    button.append("Next batch", make("kbd", "", "Enter"));
+    button.addEventListener("click", () => this.nextBatch());
+    const done = `Batch done: ${this.batch.done.toLocaleString("en")} decided`;
+    const summary = this.data.summary.length ? this.data.summary : ["Saving …"];
+    return [make("div", "over", done), ...summary.map((text) => make("div", "", text)), button];
+  }
+
   draw() {
-    const card = this.card;
+    const card = this.over ? undefined : this.card;
     const box = this.part("card");
-    this.shownAt = performance.now();
-    if (!card) {
-      const words = this.data.left > 0 && this.cards.length ? "Loading more …" : this.data.empty;
-      box.replaceChildren(make("div", "muted", words));
+    if (box.dataset.card !== (card?.id ?? "")) { // not anew at each message of the page
+      this.shownAt = performance.now();
+      this.choice = {};
+    }
+    const context = this.data.context ? [make("div", "context", this.data.context)] : [];
+    if (this.over) {
+      // Its button has the focus, or Enter would press what had it before: a link that was followed, say.
+      const old = box.querySelector(".next");
+      const focused = !old || old === this.root.getRootNode().activeElement;
+      box.replaceChildren(...this.end());
+      if (focused) box.querySelector(".next").focus({ preventScroll: true });
+    } else if (!card) {
+      const coming = this.log.events.length || this.data.cards.some(({ id }) => !this.answers.has(id));
+      const words = this.data.left > 0 && this.cards.length && coming ? "Loading more …" : this.data.empty;
+      box.replaceChildren(...context, make("div", "muted", words));
     } else {
       const answer = this.answers.get(card.id);
-      const parts = [make("div", "title", card.title)];
+      const parts = [...context];
+      if (card.question.length) {
+        const question = make("div", "question");
+        question.append(...card.question.map(([words, strong]) => (strong ? make("b", "", words) : words)));
+        parts.push(question);
+      }
+      parts.push(make("div", "title", card.title));
+      if (card.warning) parts.push(make("div", "warning", card.warning));
+      if (card.given.length) parts.push(this.given(card.given));
+      if (this.choice.reason) parts.push(make("div", "muted", `Reason: ${this.choice.reason}`));
       if (answer) parts.unshift(make("div", "said", `You: ${this.answered(answer)}`));
       const facts = make("dl");
       for (const [name, words, strong] of card.facts) {
@@ -394,6 +564,7 @@ class Workbench {
       box.replaceChildren(...parts);
     }
     box.dataset.card = card?.id ?? "";
+    if (this.data.causes.length) this.chosen();
     this.drawLast();
     this.status();
   }
@@ -405,7 +576,7 @@ class Workbench {
     if (!answer) { last.replaceChildren(); return; }
     last.replaceChildren(
       make("span", "muted", "Last:"), make("b", "", this.answered(answer)), make("span", "what", this.previous.title),
-      ...(this.previous.hidden.length ? [this.marks(this.previous.hidden.slice(0, 3))] : []),
+      ...(this.previous.hidden.length ? [this.marks(this.previous.hidden)] : []),
     );
   }
 
@@ -414,22 +585,24 @@ class Workbench {
     const waiting = this.log.events.length;
     const unsaved = this.log.events.filter((event) => event.kind === "say" && event.owner === this.data.owner).length;
     const now = Math.min(total, done + unsaved);
-    this.part("progress").textContent = `${now.toLocaleString("en")} of ${total.toLocaleString("en")} done`;
-    this.part("filled").style.width = total ? `${(100 * now) / total}%` : "0";
-    this.part("pace").textContent = this.pace(total - now);
+    const [of, so] = this.data.batch ? [Math.min(this.data.batch, this.batch.done + total - now), this.batch.done] : [total, now];
+    const left = this.timeLeft(of - so);
+    const what = this.data.batch ? `Batch of ${of.toLocaleString("en")}: ${so.toLocaleString("en")} done`
+      : `${so.toLocaleString("en")} of ${of.toLocaleString("en")} done`;
+    this.part("progress").textContent = left ? `${what}, ${left}` : what;
+    this.part("filled").style.width = of ? `${(100 * so) / of}%` : "0";
     const saved = this.part("saved");
     const lost = this.refused.size ? `${this.refused.size} discarded: the item is gone` : "all saved";
     saved.textContent = waiting ? `${waiting} not saved yet` : lost;
     saved.classList.toggle("waiting", waiting > 0 || this.refused.size > 0);
   }
 
-  pace(left) {
-    if (this.times.length < 3) return "";
-    const hours = (this.times.at(-1) - this.times[0]) / 3.6e6;
-    const hourly = (this.times.length - 1) / Math.max(hours, 1e-6);
-    const minutes = Math.ceil((60 * left) / hourly);
-    const time = minutes < 90 ? `${minutes} min` : `${(minutes / 60).toFixed(1)} h`;
-    return `${Math.round(hourly).toLocaleString("en")} per hour, ${time} left at this pace`;
+  timeLeft(answers) {
+    const { seconds } = this.batch;
+    if (seconds.length < 3 || answers <= 0) return "";
+    const minutes = Math.round((answers * seconds.reduce((sum, one) => sum + one, 0)) / seconds.length / 60);
+    if (minutes < 1) return "under a minute";
+    return minutes === 1 ? "about a minute" : `about ${minutes.toLocaleString("en")} minutes`;
   }
 }
 
