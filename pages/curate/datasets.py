@@ -15,7 +15,7 @@ import streamlit as st
 from cimemories import uploads
 from cimemories.curation import authoring, editing
 from cimemories.curation.authoring import AuthoringSpec
-from cimemories.curation.offline import LOCALES, generate_dataset
+from cimemories.curation.offline import LOCALE_NAMES, generate_dataset
 from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
 from cimemories.exchange.exporting import Format
@@ -33,10 +33,9 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.generations import GenerationRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.upkeep import deleting
-from cimemories.text import count
-from cimemories.ui import page, safe, tables, url
+from cimemories.text import count, sentence
+from cimemories.ui import annotator, page, safe, tables, url
 from pages.curate.label_matrix import RESUMABLE, launch_worker, named, pace_sentence, worker_log
-from pages.curate.profile_edit import ANNOTATOR
 from pages.start import database_lost
 
 _OUTCOME = "profiles.outcome"
@@ -53,16 +52,49 @@ def _done(*lines: str) -> None:
     st.rerun()
 
 
-def _sentence(note: str) -> str:
-    return f"{note[:1].upper()}{note[1:]}."
+def draw(store: Store, dataset: DatasetRow) -> None:
+    """The page of a dataset: its versions, and what can be done with it as a whole."""
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        safe.heading("Versions")
+        draw_versions(store, dataset)
+    with right:
+        safe.show(safe.facts(_facts(dataset)))
+        safe.heading("Export")
+        export_form(store, dataset)
+        safe.heading("Dataset card")
+        card_form(store, dataset)
+        safe.heading("Delete")
+        delete_form(store, dataset)
+
+
+def _facts(dataset: DatasetRow) -> list[tuple[str, str]]:
+    rests = [count(dataset.labellings, "labelling"), count(dataset.runs, "run")]
+    return [
+        ("Origin", f"{dataset.origin}{f', {dataset.source_name}' if dataset.source_name else ''}"),
+        ("Created", f"{dataset.created[:16].replace('T', ' ')} UTC"),
+        ("Version", f"{dataset.version}{f', frozen as {dataset.frozen[:8]}' if dataset.frozen else ', open'}"),
+        ("Used by", ", ".join(rests)),
+    ]
 
 
 # ---- versions
 
 
+# The hash of a thousand profiles takes seconds, and stays until the dataset changes.
+@st.cache_resource(max_entries=8, show_spinner="Reading the versions")
+def _versions(
+    _store: Store, workspace: str, dataset_id: int, created: str, revision: int, rest: tuple[object, ...]
+) -> editing.Versions:
+    return editing.versions_of(_store, dataset_id)
+
+
 def draw_versions(store: Store, dataset: DatasetRow) -> None:
     """The versions of a dataset, its hash, freezing it, its next version, and which runs used which content."""
-    versions = editing.versions_of(store, dataset.id)
+    # What else is shown of versions and runs, which come and go without the dataset's revision.
+    others = [(row.id, row.name, row.revision, row.frozen, row.runs) for row in catalogue.all_datasets(store)]
+    own = (str(store.workspace), dataset.id, dataset.created, dataset.revision)
+    versions = _versions(store, *own, tuple(others))
     ids = [item.dataset for item in versions.members]
     names: dict[int | None, str] = {item.dataset: item.name for item in versions.members}
     clicked = tables.listing(
@@ -97,7 +129,8 @@ def draw_versions(store: Store, dataset: DatasetRow) -> None:
         help="Copies profiles, contexts, rules and decisions into a new version to continue from.",
     ):
         with page.Reporting("No version was created.", StoreError):
-            new, name = editing.new_version(store, dataset.id)
+            with st.spinner("Copying profiles, contexts, rules and decisions", show_time=True):
+                new, name = editing.new_version(store, dataset.id)
             url.put(dataset=new, profile=None, attribute=None, labelling=None, context=None)
             _done(f"'{name}' was created from '{dataset.name}'.")
     if versions.runs:
@@ -121,6 +154,7 @@ def draw_versions(store: Store, dataset: DatasetRow) -> None:
 def _freeze_form(store: Store, dataset: DatasetRow) -> None:
     labellings = catalogue.labellings_of(store, dataset.id)
     key = f"profiles.freeze.{dataset.id}"
+    who = annotator.ask(f"{annotator.KEY}.freeze")
     with st.form(key, enter_to_submit=False, border=False):
         safe.inline(
             "Freezing records a hash over profiles, contexts, votes, decisions and rule. From then on, edits go into "
@@ -134,20 +168,18 @@ def _freeze_form(store: Store, dataset: DatasetRow) -> None:
             placeholder="None yet",
             key=f"{key}.labelling",
         )
-        known = st.session_state.get(ANNOTATOR, "")
-        name = st.text_input("Your name", value=known, max_chars=80, key=f"{key}.name")
         if not st.form_submit_button("Freeze", icon=":material/ac_unit:"):
             return
-    with page.Reporting("Nothing was frozen.", StoreError):
-        row = freezing.freeze(store, dataset.id, labelling_id=labelling, annotator=name)
-        st.session_state[ANNOTATOR] = row.annotator
+    with page.Reporting("Nothing was frozen.", StoreError), st.spinner("Freezing", show_time=True):
+        freezing.freeze(store, dataset.id, labelling_id=labelling, annotator=who)
         st.rerun()
 
 
 def card_form(store: Store, dataset: DatasetRow) -> None:
     """The dataset card, made when it is downloaded."""
     safe.inline(
-        "Origin, versions, models, prompts, personas, counts, survival, decisions and licence, as Markdown.", muted=True
+        "Origin, versions, models, prompts, personas, counts, consensus, decisions and licence, as Markdown.",
+        muted=True,
     )
     licence = st.text_input(
         "Licence",
@@ -234,7 +266,7 @@ def import_form(store: Store) -> None:
     if not imported.new:
         where = f"{', '.join(runs)} of '{row.name}'" if runs else f"the dataset '{row.name}'"
         _done(f"This file was imported before, as {where}, which is shown now.")
-    notes = [f"Recognised as {imported.recognised}.", *map(_sentence, imported.notes)]
+    notes = [f"Recognised as {imported.recognised}.", *map(sentence, imported.notes)]
     if runs:
         _done(
             f"Imported {count(len(runs), 'run')} of '{row.name}'.",
@@ -308,7 +340,7 @@ def export_form(store: Store, dataset: DatasetRow) -> None:
     if simulated:
         page.badge_simulated()
     for note in notes:
-        page.notice(_sentence(note))
+        page.notice(sentence(note))
 
 
 def delete_form(store: Store, dataset: DatasetRow) -> None:
@@ -372,11 +404,11 @@ def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
     st.progress(now.settled / now.expected if now.expected else 0.0)
     waiting = now.status == WorkStatus.QUEUED
     cost = authoring.cost_of(row, now.prompt_tokens, now.completion_tokens)
-    tokens = f"{count(now.prompt_tokens)} prompt and {count(now.completion_tokens)} completion tokens"
+    tokens = f"{count(now.prompt_tokens)} prompt and {count(now.completion_tokens, 'completion token')}"
     parts = [
-        f"{count(now.settled)} of {count(now.expected)} calls done",
-        "waiting for a worker" if waiting else pace_sentence(row.id, "calls", now.settled, now.expected),
-        tokens if cost is None else f"{tokens}, cost {cost:,.2f}",
+        f"{count(now.settled)} of {count(now.expected, 'call')} done",
+        "waiting to start" if waiting else pace_sentence(row.id, "calls", now.settled, now.expected),
+        tokens if cost is None else f"{tokens}, cost {authoring.at_prices(cost)}",
     ]
     if rejected := sum(now.rejected.values()):
         parts.append(f"{count(rejected, 'item')} rejected and asked for again")
@@ -391,7 +423,7 @@ def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
 
 
 def _title(row: GenerationRow, what: str) -> None:
-    badge = page.SIMULATED if row.simulated else ""
+    badge = page.simulated_badge(row.simulated)
     safe.show(safe.tag("div", safe.tag("b", row.name), f" by {row.model} {what} ", badge, cls="ci-line"))
 
 
@@ -401,7 +433,7 @@ def _stopped(store: Store, row: GenerationRow) -> None:
     _title(row, f"is {row.status}.")
     page.error(
         "No dataset was created.",
-        f"{row.error.rstrip('.').capitalize()}." if row.error else "",
+        sentence(row.error),
         "Try another model, or a larger token limit." if all_settled else f"{done}. Resume to make the rest.",
     )
     worker_log(store, row.id)
@@ -418,7 +450,7 @@ def _finished(store: Store, row: GenerationRow) -> None:
     report = authoring.report(store, row.id)
     if report.dataset is None:
         return
-    _title(row, f"is written: {count(report.kept)} of {count(report.wanted)} attributes.")
+    _title(row, f"is written: {count(report.kept)} of {count(report.wanted, 'attribute')}.")
     url.page_link("profiles", "Show the new profiles", icon=":material/group:", dataset=report.dataset)
     with st.expander("Rejections and cost"):
         facts = [(reason, count(number)) for reason, number in report.rejection_counts()]
@@ -426,7 +458,7 @@ def _finished(store: Store, row: GenerationRow) -> None:
         if report.left_out:
             facts.append(("profiles left out: no usable attribute", str(report.left_out)))
         tokens = f"{count(report.prompt_tokens)} prompt, {count(report.completion_tokens)} completion"
-        costs = [] if report.cost is None else [("cost", f"{report.cost:,.2f}")]
+        costs = [] if report.cost is None else [("cost", authoring.at_prices(report.cost))]
         safe.show(safe.facts(facts))
         safe.show(safe.facts([("tokens", tokens), *costs]))
 
@@ -451,13 +483,15 @@ def _form(store: Store) -> None:
         most = AT_ONCE if how == TEMPLATES else 1000
         # `how` in the key, since each way has its own limit and with it its own value.
         profiles = st.number_input("Profiles", 1, most, 10, key=f"new.count.{how}", width=NARROW)
+        locales = sorted(LOCALE_NAMES, key=LOCALE_NAMES.__getitem__)
         locale = st.selectbox(
-            "Locale",
-            LOCALES,
-            LOCALES.index("en_US"),
+            "Names and addresses",
+            locales,
+            locales.index("en_US"),
+            format_func=LOCALE_NAMES.__getitem__,
             key="new.locale",
-            help="For names and addresses. Sentences stay English.",
-            width=NARROW,
+            help="Of which language and country. Sentences stay English.",
+            width=WIDE,
         )
         seed = st.number_input(
             "Seed", 0, value=0, key="new.seed", help="The same seed gives the same people and events.", width=NARROW
@@ -480,7 +514,7 @@ def _from_templates(store: Store, request: _Request) -> None:
         )
         events = st.number_input("Life events", 1, 12, 3, key="new.templates.events", width=NARROW)
     safe.inline(
-        f"{count(request.profiles, 'profile')} with about {count(events * 9 * per_domain + 14)} attributes "
+        f"{count(request.profiles, 'profile')} with about {count(events * 9 * per_domain + 14, 'attribute')} "
         "each, created at once. For more, use cimemories generate --offline.",
         muted=True,
     )

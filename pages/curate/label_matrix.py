@@ -28,8 +28,9 @@ from cimemories.store import labellings, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import count
+from cimemories.text import count, exact_percent, sentence
 from cimemories.ui import matrix, page, safe, tables, url
+from cimemories.ui.workbench import Key
 from pages.curate.profile_view import display_name
 from pages.start import database_lost
 
@@ -191,7 +192,7 @@ def choice(
     if chosen is not None and chosen not in options:
         with above or st.container():
             page.notice(f"{label} '{safe.option(chosen, 40)}' is not here: all are shown.")
-        url.put(**{param: None})
+        url.replace(**{param: None})
         chosen = None
     st.session_state[key] = chosen or ("" if everything else options[0])
     st.selectbox(
@@ -268,7 +269,7 @@ def watch(store: Store, row: LabellingRow | None) -> None:
 
 def _running(store: Store, row: LabellingRow) -> None:
     done, waiting = _settled(row), row.status == WorkStatus.QUEUED
-    pace = "waiting for a worker" if waiting else pace_sentence(row.id, "ballots", done, row.expected)
+    pace = "waiting to start" if waiting else pace_sentence(row.id, "ballots", done, row.expected)
     bar, button = st.columns([5, 1], vertical_alignment="center")
     with bar:
         st.progress(done / row.expected if row.expected else 0.0)
@@ -290,7 +291,7 @@ def _stopped(store: Store, row: LabellingRow) -> None:
         missing = row.expected - row.ballots.get(labellings.OK, 0)
         page.error(
             f"This labelling is {row.status}: {count(missing)} of {count(row.expected)} ballots missing.",
-            f"{row.error.capitalize()}." if row.error else "",
+            sentence(row.error),
             "Votes so far are kept. Resume to ask for the rest.",
         )
         _failures(store, row.id)
@@ -396,19 +397,21 @@ def _personas(store: Store) -> str:
     )
     with page.Reporting("This pack cannot be used.", SeedError):
         pack = persona_pack(chosen, store.workspace)
-        safe.inline("; ".join(f"{p.name} {p.prior * 100:.4g} %" for p in pack.personas), muted=True)
+        safe.inline("; ".join(f"{p.name} {exact_percent(p.prior)}" for p in pack.personas), muted=True)
     return chosen
 
 
 # ---- the matrix and its counts
 
 
+MATRIX = "labels.matrix"
 PIXELS_ABOVE, PIXELS_OF_MATCHES = 376, 46  # of the page around the matrix, and of the line on what matches
 COUNTS: dict[str, tables.Column] = {"necessary": "count", "inappropriate": "count", "ambiguous": "count"}
 
 
-def draw(labels: Matrix, seen: MatrixView, filters: Filters) -> tuple[int, int] | None:
-    """The matrix; returns the (attribute, context) that its cursor is on, None where no cell is left."""
+def draw(labels: Matrix, seen: MatrixView, filters: Filters, keys: Sequence[Key], owner: str) -> tuple[int, int] | None:
+    """The matrix; returns the (attribute, context) that its cursor is on, None where no cell is left. keys, owner: as
+    `matrix.matrix` has them."""
     if not seen.rows or not seen.columns:
         page.notice("No attribute or context matches these filters. Clear them to see all.")
         return None
@@ -418,12 +421,12 @@ def draw(labels: Matrix, seen: MatrixView, filters: Filters) -> tuple[int, int] 
     context = url.get_int("context") or (int(last) if last.isdigit() else None)
     if attribute is not None and attribute not in labels.record.attribute_ids:
         page.notice(f"Attribute {attribute} of the link is not one of this profile's. Choose a cell.")
-        url.put(attribute=None)
+        url.replace(attribute=None)
     cursor = (attribute if attribute in attributes else attributes[0], context if context in contexts else contexts[0])
-    moved = matrix.matrix(shown, key="labels.matrix", cursor=cursor)
+    moved = matrix.matrix(shown, key=MATRIX, cursor=cursor, keys=keys, owner=owner)
     # The browser may still name a pair that the filters have hidden since.
     if moved and moved.attribute in attributes and moved.context in contexts:
-        url.put(attribute=moved.attribute, context=moved.context)
+        url.replace(attribute=moved.attribute, context=moved.context)
         return moved.attribute, moved.context
     return cursor
 
@@ -467,11 +470,11 @@ def filter_summary(seen: MatrixView, labels: Matrix, filters: Filters) -> str:
     """What the filters leave, as a sentence."""
     total = labels.effective.size
     hidden = len(labels.record.attribute_ids) - len(seen.rows), len(labels.record.context_ids) - len(seen.columns)
-    parts = [f"{count(seen.matching)} of {count(total)} pairs match"]
+    parts = [f"{count(seen.matching)} of {count(total, 'pair')} match"]
     if any(hidden):
         parts.append(f"{hidden[0]} attributes and {hidden[1]} contexts are hidden")
     if filters.kinds or filters.differs:
-        parts.append("the others are dimmed; press n for the next match, p for the previous one")
+        parts.append("the others are dimmed; press j for the next match, k for the previous one")
     return "; ".join(parts) + "."
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 import pandas as pd
 import streamlit as st
@@ -15,10 +16,12 @@ import streamlit as st
 from cimemories.flows import catalogue
 from cimemories.labels.matrix import Flags, Matrix, differing, matrix, view
 from cimemories.labels.votes import PairView, pairs
+from cimemories.review.recording import record
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.engine import Store, StoreError, shared_store
+from cimemories.store.engine import Store, StoreError, content_hash, shared_store
 from cimemories.store.labellings import LabellingRow
-from cimemories.ui import page, safe, tables, url
+from cimemories.text import count
+from cimemories.ui import annotator, page, safe, tables, url, workbench
 from pages.curate import label_matrix, pair_panel
 from pages.curate.label_matrix import Filters, word
 from pages.curate.profile_view import display_name
@@ -68,10 +71,10 @@ def _pair_table(views: Sequence[PairView], chosen: int | None) -> int | None:
     )
     columns: dict[str, tables.Column | tuple[tables.Column, str]] = {
         "attribute": "text",
+        "statement": "wide",
         "effective": ("text", "label"),
         **({"decision": "text"} if any(v.decision for v in views) else {}),
         **{f"votes{n}": ("text", key) for n, key in enumerate(personas)},
-        "statement": "wide",
         "domain": "text",
         "consensus": "text",
     }
@@ -96,7 +99,7 @@ def _one_context(
     attribute = url.get_int("attribute")
     if attribute is not None and attribute not in own:
         page.notice(f"Attribute {attribute} of the link is not one of this profile's. Choose a row.")
-        url.put(attribute=None)
+        url.replace(attribute=None)
         attribute = None
     shown = _filtered(views, filters, labels.record, flags)
     clicked = _pair_table(shown, attribute) if shown else None
@@ -120,6 +123,30 @@ def _takeaway(views: Sequence[PairView]) -> str:
     )
 
 
+def _owner(store: Store, dataset_id: int) -> str:
+    """Under what the browser keeps what is decided, until the record has it; empty while nobody is named."""
+    me = annotator.name()
+    if not me:
+        return ""
+    # A record of another workspace, or of the next dataset with this id, is not to get it.
+    created = {row.id: row.created for row in catalogue.all_datasets(store)}[dataset_id]
+    owner = content_hash([str(store.engine.url), dataset_id, created, me])
+    workbench.set_owner(label_matrix.MATRIX, owner, (dataset_id, me))
+    return owner
+
+
+def _record(store: Store) -> None:
+    """Record what the keys of the matrix decided since the last run. Where that fails, the browser sends it again."""
+    waiting = [e for e in workbench.pending(label_matrix.MATRIX) if workbench.owner(label_matrix.MATRIX, e)]
+    with page.Reporting("Your decisions are not saved yet; this page goes on trying.", StoreError):
+        for (dataset_id, who), group in groupby(waiting, lambda e: workbench.owner(label_matrix.MATRIX, e)):
+            events = list(group)
+            done = record(store, dataset_id, who, events, source="single")
+            if done.gone:
+                page.notice(f"{count(len(done.gone), 'decision')} not saved: an edit has removed the pair.")
+            workbench.confirm(label_matrix.MATRIX, [event.uid for event in events])
+
+
 def _matrix(
     store: Store, labels: Matrix, labelling: LabellingRow | None, filters: Filters, flags: Flags | None
 ) -> PairView | None:
@@ -132,7 +159,8 @@ def _matrix(
         with left:
             safe.inline(label_matrix.filter_summary(seen, labels, filters), muted=True)
         button.button("Clear", icon=":material/filter_alt_off:", key="labels.clear", on_click=label_matrix.clear)
-    cursor = label_matrix.draw(labels, seen, filters)
+    keys = () if store.read_only else pair_panel.DECIDING
+    cursor = label_matrix.draw(labels, seen, filters, keys, _owner(store, labels.record.dataset))
     if cursor is None:
         return None
     attribute, context = cursor
@@ -190,6 +218,7 @@ def main() -> None:
     with fourth:
         shown = page.choice("View", VIEWS, "labels.show", "show", default=MATRIX)
     label_matrix.watch(store, labelling)
+    _record(store)
     if labelling is None:
         label_matrix.start(store, dataset, labelling)
     simulated = labelling is not None and labelling.simulated

@@ -18,11 +18,17 @@ from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count, percent
-from cimemories.ui import page, safe, tables, url
+from cimemories.ui import annotator, page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
+from cimemories.ui.workbench import Key
 from pages.curate.profile_view import display_name, spoken
 
-_ANNOTATOR = "annotator"
+# What decides a pair wherever one is shown.
+DECIDING = (
+    Key("n", str(Label.NECESSARY), "N", safe.NECESSARY),
+    Key("i", str(Label.INAPPROPRIATE), "X", safe.INAPPROPRIATE),
+    Key("u", str(Label.AMBIGUOUS), "?", safe.AMBIGUOUS),
+)
 MOST_RUNS = 3  # shown at once: the browser takes its time for each
 MOST_ROWS = 500  # of a table of pairs; its download has all
 
@@ -64,15 +70,15 @@ def go_to_pair(dataset: DatasetRow, labelling: LabellingRow, row: pd.Series[Any]
 
 
 def draw(store: Store, record: ProfileRecord, labelling: LabellingRow | None, view: PairView) -> None:
-    """Everything about the pair, the form at the end."""
+    """Everything about the pair, what decides it in sight before its votes."""
     with st.container(key="pair"):
         _summary(record, labelling, view)
+        _decide(store, record.dataset, view)
         _votes(view, labelling)
         _runs(store, record, view)
         if view.history:
             safe.heading("Decisions")
             safe.show(safe.grid((), map(decision_row, reversed(view.history))))
-        _form(store, record.dataset, view)
 
 
 def _summary(record: ProfileRecord, labelling: LabellingRow | None, view: PairView) -> None:
@@ -185,41 +191,46 @@ def decision_row(item: Decision) -> Html:
     return tag("tr", *(tag("td", cell) for cell in cells))
 
 
-def _form(store: Store, dataset_id: int, view: PairView) -> None:
-    safe.heading("Decide")
+def _decide(store: Store, dataset_id: int, view: PairView) -> None:
+    """A button for each label, which decides at once; a reason may go with it."""
+    if store.read_only:
+        safe.inline("This workspace is read-only, so nothing can be decided here.", muted=True)
+        return
     key = f"decide.{view.attribute_id}.{view.context_id}"
-    known = st.session_state.get(_ANNOTATOR, "")
-    # Enter ends the typing of a name or a reason; it must never submit a label that nobody chose.
+    me = annotator.ask()
+    # Enter ends the typing of a reason; it must never decide.
     with st.form(key, enter_to_submit=False, border=False):
-        label = st.radio(
-            "Label",
-            list(Label),
-            index=None if view.effective is None else list(Label).index(view.effective),
-            format_func=safe.glyphed,
-            horizontal=True,
-            key=f"{key}.label",
-        )
-        reason = st.text_input("Reason", key=f"{key}.reason", max_chars=500)
-        annotator = st.text_input("Your name", value=known, key=f"{key}.annotator", max_chars=80)
-        decided = st.form_submit_button("Set decision", type="primary", icon=":material/check:")
-    if decided:
-        name = " ".join(annotator.split())
-        if label is None or not name:
-            page.error("No decision was saved.", "A decision needs a label and your name.", "Add both and try again.")
+        # A click kept by its callback survives that another request ends the run; what the button returns does not.
+        clicked: list[Label] = st.session_state.setdefault(f"{key}.clicked", [])
+        with st.container(horizontal=True, gap="small"):
+            for label in Label:
+                standing = view.decision is not None and view.decision.label == label
+                st.form_submit_button(
+                    safe.plain_label(safe.glyphed(label)),
+                    type="primary" if standing else "secondary",
+                    key=f"{key}.{label}",
+                    on_click=clicked.append,
+                    args=(label,),
+                )
+        reason = st.text_input("Reason", key=f"{key}.reason", max_chars=500, placeholder="Optional")
+    if clicked:
+        chosen = clicked[-1]
+        clicked.clear()
+        if not me:
+            page.error("No decision was saved.", "A decision needs your name.", "Add it and try again.")
             return
-        st.session_state[_ANNOTATOR] = name
-        _write(store, dataset_id, view, name, label, reason.strip())
+        _write(store, dataset_id, view, me, chosen, reason.strip())
     # Decisions are only ever added: to withdraw one is another without a label, so the last of mine says what stands.
-    mine = [d for d in view.history if d.annotator == known]
+    mine = [d for d in view.history if d.annotator == me]
     if (
         mine
         and mine[-1].label is not None
         and st.button("Withdraw my decision", icon=":material/undo:", key=f"{key}.undo")
     ):
-        _write(store, dataset_id, view, known, None, "")
+        _write(store, dataset_id, view, me, None, "")
 
 
-def _write(store: Store, dataset_id: int, view: PairView, annotator: str, label: Label | None, reason: str) -> None:
+def _write(store: Store, dataset_id: int, view: PairView, who: str, label: Label | None, reason: str) -> None:
     with page.Reporting("No decision was saved.", StoreError):
-        decide(store, dataset_id, view, annotator=annotator, label=label, reason=reason)
+        decide(store, dataset_id, view, annotator=who, label=label, reason=reason)
         st.rerun()

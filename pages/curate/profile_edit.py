@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import streamlit as st
 
@@ -17,11 +16,10 @@ from cimemories.model import GENERAL, Attribute, Context
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.versions import Edit, EditRow, Side
-from cimemories.ui import page, safe, tables, url
+from cimemories.ui import annotator, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 from pages.curate.profile_view import display_name
 
-ANNOTATOR = "annotator"  # shared with the Labels page
 _PENDING = "profiles.pending"
 _SAVED = "profiles.saved"
 _UNDO = "profiles.undo"
@@ -66,29 +64,29 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         st.subheader("Review your change", anchor=False)
         safe.show(_both_sides(pending.edit))
         page.notice(" ".join(pending.plan.sentences))
+        who = annotator.ask()
         with st.form("profiles.save", enter_to_submit=False, border=False):
-            left, right = st.columns(2)
-            known = st.session_state.get(ANNOTATOR, "")
-            name = left.text_input("Your name", value=known, max_chars=80, key="profiles.save.name")
-            reason = right.text_input("Reason", max_chars=500, key="profiles.save.reason", disabled=bool(pending.undo))
+            reason = st.text_input("Reason", max_chars=500, key="profiles.save.reason", disabled=bool(pending.undo))
             save = st.form_submit_button("Save the change", type="primary", icon=":material/save:")
         st.button("Discard the change", icon=":material/close:", key="profiles.discard", on_click=drop, type="tertiary")
     if save:
-        _save(store, dataset, record, pending, name, reason)
+        _save(store, dataset, record, pending, who, reason)
 
 
-def _save(store: Store, dataset: DatasetRow, record: ProfileRecord, pending: _Pending, name: str, reason: str) -> None:
+def _save(store: Store, dataset: DatasetRow, record: ProfileRecord, pending: _Pending, who: str, reason: str) -> None:
     try:
-        if pending.undo is not None:
-            # expected: nothing is saved where it would by now go into another version than the one that was shown.
-            saved = editing.undo(store, dataset.id, pending.undo, annotator=name, expected=pending.plan)
-        else:
-            saved = editing.save(store, dataset.id, pending.edit, annotator=name, reason=reason, expected=pending.plan)
+        # expected: nothing is saved where it would by now go into another version than the one that was shown.
+        with st.spinner("Saving the change", show_time=True):
+            if pending.undo is not None:
+                saved = editing.undo(store, dataset.id, pending.undo, annotator=who, expected=pending.plan)
+            else:
+                saved = editing.save(
+                    store, dataset.id, pending.edit, annotator=who, reason=reason, expected=pending.plan
+                )
     except StoreError as problem:
         page.error("Nothing was saved.", str(problem))
         return
     drop()
-    st.session_state[ANNOTATOR] = " ".join(name.split())
     row, there = editing.saved_change(store, saved, record.ordinal)
     sentences = [f"Saved in '{saved.name}': {row.sentence}."]
     if not saved.in_place:
@@ -104,7 +102,10 @@ def _save(store: Store, dataset: DatasetRow, record: ProfileRecord, pending: _Pe
         # In a new version every attribute has another id, so it is found again by its key.
         ids = dict(zip((a.key for a in there.profile.attributes), there.attribute_ids, strict=True))
         attribute = ids.get(str(row.edit.after["key"]))
-    url.put(dataset=saved.dataset, profile=there.id, attribute=attribute, context=None, labelling=None)
+    # Back to reading, the changed row open; contexts and the history stay where they are.
+    view = url.get("view")
+    view = view if view in ("contexts", "history") else None
+    url.put(dataset=saved.dataset, profile=there.id, attribute=attribute, context=None, labelling=None, view=view)
     st.rerun()
 
 
@@ -139,7 +140,7 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         page.empty(
             "No changes yet",
             "Every edit is listed here with both sides, who made it, when and why. "
-            "Change something under Edit attributes, Edit contexts or Edit biography.",
+            "Click an attribute of the profile to edit it, or open Contexts.",
         )
         return
     # The button below leaves it behind; here, in the run that its click causes, the change is put up for review.
@@ -206,16 +207,9 @@ NEW = 0  # a new attribute or context, in a list of ids
 EVERYONE, THIS_ONE = "all profiles", "this profile only"
 
 
-def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
-    """Change, remove or add an attribute."""
-    own = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
-    names = {
-        NEW: "a new attribute",
-        **{i: f"{a.key} ({display_name(a.domain)}): {a.statement}" for i, a in own.items()},
-    }
-    attribute = url.get_int("attribute")
-    chosen = _choose("Attribute", names, attribute if attribute in names else next(iter(own), NEW))
-    before = own.get(chosen)
+def attribute(store: Store, dataset: DatasetRow, record: ProfileRecord, chosen: int) -> None:
+    """Change or remove an attribute (its id), or add one (NEW)."""
+    before = dict(zip(record.attribute_ids, record.profile.attributes, strict=True)).get(chosen)
     # A form keeps what was typed under its key. With the revision in it, a saved dataset gets a fresh form.
     key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.{chosen}"
     with st.form(key, enter_to_submit=False, border=False):
@@ -256,25 +250,20 @@ def attributes(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None
             propose(store, dataset, editing.attribute_edit(record.ordinal, before, after))
 
 
-def _choose(what: Literal["Attribute", "Context"], names: dict[int, str], current: int) -> int:
-    """The one to edit, in the URL under its name; a change under review is dropped when another is chosen."""
-    param = what.lower()
-    key = f"edit.{param}"
-
-    def changed() -> None:
-        url.put(**{param: st.session_state[key]})
-        drop()
-
-    st.session_state[key] = current
-    return st.selectbox(what, list(names), format_func=lambda i: safe.option(names[i]), key=key, on_change=changed)
-
-
 def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     """Change, remove or add a context, for this profile or for all."""
     own = dict(zip(record.context_ids, record.profile.contexts, strict=True))
     names = {NEW: "a new context", **{i: f"{c.recipient}: {c.task}" for i, c in own.items()}}
     context = url.get_int("context")
-    chosen = _choose("Context", names, context if context in names else next(iter(own), NEW))
+
+    def changed() -> None:
+        url.put(context=st.session_state["edit.context"])
+        drop()
+
+    st.session_state["edit.context"] = context if context in names else next(iter(own), NEW)
+    chosen = st.selectbox(
+        "Context", list(names), format_func=lambda i: safe.option(names[i]), key="edit.context", on_change=changed
+    )
     before = own.get(chosen)
     key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.context.{chosen}"
     with st.form(key, enter_to_submit=False, border=False):
@@ -309,8 +298,7 @@ def biography(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         age = right.number_input("Age", 0, max(OLDEST, profile.age), profile.age, key=f"{key}.age")
         address = st.text_area("Address", value=profile.address, height=80, key=f"{key}.address")
         safe.inline(
-            "The biography is in no prompt. Attributes that repeat it (name, age, address in general) are edited under "
-            "Edit attributes.",
+            "The biography is in no prompt. Attributes that repeat it (name, age, address) are edited under General.",
             muted=True,
         )
         review = st.form_submit_button("Review the change", type="primary", icon=":material/preview:")

@@ -1,20 +1,18 @@
-"""Parts of the Profiles page: one profile to read, two side by side, and the list with its search and filters."""
+"""Parts of the Profiles page: the list of people with its search and filters, and how names and values are written."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
 
 from cimemories.flows import catalogue
-from cimemories.labels.matrix import ProfileLabels
-from cimemories.model import GENERAL, Attribute, Profile, Scalar, Value
-from cimemories.store.datasets import Hit, ProfileRecord, Summary
+from cimemories.model import Scalar, Value
+from cimemories.store.datasets import Hit, Summary
 from cimemories.store.engine import Store
 from cimemories.text import count
-from cimemories.ui import matrix, page, safe, tables, url
-from cimemories.ui.safe import Html, tag
+from cimemories.ui import page, safe, tables, url
 
 
 def display_name(name: str) -> str:
@@ -31,132 +29,6 @@ def spoken(value: Value | dict[str, Scalar]) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "–" if value is None else str(value)
-
-
-def person(profile: Profile) -> None:
-    """The biography, and the life events in their order."""
-    safe.heading(profile.name)
-    tested_in = f"{len(profile.contexts)} contexts"
-    facts = ("Age", str(profile.age)), ("Sex", profile.sex), ("Address", profile.address), ("Tested in", tested_in)
-    safe.show(safe.facts(facts))
-    own = {event: [a for a in profile.attributes if a.event == event] for event in profile.events}
-    if own:
-        moments = [
-            (event, f"{len(attributes)} attributes in {len({a.domain for a in attributes})} domains")
-            for event, attributes in own.items()
-        ]
-        safe.show(matrix.timeline(moments))
-
-
-def by_domain(
-    record: ProfileRecord, domains: Collection[str], events: Collection[str]
-) -> dict[str, list[tuple[int, Attribute]]]:
-    """The attributes of a profile with their ids, by domain, `general` first; only of these domains and events."""
-    groups: dict[str, list[tuple[int, Attribute]]] = {}
-    for attribute_id, item in zip(record.attribute_ids, record.profile.attributes, strict=True):
-        if (not domains or item.domain in domains) and (not events or item.event in events):
-            groups.setdefault(item.domain, []).append((attribute_id, item))
-    return {name: groups[name] for name in sorted(groups, key=lambda name: (name != GENERAL, name))}
-
-
-def draw(
-    record: ProfileRecord,
-    labels: ProfileLabels | None,
-    domains: Collection[str],
-    events: Collection[str],
-    attribute_id: int | None,
-) -> None:
-    """The whole profile, the attribute `attribute_id` first and marked. Without labels there are no strips."""
-    person(record.profile)
-    own = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
-    if labels is not None:
-        safe.show(matrix.distribution(labels.counts()))
-        people = f" {labels.decided:,} of them decided by people." if labels.decided else ""
-        safe.inline(
-            f"Each cell is one of the {len(record.context_ids)} contexts, in the same order in every row; hover to see "
-            f"which.{people}",
-            muted=True,
-        )
-    else:
-        safe.inline("This dataset has no labels yet. Have personas vote on the Labels page.", muted=True)
-    url.page_link(
-        "labels", "Labels of this profile", icon=":material/label:", dataset=record.dataset, profile=record.id
-    )
-    if attribute_id is not None:
-        if attribute_id in own:
-            attribute = own[attribute_id]
-            title = tag("b", f"{attribute.key} ({display_name(attribute.domain)})")
-            safe.show(tag("div", title, safe.folded(attribute.statement), cls="ci-empty"))
-        else:
-            page.notice(f"Attribute {attribute_id} of the link is not one of this profile's.")
-    groups = by_domain(record, domains, events)
-    if not groups:
-        page.notice("This profile has no attribute in the chosen domains and events.")
-    for domain, rows in groups.items():
-        safe.heading(f"{display_name(domain).capitalize()} ({len(rows)})")
-        safe.show(_attribute_table(rows, labels, attribute_id))
-    if labels is not None:
-        matrix.colour([context.recipient for context in record.profile.contexts])
-
-
-def _attribute_table(rows: Sequence[tuple[int, Attribute]], labels: ProfileLabels | None, chosen: int | None) -> Html:
-    body: list[Html] = []
-    for attribute_id, item in rows:
-        event = "" if item.event == GENERAL else f" · {item.event}"
-        below = tag("div", safe.folded(f"{item.key}: {spoken(item.value)}{event}"), cls="ci-muted")
-        cells = [tag("td", safe.folded(item.statement), below)]
-        if labels is not None:
-            cells.append(tag("td", matrix.strip(labels.strips.get(attribute_id, ""))))
-        body.append(tag("tr", *cells, cls="ci-chosen" if attribute_id == chosen else ""))
-    return tag("div", tag("table", tag("tbody", *body), cls="ci-grid ci-memory"), cls="ci-far")
-
-
-# ---- two profiles side by side
-
-
-def other_select(names: Mapping[int, str], first: int) -> int | None:
-    """Which profile is compared; None where there is no other."""
-    others = [profile_id for profile_id in names if profile_id != first]
-    return page.select("Compare with", others, lambda i: names[i], "profiles.other", "other")
-
-
-def draw_compare(
-    pair: tuple[ProfileRecord, ProfileRecord],
-    labels: tuple[ProfileLabels | None, ProfileLabels | None],
-    domains: Collection[str],
-    events: Collection[str],
-) -> None:
-    """Both profiles, their domains in the same rows."""
-    sides = [by_domain(record, domains, events) for record in pair]
-    for column, record, side in zip(st.columns(2, gap="medium"), pair, labels, strict=True):
-        with column:
-            person(record.profile)
-            if side is not None:
-                safe.show(matrix.distribution(side.counts()))
-    common = {a.key for a in pair[0].profile.attributes} & {a.key for a in pair[1].profile.attributes}
-    safe.inline(f"{len(common)} keys are in both, in bold.", muted=True)
-    names = list(dict.fromkeys([*sides[0], *sides[1]]))
-    for domain in names:
-        for column, groups, side in zip(st.columns(2, gap="medium"), sides, labels, strict=True):
-            with column:
-                _domain(domain, groups.get(domain, []), side, common)
-    if not names:
-        page.notice("Neither profile has an attribute in the chosen domains and events.")
-
-
-def _domain(
-    domain: str, rows: Sequence[tuple[int, Attribute]], labels: ProfileLabels | None, common: Collection[str]
-) -> None:
-    safe.heading(f"{display_name(domain).capitalize()} ({len(rows)})")
-    if labels is not None and rows:
-        counts = labels.counts([attribute_id for attribute_id, _ in rows])
-        safe.inline(", ".join(f"{matrix.WORDS[glyph]} {n:,}" for glyph, n in counts.items() if n), muted=True)
-    body = []
-    for _, item in rows:
-        key = tag("b", item.key) if item.key in common else item.key
-        below = tag("div", key, safe.folded(f": {spoken(item.value)}"), cls="ci-muted")
-        body.append(tag("tr", tag("td", safe.folded(item.statement), below)))
-    safe.show(tag("table", tag("tbody", *body), cls="ci-grid"))
 
 
 # ---- the list with its search and filters, all of them in the URL
@@ -191,10 +63,12 @@ def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[st
         placeholder="rent",
         on_change=changed,
     )
-    left, right = st.columns(2)
-    with left:
+    # Folded, under what is chosen: on a phone the people come sooner.
+    names = [display_name(name) for name in (url.get("domains") or "").split(_BETWEEN) if name]
+    names += [safe.option(name) for name in (url.get("events") or "").split(_BETWEEN) if name]
+    chosen = ", ".join(names) or "All domains and events"
+    with st.popover(safe.plain_label(chosen, 60), icon=":material/filter_alt:", key="profiles.filter", width="stretch"):
         chosen_domains = _filter("domains", domains, display_name)
-    with right:
         chosen_events = _filter("events", events, safe.option)
     return text.strip(), chosen_domains, chosen_events
 
@@ -257,7 +131,7 @@ def browse(
     if profile is not None and profile not in known:
         page.notice(f"Profile {profile} of the link is not in this dataset. Choose one from the list.")
         profile = attribute = None
-        url.put(profile=None, attribute=None)
+        url.replace(profile=None, attribute=None)
     shown = [row for row in rows if set(chosen_events) <= set(row.events)]
     if not shown:
         page.notice("No profile has these events." if rows else "This dataset has no profiles.")
@@ -282,7 +156,8 @@ def browse(
             current = shown[0].id
         clicked = profile_table(shown, ambiguous, current)
         if clicked is not None and clicked != profile:
-            url.put(profile=clicked, attribute=None)
+            # The table's first row comes selected: nobody has chosen it.
+            (url.put if profile is not None else url.replace)(profile=clicked, attribute=None)
             profile = clicked
         profile = profile or current
     return profile, chosen_domains, chosen_events

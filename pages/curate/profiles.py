@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
 
 import streamlit as st
 
@@ -15,17 +15,12 @@ from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
 from cimemories.ui import matrix, page, safe, url
 from pages.curate import datasets as curate_datasets
-from pages.curate import profile_edit, profile_view
+from pages.curate import profile_edit, profile_person, profile_view
 
-VIEWS = {
-    "read": "Read",
-    "compare": "Compare",
-    "attributes": "Edit attributes",
-    "contexts": "Edit contexts",
-    "biography": "Edit biography",
-    "history": "History",
-}
 READ = "read"
+VIEWS = {READ: "Profile", "compare": "Compare", "contexts": "Contexts", "history": "History"}
+PEOPLE, DATASET, NEW = "people", "dataset", "new"
+ROOMS = {PEOPLE: "People", DATASET: "This dataset", NEW: "Import or create"}
 
 
 # Streamlit leaves a parameter that begins with _ out of the key; the workspace stands for the store. As a resource the
@@ -46,44 +41,34 @@ def _ambiguous(
     return ambiguous_shares(_store, labelling_id)
 
 
-def _manage(store: Store, current: DatasetRow | None) -> None:
-    parts = curate_datasets
-    page.fold(
-        "Import a file",
-        ":material/upload_file:",
-        "profiles.box.import",
-        lambda: parts.import_form(store),
-        expanded=current is None,
-    )
-    page.fold("New profiles", ":material/person_add:", "profiles.box.new", lambda: parts.draw_new(store))
-    if current is None:
-        return
-    for title, icon, key, draw in (
-        ("Versions and freezing", ":material/history:", "profiles.box.versions", parts.draw_versions),
-        ("Dataset card", ":material/description:", "profiles.box.card", parts.card_form),
-        ("Export", ":material/download:", "profiles.box.export", parts.export_form),
-        ("Delete this dataset", ":material/delete:", "profiles.box.delete", parts.delete_form),
-    ):
-        page.fold(title, icon, key, partial(draw, store, current))
+def _new(store: Store) -> None:
+    """Where datasets come from: files, templates and models."""
+    left, right = st.columns([2, 3], gap="large")
+    with left:
+        safe.heading("Import a file")
+        curate_datasets.import_form(store)
+    with right:
+        safe.heading("New profiles")
+        curate_datasets.draw_new(store)
 
 
-def _view() -> str:
-    """Which view of the profile is shown: what the URL says, else the profile to read."""
+def _choice(options: Mapping[str, str], key: str, current: str, *, visible: bool = False) -> str:
+    """Buttons for what is shown: a part of the page, or a view of the person."""
 
     def changed() -> None:
-        url.put(view=st.session_state["profiles.view"], other=None)
+        view = st.session_state[key]
+        url.put(view=None if view in (READ, PEOPLE) else view, other=None)
         profile_edit.drop()
 
-    name = url.get("view")
-    current = name if name in VIEWS else READ
-    st.session_state["profiles.view"] = current
+    st.session_state[key] = current
     st.segmented_control(
-        "View",
-        list(VIEWS),
-        format_func=lambda name: VIEWS[name],
-        key="profiles.view",
+        "Show",
+        list(options),
+        format_func=options.__getitem__,
+        key=key,
         on_change=changed,
-        label_visibility="collapsed",
+        required=True,
+        label_visibility="visible" if visible else "collapsed",
     )
     return current
 
@@ -99,19 +84,16 @@ def _profile(
     """The right side: one profile in the chosen view."""
     record = catalogue.profile_of(store, chosen)
     profile_edit.show_saved()
-    view = _view()
+    linked = url.get("view")
+    view = _choice(VIEWS, "profiles.view", linked if linked in VIEWS else READ)
     if view == "compare":
         _compare(store, labelling, rows, record, filters)
     elif view == READ:
-        profile_view.draw(record, _labels(store, labelling, record), *filters, url.get_int("attribute"))
+        labels = _labels(store, labelling, record)
+        profile_person.draw(store, dataset, record, labels, *filters, url.get_int("attribute"))
     else:
         safe.heading(record.profile.name)
-        draw = {
-            "attributes": profile_edit.attributes,
-            "contexts": profile_edit.contexts,
-            "biography": profile_edit.biography,
-            "history": profile_edit.history,
-        }[view]
+        draw = {"contexts": profile_edit.contexts, "history": profile_edit.history}[view]
         draw(store, dataset, record)
         profile_edit.draw(store, dataset, record)
 
@@ -130,14 +112,14 @@ def _compare(
 ) -> None:
     names = {row.id: row.name for row in rows}
     if url.get_int("other") == record.id:
-        url.put(other=None)
-    other = profile_view.other_select(names, record.id)
+        url.replace(other=None)
+    other = profile_person.other_select(names, record.id)
     if other is None:
         page.empty("Nothing to compare with", "This dataset has only one profile.")
         return
     beside = catalogue.profile_of(store, other)
     pair = (record, beside)
-    profile_view.draw_compare(pair, (_labels(store, labelling, record), _labels(store, labelling, beside)), *filters)
+    profile_person.compare(pair, (_labels(store, labelling, record), _labels(store, labelling, beside)), *filters)
 
 
 def main() -> None:
@@ -153,21 +135,35 @@ def main() -> None:
             "No datasets yet",
             "Import a file or create new profiles below. A file is checked as a whole before anything is imported.",
         )
-        _manage(store, None)
+        _new(store)
         return
     by_id = {row.id: row for row in rows}
     left, right = st.columns([3, 5], gap="large")
     with left:
         chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "profiles.dataset", "dataset")
     current = by_id[chosen] if chosen is not None else rows[0]
+    with top:
+        page.head("Profiles", _takeaway(current), simulated=current.simulated)
+    linked = url.get("view") or ""
+    with right:
+        room = _choice(ROOMS, "profiles.room", linked if linked in ROOMS else PEOPLE, visible=True)
+    if room == DATASET:
+        curate_datasets.draw(store, current)
+    elif room == NEW:
+        _new(store)
+    else:
+        _people(store, current)
+
+
+def _people(store: Store, current: DatasetRow) -> None:
+    """The list of people, and the chosen one beside it."""
     key = (store, str(store.workspace))
     people, domains = _summaries(*key, current.id, current.created, current.revision)
     labelling = default_labelling(store, current.id)
     ambiguous: dict[int, float] = {}
     if labelling is not None:
         ambiguous = _ambiguous(*key, labelling.id, labelling.revision, current.created, current.revision)
-    with top:
-        page.head("Profiles", _takeaway(current), simulated=current.simulated)
+    left, right = st.columns([3, 5], gap="large")
     with left:
         profile, *filters = profile_view.browse(store, current.id, people, domains, ambiguous)
         if labelling is not None and not url.get("search"):
@@ -177,8 +173,6 @@ def main() -> None:
             page.empty("No profile chosen", "Choose one from the list.")
         else:
             _profile(store, current, labelling, people, profile, (filters[0], filters[1]))
-    with left:
-        _manage(store, current)
 
 
 def _takeaway(row: DatasetRow) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
@@ -13,49 +14,71 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
-from cimemories.ui import annotator, page
-from pages.curate import review_agreement, review_discussion, review_queue
+from cimemories.ui import annotator, page, url
+from pages.curate import review_agreement, review_bulk, review_discussion, review_queue
 from pages.curate.label_matrix import draw_scope
 
-QUEUE, BULK, GUIDELINE = "queue", "bulk", "guideline"
-TABS = {
-    QUEUE: "Queue",
-    BULK: "Bulk",
-    "agreement": "Agreement",
-    "adjudication": "Adjudication",
-    "comments": "Comments",
-    GUIDELINE: "Guideline",
-    "exchange": "Exchange",
+QUEUE, BULK, AGREEMENT, ADJUDICATION, COMMENTS = "queue", "bulk", "agreement", "adjudication", "comments"
+GUIDELINE, EXCHANGE, OVERLAP = "guideline", "exchange", "overlap"
+# By what a person is here for; the address has the tab alone.
+ROLES = {
+    "Decide": {QUEUE: "Queue", BULK: "Bulk"},
+    "Agree": {AGREEMENT: "Agreement", ADJUDICATION: "Adjudication", COMMENTS: "Comments"},
+    "Set up": {GUIDELINE: "Guideline", EXCHANGE: "Exchange", OVERLAP: "Overlap"},
 }
 
 
-def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, tab: str) -> str:
-    """The tabs that are about the pairs that the filters leave."""
-    me = annotator.name()
+def _tabs() -> str:
+    """The controls for the role and its tab; returns the tab."""
+    linked = url.get("tab")
+    role = next((name for name, tabs in ROLES.items() if linked in tabs), "Decide")
+    st.session_state["review.role"] = role
+
+    def changed() -> None:
+        first = next(iter(ROLES[st.session_state["review.role"]]))
+        url.put(tab=None if first == QUEUE else first)
+
+    st.segmented_control(
+        "Role",
+        list(ROLES),
+        key="review.role",
+        on_change=changed,
+        required=True,
+        label_visibility="collapsed",
+    )
+    # Keyed by role: under one key the choice among one role's tabs would be none of another's.
+    return page.choice("Part of the work", ROLES[role], f"review.tab.{role}", "tab", default=QUEUE, visible=False)
+
+
+def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, tab: str, filters_box: Any) -> str:
+    """The tabs that are about pairs; returns the page's takeaway."""
     index = pair_index(store, dataset.id, labelling.id if labelling else None)
     if not index.shape.pairs:
         page.empty("No pairs", "No attribute of this dataset meets a context, so there is nothing to decide.")
         return "This dataset has no pairs to decide."
-    filters, ordering = review_queue.draw_filters(store, dataset, index, me)
+    if tab == OVERLAP:
+        return review_bulk.draw_overlap(store, dataset, index)
+    me = annotator.name()
+    with filters_box:
+        filters, ordering = review_queue.draw_filters(store, dataset, index, me)
     if tab == BULK:
         positions = select(store, index, filters, ordering.order, ordering.seed)
-        return review_queue.draw_bulk(store, dataset, labelling, index, positions)
+        context = review_queue.context_line(store, dataset, filters)
+        return review_bulk.draw(store, dataset, labelling, index, positions, context)
     review_queue.draw(review_queue.Work(store, dataset, labelling, filters, ordering, me))
     # How many are decided is on the bar alone: it moves with every key, and this heading with the page.
     matching = len(select(store, index, replace(filters, undecided_by=None), Order.ATTRIBUTE))
-    return f"{count(matching)} of {count(len(index))} pairs match the filters."
+    if filters.slice:
+        return f"A slice of {count(matching, 'pair')}, in random order."
+    return f"{count(matching, 'pair')} match the filters, in batches of {ordering.batch}."
 
 
 def _name() -> bool:
     """Ask for the annotator's name, once: True when it is there."""
-    if annotator.name():
+    if annotator.ask(first=True):
         return True
-    with st.form("review.name", border=False):
-        name = st.text_input("Your name", max_chars=annotator.LONGEST, placeholder="Ada")
-        begin = st.form_submit_button("Begin", type="primary", icon=":material/play_arrow:")
-    page.notice("Your name is recorded with every decision. With a login, your account name is used.")
-    if begin and annotator.set_name(name):
-        st.rerun()
+    # Leaving the field gives the name already; this is where the person leaves it to.
+    st.button("Begin", type="primary", icon=":material/play_arrow:", key="review.begin")
     return False
 
 
@@ -70,20 +93,25 @@ def main() -> None:
         )
         return
     top = st.container()
-    left, middle, right = st.columns([2, 3, 7], vertical_alignment="bottom")
-    dataset, labelling = draw_scope(store, rows, "review", left, middle)
-    with right:
-        tab = page.choice("Part of the work", TABS, "review.tab", "tab", default=QUEUE, visible=False)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        tab = _tabs()
+        decides = tab in ROLES["Decide"] or tab == ADJUDICATION
+        # Folded: what is left of them is one line above the question, and the first pair is in sight on any screen.
+        box = st.popover("Filters", icon=":material/tune:") if decides else st.container()
+    left, right = (box, box) if decides else st.columns([2, 3, 7])[:2]
+    dataset, labelling = draw_scope(store, rows, "review", left, right)
     takeaway = "Enter your name to begin."
     try:
         match tab:
             case "queue" | "bulk":
                 if _name():
-                    takeaway = _pairs(store, dataset, labelling, tab)
+                    takeaway = _pairs(store, dataset, labelling, tab, box)
+            case "overlap":
+                takeaway = _pairs(store, dataset, labelling, tab, box)
             case "agreement":
                 takeaway = review_agreement.draw(store, dataset, labelling)
             case "adjudication":
-                takeaway = review_discussion.draw_disputes(store, dataset, labelling)
+                takeaway = review_discussion.draw_disputes(store, dataset, labelling, _name, box)
             case "comments":
                 takeaway = review_discussion.draw_comments(store, dataset, labelling)
             case "guideline":

@@ -84,6 +84,13 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> s
     )
     if result.answered:
         _notes(result)
+        if result.sampled is None:
+            _no_sample(result)
+    if labelling is not None and chosen is None:
+        page.fold(
+            "Draw a random slice", ":material/casino:", "agreement.box.draw", lambda: _slice_form(store, labelling)
+        )
+    if result.answered:
         _among(result)
         if labelling is None:
             page.notice("Without a labelling there is no consensus to compare people with.")
@@ -121,20 +128,34 @@ def _random_share(store: Store, dataset: DatasetRow, labelling: LabellingRow) ->
 def _takeaway(result: PeopleAgreement) -> str:
     if not result.answered:
         return "No pair has been answered by a person yet, so there is no agreement to report."
-    # All people together come first, so there is one entry more than there are people.
+    # All people together come first.
     together = result.against[0].comparison
-    people = len(result.against) - 1
-    who = "One person has" if people == 1 else f"{people} people have"
-    text = f"{who} answered {count(result.answered, 'pair')}"
     if together.items:
+        of = f"{count(together.items)} pairs"
+        if result.sampled is not None:
+            of = f"all {count(result.sampled.reached)} pairs that the slice '{result.sampled.row.name}' stands for"
+        return f"People give the label of the consensus to {_plain(together.agreement, share=True)} of {of}."
+    if result.among.alpha.value is not None:
+        pairs = count(result.among.pairs, "pair")
+        return f"Among themselves people agree with alpha {_plain(result.among.alpha)} over {pairs}."
+    return f"{count(result.answered, 'pair')} answered, none of them comparable yet."
+
+
+def _no_sample(result: PeopleAgreement) -> None:
+    """What figures of pairs that nobody drew at random leave open."""
+    together = result.against[0]
+    text = (
+        "The pairs of the queue are no sample: they came by their value or by somebody's filters, so these figures are "
+        "of them alone. Draw a random slice, and its figures speak for all pairs."
+    )
+    # Columns are the consensus: of one label, agreement beyond chance is 0 whatever people answer.
+    labels = [LABEL_NAMES[n] for n, code in enumerate(ORDER) if together.counts[:, code].any()]
+    if len(labels) == 1:
         text += (
-            f"; they give the label of the consensus to {_plain(together.agreement, share=True)} of "
-            f"{count(together.items)} (Gwet's AC1 {_plain(together.ac1)})"
+            f" The consensus of all {count(together.comparison.items)} compared ones is {labels[0]}, so kappa is 0 or "
+            "undefined whatever people answer."
         )
-    alpha = result.among.alpha
-    if alpha.value is None:
-        return f"{text}. Among themselves alpha is undefined: {alpha.why}."
-    return f"{text}. Among themselves alpha is {_plain(alpha)} over {count(result.among.pairs, 'pair')}."
+    page.notice(text)
 
 
 def _plain(estimate: Estimate, *, share: bool = False) -> str:
@@ -152,17 +173,26 @@ def _interval(estimate: Estimate, share: bool) -> str:
     return f"[{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"
 
 
-def _shown(estimate: Estimate, *, share: bool = False) -> Html:
-    """The same for a table: the interval in smaller type, and the reason where the value or the interval is missing."""
+def _shown(estimate: Estimate, notes: list[str], *, share: bool = False) -> Html:
+    """The same for a table: the interval in smaller type; an undefined value as a dash, whose reason joins `notes`."""
     if estimate.value is None:
-        return tag("span", f"undefined: {estimate.why}", cls="ci-muted")
+        if estimate.why not in notes:
+            notes.append(estimate.why)
+        return tag("span", f"– ({notes.index(estimate.why) + 1})", cls="ci-muted", title=estimate.why)
     interval = _interval(estimate, share)
     muted = tag("span", interval or "no interval", cls="ci-muted", title="" if interval else estimate.why)
     return join([percent(estimate.value) if share else f"{estimate.value:.2f}", " ", muted])
 
 
-def _cell(estimate: Estimate, name: str) -> Html:
-    return tag("td", _shown(estimate, share=name == "agreement"), cls="ci-number")
+def _footnotes(notes: Sequence[str]) -> None:
+    """Why values of the table above are missing."""
+    if notes:
+        text = "; ".join(f"({number}) undefined: {why}" for number, why in enumerate(notes, start=1))
+        safe.inline(f"– {text}.", muted=True)
+
+
+def _cell(estimate: Estimate, name: str, notes: list[str]) -> Html:
+    return tag("td", _shown(estimate, notes, share=name == "agreement"), cls="ci-number")
 
 
 def _number(text: int | str) -> Html:
@@ -214,7 +244,8 @@ def _nothing(result: PeopleAgreement, dataset: DatasetRow) -> None:
 
 
 def _notes(result: PeopleAgreement) -> None:
-    parts = [f"{count(result.answered, 'pair')} answered"]
+    # All people together come first, so there is one entry more than there are people.
+    parts = [f"{count(result.answered, 'pair')} answered by {count(len(result.against) - 1, 'person', 'people')}"]
     if result.adjudicated:
         parts.append(
             f"{count(result.adjudicated)} adjudicated (not counted here: made with the others' answers in sight)"
@@ -238,13 +269,15 @@ def _notes(result: PeopleAgreement) -> None:
 def _among(result: PeopleAgreement) -> None:
     safe.heading("People among themselves")
     among = result.among
-    rows: list[tuple[str, Html | str]] = [("Krippendorff's alpha", _shown(among.alpha))]
+    notes: list[str] = []
+    rows: list[tuple[str, Html | str]] = [("Krippendorff's alpha", _shown(among.alpha, notes))]
     if among.pairs:
         rows.append(("Same label", f"{percent(among.share)} of the pairs that two or more answered"))
     rows.append(("Pairs", f"{count(among.pairs)} answered by two or more people ({among.people} people)"))
     safe.show(safe.facts(rows))
+    _footnotes(notes)
     if not among.pairs:
-        safe.inline("Set an overlap in the queue, or let several people answer one slice.", muted=True)
+        safe.inline("Set an overlap (Set up, Overlap), or let several people answer one slice.", muted=True)
 
 
 def _against(store: Store, result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow) -> None:
@@ -252,16 +285,18 @@ def _against(store: Store, result: PeopleAgreement, dataset: DatasetRow, labelli
     names = ("agreement", "kappa", "ac1")
     titles = ["Who", "Answered", "Compared", *(STATISTICS[name][0] for name in names)]
     cells, rows = [], []
+    notes: list[str] = []
     for item in result.against:
         estimates = {name: getattr(item.comparison, name) for name in names}
         who, answered_pairs, compared = item.who or EVERYONE, item.answered, item.comparison.items
         first = tag("td", item.who or tag("b", EVERYONE)), _number(answered_pairs), _number(compared)
-        cells.append(tag("tr", *first, *(_cell(value, name) for name, value in estimates.items())))
+        cells.append(tag("tr", *first, *(_cell(value, name, notes) for name, value in estimates.items())))
         row: dict[str, object] = {"who": who, "answered": answered_pairs, "pairs": compared}
         for name, value in estimates.items():
             row |= _columns(name, value)
         rows.append(row)
-    safe.show(safe.grid(titles, cells, hints=HINTS))
+    safe.show(safe.wide(safe.grid(titles, cells, hints=HINTS), "People against the consensus"))
+    _footnotes(notes)
     st.caption("All people together: the label that most of them give; on a tie, the one given last.")
     _download(pd.DataFrame(rows), "people-against-consensus", result, dataset, labelling)
     _confusion(store, result, dataset, labelling)
@@ -342,17 +377,20 @@ def _groups(result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRo
     names = ("alpha", "agreement", "kappa", "ac1") if labelling is not None else ("alpha",)
     titles = [by.capitalize(), "Answered", "By two or more", *(STATISTICS[name][0] for name in names)]
     groups = result.by[by].to_dict("records")
+    notes: list[str] = []
     cells = [
         tag(
             "tr",
             tag("td", str(row["name"])),
             _number(row["answered"]),
             _number(row["shared"]),
-            *(_cell(row[name], name) for name in names),
+            *(_cell(row[name], name, notes) for name in names),
         )
         for row in groups
     ]
-    safe.show(safe.grid(titles, cells, hints=HINTS | {"Answered": "pairs that somebody answered"}))
+    hints = HINTS | {"Answered": "pairs that somebody answered"}
+    safe.show(safe.wide(safe.grid(titles, cells, hints=hints), f"Agreement by {by}"))
+    _footnotes(notes)
     st.caption("Alpha is among people; the other statistics are of all people together against the consensus.")
     rows: list[dict[str, object]] = []
     for group in groups:
@@ -368,6 +406,7 @@ def _models(store: Store, labelling: LabellingRow) -> None:
         f"How far {safe.option(labelling.model, 60)} agrees with itself in {labelling.id}. No person's answer is in "
         "these numbers, and none of them is in the statistics of people."
     )
+    notes: list[str] = []
     if result.draws:
         safe.heading("Votes of one persona")
         cells = [
@@ -376,12 +415,12 @@ def _models(store: Store, labelling: LabellingRow) -> None:
                 tag("td", item.persona),
                 _number(item.pairs),
                 _number(percent(item.share) if item.pairs else "no pair has two votes"),
-                _cell(item.alpha, "alpha"),
+                _cell(item.alpha, "alpha", notes),
             )
             for item in result.draws
         ]
         titles = ["Persona", "Pairs", "All votes the same", STATISTICS["alpha"][0]]
-        safe.show(safe.grid(titles, cells, hints=HINTS))
+        safe.show(safe.wide(safe.grid(titles, cells, hints=HINTS), "Agreement of the personas"))
     else:
         page.notice("These labels were imported as shares: there are no votes to compare.")
     safe.heading("Personas with each other")
@@ -389,11 +428,12 @@ def _models(store: Store, labelling: LabellingRow) -> None:
     safe.show(
         safe.facts(
             [
-                ("Krippendorff's alpha", _shown(result.personas)),
+                ("Krippendorff's alpha", _shown(result.personas, notes)),
                 ("All personas the same", f"{share} of {count(result.pairs, 'pair')} with a majority of two or more"),
             ]
         )
     )
+    _footnotes(notes)
     safe.inline(
         "A persona's verdict is what more than half of its counted votes say: necessary, inappropriate, or abstain.",
         muted=True,
@@ -423,8 +463,6 @@ def _slices(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, s
         _slice(store, dataset, labelling, row)
     if labelling is None:
         page.notice("A slice is a sample of labelled pairs. Label the dataset first.")
-        return
-    page.fold("Sample a slice", ":material/casino:", "agreement.box.draw", lambda: _slice_form(store, labelling))
 
 
 def _slice_form(store: Store, labelling: LabellingRow) -> None:
@@ -496,7 +534,7 @@ def _slice(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ro
         if st.button("Delete the slice", type="primary", key=f"agreement.slice.delete.{row.id}"):
             delete_slice(store, row.id)
             st.session_state[_NOTICE] = f"Deleted '{row.name}'."
-            url.put(slice=None)
+            url.replace(slice=None)
             st.rerun()
         frame = pd.DataFrame([vars(item) for item in items]).drop(columns="response")
         simulated = "simulated labels" if labelling is not None and labelling.simulated else ""
@@ -517,8 +555,7 @@ def _effect(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, r
     flows = shared_flows(store)
     samples = scope.run.samples
     effect = decision_effect(flows, scope, min(max(url.get_int("n") or samples, 1), samples))
-    if scope.simulated:
-        page.badge_simulated()
+    page.badge_simulated(scope.simulated)
     if not effect.decided:
         page.notice("No pair of this run has a decision, so the labels are those of the consensus.")
         return
@@ -538,7 +575,7 @@ def _effect_numbers(effect: DecisionEffect) -> None:
         outcome = f"Violation@{n} does not move"
     else:
         outcome = f"Violation@{n} {'rises' if moved > 0 else 'falls'} by {100 * abs(moved):.1f} points"
-    safe.heading(f"{count(effect.decided)} decided pairs, {count(effect.changed)} against the consensus: {outcome}")
+    safe.heading(f"{count(effect.decided, 'decided pair')}, {count(effect.changed)} against the consensus: {outcome}")
     measures = [
         (f"Violation@{k}", before.violation[k], after.violation[k])
         for k in dict.fromkeys((1, n, max(before.violation)))

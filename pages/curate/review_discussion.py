@@ -6,9 +6,12 @@ from __future__ import annotations
 import difflib
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -16,63 +19,183 @@ import streamlit as st
 from cimemories import uploads
 from cimemories.formats.official import FormatError
 from cimemories.formats.review_events import FORMS, Exported, Filters, Form, export_choices, export_events
-from cimemories.labels.votes import pairs
-from cimemories.model import Label
-from cimemories.review.adjudication import Cause, Disputed, Disputes, disputes, pseudonyms, settle
+from cimemories.review.adjudication import Cause, Disputed, Disputes, disputes, pseudonyms
+from cimemories.review.index import pair_index
+from cimemories.review.queue import Item, items
+from cimemories.review.recording import card_id, dispute_id, pair_of, record
 from cimemories.review.status import PairComment, guidelines, pair_comments, resolve_comment, save_guideline
 from cimemories.store import reviews
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.decisions import Decision
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.decisions import ADJUDICATED, Decision
+from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import Guideline
-from cimemories.text import count
-from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.text import count, sentence
+from cimemories.ui import annotator, page, safe, tables, url, workbench
 from cimemories.ui.safe import Html, tag
-from pages.curate.pair_panel import show_votes
+from cimemories.ui.workbench import Card, Event
+from pages.curate import review_queue
+from pages.curate.pair_panel import DECIDING
 from pages.curate.profile_view import display_name
+from pages.start import failure
 
 # ---- disputes
 
 
 HIDDEN = "review.adjudication.hidden"
+KEY = "adjudication"
+CAUSES = tuple((str(number), str(cause)) for number, cause in enumerate(Cause, start=1))
+AHEAD = 60  # disputes that the browser gets at once
+OWN = "You gave one of these answers yourself. If you can, leave this pair to somebody else: s skips it."
 LONGEST_REASON = 500
+_SKIPPED, _START, _HISTORY = "review.adjudication.skipped", "review.adjudication.start", "review.box.history"
 Names = Mapping[str, str]
 
 
-def draw_disputes(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> str:
-    """Draws the part; returns the page's takeaway."""
+def draw_disputes(
+    store: Store, dataset: DatasetRow, labelling: LabellingRow | None, is_named: Callable[[], bool], filters_box: Any
+) -> str:
+    """Draws the part; returns the page's takeaway. is_named: asks for the name, where it is not there yet. filters_box:
+    where what is chosen only now and then goes."""
     disputed = disputes(store, dataset.id)
     if not disputed.shared and not disputed.settled:
         page.empty(
             "Nothing to adjudicate yet",
-            "Pairs that two or more people decide differently appear here. Set the overlap in the queue.",
+            "Pairs that two or more people decide differently appear here. Give pairs to several people under Overlap.",
+            lambda: url.page_link(
+                "review", "Set an overlap", icon=":material/group:", dataset=dataset.id, tab="overlap"
+            ),
         )
         return "No pair has been decided by two or more people yet."
-    hidden = st.toggle(
-        "Hide names",
-        value=True,
-        key=HIDDEN,
-        help="Each person is a letter, the same on all pairs of the dataset. Their names are then not on the page.",
-    )
+    if is_named():
+        hidden = filters_box.toggle(
+            "Hide names",
+            value=True,
+            key=HIDDEN,
+            help="Each person is a letter, the same on all pairs of the dataset. Their names are then not on the page.",
+        )
+        _adjudicate(store, dataset, labelling, annotator.name(), hidden)
+    # How many are settled is on the bar alone: it moves with every key, and this heading with the page.
+    return f"People differ on {count(disputed.differing)} of {count(disputed.shared)} pairs that two or more decided."
+
+
+@st.fragment
+def _adjudicate(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, me: str, hidden: bool) -> None:
+    """The disputes one after the other, on the card of the queue. A fragment, as the queue is."""
+    above = st.container()
     letters = pseudonyms(store, dataset.id)
     names = letters if hidden else {name: name for name in letters}
-    if disputed.open:
-        _open(store, dataset, labelling, disputed, names)
+    disputed: Disputes | None = None
+    if store.read_only:
+        page.notice("This workspace is read-only, so nothing can be settled here. Copy it to a writable folder.")
+        disputed = disputes(store, dataset.id)
     else:
-        page.empty("No pair is in dispute", "People agree wherever two or more have decided, or it has been settled.")
-    if disputed.settled:
+        with failure.collecting(KEY, above):
+            owner = content_hash([str(store.engine.url), str(store.workspace.absolute()), dataset.created, me])
+            workbench.set_owner(KEY, owner, (dataset.id, me))
+            with above:
+                _record(store)
+            # Only now: it has what has just been recorded.
+            disputed = disputes(store, dataset.id)
+            _bench(store, dataset, labelling, disputed, me, owner, names)
+    if disputed is not None and disputed.settled:
         page.fold(
             f"Adjudicated ({len(disputed.settled)})",
             ":material/gavel:",
             "review.box.adjudicated",
-            lambda: _settled(dataset, labelling, disputed, names),
+            partial(_settled, dataset, labelling, disputed, names),
         )
-    verb = "is" if len(disputed.open) == 1 else "are"
-    return (
-        f"{count(len(disputed.open))} of {count(disputed.shared)} pairs decided by two or more people "
-        f"{verb} in dispute."
+
+
+def _record(store: Store) -> None:
+    skipped: dict[str, str] = st.session_state.setdefault(_SKIPPED, {})
+    workbench.keep_skipped(skipped, workbench.pending(KEY))
+
+    def settled(owner: tuple[int, str], events: list[Event]) -> Collection[str]:
+        # Skipped here, a pair is not skipped in the queue.
+        done = record(store, *owner, [event for event in events if event.kind != "skip"], source=ADJUDICATED)
+        if done.back is not None:
+            st.session_state[_START] = card_id(done.back)
+        return done.gone
+
+    if gone := workbench.take(KEY, settled):
+        page.notice(
+            f"{count(len(gone), 'pair')} not settled: somebody else has just decided there, or an edit has removed the "
+            "pair. What is still in dispute comes again."
+        )
+
+
+def _bench(
+    store: Store,
+    dataset: DatasetRow,
+    labelling: LabellingRow | None,
+    disputed: Disputes,
+    me: str,
+    owner: str,
+    names: Names,
+) -> None:
+    later = set(st.session_state.get(_SKIPPED, {}).values())
+    # Who has not answered themselves is the better judge: one's own disputes come last, but for what was skipped.
+    ordered = sorted(disputed.open, key=lambda item: (dispute_id(item, me) in later, item.is_own(me)))
+    start = next((item for item in ordered if card_id(item.pair) == st.session_state.get(_START)), None)
+    shown = {item.pair: item for item in [*([start] if start else []), *ordered[:AHEAD]]}
+    index = pair_index(store, dataset.id, labelling.id if labelling else None)
+    at = index.shape.locate([a for a, _ in shown], [c for _, c in shown])
+    pairs = {(item.attribute, item.context): item for item in items(store, index, at)}
+    with st.container(key="desk"):
+        desk, rail = st.columns([3, 1], gap="medium")
+    with desk:
+        workbench.draw(
+            [_card(pairs[pair], item, me, names) for pair, item in shown.items() if pair in pairs],
+            key=KEY,
+            # With names or with letters: the cards are others.
+            session=f"{dataset.id}.{me}.{st.session_state[HIDDEN]}",
+            owner=owner,
+            keys=DECIDING,
+            causes=CAUSES,
+            whole=True,
+            blind=workbench.blind(KEY) is not False,
+            done=len(disputed.settled),
+            total=len(disputed.settled) + len(disputed.open),
+            start=dispute_id(start, me) if start else None,
+            actions="rszkjcb?",
+            watch=bool(st.session_state.get(_HISTORY)),
+            context=f"{dataset.name}{' (simulated)' if dataset.simulated else ''}, in dispute: choose a label, and why "
+            "people differed",
+            empty="No pair is in dispute: people agree wherever two or more have decided, or it has been settled.",
+            hiding="Votes, consensus and past leaks show after your answer.",
+        )
+    with rail:
+        review_queue.draw_definitions(store)
+        page.fold(
+            "All decisions on this pair",
+            ":material/history:",
+            _HISTORY,
+            lambda: _pair_history(dataset, labelling, disputed, names),
+        )
+        safe.inline("This adds a decision, which sets the label. Everybody's own decision stays.", muted=True)
+
+
+def _card(pair: Item, item: Disputed, me: str, names: Names) -> Card:
+    return replace(
+        review_queue.card(pair),
+        id=dispute_id(item, me),
+        given=[
+            # Never the name itself in place of a missing letter: names may be hidden.
+            (names.get(d.annotator, "?"), str(d.label), ", ".join(filter(None, (_when(d), _how(d)))), d.reason)
+            for d in item.decisions
+        ],
+        warning=OWN if item.is_own(me) else "",
+        note="This pair was settled before, and somebody has decided it again since." if item.adjudication else "",
     )
+
+
+def _pair_history(dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disputes, names: Names) -> None:
+    pair = pair_of(workbench.at(KEY) or "")
+    item = next((item for item in (*disputed.open, *disputed.settled) if item.pair == pair), None)
+    if item is not None:
+        _history(item.history, names)
+        _labels_link(dataset, labelling, item)
 
 
 def _rows(items: Sequence[Disputed]) -> pd.DataFrame:
@@ -92,53 +215,14 @@ def _rows(items: Sequence[Disputed]) -> pd.DataFrame:
     )
 
 
-def _open(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disputes, names: Names) -> None:
-    frame = _rows(disputed.open)
-    chosen = st.session_state.get("review.adjudication.pair")
-    at = tables.table(
-        frame,
-        key=f"review.disputes.{dataset.id}",
-        columns={
-            "statement": ("wide", "Statement"),
-            "recipient": ("text", "Recipient"),
-            "domain": ("text", "Domain"),
-            "people": ("count", "People"),
-            "labels": ("text", "Labels"),
-        },
-        on_select="row",
-        # By the pair, not its row: once one is settled the others move up.
-        selected=list(frame.index).index(chosen) if chosen in frame.index else 0,
-        height=min(38 + 35 * len(frame), 250),
-        alt="Pairs on which people differ, those decided by most people first",
-    )
-    item = disputed.open[at if at is not None and at < len(disputed.open) else 0]
-    st.session_state["review.adjudication.pair"] = f"{item.attribute}-{item.context}"
-    with st.container(key="dispute"):
-        _pair(dataset, labelling, item)
-        safe.heading("Decisions")
-        _history(item.decisions, names)
-        if item.adjudication is not None:
-            page.notice("This pair was settled before, and somebody has decided it again since.")
-        if labelling is not None:
-            page.fold(
-                "Votes of the personas",
-                ":material/how_to_vote:",
-                "review.box.votes",
-                lambda: _votes(store, labelling, item),
-            )
-        page.fold(
-            "All decisions on this pair",
-            ":material/history:",
-            "review.box.history",
-            lambda: _history(item.history, names),
-        )
-        _settle_form(store, dataset, item)
-
-
 def _pair(dataset: DatasetRow, labelling: LabellingRow | None, item: Disputed) -> None:
     safe.heading(item.statement)
     about = ("Attribute", f"{item.key} of {item.profile_name}"), ("Recipient", item.recipient), ("Task", item.task)
     safe.show(safe.facts(about))
+    _labels_link(dataset, labelling, item)
+
+
+def _labels_link(dataset: DatasetRow, labelling: LabellingRow | None, item: Disputed) -> None:
     url.page_link(
         "labels",
         "Show on the Labels page (names are visible there)",
@@ -151,51 +235,28 @@ def _pair(dataset: DatasetRow, labelling: LabellingRow | None, item: Disputed) -
     )
 
 
+def _when(item: Decision) -> str:
+    return item.created[:16].replace("T", " ")
+
+
+def _how(item: Decision) -> str:
+    return ", ".join(filter(None, (item.source, "blind" if item.blind else "", item.cause)))
+
+
 def _history(made: Sequence[Decision], names: Names) -> None:
     rows = [
         (
             # Never the name itself in place of a missing letter: names may be hidden.
             tag("b", names.get(d.annotator, "?")),
             safe.label_chip(d.label) if d.label else "taken back",
-            d.created[:16].replace("T", " "),
-            ", ".join(filter(None, (d.source, "blind" if d.blind else "", d.cause))),
+            _when(d),
+            _how(d),
             d.reason,
         )
         for d in made
     ]
     body = [tag("tr", *(tag("td", cell) for cell in row)) for row in rows]
     safe.show(safe.grid(("Who", "Label", "When", "How", "Reason"), body, texts=range(5)))
-
-
-def _votes(store: Store, labelling: LabellingRow, item: Disputed) -> None:
-    (view,) = pairs(store, labelling.id, item.profile, item.context, item.attribute)
-    show_votes(view, imported=labelling.imported)
-    safe.inline(view.explanation, muted=True)
-
-
-def _settle_form(store: Store, dataset: DatasetRow, item: Disputed) -> None:
-    safe.heading("Settle")
-    # The number of decisions in the key: after another one the form is empty again, since it answered fewer.
-    key = f"review.settle.{item.attribute}.{item.context}.{len(item.history)}"
-    who = annotator.ask()
-    with st.form(key, enter_to_submit=False, border=False):
-        label = st.radio(
-            "Label", list(Label), index=None, format_func=safe.glyphed, horizontal=True, key=f"{key}.label"
-        )
-        cause = st.radio(
-            "Why did they differ?", list(Cause), index=None, format_func=str, horizontal=True, key=f"{key}.cause"
-        )
-        reason = st.text_input("Reason", key=f"{key}.reason", max_chars=LONGEST_REASON)
-        done = st.form_submit_button("Settle", type="primary", icon=":material/gavel:")
-    safe.inline("This adds a decision, which sets the label. Everybody's own decision stays.", muted=True)
-    if not done:
-        return
-    if label is None or cause is None or not who:
-        page.error("Nothing was settled.", "A label, a cause and your name are needed.", "Enter them and try again.")
-        return
-    with page.Reporting("Nothing was settled.", StoreError):
-        settle(store, dataset.id, item, who, label, cause, reason)
-        st.rerun()
 
 
 def _settled(dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disputes, names: Names) -> None:
@@ -327,7 +388,7 @@ def _import(store: Store, dataset: DatasetRow) -> None:
         )
         new, known = sum(done.new.values()), sum(done.known.values())
         lines = [f"{count(new)} new events imported, {count(known)} were already here."]
-        lines += [f"{note[:1].upper()}{note[1:]}." for note in done.notes]
+        lines += [sentence(note) for note in done.notes]
         if done.skipped:
             lines.append(f"{count(len(done.skipped))} skipped, the first: {done.skipped[0]}")
         st.session_state[_OUTCOME] = lines

@@ -71,7 +71,7 @@ def test_without_answers_the_page_says_what_is_missing(store: Store) -> None:
     labelling = add_labels(store, data, [[[X, N], [A, X]]])
     say(store, data, "Ada", {0: INA, 3: INA})
     markup = said(agreement(labelling=labelling))
-    assert "alpha is undefined: fewer than two items have two answers or more" in markup
+    assert "(1) undefined: fewer than two items have two answers or more" in markup
     assert "undefined: all answers are the same" in markup  # kappa; AC1 is 1 there
     assert "No answers here yet" in said(agreement(answers="blind"))
 
@@ -82,15 +82,18 @@ def test_the_figures_are_the_analysis_layers(store: Store) -> None:
     markup = said(agreement())
     together = found.against[0].comparison
     assert (together.items, found.among.pairs, found.among.same) == (10, 3, 2)
-    assert "2 people have answered 10 pairs" in markup and "of 10 (Gwet&#x27;s AC1" in markup
+    agrees = together.agreement
+    told = f"{100 * agrees.value:.1f} % [{100 * agrees.low:.1f}, {100 * agrees.high:.1f}] of 10 pairs."
+    assert f"People give the label of the consensus to {told}" in markup
+    assert "10 pairs answered by 2 people" in markup and "are no sample" in markup
     assert f"{together.kappa.value:.2f} <span" in markup
     assert f"[{together.kappa.low:.2f}, {together.kappa.high:.2f}]" in markup
     assert "66.7 % of the pairs that two or more answered" in markup
     blind = said(agreement(answers="blind"))
     one = people_agreement(store, data, labelling, blind_only=True).against[0].comparison.agreement
     assert one.low is not None
-    told = f"to 100.0 % [{100 * one.low:.1f}, 100.0] of 2"
-    assert f"One person has answered 2 pairs; they give the label of the consensus {told}" in blind
+    assert f"People give the label of the consensus to 100.0 % [{100 * one.low:.1f}, 100.0] of 2 pairs." in blind
+    assert "2 pairs answered by 1 person" in blind
 
 
 def test_a_cell_leads_to_its_pairs_and_they_to_the_labels_page(store: Store) -> None:
@@ -103,7 +106,7 @@ def test_a_cell_leads_to_its_pairs_and_they_to_the_labels_page(store: Store) -> 
     }
     item = people_agreement(store, data, labelling).against[1]
     assert (len(cells), item.counts[N, X]) == (9, 2)
-    assert cells["necessary-inappropriate"].label == "2 \\(25\\.0 \\%\\)"
+    assert cells["necessary-inappropriate"].label == "2 (25.0 %)"
     assert cells["ambiguous-necessary"].disabled
     cells["necessary-inappropriate"].click().run()
     assert page.query_params["cell"] == "necessary-inappropriate"

@@ -28,7 +28,7 @@ def test_an_export_is_made_when_it_is_asked_for(store: Store, monkeypatch: pytes
     monkeypatch.setattr(exporting, "export", lambda *a, **k: made.append(real(*a, **k)) or made[-1])
     data = add_dataset(store, profiles=1, attributes=3, contexts=2)
     add_labels(store, data.id, [[[1, 2], [0, 1], [2, 2]]], simulated=True)
-    app = opened(PROFILES, "profiles.box.export", dataset=data.id)
+    app = opened(PROFILES, view="dataset", dataset=data.id)
     assert not made
     assert not app.get("download_button") or "small-world" not in said(app)
     button(app, "Prepare the file").click().run()
@@ -48,7 +48,7 @@ def test_an_export_is_made_when_it_is_asked_for(store: Store, monkeypatch: pytes
 
 def test_a_format_that_needs_labels_says_what_to_do(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=1, contexts=1)
-    app = opened(PROFILES, "profiles.box.export", dataset=data.id)
+    app = opened(PROFILES, view="dataset", dataset=data.id)
     next(box for box in app.selectbox if box.label == "Format").set_value("huggingface").run()
     assert "no labels yet" in said(app)
     assert "Prepare the file" not in [item.label for item in app.button]
@@ -60,7 +60,7 @@ def test_what_was_imported_is_said_with_its_notes(store: Store, tmp_path: Path) 
     add_labels(other, data.id, [[[1], [2]]])
     exporting.export(other, data.name, "huggingface", tmp_path / "c.parquet")
     other.close()
-    app = opened(PROFILES, "profiles.box.import")
+    app = opened(PROFILES, view="new")
     content = (tmp_path / "c.parquet").read_bytes()
     app.file_uploader[0].upload("columns <b>.parquet", content, "application/octet-stream").run()
     button(app, "Import").click().run()

@@ -50,7 +50,7 @@ def spec(**changes: object) -> AuthoringSpec:
 
 
 def test_from_templates_at_once(store: Store) -> None:
-    app = opened(PAGE, "profiles.box.new")
+    app = opened(PAGE, view="new")
     assert button(app, "Create profiles").disabled, "a dataset needs a name"
     app.text_input(key="new.name").set_value("plain").run()
     app.number_input(key="new.count.Templates, no model").set_value(2).run()
@@ -65,7 +65,7 @@ def test_from_templates_at_once(store: Store) -> None:
 
 
 def test_started_with_the_simulator_and_shown_when_it_is_done(store: Store, started: list[str]) -> None:
-    app = opened(PAGE, "profiles.box.new")
+    app = opened(PAGE, view="new")
     app.segmented_control(key="new.how").set_value("The simulator").run()
     app.text_input(key="new.name").set_value(HOSTILE).run()
     for key, value in (("new.count.The simulator", 1), ("new.per_domain", 1), ("new.events", 1), ("new.general", 2)):
@@ -86,7 +86,7 @@ def test_started_with_the_simulator_and_shown_when_it_is_done(store: Store, star
 
 
 def test_what_cannot_be_started_says_why_and_leaves_nothing(store: Store) -> None:
-    app = opened(PAGE, "profiles.box.new")
+    app = opened(PAGE, view="new")
     app.segmented_control(key="new.how").set_value("A model").run()
     assert button(app, "Start writing").disabled
     app.text_input(key="new.name").set_value("new").run()
@@ -105,7 +105,7 @@ def test_stopped_work_can_be_gone_on_with_or_discarded(store: Store, started: li
         authoring.execute(store, generation_id, base_url="http://127.0.0.1:9/v1")
     with store.write() as connection:
         work.finish(connection, generation_id, WorkStatus.INTERRUPTED, HOSTILE)
-    app = opened(PAGE, "profiles.box.new")
+    app = opened(PAGE, view="new")
     assert "No dataset was created." in said(app)
     assert "0 of 2 calls are done and kept" in said(app)
     assert "<img" not in said(app)

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.labels.matrix import column_order, row_order
 from cimemories.model import Attribute, Context, Profile
+from cimemories.store import decisions
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, open_store
 
@@ -116,6 +117,7 @@ def test_a_link_brings_the_cursor_and_a_click_moves_it(
     assert box is not None
     page.mouse.click(box["x"] + box["width"] - 60, box["y"] + box["height"] - 60)
     expect(page.locator(".st-key-pair h3").first).not_to_contain_text("Statement 33.")
+    page.wait_for_url(lambda address: where not in address)  # it follows the panel
     chosen = parse_qs(urlparse(page.url).query)
     shown = person.profile.attributes[person.attribute_ids.index(int(chosen["attribute"][0]))]
     expect(page.locator(".st-key-pair h3").first).to_have_text(shown.statement)
@@ -134,8 +136,7 @@ def test_a_decision_is_drawn_and_typing_moves_nothing(
     page.get_by_label("Your name").press("Enter")
     page.get_by_label("Reason").fill("not needed")
     page.get_by_label("Reason").press("ArrowLeft")
-    page.get_by_test_id("stRadio").get_by_text("inappropriate").first.click()
-    page.get_by_role("button", name="Set decision").click()
+    page.get_by_role("button", name="X inappropriate").click()
     expect(page.get_by_text("decided by Ada")).to_be_visible()
     serving.settled(page)
     assert said(page).startswith("X inappropriate, decided by a person (consensus: necessary): fact_5 to Recipient 7")
@@ -143,12 +144,44 @@ def test_a_decision_is_drawn_and_typing_moves_nothing(
     page.context.close()
 
 
-def test_filters_dim_and_n_goes_to_the_next_match(app: str, browser: Browser) -> None:
+def test_keys_decide_in_the_matrix_and_z_takes_back(
+    app: str, browser: Browser, record: tuple[Store, ProfileRecord]
+) -> None:
+    store, person = record
+    rows, columns = row_order(person.profile.attributes), column_order(person.profile.contexts)
+    pairs = [(person.attribute_ids[i], person.context_ids[columns[2]]) for i in rows[20:30]]
+    page = opened(browser, f"{app}/labels?attribute={pairs[0][0]}&context={pairs[0][1]}")
+    page.get_by_role("grid").focus()
+    page.keyboard.press("n")
+    expect(page.get_by_text("Enter your name beside the matrix, then decide.")).to_be_visible()
+    page.get_by_label("Your name").fill("Grace")
+    page.get_by_role("button", name="? ambiguous").click()
+    expect(page.get_by_text("decided by Grace")).to_be_visible()
+    serving.settled(page)
+    page.get_by_role("grid").focus()
+    page.keyboard.press("ArrowDown")
+    for key in "niuniuniu":  # no wait between: each is for the cell that the cursor was on
+        page.keyboard.press(key)
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("z")  # the last of the nine
+    expect(page.get_by_text("all decisions saved")).to_be_visible()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".matrix")).to_contain_text("inappropriate, decided by a person")
+    with store.read() as connection:
+        standing = decisions.standing(decisions.history(connection, person.dataset, person.attribute_ids))
+    mine = {pair: standing[pair].label for pair in pairs if pair in standing and standing[pair].label}
+    expected = ["ambiguous", *["necessary", "inappropriate", "ambiguous"] * 3][:-1]
+    assert list(mine.values()) == expected and list(mine) == pairs[:-1]
+    page.context.close()
+
+
+def test_filters_dim_and_j_goes_to_the_next_match(app: str, browser: Browser) -> None:
     page = opened(browser, f"{app}/labels?label=ambiguous&domain=finance")
     page.get_by_role("grid").focus()
     seen = set()
     for _ in range(6):
-        page.keyboard.press("n")
+        page.keyboard.press("j")
         seen.add(said(page))
     assert len(seen) == 6
     assert all(text.startswith("? ambiguous: fact_") and int(text.split("_")[1].split(" ")[0]) % 2 for text in seen)
@@ -157,6 +190,7 @@ def test_filters_dim_and_n_goes_to_the_next_match(app: str, browser: Browser) ->
 
 def test_hostile_text_is_text_in_the_matrix(app: str, browser: Browser) -> None:
     page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+    page.set_default_timeout(serving.LOOK_MS)
     asked: list[str] = []
     dialogs: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

@@ -11,20 +11,20 @@ import sqlalchemy as sa
 from hostile_names import HOSTILE, SAFE
 from paging import FOLDS, button, nodes, opened, said
 from valued_worlds import made
-from worlds import add_dataset, add_labels, add_profiles, make_profile, records
+from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.flows.labels import AMBIGUOUS, NECESSARY
 from cimemories.model import Label
 from cimemories.review.queue import Filters, Order, select
 from cimemories.review.random_share import share_agreement
-from cimemories.review.value import valued
+from cimemories.review.value import Aim, Target, valued
 from cimemories.store import decisions, reviews
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError
 from cimemories.ui import workbench
 
 PAGE = "pages/curate/review.py"
-TABS = ("queue", "bulk", "agreement", "adjudication", "comments", "guideline", "exchange")
+TABS = ("queue", "bulk", "agreement", "adjudication", "comments", "guideline", "exchange", "overlap")
 
 
 @pytest.fixture
@@ -186,6 +186,16 @@ def test_the_queue_shows_what_is_worth_most_and_says_how_sure_the_number_is(
     shared = share_agreement(store, index, 4)
     assert shared.answered >= 3
     assert shared.sentence in said(opened(PAGE, dataset=world.dataset, tab="agreement", seed="4"))
+    # Filtered, or by another seed, the share is no sample of all pairs; where nothing is drawn nothing is said.
+    for query, is_said in (
+        ({"seed": "4"}, True),
+        ({"domain": "finance"}, True),
+        ({}, False),
+        ({"domain": "finance", "share": "0"}, False),
+    ):
+        app = begun(opened(PAGE, dataset=world.dataset, **query), "Cleo")
+        hear(app)
+        assert ("only without filters and with seed 0" in said(app)) == is_said
     # A link of before means what it meant.
     app = begun(opened(PAGE, dataset=world.dataset, order="effect"), "Eve")
     hear(app)
@@ -193,6 +203,30 @@ def test_the_queue_shows_what_is_worth_most_and_says_how_sure_the_number_is(
     assert first_card(drawn) == "{}.{}".format(*index.pairs(by_rate[:1])[0])
     assert next(box for box in app.selectbox if box.label == "Order").value == "effect"
     assert "label uncertainty" not in said(app)
+
+
+def test_the_order_of_models_is_of_the_runs_that_are_chosen(store: Store) -> None:
+    world = made(store)
+    for changed in (0, world.reveals // 2):
+        add_run(store, world.dataset, 3, changed + 0 * world.reveals)
+    index = world.index()
+    every = valued(store, index, Aim(Target.ORDER))
+    assert every is not None and len(every.aim.runs) == 3
+    two = every.aim.runs[:2]
+    app = begun(opened(PAGE, dataset=world.dataset, target="order", runs=".".join(two)))
+    hear(app)
+    chosen = valued(store, index, Aim(Target.ORDER, two))
+    assert chosen is not None and chosen.ranking != every.ranking
+    assert chosen.sentence() in said(app)
+    picker = next(box for box in app.multiselect if box.label == "Runs")
+    assert picker.value == list(two)
+    picker.set_value([]).run()
+    hear(app)
+    assert every.sentence() in said(app)
+    # One run alone has no order, and one that is gone is left out with a notice.
+    app = begun(opened(PAGE, dataset=world.dataset, target="order", runs=f"{two[0]}.gone"))
+    hear(app)
+    assert "needs votes and two judged runs" in said(app) and "not here (any more)" in said(app)
 
 
 def test_without_a_judged_run_the_queue_goes_by_entropy_and_says_so(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Parts of the Survival page: shares by group, agreement of labellings, contexts and Table 2, and who labelled."""
+"""Parts of the Consensus page: shares by group, agreement of labellings, contexts and Table 2, and who labelled."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from cimemories.labels.survival import (
 )
 from cimemories.labels.votes import GroupBy
 from cimemories.metrics import sentences, warnings
+from cimemories.metrics.separation import largest_count
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
@@ -70,7 +71,7 @@ def draw_shares(
         page.empty("No vote is counted yet", "Wait for the labelling, or look at its failures on the Labels page.")
         return
     set_takeaway(_shares_takeaway(result))
-    group_by = group_control("survival.by")
+    group_by = group_control("consensus.by")
     _group_bars(result, group_by, labelling)
     _dissent(result, labelling)
     _people_decided(result, dataset, labelling)
@@ -98,26 +99,26 @@ def _group_bars(result: Survival, group_by: GroupBy, labelling: LabellingRow) ->
     frame = result.by[group_by].sort_values("survival", ascending=False, kind="stable").reset_index(drop=True)
     known = frame.dropna(subset="survival")
     names = [safe.option(name, 60) for name in known["name"]]
-    title = f"Pairs that keep a label: {sentences.ends(names, known['survival'].tolist())}"
+    title = f"Pairs with a consensus: {sentences.ends(names, known['survival'].tolist())}"
     cut = f"; the first {MOST_BARS} of {len(frame)} {PLURALS[group_by]} shown" if len(frame) > MOST_BARS else ""
     fig = share_bars(
         frame.head(MOST_BARS),
         LABEL_PARTS,
         name="name",
         title=title[0].upper() + title[1:],
-        subtitle=f"{count(result.pairs)} labelled pairs by {group_by}, most survival on top{cut}",
+        subtitle=f"{count(result.pairs, 'labelled pair')} by {group_by}, the largest share on top{cut}",
         unit="pairs",
     )
     columns: Columns = {
         "name": ("text", "Group"),
-        "survival": ("percent", "Survival"),
+        "survival": ("percent", "With a consensus"),
         "pairs": ("count", "Labelled pairs"),
         "necessary": ("count", "N necessary"),
         "ambiguous": ("count", "? ambiguous"),
         "inappropriate": ("count", "X inappropriate"),
         **({"too_few": ("count", "Too few votes")} if result.too_few else {}),
     }
-    alt, file = f"Labels by {group_by}, as shares of the labelled pairs", f"survival-{group_by}"
+    alt, file = f"Labels by {group_by}, as shares of the labelled pairs", f"consensus-{group_by}"
     chart_and_table(fig, alt, frame, columns, labelling, result.rule.text, name=file, box="shares")
 
 
@@ -134,15 +135,15 @@ def chart_and_table(
     note: str = "",
 ) -> None:
     """A chart, and under it the folded table with the same numbers and its download. name: of files and widgets."""
-    charts.show(fig, key=f"survival.{name}.{labelling.id}", alt=f"{alt}. The same numbers are in the table below.")
+    charts.show(fig, key=f"consensus.{name}.{labelling.id}", alt=f"{alt}. The same numbers are in the table below.")
 
     def table() -> None:
-        tables.table(frame, key=f"survival.table.{name}.{labelling.id}", columns=columns, alt=alt)
+        tables.table(frame, key=f"consensus.table.{name}.{labelling.id}", columns=columns, alt=alt)
         if note:
             safe.inline(note, muted=True)
         download(frame.drop(columns="id", errors="ignore"), name, labelling, rule)
 
-    page.fold("The same as a table", ":material/table:", f"survival.box.{box}", table)
+    page.fold("The same as a table", ":material/table:", f"consensus.box.{box}", table)
 
 
 def download(frame: pd.DataFrame, name: str, labelling: LabellingRow, rule: str) -> None:
@@ -150,7 +151,7 @@ def download(frame: pd.DataFrame, name: str, labelling: LabellingRow, rule: str)
     marked = frame.assign(
         labelling=labelling.id, model=labelling.model, rule=rule, simulated="simulated" if labelling.simulated else ""
     )
-    tables.csv_button(marked, f"{name}-{labelling.id}.csv", key=f"survival.csv.{name}")
+    tables.csv_button(marked, f"{name}-{labelling.id}.csv", key=f"consensus.csv.{name}")
 
 
 def _dissent(result: Survival, labelling: LabellingRow) -> None:
@@ -204,7 +205,7 @@ def _people_decided(result: Survival, dataset: DatasetRow, labelling: LabellingR
     if decided.alone:
         parts.append(f"{count(decided.alone)} stand where there are too few votes, or none")
     safe.inline(
-        f"Decided by people, apart from all shares above: {count(decided.pairs)} pairs; {', '.join(parts)}. "
+        f"Decided by people, apart from all shares above: {count(decided.pairs, 'pair')}; {', '.join(parts)}. "
         "Runs count a person's decision before the consensus."
     )
     url.page_link("labels", "Look at the labels", icon=":material/label:", dataset=dataset.id, labelling=labelling.id)
@@ -239,9 +240,9 @@ def draw_agreement(
         return
     # A link may name the labelling itself or one of another dataset; the first of the others then stands for it.
     if url.get("second") not in others:
-        url.put(second=None)
+        url.replace(second=None)
     with st.columns([3, 6])[0]:
-        second = page.select("Compare with", list(others), lambda i: _named(others[i]), "survival.second", "second")
+        second = page.select("Compare with", list(others), lambda i: _named(others[i]), "consensus.second", "second")
     result = agreement(store, labelling.id, str(second))
     set_takeaway(_agreement_takeaway(result))
     if len(others) > 1:
@@ -262,10 +263,11 @@ def _agreement_takeaway(agreement: Agreement) -> str:
     if not agreement.pairs:
         return "No pair has been labelled by both."
     one, two = _names(agreement)
+    opposite = int(agreement.differing["opposite"].sum())
     return (
         f"{one} and {two} give the same label to {percent(agreement.share)} of "
-        f"{count(agreement.pairs)} pairs (Cohen's kappa {_kappa(agreement.kappa)}); "
-        f"{count(int(agreement.differing['opposite'].sum()))} pairs get opposite labels."
+        f"{count(agreement.pairs, 'pair')} (Cohen's kappa {_kappa(agreement.kappa)}); "
+        f"{count(opposite, 'pair')} {'gets' if opposite == 1 else 'get'} opposite labels."
     )
 
 
@@ -319,17 +321,17 @@ def _confusion(agreement: Agreement) -> None:
     tables.csv_button(
         _marked(frame, agreement),
         f"confusion-{agreement.first.id}-{agreement.second.id}.csv",
-        key="survival.csv.confusion",
+        key="consensus.csv.confusion",
     )
 
 
 def _domains(agreement: Agreement) -> None:
     frame = agreement.by_domain.sort_values("share", kind="stable").reset_index(drop=True)
-    least = frame.iloc[0]
-    safe.heading(f"They agree least in {str(least['domain']).replace('_', ' ')}: {percent(least['share'])}")
+    names = frame["domain"].str.replace("_", " ").tolist()
+    safe.heading(f"The same label by domain: {sentences.ends(names, frame['share'].tolist())}")
     tables.table(
         frame.assign(domain=frame["domain"].str.replace("_", " "), kappa=[_kappa(value) for value in frame["kappa"]]),
-        key=f"survival.agreement.{agreement.first.id}.{agreement.second.id}",
+        key=f"consensus.agreement.{agreement.first.id}.{agreement.second.id}",
         columns={
             "domain": ("text", "Domain"),
             "share": ("percent", "Same label"),
@@ -344,14 +346,14 @@ def _domains(agreement: Agreement) -> None:
 
 def _differing(agreement: Agreement, dataset: DatasetRow, labelling: LabellingRow) -> None:
     frame = agreement.differing
-    safe.heading(f"{count(len(frame))} pairs on which they differ")
+    safe.heading(f"{count(len(frame), 'pair')} on which they differ")
     if frame.empty:
         page.notice("They give the same label to every pair.")
         return
     selected = pair_table(
         frame.assign(opposite=["opposite" if flag else "" for flag in frame["opposite"]]),
-        f"survival.differing.{agreement.first.id}.{agreement.second.id}",
-        {"opposite": ("small", ""), "first": ("text", "First"), "second": ("text", "Second")},
+        f"consensus.differing.{agreement.first.id}.{agreement.second.id}",
+        {"opposite": ("small", "Opposite"), "first": ("text", "First"), "second": ("text", "Second")},
         "Pairs on which the two labellings differ, opposite labels first",
         "Choose a row to see its votes.",
     )
@@ -381,11 +383,11 @@ def _every_two(store: Store, dataset: DatasetRow) -> None:
                 "kappa": ("text", "Cohen's kappa", lambda item: _kappa(item.kappa)),
                 "pairs": ("count", "Pairs of both", lambda item: item.pairs),
             },
-            key=f"survival.agreements.{dataset.id}",
+            key=f"consensus.agreements.{dataset.id}",
             alt="Agreement of every two labellings",
         )
 
-    page.fold("Every two labellings", ":material/table:", "survival.box.agreements", table)
+    page.fold("Every two labellings", ":material/table:", "consensus.box.agreements", table)
 
 
 # ---- contexts
@@ -422,7 +424,7 @@ def _contexts_takeaway(contexts: Contexts) -> str:
     discarded = total - contexts.retained
     reasons = ", ".join(f"{count(n)} with {reason}" for reason, n in contexts.discarded.items() if n)
     return (
-        f"{count(contexts.retained)} of {count(total)} contexts of profiles are retained; "
+        f"{count(contexts.retained)} of {count(total, 'context')} of profiles are retained; "
         + (f"{count(discarded)} are discarded, {reasons}." if discarded else "none is discarded.")
     ).replace(f"with {NEITHER}", "with neither a necessary nor an inappropriate attribute")
 
@@ -436,25 +438,25 @@ def _context_bars(contexts: Contexts, labelling: LabellingRow) -> None:
         # A reason that no context has is no column of the crosstab.
         frame[part.column] = table.get(part.column, 0)
     frame = frame.sort_values("retained", ascending=False, kind="stable")
-    least = frame.iloc[-1]
-    total = int(least[[part.column for part in CONTEXT_PARTS]].sum())
-    title = (
-        "Every context of every profile is retained"
-        if contexts.retained == len(contexts.frame)
-        else f"{safe.option(least['name'], 60)} loses most: {int(least['retained'])} of {total} contexts retained"
-    )
+    totals = frame[[part.column for part in CONTEXT_PARTS]].sum(axis=1)
+    lost = (totals - frame["retained"]).tolist()
+    most = largest_count(lost)
+    title = "Every context of every profile is retained"
+    if most is not None and most.value:
+        name, total = safe.option(frame["name"].iloc[most.first], 60), int(totals.iloc[most.first])
+        title = sentences.contexts_discarded(name, lost[most.first], total, most)
     cut = f"; the first {MOST_BARS} of {len(frame)} profiles shown" if len(frame) > MOST_BARS else ""
     fig = share_bars(
         frame.head(MOST_BARS),
         CONTEXT_PARTS,
         name="name",
         title=title,
-        subtitle=f"{count(len(contexts.frame))} contexts of {len(frame)} profiles, by effective labels{cut}",
+        subtitle=f"{count(len(contexts.frame), 'context')} of {len(frame)} profiles, by effective labels{cut}",
         unit="contexts",
     )
     charts.show(
         fig,
-        key=f"survival.contexts.{labelling.id}",
+        key=f"consensus.contexts.{labelling.id}",
         alt="Contexts retained and discarded by profile. The same is in the table below.",
     )
 
@@ -463,12 +465,12 @@ def _contexts_table(contexts: Contexts, dataset: DatasetRow, labelling: Labellin
     discarded = contexts.frame[contexts.frame["reason"] != ""].reset_index(drop=True)
 
     def table() -> None:
-        only = len(discarded) > 0 and st.toggle("Only discarded ones", value=True, key="survival.contexts.only")
+        only = len(discarded) > 0 and st.toggle("Only discarded ones", value=True, key="consensus.contexts.only")
         shown = discarded if only else contexts.frame.reset_index(drop=True)
         worded = shown.assign(reason=shown["reason"].replace("", "retained"))
         selected = tables.table(
             worded,
-            key=f"survival.contexts.table.{labelling.id}",
+            key=f"consensus.contexts.table.{labelling.id}",
             columns={
                 "user": ("text", "Profile"),
                 "name": ("wide", "Context"),
@@ -487,7 +489,11 @@ def _contexts_table(contexts: Contexts, dataset: DatasetRow, labelling: Labellin
             go_to_pair(dataset, labelling, shown.iloc[selected])
 
     page.fold(
-        "All contexts as a table", ":material/table:", "survival.box.contexts", table, expanded=0 < len(discarded) <= 12
+        "All contexts as a table",
+        ":material/table:",
+        "consensus.box.contexts",
+        table,
+        expanded=0 < len(discarded) <= 12,
     )
 
 
@@ -507,7 +513,7 @@ def _table2(lines: tuple[Statistic, ...], labelling: LabellingRow) -> None:
     )
     tables.table(
         frame,
-        key=f"survival.table2.{labelling.id}",
+        key=f"consensus.table2.{labelling.id}",
         columns={
             "name": ("text", "Statistic"),
             "here": ("text", "This labelling, mean ± sd"),
@@ -571,7 +577,7 @@ def draw_models(
             "own": ("text", "Labeller's family", lambda _: families),
             "warning": ("wide", "Warning", lambda item: item.warning or ""),
         },
-        key=f"survival.models.{labelling.id}",
+        key=f"consensus.models.{labelling.id}",
         alt="Runs of this dataset with their model's family and the labeller's",
     )
     st.caption(

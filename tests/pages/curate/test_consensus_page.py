@@ -1,4 +1,4 @@
-"""The Survival page through app.py: its numbers are the analysis layer's, and sliders alone change no label."""
+"""The Consensus page through app.py: its numbers are the analysis layer's, and sliders alone change no label."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cimemories.store import labellings
 from cimemories.store.engine import Store
 from cimemories.store.tables import labelling as labelling_table
 
-PAGE, HEATMAPS, RUNS = "pages/curate/survival.py", "pages/explore/heatmaps.py", "pages/evaluate/runs.py"
+PAGE, HEATMAPS, RUNS = "pages/curate/consensus.py", "pages/explore/heatmaps.py", "pages/evaluate/runs.py"
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 TEXTS = (
     "<img src=http://evil.test/x onerror=alert(1)>",
@@ -45,12 +45,12 @@ def test_without_data_or_labels_the_page_says_what_to_do(store: Store) -> None:
 def test_the_numbers_are_the_analysis_layers(store: Store) -> None:
     _, labelling = world(store)
     found = survival(store, labelling)
-    page = opened(PAGE, "survival.box.shares")
+    page = opened(PAGE, "consensus.box.shares")
     assert f"{100 * found.share:.1f} % of 18 labelled pairs have a consensus" in said(page)
     assert PAPER_NAME in said(page).replace("&#x27;", "'")
     table = next(d.value for d in page.dataframe if "survival" in d.value)
     assert table["pairs"].sum() == 18 and table["ambiguous"].sum() == found.ambiguous
-    by_profile = opened(PAGE, "survival.box.shares", by="profile")
+    by_profile = opened(PAGE, "consensus.box.shares", by="profile")
     table = next(d.value for d in by_profile.dataframe if "survival" in d.value)
     assert dict(zip(table["name"], table["survival"], strict=True)) == pytest.approx(
         {"Person 0": 100 * 7 / 9, "Person 1": 100 * 4 / 9}
@@ -72,9 +72,9 @@ def test_a_slider_changes_nothing_until_a_rule_is_saved_and_used(store: Store) -
     data, labelling = world(store)
     page = opened(PAGE, part="whatif")
     assert "No label of 18 pairs would change" in said(page)
-    page.slider(key="survival.threshold").set_value(60).run()
-    page.slider(key="survival.weight.2").set_value(100).run()
-    page.slider(key="survival.weight.1").set_value(10).run()
+    page.slider(key="consensus.threshold").set_value(60).run()
+    page.slider(key="consensus.weight.2").set_value(100).run()
+    page.slider(key="consensus.weight.1").set_value(10).run()
     assert (page.query_params["threshold"], page.query_params["priors"]) == ("60", "26-10-100")
     priors = {"fundamentalist": 26 / 136, "pragmatic": 10 / 136, "unconcerned": 100 / 136}
     tried = what_if(store, labelling, 0.6, priors)
@@ -84,11 +84,11 @@ def test_a_slider_changes_nothing_until_a_rule_is_saved_and_used(store: Store) -
 
     button(page, "Save this rule").click().run()
     assert "a rule needs a name" in said(page)
-    page.text_input(key="survival.name").set_value("loud")
-    page.text_input(key="survival.annotator").set_value("Ada")
+    page.text_input(key="consensus.name").set_value("loud")
+    page.text_input(key="annotator.field").set_value("Ada")
     button(page, "Save this rule").click().run()
     assert "not yet in use" in said(page) and rule_of(store, labelling).is_paper
-    page.selectbox(key=f"survival.rule.{data}.paper").set_value("loud").run()
+    page.selectbox(key=f"consensus.rule.{data}.paper").set_value("loud").run()
     button(page, "Make it current").click().run()
     held = rule_of(store, labelling)
     assert (held.name, held.threshold, held.prior_by_key) == ("loud", 0.6, pytest.approx(priors))
@@ -112,7 +112,7 @@ def test_two_labellings_side_by_side_lead_to_the_labels_page(store: Store) -> No
     second = add_labels(store, data, [[[N, X, N], *LABELS[0][1:]], LABELS[1]], name="two")
     page = opened(PAGE, part="agreement", labelling=first, second=second)
     assert "give the same label to 94.4 % of 18 pairs" in said(page)
-    assert "1 pairs get opposite labels" in said(page)
+    assert "1 pair gets opposite labels" in said(page)
     table = next(d.value for d in page.dataframe if "opposite" in d.value)
     assert table[["first", "second", "key"]].to_numpy().tolist() == [["inappropriate", "necessary", "fact_0"]]
 

@@ -1,4 +1,4 @@
-"""Survival: which pairs keep a consensus, who prevents one, what another rule would do, how labellings agree."""
+"""Consensus: on which pairs the personas agree, who prevents one, what another rule would do, how labellings agree."""
 
 from __future__ import annotations
 
@@ -11,40 +11,42 @@ from cimemories.charts.bars import before_after
 from cimemories.flows import catalogue
 from cimemories.flows.labels import TOO_FEW_NAME, AppliedRule, rule_of
 from cimemories.labels.whatif import WhatIf, what_if
-from cimemories.metrics import warnings
+from cimemories.metrics import sentences, warnings
+from cimemories.metrics.separation import largest_count
 from cimemories.model import Label
 from cimemories.seeds import SeedError
 from cimemories.store import labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import count, percent
-from cimemories.ui import page, safe, tables, url
-from cimemories.ui.page import rule_sliders
-from pages.curate import survival_figures
+from cimemories.text import count, exact_percent, listed, percent, sentence
+from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.ui.page import least_votes, rule_sliders
+from pages.curate import consensus_figures
+from pages.curate.consensus_figures import PLURALS, Columns, chart_and_table, group_control
 from pages.curate.label_matrix import draw_scope, named
-from pages.curate.survival_figures import PLURALS, Columns, chart_and_table, group_control
 
-TITLE = "Survival"
+TITLE = "Consensus"
 
 
 def _part() -> str:
     """Which part of the page is shown: what the URL says, else the part shown last, else the shares."""
     part = url.get("part") or url.remembered("part")
     # Also where it is the default: without it, the address would lead to the part that its reader looked at last.
-    url.put(part=part if part in PARTS else "shares")
+    url.replace(part=part if part in PARTS else "shares")
     titles = {name: title for name, (title, _) in PARTS.items()}
     # No part is the default here, so that each is named in the URL.
-    return page.choice("Part", titles, "survival.part", "part", visible=False)
+    return page.choice("Part", titles, "consensus.part", "part", visible=False)
 
 
 def _rule_line(store: Store, labelling: LabellingRow) -> None:
-    """The rule in use: always in sight."""
+    """Whose consensus it is, and the rule in use: always in sight."""
     rule = rule_of(store, labelling.id)
     name = safe.tag("b", rule.name if rule.is_paper else f"the rule '{rule.name}'")
-    safe.show(safe.tag("p", "Labels follow ", name, f": {rule.text}.", cls="ci-line"))
+    whose = f"The consensus is of personas, not people: {listed(rule.keys)}, voted as by {labelling.model}. "
+    safe.show(safe.tag("p", whose, "Labels follow ", name, f": {rule.text}.", cls="ci-line"))
     if rule.note:
-        page.notice(f"{rule.note[0].upper()}{rule.note[1:]}.")
+        page.notice(sentence(rule.note))
 
 
 def _family_warning(store: Store, labelling: LabellingRow) -> None:
@@ -62,8 +64,7 @@ def _family_warning(store: Store, labelling: LabellingRow) -> None:
 
 
 MOST_ROWS = 60
-_ANNOTATOR = "annotator"
-_MESSAGE = "survival.message"
+_MESSAGE = "consensus.message"
 
 
 def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_takeaway: Callable[[str], None]) -> None:
@@ -76,7 +77,9 @@ def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_ta
             page.notice(message)
         safe.heading("A rule to try")
         threshold, priors = _sliders(current)
-        least = current.least_votes if labelling.imported else _least_votes(current)
+        least = current.least_votes
+        if not labelling.imported:
+            least = least_votes("consensus", current.least_votes, labellings.MOST_VOTES)
         effect: WhatIf | None = None
         with page.Reporting("This rule is not valid.", StoreError):
             effect = what_if(store, labelling.id, threshold, priors, least or None)
@@ -94,7 +97,7 @@ def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_ta
 
 def _sliders(current: AppliedRule) -> tuple[float, dict[str, float]]:
     """Threshold and priors as they stand; what nobody has moved is the rule's own, however fine."""
-    moved = rule_sliders("survival", current.threshold, current.keys, current.priors)
+    moved = rule_sliders("consensus", current.threshold, current.keys, current.priors)
     priors = dict(current.prior_by_key)
     if moved.weights:
         total = sum(moved.weights)
@@ -102,29 +105,12 @@ def _sliders(current: AppliedRule) -> tuple[float, dict[str, float]]:
     safe.inline(
         "All weights are 0: raise one of them. Until then the priors are those of the rule."
         if moved.all_zero
-        else "Priors: " + ", ".join(f"{key} {percent(prior)}" for key, prior in priors.items()) + ".",
+        else "Priors: " + ", ".join(f"{key} {exact_percent(prior)}" for key, prior in priors.items()) + ".",
         muted=True,
     )
     if moved.any or url.get("votes"):
-        st.button("Back to the current rule", icon=":material/undo:", on_click=_forget, key="survival.back")
+        st.button("Back to the current rule", icon=":material/undo:", on_click=_forget, key="consensus.back")
     return (current.threshold if moved.threshold is None else moved.threshold), priors
-
-
-def _least_votes(current: AppliedRule) -> int | None:
-    """How many votes each persona needs, as it stands in the field; None where it is left empty."""
-    key = "survival.votes"
-    # Through the state, not by `value`: the URL may change while the widget exists.
-    st.session_state[key] = url.get_int("votes") or current.least_votes or None
-    return st.number_input(
-        "Votes needed of each persona",
-        min_value=1,
-        max_value=labellings.MOST_VOTES,
-        key=key,
-        placeholder="9 in 10 of the planned ones",
-        on_change=lambda: url.put(votes=st.session_state[key]),
-        help="A pair with fewer counted votes of some persona gets no label. Votes agree by chance the more often, "
-        "the fewer there are. Empty: nine in ten of the planned votes, all where fewer than ten are.",
-    )
 
 
 def _forget() -> None:
@@ -141,11 +127,11 @@ def _done(message: str, *, keep_sliders: bool = False) -> None:
 
 def _takeaway(effect: WhatIf) -> str:
     if not effect.changed:
-        survival = percent(effect.survival_before)
-        return f"No label of {count(effect.pairs)} pairs would change; survival stays at {survival}."
+        share = percent(effect.survival_before)
+        return f"No label of {count(effect.pairs, 'pair')} would change; {share} of them keep a consensus."
     return (
-        f"{count(effect.changed)} of {count(effect.pairs)} pairs would change their label; survival "
-        f"{percent(effect.survival_before)} now, {percent(effect.survival_after)} then."
+        f"{count(effect.changed)} of {count(effect.pairs, 'pair')} would change their label; consensus on "
+        f"{percent(effect.survival_before)} of them now, {percent(effect.survival_after)} then."
     )
 
 
@@ -157,10 +143,10 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
     facts = [
         ("Current rule", f"{effect.before.name}: {effect.before.text}"),
         ("Tried", effect.after.text),
-        ("Survival", f"{percent(effect.survival_before)} → {percent(effect.survival_after)}"),
+        ("With a consensus", f"{percent(effect.survival_before)} → {percent(effect.survival_after)}"),
     ]
     for before, after, n in effect.changes:
-        facts.append((f"{count(n)} pairs", f"{_said(before)} → {_said(after)}"))
+        facts.append((f"{count(n, 'pair')}", f"{_said(before)} → {_said(after)}"))
     safe.show(safe.facts(facts))
     if effect.decided:
         safe.inline(f"{count(effect.decided)} of the pairs that change were decided by a person and keep that label.")
@@ -168,9 +154,10 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
     if not effect.changed:
         page.notice("No label would change. Move the threshold; weights matter only below a threshold of 100 %.")
         return
-    group_by = group_control("survival.whatif.by")
+    group_by = group_control("consensus.whatif.by")
     frame = effect.by[group_by].sort_values("changed", ascending=False, kind="stable").reset_index(drop=True)
-    top = frame.iloc[0]
+    top, most = frame.iloc[0], largest_count(frame["changed"].tolist())
+    assert most is not None  # some label changes, so there is a group
     cut = f"; the first {MOST_ROWS} of {len(frame)} {PLURALS[group_by]} shown" if len(frame) > MOST_ROWS else ""
     top_name = safe.option(top["name"], 50)
     fig = before_after(
@@ -180,31 +167,30 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
         after="survival_after",
         pairs="pairs",
         unit="pairs",
-        title=f"{top_name[:1].upper()}{top_name[1:]} changes most: {count(top['changed'])} of its "
-        f"{count(top['pairs'])} pairs",
-        subtitle=f"Survival of {count(effect.pairs)} pairs with votes by {group_by}, most changes on top{cut}",
+        title=sentences.labels_changed(
+            top_name, int(top["changed"]), int(top["pairs"]), most, str(group_by), PLURALS[group_by]
+        ),
+        subtitle=f"Consensus on {count(effect.pairs, 'pair')} with votes by {group_by}, most changes on top{cut}",
     )
     columns: Columns = {
         "name": ("text", "Group"),
         "changed": ("count", "Pairs that change"),
         "gained": ("count", "Get a label"),
         "lost": ("count", "Lose it"),
-        "survival_before": ("percent", "Survival now"),
-        "survival_after": ("percent", "Survival then"),
+        "survival_before": ("percent", "Consensus now"),
+        "survival_after": ("percent", "Consensus then"),
         "pairs": ("count", "Pairs with votes"),
     }
-    alt, name = f"Survival by {group_by} before and after", f"what-if-{group_by}"
+    alt, name = f"Share with a consensus by {group_by} before and after", f"what-if-{group_by}"
     chart_and_table(fig, alt, frame, columns, labelling, effect.after.text, name=name, box="whatif")
 
 
 def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
+    who = annotator.ask()
     # Enter ends the typing of a name; it must not save what is still being thought over.
-    with st.form("survival.save", enter_to_submit=False):
-        name = st.text_input("Name of the rule", key="survival.name", max_chars=80, placeholder="lenient")
-        annotator = st.text_input(
-            "Your name", value=st.session_state.get(_ANNOTATOR, ""), key="survival.annotator", max_chars=80
-        )
-        use = st.checkbox("Make it the current rule at once", key="survival.use")
+    with st.form("consensus.save", enter_to_submit=False):
+        name = st.text_input("Name of the rule", key="consensus.name", max_chars=80, placeholder="lenient")
+        use = st.checkbox("Make it the current rule at once", key="consensus.use")
         saved = st.form_submit_button("Save this rule", icon=":material/save:")
     if not saved:
         return
@@ -215,11 +201,10 @@ def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
             name,
             threshold=effect.after.threshold,
             priors=effect.after.prior_by_key,
-            annotator=annotator,
+            annotator=who,
             use=bool(use),
             least_votes=effect.after.least_votes,
         )
-        st.session_state[_ANNOTATOR] = " ".join(annotator.split())
         outcome = "and labels rest on it now" if use else "not yet in use"
         _done(f"Saved '{name.strip()}', {outcome}.", keep_sliders=not use)
 
@@ -242,7 +227,7 @@ def _rules_table(store: Store, dataset: DatasetRow) -> None:
             "name": row.name,
             "current": "current" if row.current else "",
             "threshold": row.threshold,
-            "priors": ", ".join(f"{key} {prior:.4g}" for key, prior in row.priors.items()),
+            "priors": ", ".join(f"{key} {exact_percent(prior)}" for key, prior in row.priors.items()),
             "votes": labellings.least_text(row.least_votes),
             "by": row.annotator,
             "created": pd.Timestamp(row.created),
@@ -252,10 +237,10 @@ def _rules_table(store: Store, dataset: DatasetRow) -> None:
     frame = pd.DataFrame([paper, *named])
     tables.table(
         frame,
-        key=f"survival.rules.{dataset.id}",
+        key=f"consensus.rules.{dataset.id}",
         columns={
             "name": ("text", "Rule"),
-            "current": ("small", ""),
+            "current": ("small", "In use"),
             "threshold": ("percent", "Threshold"),
             "priors": ("wide", "Priors"),
             "votes": ("text", "Votes needed"),
@@ -279,11 +264,11 @@ def _choose_rule(store: Store, dataset: DatasetRow, names: Sequence[str], curren
         index=names.index(current),
         format_func=lambda item: "the paper's rule" if item == labellings.PAPER_RULE else safe.option(item),
         # The current rule in the key: once it is another, the list starts at that one.
-        key=f"survival.rule.{dataset.id}.{current}",
+        key=f"consensus.rule.{dataset.id}.{current}",
     )
     with page.Reporting("The rule was not changed.", StoreError):
         with use:
-            if st.button("Make it current", disabled=name == current, key="survival.make", icon=":material/check:"):
+            if st.button("Make it current", disabled=name == current, key="consensus.make", icon=":material/check:"):
                 catalogue.use_rule(store, dataset.id, name)
                 paper = name == labellings.PAPER_RULE
                 _done("Labels rest on the paper's rule again." if paper else f"Labels rest on '{name}' now.")
@@ -291,7 +276,7 @@ def _choose_rule(store: Store, dataset: DatasetRow, names: Sequence[str], curren
             st.text(
                 "This deletes the rule. Votes and decisions stay. If it is current, the paper's rule applies again."
             )
-            if st.button("Delete this rule", type="primary", key="survival.delete"):
+            if st.button("Delete this rule", type="primary", key="consensus.delete"):
                 catalogue.delete_rule(store, dataset.id, name)
                 _done(f"Deleted '{name}'.")
 
@@ -300,11 +285,11 @@ def _choose_rule(store: Store, dataset: DatasetRow, names: Sequence[str], curren
 
 
 PARTS = {
-    "shares": ("Shares", survival_figures.draw_shares),
+    "shares": ("Shares", consensus_figures.draw_shares),
     "whatif": ("What if", draw_rule),
-    "contexts": ("Contexts and Table 2", survival_figures.draw_contexts),
-    "agreement": ("Agreement of labellings", survival_figures.draw_agreement),
-    "models": ("Labeller and models", survival_figures.draw_models),
+    "contexts": ("Contexts and Table 2", consensus_figures.draw_contexts),
+    "agreement": ("Agreement of labellings", consensus_figures.draw_agreement),
+    "models": ("Labeller and models", consensus_figures.draw_models),
 }
 
 
@@ -315,20 +300,20 @@ def main() -> None:
         page.no_datasets(
             TITLE,
             "There is no dataset yet.",
-            "Survival is the share of pairs with a consensus. Import profiles and label them first.",
+            "This is about the pairs on which personas agree. Import profiles and label them first.",
         )
         return
     top = st.container()
     left, right, _ = st.columns([2, 3, 4])
     dataset, labelling = draw_scope(
-        store, rows, "survival", left, right, lambda row: f"{named(row)} ({row.id})", voted=True
+        store, rows, "consensus", left, right, lambda row: f"{named(row)} ({row.id})", voted=True
     )
     if labelling is None:
         with top:
             page.head(TITLE, f"'{dataset.name}' has no labels yet.")
         page.empty(
             "Nothing is labelled yet",
-            "Survival is the share of pairs with a consensus. Have a model vote, or import labels.",
+            "A pair has a consensus where the personas agree. Have a model vote as them, or import labels.",
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:", dataset=dataset.id),
         )
         return

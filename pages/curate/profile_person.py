@@ -1,0 +1,225 @@
+"""Parts of the Profiles page: one person, a row for each domain, edited where it stands; two people side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+import streamlit as st
+
+from cimemories.labels.matrix import ProfileLabels
+from cimemories.model import GENERAL, Attribute, Profile
+from cimemories.store.datasets import DatasetRow, ProfileRecord
+from cimemories.store.engine import Store
+from cimemories.text import count
+from cimemories.ui import matrix, page, safe, url
+from cimemories.ui.safe import Html, tag
+from pages.curate import profile_edit
+from pages.curate.profile_view import display_name, spoken
+
+ATTRIBUTES, BIOGRAPHY = "attributes", "biography"  # views in which an attribute, or the biography, is being edited
+Rows = list[tuple[int, Attribute]]
+
+
+def facts(profile: Profile) -> None:
+    """The biography, in one line."""
+    contexts = count(len(profile.contexts), "context")
+    parts = [f"{profile.age} years", profile.sex, profile.address, f"tested in {contexts}"]
+    safe.inline(" · ".join(filter(None, parts)))
+
+
+def events(profile: Profile) -> None:
+    """The life events in their order."""
+    moments = []
+    for event in profile.events:
+        own = [a for a in profile.attributes if a.event == event]
+        domains = count(len({a.domain for a in own}), "domain")
+        moments.append((event, f"{count(len(own), 'attribute')} in {domains}"))
+    if moments:
+        safe.show(matrix.timeline(moments))
+
+
+def by_domain(record: ProfileRecord, domains: Collection[str], events: Collection[str]) -> dict[str, Rows]:
+    """The attributes of a profile with their ids, by domain, `general` first; only of these domains and events."""
+    groups: dict[str, Rows] = {}
+    for attribute_id, item in zip(record.attribute_ids, record.profile.attributes, strict=True):
+        if (not domains or item.domain in domains) and (not events or item.event in events):
+            groups.setdefault(item.domain, []).append((attribute_id, item))
+    return {name: groups[name] for name in sorted(groups, key=lambda name: (name != GENERAL, name))}
+
+
+def _edit(view: str | None, **more: int) -> None:
+    """Begin to edit, or end it with None."""
+    profile_edit.drop()
+    url.put(view=view, **more)
+
+
+def draw(
+    store: Store,
+    dataset: DatasetRow,
+    record: ProfileRecord,
+    labels: ProfileLabels | None,
+    domains: Collection[str],
+    chosen_events: Collection[str],
+    attribute_id: int | None,
+) -> None:
+    """The whole person; the row with the attribute `attribute_id` is open. Without labels there are no strips."""
+    editing = None if store.read_only else url.get("view")
+    _head(store, dataset, record, editing == BIOGRAPHY)
+    events(record.profile)
+    _label_line(record, labels)
+    groups = by_domain(record, domains, chosen_events)
+    if editing == ATTRIBUTES and attribute_id not in record.attribute_ids and attribute_id != profile_edit.NEW:
+        attribute_id = next(iter(record.attribute_ids), profile_edit.NEW)
+    if editing == ATTRIBUTES and attribute_id == profile_edit.NEW:
+        _form(store, dataset, record, profile_edit.NEW)
+    elif attribute_id is not None and attribute_id not in record.attribute_ids:
+        page.notice(f"Attribute {attribute_id} of the link is not one of this profile's.")
+    if not groups:
+        page.notice("This profile has no attribute in the chosen domains and events.")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        every = len(groups) > 1 and st.toggle("Open all domains", key="person.all")
+        if not store.read_only:
+            st.button("Add an attribute", icon=":material/add:", key="person.add", type="tertiary",
+                      on_click=_edit, args=(ATTRIBUTES,), kwargs={"attribute": profile_edit.NEW})  # fmt: skip
+    for number, (domain, rows) in enumerate(groups.items()):
+        ids = [i for i, _ in rows]
+        first = number == 0 and attribute_id not in record.attribute_ids
+        page.fold(
+            _title(domain, ids, labels),
+            ":material/topic:",
+            f"person.box.{domain}",
+            partial(_domain, store, dataset, record, rows, labels, attribute_id, editing == ATTRIBUTES),
+            expanded=every or first or domain in domains or attribute_id in ids,
+        )
+    if labels is not None:
+        matrix.colour([context.recipient for context in record.profile.contexts])
+
+
+def _head(store: Store, dataset: DatasetRow, record: ProfileRecord, editing: bool) -> None:
+    safe.heading(record.profile.name)
+    if editing:
+        with st.container(border=True):
+            profile_edit.biography(store, dataset, record)
+            st.button("Cancel", key="person.cancel", type="tertiary", on_click=_edit, args=(None,))
+            profile_edit.draw(store, dataset, record)
+        return
+    facts(record.profile)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if not store.read_only:
+            st.button("Edit biography", icon=":material/edit:", key="person.bio", type="tertiary", on_click=_edit,
+                      args=(BIOGRAPHY,))  # fmt: skip
+        url.page_link(
+            "labels", "Labels of this profile", icon=":material/label:", dataset=record.dataset, profile=record.id
+        )
+
+
+def _label_line(record: ProfileRecord, labels: ProfileLabels | None) -> None:
+    if labels is None:
+        safe.inline("This dataset has no labels yet. Have personas vote on the Labels page.", muted=True)
+        return
+    safe.show(matrix.distribution(labels.counts()))
+    people = f" {labels.decided:,} of them decided by people." if labels.decided else ""
+    safe.inline(
+        f"In a strip each cell is one of the {len(record.context_ids)} contexts, in the same order in every row; hover "
+        f"to see which.{people}",
+        muted=True,
+    )
+
+
+def _title(domain: str, ids: Sequence[int], labels: ProfileLabels | None) -> str:
+    title = f"{display_name(domain).capitalize()} ({len(ids)})"
+    return title if labels is None else f"{title}: {_counts(labels, ids)}"
+
+
+def _counts(labels: ProfileLabels, ids: Sequence[int]) -> str:
+    return ", ".join(f"{n:,} {matrix.WORDS[glyph]}" for glyph, n in labels.counts(ids).items() if n)
+
+
+def _domain(
+    store: Store,
+    dataset: DatasetRow,
+    record: ProfileRecord,
+    rows: Rows,
+    labels: ProfileLabels | None,
+    chosen: int | None,
+    editing: bool,
+) -> None:
+    for attribute_id, item in rows:
+        if editing and attribute_id == chosen:
+            _form(store, dataset, record, attribute_id)
+            continue
+        event = "" if item.event == GENERAL else f" · {item.event}"
+        below = f"{item.key}: {spoken(item.value)}{event}"
+        strip = "" if labels is None else matrix.strip(labels.strips.get(attribute_id, ""))
+        text = tag("div", safe.folded(item.statement), cls="ci-text")
+        muted = tag("div", safe.folded(below), cls="ci-muted") if store.read_only else ""
+        safe.show(tag("div", text, strip, muted, cls="ci-memory ci-chosen" if attribute_id == chosen else "ci-memory"))
+        if not store.read_only:
+            # The line of key and value is the button: each has a name of its own, for those who do not see the row.
+            st.button(
+                safe.plain_label(below),
+                key=f"person.edit.{attribute_id}",
+                icon=":material/edit:",
+                type="tertiary",
+                help="Edit this attribute",
+                on_click=_edit,
+                args=(ATTRIBUTES,),
+                kwargs={"attribute": attribute_id},
+            )
+
+
+def _form(store: Store, dataset: DatasetRow, record: ProfileRecord, attribute_id: int) -> None:
+    with st.container(border=True):
+        profile_edit.attribute(store, dataset, record, attribute_id)
+        st.button("Cancel", key="person.cancel", type="tertiary", on_click=_edit, args=(None,))
+        profile_edit.draw(store, dataset, record)
+
+
+# ---- two profiles side by side
+
+
+def other_select(names: Mapping[int, str], first: int) -> int | None:
+    """Which profile is compared; None where there is no other."""
+    others = [profile_id for profile_id in names if profile_id != first]
+    return page.select("Compare with", others, lambda i: names[i], "profiles.other", "other")
+
+
+def compare(
+    pair: tuple[ProfileRecord, ProfileRecord],
+    labels: tuple[ProfileLabels | None, ProfileLabels | None],
+    domains: Collection[str],
+    chosen_events: Collection[str],
+) -> None:
+    """Both profiles; attributes of the same key stand in the same row, those of one alone below them."""
+    first, second = (by_domain(record, domains, chosen_events) for record in pair)
+    for column, record, side in zip(st.columns(2, gap="medium"), pair, labels, strict=True):
+        with column:
+            safe.heading(record.profile.name)
+            facts(record.profile)
+            events(record.profile)
+            if side is not None:
+                safe.show(matrix.distribution(side.counts()))
+    shared = {a.key for a in pair[0].profile.attributes} & {a.key for a in pair[1].profile.attributes}
+    safe.inline(f"{len(shared)} keys are in both; they stand side by side.", muted=True)
+    names = list(dict.fromkeys([*first, *second]))
+    for domain in names:
+        sides = [{item.key: item for _, item in groups.get(domain, [])} for groups in (first, second)]
+        both = [key for key in sides[0] if key in sides[1]]
+        keys = [*both, *(key for side in sides for key in side if key not in both)]
+        safe.heading(f"{display_name(domain).capitalize()} ({len(sides[0])} and {len(sides[1])})")
+        titles = ["Key", *(safe.option(record.profile.name) for record in pair)]
+        rows = [_aligned(key, sides) for key in keys]
+        safe.show(tag("div", safe.grid(titles, rows, texts=range(3)), cls="ci-aligned"))
+    if not names:
+        page.notice("Neither profile has an attribute in the chosen domains and events.")
+
+
+def _aligned(key: str, sides: Sequence[Mapping[str, Attribute]]) -> Html:
+    cells = [
+        tag("td", safe.folded(side[key].statement), tag("div", safe.folded(spoken(side[key].value)), cls="ci-muted"))
+        if key in side
+        else tag("td", "–", cls="ci-muted")
+        for side in sides
+    ]
+    return tag("tr", tag("td", tag("b", key) if all(key in side for side in sides) else key), *cells)

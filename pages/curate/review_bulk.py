@@ -1,0 +1,318 @@
+"""Parts of the Review page that are about many pairs at once: deciding all that match, undoing a batch, spreading one
+decision to similar pairs, and how many people are given each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from cimemories.model import Label
+from cimemories.review import queue
+from cimemories.review.bulk import (
+    Axis,
+    Batch,
+    LastDecision,
+    Proposal,
+    batches,
+    decide_all,
+    last_single,
+    proposals,
+    undo_batch,
+)
+from cimemories.review.index import Ints, PairIndex
+from cimemories.review.queue import Item, Pair, items, sample, undecided
+from cimemories.review.standing import standing
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.labellings import LabellingRow
+from cimemories.store.reviews import Plan
+from cimemories.text import count, percent
+from cimemories.ui import annotator, page, safe, tables
+
+PREVIEWED = 20
+_BULK_NOTICE = "bulk.notice"
+_SHUFFLES = "bulk.shuffles"
+SPREAD = "review.spread"  # whether the queue shows where its last decision could be spread
+_SOURCES = {"batch": "all that matched", "proposal": "spread from one decision"}
+_AXES = {Axis.CONTEXTS: "Similar contexts", Axis.ATTRIBUTES: "Same domain and event", Axis.PROFILES: "Other profiles"}
+
+
+def draw(
+    store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, positions: Ints, context: str
+) -> str:
+    """Draws the part for the pairs at these positions of the index; returns the page's takeaway. context: what the
+    filters leave, in words."""
+    draw_notice()
+    person = annotator.name()
+    open_pairs = undecided(store, index, positions, person) if person else positions
+    safe.inline(context, muted=True)
+    left, right = st.columns([2, 5], gap="large")
+    with left:
+        safe.heading("Label all matching pairs")
+        _form(store, dataset, index, person, positions, open_pairs)
+        if person:
+            _own_batches(store, dataset, person)
+    with right:
+        _preview(store, labelling, index, positions)
+        if person:
+            page.fold(
+                "Spread your last decision",
+                ":material/account_tree:",
+                "bulk.box.spread",
+                lambda: spread(store, dataset, labelling, index, person),
+            )
+    if not len(positions):
+        return "No pair matches the filters."
+    done = len(positions) - len(open_pairs)
+    decided = f"; you have decided {count(done)} of them" if done else ""
+    return f"{count(len(positions))} of {count(len(index), 'pair')} match the filters{decided}."
+
+
+def _form(store: Store, dataset: DatasetRow, index: PairIndex, person: str, positions: Ints, open_pairs: Ints) -> None:
+    done = len(positions) - len(open_pairs)
+    again = done > 0 and st.toggle(
+        "Include pairs I have decided",
+        key="bulk.again",
+        help="Off: your earlier decisions stay. Other people's decisions stay in the record either way.",
+    )
+    chosen = positions if again else open_pairs
+    # What is about to be decided, before anything is chosen: a batch this large should surprise nobody afterwards.
+    others = int((standing(store, index.shape).deciders(chosen, but=person) > 0).sum())
+    parts = [count(len(chosen), "pair"), f"{count(others)} decided by others"]
+    if done and not again:
+        parts.append(f"{count(done)} left out, which you have decided")
+    safe.inline(", ".join(parts) + ".", strong=True)
+    label = st.radio("Label", list(Label), index=None, format_func=safe.glyphed, horizontal=True, key="bulk.label")
+    reason = st.text_input("Reason", key="bulk.reason", max_chars=500).strip()
+    # A reason too: who finds one of thousands later has nothing else to go by.
+    missing = "your name" if not person else "a label" if label is None else "" if reason else "a reason"
+    pressed = st.button(
+        safe.plain_label(f"Apply to all {count(len(chosen))}"),
+        type="primary",
+        icon=":material/done_all:",
+        key="bulk.apply",
+        disabled=not len(chosen) or bool(missing),
+    )
+    if missing and len(chosen):
+        safe.inline(f"Needs {missing}.", muted=True)
+    if pressed and label is not None:
+        _record_batch(store, dataset, person, index.pairs(chosen), label, reason, "batch")
+
+
+def _record_batch(
+    store: Store, dataset: DatasetRow, person: str, pairs: Sequence[Pair], label: Label, reason: str, source: str
+) -> None:
+    """Decide a batch; ends this run of the script unless something fails."""
+    written = 0
+    bar = st.progress(0.0)
+    try:
+        # Piece by piece, each a transaction of its own: where one fails, those before it stay and are counted.
+        for written in decide_all(store, dataset.id, person, pairs, label, reason=reason, source=source):
+            bar.progress(written / len(pairs))
+    except StoreError as problem:
+        page.error(f"Only {count(written)} of {count(len(pairs))} pairs were decided.", str(problem))
+        return
+    _rerun(f"{count(written, 'pair')} decided as {label}, in one batch. You can undo it under Your batches.")
+
+
+def draw_notice() -> None:
+    """What the last batch came to, once."""
+    if notice := st.session_state.pop(_BULK_NOTICE, None):
+        page.notice(notice)
+
+
+def _rerun(notice: str) -> None:
+    st.session_state[_BULK_NOTICE] = notice
+    st.session_state.pop(SPREAD, None)
+    st.rerun()
+
+
+def _preview(store: Store, labelling: LabellingRow | None, index: PairIndex, positions: Ints) -> None:
+    if not len(positions):
+        page.empty("No pair matches", "Widen the filters to see a preview here.")
+        return
+    title, again = st.columns([4, 1], vertical_alignment="bottom")
+    with title:
+        shown = min(PREVIEWED, len(positions))
+        safe.heading(f"{shown} of {count(len(positions), 'pair')}, a random sample")
+    with again:
+        if st.button("Show others", icon=":material/shuffle:", key="bulk.shuffle", disabled=len(positions) <= shown):
+            # The seed of the sample: a number that only this button changes, so that no other rerun shows other pairs.
+            st.session_state[_SHUFFLES] = st.session_state.get(_SHUFFLES, 0) + 1
+    sampled = items(store, index, sample(positions, PREVIEWED, seed=st.session_state.get(_SHUFFLES, 0)))
+    frame = pd.DataFrame([_row(item, labelling) for item in sampled])
+    tables.table(
+        frame,
+        key="bulk.preview",
+        columns={
+            "statement": ("wide", "Statement"),
+            "recipient": ("text", "Recipient"),
+            "task": ("wide", "Task"),
+            "label": ("text", "Label"),
+            "votes": ("text", "Votes"),
+            "revealed": ("small", "Revealed"),
+            "user": ("text", "User"),
+        },
+        height="content",
+        alt="A random sample of the matching pairs, with their current labels",
+    )
+    tables.csv_button(frame, "review-sample.csv", key="bulk.csv.preview")
+
+
+def _row(item: Item, labelling: LabellingRow | None) -> dict[str, Any]:
+    return {
+        "user": item.user,
+        "statement": item.statement,
+        "recipient": item.recipient,
+        "task": item.task,
+        "domain": item.domain,
+        "event": item.event,
+        "label": safe.glyphed(item.effective),
+        "consensus": safe.glyphed(item.consensus),
+        "votes": " ".join(letters for _, _, letters in item.votes),
+        "revealed": f"{item.reveals} of {item.draws}" if item.draws else "",
+        "people": item.decided,
+        "labels": "simulated" if labelling is not None and labelling.simulated else "",
+    }
+
+
+def _own_batches(store: Store, dataset: DatasetRow, person: str) -> None:
+    safe.heading("Your batches")
+    rows = batches(store, dataset.id, person)
+    if not rows:
+        safe.inline("None yet. You can undo any batch, however large.", muted=True)
+    for row in rows:
+        text, button = st.columns([3, 1], vertical_alignment="center")
+        with text:
+            label = f"as {row.label}" if row.label else "with several labels"
+            undone = f", {count(row.taken_back)} of them undone" if row.taken_back else ""
+            source = _SOURCES.get(row.source, row.source)
+            safe.inline(f"{count(row.pairs, 'pair')} {label}, {source}{undone}.")
+            safe.inline(f"{row.created[:16].replace('T', ' ')} UTC. {row.reason}", muted=True)
+        with button:
+            key = f"bulk.undo.{row.id}"
+            if st.button("Undo", icon=":material/undo:", key=key, disabled=row.taken_back >= row.pairs):
+                _undo(store, dataset, person, row)
+
+
+def _undo(store: Store, dataset: DatasetRow, person: str, row: Batch) -> None:
+    with page.Reporting("The batch was not undone.", StoreError):
+        undone = undo_batch(store, dataset.id, person, row.id)
+        # Of the batch, what was decided anew since: that decision is another one and stays.
+        kept = row.pairs - row.taken_back - undone
+        later = f" {count(kept)} keep your later decisions." if kept else ""
+        _rerun(f"{count(undone, 'decision')} undone; your earlier decisions count again.{later}")
+
+
+def spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, person: str) -> None:
+    """The pairs that resemble the one that this person decided last, and the button that decides those chosen."""
+    last = last_single(store, dataset.id, person)
+    if last is None:
+        safe.inline("Decide a pair in the queue first. Similar pairs are then proposed here.", muted=True)
+        return
+    try:
+        with st.spinner("Looking for similar pairs …"):
+            proposed = proposals(store, index, person, last.attribute, last.context)
+    except StoreError as problem:
+        page.error("Nothing can be proposed.", str(problem))
+        return
+    _origin(store, index, last)
+    if not proposed:
+        page.notice("No undecided pair resembles this one.")
+        return
+    chosen = [item for item in proposed if _axis(item)]
+    _proposed(store, labelling, index, proposed)
+    pairs = [(pair.attribute, pair.context) for item in chosen for pair in item.pairs]
+    if st.button(
+        safe.plain_label(f"Decide these {count(len(pairs))} as {last.label}"),
+        type="primary",
+        icon=":material/done_all:",
+        key="bulk.accept",
+        disabled=not pairs,
+    ):
+        reason = "Spread from one decision: " + ", ".join(_AXES[item.axis].lower() for item in chosen)
+        _record_batch(store, dataset, person, pairs, last.label, reason, "proposal")
+
+
+def _origin(store: Store, index: PairIndex, last: LastDecision) -> None:
+    for item in items(store, index, index.shape.locate([last.attribute], [last.context])):
+        towards = ("Towards", f"{item.recipient}: {item.task}")
+        safe.show(safe.facts([("You decided", safe.label_chip(last.label)), ("Statement", item.statement), towards]))
+
+
+def _axis(item: Proposal) -> bool:
+    """A checkbox for each axis, none ticked: nothing is applied without being chosen."""
+    ticked = st.checkbox(safe.plain_label(_AXES[item.axis]), key=f"bulk.axis.{item.axis}")
+    closest = max(pair.similarity for pair in item.pairs)
+    pairs = count(len(item.pairs), "pair")
+    safe.inline(f"{pairs}, similarity {item.similarity:.2f} to {closest:.2f}. {item.reason}", muted=True)
+    return bool(ticked)
+
+
+def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, proposed: Sequence[Proposal]) -> None:
+    rows = []
+    for proposal in proposed:
+        similarity = {(pair.attribute, pair.context): pair.similarity for pair in proposal.pairs}
+        at = index.shape.locate([a for a, _ in similarity], [c for _, c in similarity])
+        for item in items(store, index, at):
+            own = {"because": _AXES[proposal.axis], "similarity": similarity[item.attribute, item.context]}
+            rows.append(own | _row(item, labelling))
+    frame = pd.DataFrame(rows)
+    tables.table(
+        frame,
+        key="bulk.proposed",
+        columns={
+            "because": ("text", "Proposed by"),
+            "similarity": ("number", "Similarity"),
+            "statement": ("wide", "Statement"),
+            "recipient": ("text", "Recipient"),
+            "task": ("wide", "Task"),
+            "label": ("text", "Label"),
+            "user": ("text", "User"),
+        },
+        alt="Proposed pairs, with the reason and their similarity to the decided one",
+    )
+    tables.csv_button(frame, "review-proposals.csv", key="bulk.csv.proposed")
+
+
+# ---- overlap
+
+
+def draw_overlap(store: Store, dataset: DatasetRow, index: PairIndex) -> str:
+    """How many people each pair is given to, with a preview before it is set; returns the page's takeaway."""
+    now = queue.overlap(store, dataset.id)
+    left, right = st.columns([2, 5], gap="large")
+    with left:
+        share = st.number_input(
+            "Share of pairs for several people, in %", 0, 100, round(100 * now.share), key="overlap.share"
+        )
+        people = int(st.number_input("People per such pair", 2, 20, max(2, now.people), key="overlap.people"))
+    shared = round(share / 100 * len(index))
+    with right:
+        safe.heading("What this asks for")
+        safe.inline(
+            f"About {count(shared)} of {count(len(index), 'pair')} go to {people} people each, the others to one: "
+            f"{count(len(index) + shared * (people - 1), 'decision')} in all.",
+            strong=True,
+        )
+        safe.inline(
+            "Which pairs are shared is drawn at random from all of them. Decisions that are made stay. Agreement needs "
+            "pairs that two or more people decide.",
+            muted=True,
+        )
+    with left:
+        me = annotator.ask()
+        changed = (share, people) != (round(100 * now.share), max(2, now.people))
+        pressed = st.button(
+            "Set overlap", type="primary", icon=":material/group:", key="overlap.set", disabled=not (me and changed)
+        )
+    if pressed:
+        with page.Reporting("The overlap was not set.", StoreError):
+            queue.set_overlap(store, dataset.id, Plan(share / 100, people, now.seed), me)
+            st.rerun()
+    if not now.share:
+        return "Each pair goes to one person."
+    return f"{percent(now.share)} of the pairs go to {now.people} people, the others to one."
