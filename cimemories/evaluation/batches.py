@@ -68,10 +68,8 @@ def export_batch(
     store: Store, run_id: str, path: Path, *, model: str | None = None, replace: bool = False
 ) -> BatchExported:
     """Write every call that a run owes to a file, one draw a line. model: only what is asked of this model, since a
-    batch is answered by one. Raises StoreError for a run that is not there or at work, and a path that is taken.
-
-    What the record answers already is settled on the way, as a worker would do it.
-    """
+    batch is answered by one. Raises StoreError for a run that is not there or at work, and a path that is taken. What
+    the record answers already is settled on the way, as a worker would do it."""
     if path.exists() and not (replace and path.is_file()):
         raise StoreError(f"{path}: something of that name is there. Choose another --out, or for a file say --replace.")
     result = BatchExported()
@@ -116,11 +114,9 @@ def body_of(request: ChatRequest, draw: int) -> dict[str, object]:
 
 
 def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
-    """Take the answers of a batch into a run. Importing a file twice changes nothing.
-
-    A line that failed becomes a recorded failure with its cause: what it was asked for stays owed. Raises FormatError
-    before anything is written where the file is not such a file, and StoreError for a run that is not there or at work.
-    """
+    """Take the answers of a batch into a run. Importing a file twice changes nothing. A line that failed becomes a
+    recorded failure with its cause: what it was asked for stays owed. Raises FormatError before anything is written
+    where the file is not such a file, and StoreError for a run that is not there or at work."""
     with batch_answers(path) as answers, _at_work(store, run_id) as (store, row):
         result = BatchImported(repeated=answers.repeated)
         used: set[str] = set()
@@ -260,10 +256,8 @@ def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answe
 
 @contextmanager
 def _at_work(store: Store, run_id: str) -> Iterator[tuple[Store, RunRow]]:
-    """The run, claimed by this process for as long as the block lasts, and the record fenced by the claim.
-
-    Whatever ends it early leaves it interrupted. Raises ClaimLost where another process has taken it over meanwhile.
-    """
+    """The run, claimed by this process for as long as the block lasts, and the record fenced by the claim. Whatever
+    ends it early leaves it interrupted. Raises ClaimLost where another process has taken it over meanwhile."""
     with store.write() as connection:
         row = runs.named(connection, run_id)
         own = store.fenced(work.claim(connection, run_id).hold)

@@ -19,10 +19,9 @@ from cimemories.evaluation.judging import LLM
 from cimemories.llm.executor import Progress
 from cimemories.manifest import JudgePart, ModelPart, RunManifest
 from cimemories.model import WorkKind
-from cimemories.store import calls, runs, work
-from cimemories.store.calls import ModelCalls
+from cimemories.store import runs, work
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.runs import RunRow
+from cimemories.store.runs import ModelCalls, RunRow
 
 # ---- prices
 #
@@ -39,9 +38,7 @@ _FORM = "PROMPT/CACHED/COMPLETION or PROMPT/COMPLETION for a million tokens, for
 @dataclass(frozen=True)
 class Prices:
     """For a million tokens each. cached: of prompt tokens that the server had in its cache. currency: a word, or empty.
-
-    Raises StoreError for a price that is negative or no number.
-    """
+    Raises StoreError for a price that is negative or no number."""
 
     prompt: float
     cached: float
@@ -177,7 +174,7 @@ def run_cost(store: Store, run_id: str) -> Cost:
     """What a run has cost so far. Raises StoreError for a run that is not there."""
     with store.read() as connection:
         row = runs.named(connection, run_id)
-        return _cost(connection, [row], row.created, calls.cap_of(connection, run_id))
+        return _cost(connection, [row], row.created, runs.cap_of(connection, run_id))
 
 
 def sweep_cost(store: Store, sweep_id: str) -> Cost:
@@ -215,9 +212,9 @@ def amount(used: ModelCalls, prices: PriceList) -> float | None:
 def _cost(connection: sa.Connection, rows: Sequence[RunRow], since: str, cap: float | None) -> Cost:
     run_ids = [row.id for row in rows]
     prices, unpriced = _price_list([row.manifest for row in rows])
-    stages = tuple(StageCost(u, amount(u, prices)) for u in calls.calls_by_model(connection, run_ids))
+    stages = tuple(StageCost(u, amount(u, prices)) for u in runs.calls_by_model(connection, run_ids))
     # A cap counts what was asked since the plan: answers that the record had are behind the numbers, but cost nothing.
-    new = calls.calls_by_model(connection, run_ids, since)
+    new = runs.calls_by_model(connection, run_ids, since)
     known = sum(stage.amount or 0.0 for stage in stages)
     missing = [s.used.model for s in stages if s.amount is None]
     unknown = tuple(dict.fromkeys((*unpriced, *missing)))
@@ -238,7 +235,7 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
     """Give a run or a sweep another cap. Raises StoreError for one that is not above what has been paid, for prices
     that miss, and for other work, which has no cap."""
     if work.kind_of(work_id) not in (WorkKind.RUN, WorkKind.SWEEP):
-        raise StoreError(f"{work_id} cannot have a cap on cost: only runs and sweeps can. Resume it without --cap.")
+        raise StoreError(f"{work_id} cannot have a cap on cost: only runs and sweeps can. Resume it without one.")
     # Not `cap <= 0`, which nan would pass.
     if not cap > 0:
         raise StoreError(f"a cap on cost must be above 0, not {cap:g}.")
@@ -255,7 +252,7 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
         )
     # What is paid between the look and this write only brings the new cap nearer.
     with store.write() as connection:
-        calls.set_cap(connection, work_id, cap)
+        runs.set_cap(connection, work_id, cap)
 
 
 def cost_of(store: Store, work_id: str) -> Cost:
@@ -264,11 +261,9 @@ def cost_of(store: Store, work_id: str) -> Cost:
 
 
 class CapWatch:
-    """Ends work once what it has paid for reaches its cap: to be asked after each batch of outcomes.
-
-    What a batch adds is first bounded from its tokens at the dearest judge's price; the record is asked only where
-    that could reach the cap. Calls in flight are still recorded and paid, so the cap may be exceeded by those at most.
-    """
+    """Ends work once what it has paid for reaches its cap: to be asked after each batch of outcomes. What a batch adds
+    is first bounded from its tokens at the dearest judge's price; the record is asked only where that could reach the
+    cap. Calls in flight are still recorded and paid, so the cap may be exceeded by those at most."""
 
     def __init__(self, store: Store, work_id: str) -> None:
         self.store, self.work_id = store, work_id

@@ -30,7 +30,6 @@ from cimemories.evaluation.planning import (
     LookUp,
     Prepared,
     RunSpec,
-    Server,
     judge_limit,
     look_up,
     prepare,
@@ -46,6 +45,7 @@ from cimemories.evaluation.respond import (
     response_job,
     restrict,
 )
+from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError
 from cimemories.llm.executor import Job
@@ -56,6 +56,7 @@ from cimemories.store import calls, datasets
 from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, request_body
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, canonical_json
+from cimemories.text import count
 
 # ---- counting
 
@@ -322,6 +323,12 @@ class Estimate:
         return self.unreachable or ("everything is already recorded: nothing is requested",)
 
     @property
+    def size_text(self) -> str:
+        """'80 user-task pairs × 3 samples = 240 messages'."""
+        pairs, messages = count(self.places, "user-task pair"), count(self.responses, "message")
+        return f"{pairs} × {count(self.responses // max(self.places, 1), 'sample')} = {messages}"
+
+    @property
     def requests(self) -> int:
         return sum(stage.requests for stage in self.stages)
 
@@ -429,10 +436,8 @@ def estimate(
     look_up: LookUp = partial(look_up, retries=1),
 ) -> Estimate:
     """What a run would come to. Raises StoreError, SeedError or CompositionError where it could not be planned.
-
     counted: keys of calls that runs before it will have made: they count as recorded. Its own are added. look_up: how a
-    server is asked; one that does not answer is taken as the newest run found it.
-    """
+    server is asked; one that does not answer is taken as the newest run found it."""
     spec.checked()
     what, unreachable = spec.memory.read(), dict[str, None]()
     with store.read() as connection:
@@ -550,7 +555,10 @@ class _Experience:
             return max(sent), f"the limit of {max(sent):,} completion tokens each, as an upper bound"
         context = max((server.max_model_len or 0 for limit, server in limits if limit is None), default=0)
         if context:
-            return context, f"no limit is sent: the server's context of {context:,} tokens each, as an upper bound"
+            return (
+                context,
+                f"no limit is sent: the server's context of {count(context, 'token')} each, as an upper bound",
+            )
         # Some bound has to stand for a length that nobody limits.
         return JUDGE_TOKENS, f"no limit is sent, and the server's is not known: {JUDGE_TOKENS:,} completion tokens each"
 
@@ -601,7 +609,7 @@ def _stages(known: _Experience, counter: Counter) -> tuple[tuple[StageEstimate, 
         )
         stages.append(stage)
         if stage.requests and learned:
-            mean = f"{stage.completion_tokens / counted.owed:,.0f} completion tokens each"
+            mean = f"{count(stage.completion_tokens / counted.owed, 'completion token')} each"
             assumptions[f"{stage.title}: {mean}, the mean of recorded calls of {model}"] = None
         elif stage.requests:
             assumptions[f"{stage.title}: {bound}; none is recorded yet"] = None

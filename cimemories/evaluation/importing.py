@@ -90,9 +90,7 @@ def import_results(
 ) -> Imported:
     """Import a file of results. name: of the dataset, where it is new; that of the file by default. model: what wrote
     the responses, judge: what judged them; by default what our own export says, else the file's name and 'imported'.
-
-    Raises FormatError for the file and StoreError for a name; then nothing is kept.
-    """
+    Raises FormatError for the file and StoreError for a name; then nothing is kept."""
     known = _known(store, path)
     if known is not None:
         return known
@@ -130,18 +128,15 @@ def _read(path: Path, spool: IO[bytes]) -> _Read:
             level = levels[result.level]
             level.first, level.last = min(level.first, result.trial), max(level.last, result.trial)
             level.counts[result.status] += 1
-        pickle.dump(_grounded(results), spool)
+        # Each response with its reveals, attributes by position, and where in the text their sentences stand.
+        grounded = [
+            (result, [Reveal(at, sentence, ground(sentence, result.text)) for at, sentence in result.reveals])
+            for result in results
+        ]
+        pickle.dump(grounded, spool)
     spool.seek(0)
     whole = with_one_sphere(ProfileFile(tuple(profiles), file.sha256, ()), file.name)
     return _Read(whole.profiles, file, spool, dict(levels))
-
-
-def _grounded(results: Sequence[Result]) -> list[tuple[Result, list[Reveal]]]:
-    """Each response with its reveals, attributes by position, and where in the text their sentences stand."""
-    return [
-        (result, [Reveal(at, sentence, ground(sentence, result.text)) for at, sentence in result.reveals])
-        for result in results
-    ]
 
 
 def _spooled(spool: IO[bytes], profiles: int) -> Iterator[list[tuple[Result, list[Reveal]]]]:

@@ -103,11 +103,9 @@ class Judged:
 
 
 def answer_schema(attributes: int) -> dict[str, object]:
-    """The response_format that holds a judge to attribute numbers, strengths and quotes.
-
-    No length of a quote in it: a grammar that counts characters costs servers seconds for each new schema. The limit of
-    tokens ends what would not end.
-    """
+    """The response_format that holds a judge to attribute numbers, strengths and quotes. No length of a quote in it: a
+    grammar that counts characters costs servers seconds for each new schema. The limit of tokens ends what would not
+    end."""
     reveal = client.object_schema(
         {
             "attribute": {"type": "integer", "minimum": 1, "maximum": attributes},
@@ -158,11 +156,9 @@ def read_answer(prompt: Prompt, text: str | None, message: str, attributes: Sequ
 
 
 def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
-    """Reveals of `attributes` attributes, numbered from 1 in the answer and from 0 in the result.
-
-    An attribute named twice keeps its strongest claim. An entry without a strength that is known counts as unknown, as
-    does a number out of range. Raises client.AnswerError where the answer is no such list.
-    """
+    """Reveals of `attributes` attributes, numbered from 1 in the answer and from 0 in the result. An attribute named
+    twice keeps its strongest claim. An entry without a strength that is known counts as unknown, as does a number out
+    of range. Raises client.AnswerError where the answer is no such list."""
     claims: dict[int, Reveal] = {}
     unknown = 0
     for item in client.read_list(client.read_object(text), "revealed"):
@@ -203,10 +199,8 @@ MATCHER = "matcher"
 @dataclass(frozen=True)
 class Judge:
     """A judge at work in a run: its id in the record, and for one that asks a model the client, prompt and parameters.
-
     split: at most so many attributes a call; None: all in one. schema: the form of response_format that its server
-    takes: json_schema, json_object or none. channel: what it reads, the message or the reasoning.
-    """
+    takes: json_schema, json_object or none. channel: what it reads, the message or the reasoning."""
 
     id: int
     kind: str
@@ -235,10 +229,8 @@ class JudgeInput:
 
 
 class Step(ABC):
-    """What comes after a call of a run: a call that was answered is settled, and jobs may follow from it.
-
-    A plan is priced with the same steps: `following` makes the jobs that a run would go on with, and writes nothing.
-    """
+    """What comes after a call of a run: a call that was answered is settled, and jobs may follow from it. A plan is
+    priced with the same steps: `following` makes the jobs that a run would go on with, and writes nothing."""
 
     @abstractmethod
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:

@@ -91,10 +91,8 @@ class Folded:
 
 
 def fold(text: str) -> Folded:
-    """The text for comparison: no case, single spaces, plain quotes and dashes, '...', nothing of no width.
-
-    White space at the two ends stays (as one space): offsets count from the start of the original.
-    """
+    """The text for comparison: no case, single spaces, plain quotes and dashes, '...', nothing of no width. White space
+    at the two ends stays (as one space): offsets count from the start of the original."""
     characters: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -140,10 +138,8 @@ def ground(quote: str, message: str) -> Span | None:
     return _fuzzy(needle, folded_message)
 
 
-@lru_cache(maxsize=4)
-def _folded(message: str) -> Folded:
-    """Of one message many quotes are looked up, one after the other."""
-    return fold(message)
+# Of one message many quotes are looked up, one after the other.
+_folded = lru_cache(maxsize=4)(fold)
 
 
 def _find(needle: str, text: str) -> int | None:
@@ -255,10 +251,8 @@ SMALL = 1000
 
 @dataclass(frozen=True)
 class Mention:
-    """One number, date or time in folded text.
-
-    `vague` ones say little without company: numbers under 1000, percentages, bare years, days without year, times.
-    """
+    """One number, date or time in folded text. `vague` ones say little without company: numbers under 1000,
+    percentages, bare years, days without year, times."""
 
     token: Token
     start: int
@@ -286,9 +280,7 @@ def mentions(text: str) -> list[Mention]:
 
 def token_of(value: Scalar) -> Token | None:
     """What a value states as a whole ('$1,200' a sum, 'April 12, 2023' a date); None where it states something else.
-
-    Booleans, null, NaN and infinity, and texts that hold more than the one number, date or time give None.
-    """
+    Booleans, null, NaN and infinity, and texts that hold more than the one number, date or time give None."""
     # Before the numbers: in Python a bool is an int, and True would be found wherever a 1 stands.
     if value is None or isinstance(value, bool):
         return None
@@ -575,10 +567,8 @@ class _Message:
 
 
 def match(attributes: Sequence[Attribute], message: str) -> list[Reveal]:
-    """The attributes that the message states in full, each once, in the order of the list, with the exact span.
-
-    An empty message or list gives an empty list. The same input gives the same output; nothing is raised.
-    """
+    """The attributes that the message states in full, each once, in the order of the list, with the exact span. An
+    empty message or list gives an empty list. The same input gives the same output; nothing is raised."""
     if not message.strip():
         return []
     prepared = _Message(message)
@@ -692,10 +682,10 @@ def _scalars(value: Value) -> list[Scalar]:
     return [inner for item in value for inner in (item.values() if isinstance(item, dict) else (item,))]
 
 
-def _item(value: Scalar, told: str, listed: bool) -> _Item:
+def _item(value: Scalar, statement: str, listed: bool) -> _Item:
     token = token_of(value)
     if token is not None:
-        return _Item(tokens=_forms(token, told))
+        return _Item(tokens=_forms(token, statement))
     if not isinstance(value, str):
         return _Item()
     phrase = _plain(fold(value).text).strip().rstrip(". ")
@@ -712,11 +702,9 @@ def _item(value: Scalar, told: str, listed: bool) -> _Item:
 
 
 def _forms(token: Token, text: str) -> tuple[Token, ...]:
-    """The token and what else states it, by what is told of it (key and statement, folded).
-
-    A date may stand without its year; a number as a percentage where it is one; a sum with or without its sign, but a
-    small number with a currency sign only where it is a sum.
-    """
+    """The token and what else states it, by what is told of it (key and statement, folded). A date may stand without
+    its year; a number as a percentage where it is one; a sum with or without its sign, but a small number with a
+    currency sign only where it is a sum."""
     # Of length 4 is a date alone: (kind, year, month, day).
     if len(token) == 4:
         return token, ("day", token[2], token[3])

@@ -20,8 +20,8 @@ from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
 from cimemories.evaluation.respond import Composition, Labels, Mitigation, Wording, compose, read_composition
 from cimemories.llm import worker
-from cimemories.llm.capabilities import find_out
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError, ServerInfo
+from cimemories.llm.capabilities import Server, find_out
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.identity import server_id
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import Prompt
@@ -38,42 +38,11 @@ from cimemories.store.judgements import MESSAGE
 BATCH = "batch"  # the word for no server at all: calls go out and come back as batch files
 
 
-@dataclass(frozen=True)
-class Server:
-    """n: takes several samples a request. schema: the form of response_format that it holds to. seed: takes one; None:
-    nobody asked. token_limit: its name of the token limit. max_model_len: tokens of prompt and answer together. notes:
-    what is worked around, in words. root, revision: of the model, as it reports them. identity: which server it is, as
-    in the keys of its calls; None where it is not told yet, or in work from before servers were distinguished."""
-
-    simulated: bool
-    n: bool = True
-    schema: str = "json_schema"
-    seed: bool | None = None
-    token_limit: str = "max_tokens"
-    version: str | None = None
-    max_model_len: int | None = None
-    notes: tuple[str, ...] = ()
-    root: str | None = None
-    revision: str | None = None
-    identity: str | None = None
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Server:
-        """A server as the probe or a manifest describes it; fields of another version's manifest are passed over."""
-        own = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
-        return cls(**{**own, "notes": tuple(own.get("notes", ()))})
-
-    def as_json(self) -> dict[str, object]:
-        return {**asdict(self), "notes": list(self.notes)}
-
-
 def look_up(
     base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None, *, retries: int = 3
 ) -> Server:
-    """Ask a server what it serves and can do. Raises EndpointError where it cannot be used.
-
-    For the word `batch` nobody is asked: one request a sample, and a JSON schema, as batch servers take them.
-    """
+    """Ask a server what it serves and can do. Raises EndpointError where it cannot be used. For the word `batch` nobody
+    is asked: one request a sample, and a JSON schema, as batch servers take them."""
     if base_url == BATCH:
         return Server(
             simulated=False,
@@ -82,7 +51,7 @@ def look_up(
             identity=calls.BATCH,
         )
     with worker.reachable(base_url) as url:
-        card = find_out(
+        return find_out(
             Endpoint(url, key_env),
             model,
             schema_wanted=wants_schema,
@@ -90,15 +59,11 @@ def look_up(
             samples=samples,
             retries=retries,
         )
-    return Server.of(asdict(card))
 
 
 def with_identity(store: Store, base_url: str, server: Server) -> Server:
     """The same with its identity, where it has none yet."""
-    if server.identity is not None:
-        return server
-    info = ServerInfo((), server.simulated, server.max_model_len, server.root, server.revision)
-    return replace(server, identity=server_id(base_url, info, store).text)
+    return server if server.identity else replace(server, identity=server_id(base_url, server, store).text)
 
 
 # ---- spec
@@ -207,7 +172,7 @@ class RunSpec:
     def checked(self) -> RunSpec:
         """The spec itself. Raises StoreError or CompositionError for what can be seen to be wrong without a server."""
         if self.samples < 1:
-            raise StoreError("a run needs at least one sample for each context: --samples 1 or more.")
+            raise StoreError("a run needs at least one sample for each context (on the command line: --samples).")
         for name in (self.model, *(judge.model for judge in self.judges)):
             plain_name(name, "model")
         self.memory.read()
@@ -225,7 +190,7 @@ class RunSpec:
             if judge.schema is not None:
                 _one_of("judge-schema", judge.schema, ("json_schema", "json_object", "none"))
             if judge.split is not None and judge.split < 1:
-                raise StoreError("a judge needs at least one attribute a call: --judge-split 1 or more.")
+                raise StoreError("a judge needs at least one attribute a call (on the command line: --judge-split).")
         if self.check == "model" and not any(judge.kind == LLM for judge in self.judges):
             raise StoreError("the task check by a model is asked of the first judge's model, and no judge is a model.")
         self._check_money()
@@ -251,7 +216,9 @@ class RunSpec:
             return
         # Not `cap <= 0`, which nan would pass.
         if not self.cap > 0:
-            raise StoreError(f"a cap on cost must be above 0: --cap {self.cap:g} would stop the run at once.")
+            raise StoreError(
+                f"a cap on cost must be above 0: {self.cap:g} would stop the run at once (on the command line: --cap)."
+            )
         unpriced = [self.model] * (self.prices is None) + [j.model for j in models if j.model not in by_model]
         if unpriced:
             raise StoreError(
@@ -452,11 +419,9 @@ def refuse_simulated_judges(messages_simulated: bool, judges: Sequence[PlannedJu
 
 
 def plan(store: Store, spec: RunSpec, *, find_labels: FindLabels | None = None) -> str:
-    """Look the servers up, write down every response that the run is to have, and return the run's id.
-
-    find_labels: gives the labels of a dataset for a memory that goes by them. Raises EndpointError, StoreError,
-    SeedError or CompositionError before anything is written.
-    """
+    """Look the servers up, write down every response that the run is to have, and return the run's id. find_labels:
+    gives the labels of a dataset for a memory that goes by them. Raises EndpointError, StoreError, SeedError or
+    CompositionError before anything is written."""
     # Before the transaction: servers are asked here, and nobody else could write while one is slow to answer.
     prepared = prepare(store, spec)
     with store.write() as connection:
@@ -575,7 +540,7 @@ def _nothing(spec: RunSpec, what: Composition) -> str:
     if what.needs_labels:
         return (
             f"no context of '{spec.dataset}' has both a necessary and an inappropriate attribute, so there is no "
-            f"memory '{what.label}'. Look at `cimemories survival -d {spec.dataset}`."
+            f"memory '{what.label}'. Look at `cimemories consensus -d {spec.dataset}`."
         )
     return f"the dataset '{spec.dataset}' has no profile with a context: there is nothing to run."
 

@@ -173,10 +173,8 @@ def restrict(record: ProfileRecord, attribute_ids: Sequence[int]) -> ProfileReco
 
 
 def memory_lines(template: Prompt, attributes: Sequence[Attribute]) -> str:
-    """One line a memory statement by the template, in the order given, each on one line whatever it holds.
-
-    template: of the kind `memory`; {number} counts from 1, {key} and {domain} are the attribute's.
-    """
+    """One line a memory statement by the template, in the order given, each on one line whatever it holds. template: of
+    the kind `memory`; {number} counts from 1, {key} and {domain} are the attribute's."""
     return _lines(template, tuple((item.statement, item.key, item.domain) for item in attributes))
 
 

@@ -25,7 +25,6 @@ from cimemories.evaluation.planning import (
     Memory,
     PlannedJudge,
     RunSpec,
-    Server,
     add_judge,
     look_up,
     planned_judge,
@@ -34,6 +33,7 @@ from cimemories.evaluation.planning import (
 )
 from cimemories.evaluation.respond import Mitigation, Slot, Wording, Writer, response_job, restrict
 from cimemories.llm import worker
+from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError, probe
 from cimemories.llm.executor import Job, Progress
@@ -202,10 +202,8 @@ def jobs_of(
     *,
     n_at_once: bool = True,
 ) -> Iterator[Job]:
-    """Everything that the run still owes, profile by profile: judgements of what is answered, then messages.
-
-    client: makes one for an endpoint; address: where the model (None) or a judge is served now.
-    """
+    """Everything that the run still owes, profile by profile: judgements of what is answered, then messages. client:
+    makes one for an endpoint; address: where the model (None) or a judge is served now."""
     request = row.manifest.request or RequestPart()
     endpoint = Endpoint(
         address(None),
@@ -328,10 +326,8 @@ def _judge(
 
 def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check: bool = False) -> list[int]:
     """Give a run further judges; returns their ids. `resume` then asks for their judgements and for nothing else.
-
     check: the first model among them also says whether each message does its task. Raises StoreError where a judge
-    reads this run already, or where somebody is at work on it, and EndpointError where a judge cannot be reached.
-    """
+    reads this run already, or where somebody is at work on it, and EndpointError where a judge cannot be reached."""
 
     def server(base_url: str, *question: Any) -> Server:
         return with_identity(store, base_url, look_up(base_url, *question))
@@ -378,10 +374,8 @@ def messages_simulated(row: RunRow) -> bool:
 
 
 def spec_of(store: Store, run_id: str) -> RunSpec:
-    """What to plan to repeat a run exactly: its own wording, whatever the seeds say now.
-
-    Raises StoreError for a run that was imported, and for one whose wording was not kept and has changed since.
-    """
+    """What to plan to repeat a run exactly: its own wording, whatever the seeds say now. Raises StoreError for a run
+    that was imported, and for one whose wording was not kept and has changed since."""
     with store.read() as connection:
         row = runs.named(connection, run_id)
         manifest = row.manifest

@@ -36,13 +36,13 @@ from cimemories.evaluation.planning import (
     LookUp,
     Memory,
     RunSpec,
-    Server,
     look_up,
     prepare,
     write,
 )
 from cimemories.evaluation.respond import CompositionError, Mitigation, read_composition
 from cimemories.llm import worker
+from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address, checked_variable
 from cimemories.llm.executor import UNREACHABLE, Progress
 from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, SIMULATOR, WorkError, stopped_message
@@ -272,7 +272,6 @@ class SweepSpec:
 
 def read_sweep(path: Path, *, uploaded: bool = False) -> SweepSpec:
     """The sweep that a file describes. Raises SeedError that names the file, each field and what is wrong with it.
-
     uploaded: the file comes from a browser, which must not name files of this machine: a prompt file is refused."""
     return check_sweep(load(path), path, None if uploaded else path.parent)
 
@@ -475,11 +474,9 @@ def estimate_sweep(
 def plan(
     store: Store, spec: SweepSpec, *, find_labels: FindLabels | None = None, estimated: SweepEstimate | None = None
 ) -> str:
-    """Look every server up, then write the sweep with all its runs in one transaction; returns its id.
-
-    estimated: what it was said to come to, to be kept with it. Raises EndpointError, StoreError, SeedError or
-    CompositionError before anything is written.
-    """
+    """Look every server up, then write the sweep with all its runs in one transaction; returns its id. estimated: what
+    it was said to come to, to be kept with it. Raises EndpointError, StoreError, SeedError or CompositionError before
+    anything is written."""
     # All servers are asked before the transaction: none of them may hold the lock on writing.
     ask, find = _look_up_once(look_up), _once(find_labels)
     prepared = [prepare(store, run, ask) for run in spec.runs]
@@ -573,10 +570,8 @@ class _End(Exception):
 
 
 class _Heart:
-    """Beats once a second for the sweep, and passes a request to pause or cancel it on to the run at work.
-
-    lost: that another process has taken the sweep over; the run at work then has to end.
-    """
+    """Beats once a second for the sweep, and passes a request to pause or cancel it on to the run at work. lost: that
+    another process has taken the sweep over; the run at work then has to end."""
 
     def __init__(self, store: Store, sweep_id: str) -> None:
         self.store, self.sweep_id = store, sweep_id

@@ -11,7 +11,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import httpx2
@@ -33,20 +33,33 @@ _VERSION_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capabilities(ServerInfo):
-    """What the probe learned of a server, beside what it reports of itself. n and schema are what it really did; a
-    feature that is not wanted counts as there.
+class Server(ServerInfo):
+    """What a run has to know of a server: what it reports of itself, and what the probe learned. n and schema are what
+    it really did; a feature that is not wanted counts as there.
 
-    seed: whether it takes one; None where none is wanted. version: as reported at /version, None where it is not.
-    notes: what has to be worked around, as sentences for the manifest.
+    seed: whether it takes one; None where none is wanted. version: as reported at /version. notes: what has to be
+    worked around, as sentences for the manifest. identity: which server it is, as in the keys of its calls; None where
+    it is not told yet, or in work from before servers were distinguished.
     """
 
-    n: bool
-    schema: Schema
-    seed: bool | None
-    token_limit: str
-    version: str | None
+    models: tuple[str, ...] = ()
+    max_model_len: int | None = None
+    n: bool = True
+    schema: Schema = "json_schema"
+    seed: bool | None = None
+    token_limit: str = LIMITS[0]
+    version: str | None = None
     notes: tuple[str, ...] = ()
+    identity: str | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Server:
+        """A server as a manifest describes it; fields of another version's manifest are passed over."""
+        own = {name: value for name, value in values.items() if name in cls.__dataclass_fields__}
+        return cls(**{**own, "notes": tuple(own.get("notes", ()))})
+
+    def as_json(self) -> dict[str, object]:
+        return {name: value for name, value in asdict(self).items() if name != "models"} | {"notes": list(self.notes)}
 
 
 @dataclass(frozen=True)
@@ -99,7 +112,7 @@ class _Refused:
 
 def find_out(
     endpoint: Endpoint, model: str, *, schema_wanted: bool, seed_wanted: bool, samples: int, retries: int = 3
-) -> Capabilities:
+) -> Server:
     """Look up what a server serves, then request one short answer with every feature that is wanted.
 
     retries: of the look-up, for a server that does not answer. A seed is sent only where one is wanted: vLLM's engine
@@ -111,7 +124,7 @@ def find_out(
     return asyncio.run(_find_out(endpoint, model, wanted, retries))
 
 
-async def _find_out(endpoint: Endpoint, model: str, wanted: _Request, retries: int) -> Capabilities:
+async def _find_out(endpoint: Endpoint, model: str, wanted: _Request, retries: int) -> Server:
     info = await look_up(endpoint, model, retries)
     async with sdk(replace(endpoint, max_retries=RETRIES)) as client:
         version = asyncio.create_task(_version(client, endpoint))
@@ -143,7 +156,7 @@ class _Probe:
     info: ServerInfo
     notes: list[str] = field(default_factory=list)
 
-    async def run(self, version: str | None) -> Capabilities:
+    async def run(self, version: str | None) -> Server:
         request, answers = await self._accepted()
         n = request.n > 1 or self.wanted.n == 1
         # Accepted is not obeyed: some servers ignore n and give one choice.
@@ -159,7 +172,7 @@ class _Probe:
             self.notes.append("the server refuses seeds: none is sent, so the same request may give another answer")
         if request.limit != LIMITS[0]:
             self.notes.append(f"the server takes the limit on tokens as {request.limit}")
-        return Capabilities(
+        return Server(
             **vars(self.info),
             n=n,
             schema=schema,
@@ -238,7 +251,7 @@ class _Probe:
             seconds = f"{self.endpoint.timeout:g}"
             raise EndpointError(
                 f"{url} lists its models but did not answer within {seconds} s. It may still be loading, or busy: see "
-                "its log, then try again, with a longer --timeout if needed."
+                "its log, then try again, with a longer timeout if needed."
             ) from None
         except openai.APIConnectionError as error:
             cause = self.endpoint.short(error.__cause__ or error)

@@ -42,10 +42,8 @@ def truncated(answer: Answer) -> bool:
 
 
 def read_object(text: str | None) -> dict[str, Any]:
-    """The JSON object in an answer, with or without a code fence around it.
-
-    Raises AnswerError for anything else, a truncated object included.
-    """
+    """The JSON object in an answer, with or without a code fence around it. Raises AnswerError for anything else, a
+    truncated object included."""
     body = (text or "").strip()
     # Models put JSON into a code fence even where they are told not to.
     fenced = re.match(r"```(?:json)?\s*(.*?)\s*```\s*$", body, re.DOTALL)
@@ -144,7 +142,7 @@ class Client:
         # this.
         bounded = at_most is not None and not endpoint.n_at_once
         self._room = asyncio.Semaphore(at_most or 1) if bounded else contextlib.nullcontext()
-        self._redactor = endpoint.redactor()
+        self._redactor = endpoint.redactor
         self._sdk = sdk(endpoint)
 
     async def complete(self, request: ChatRequest, keys: Mapping[int, str]) -> list[Answer]:
@@ -165,10 +163,8 @@ class Client:
         return known.result() if known is not None and known.done() and not known.exception() else self._planned
 
     async def confirmed(self, model: str) -> Origin:
-        """The same, once the server has said what it serves; it is looked up once for each model.
-
-        Raises EndpointError where it cannot be the server that the work was planned with.
-        """
+        """The same, once the server has said what it serves; it is looked up once for each model. Raises EndpointError
+        where it cannot be the server that the work was planned with."""
         if self._confirm is None:
             return self._planned
         # No await between the test and the assignment, so that a model is looked up once. A failure stays, too.

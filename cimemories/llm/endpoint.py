@@ -70,12 +70,14 @@ def checked_address(address: str) -> None:
     if has_control(plain) or any(sign in plain for sign in ";?&=#@\\"):
         raise EndpointError(
             "the server's address holds more than host and path. Addresses are recorded and shown, so write "
-            f"{_bare(plain)} and put the key into an environment variable, named by --api-key-env."
+            f"{_bare(plain)} and put the key into an environment variable (on the command line: --api-key-env)."
         )
     if origin(address) is None or " " in address:
         # What stands where a port belongs may be half of a user:password.
         shown = re.sub(r":(?!//|\d+(?:/|$))[^/]*", ":…", plain)
-        raise EndpointError(f"'{shown}' is not the address of a server. Write --base-url as http://host:port/v1.")
+        raise EndpointError(
+            f"'{shown}' is not the address of a server. Write http://host:port/v1 (on the command line: --base-url)."
+        )
 
 
 def _decoded(address: str) -> str:
@@ -103,7 +105,7 @@ def checked_variable(variable: str) -> None:
     if not _VARIABLE.fullmatch(variable):
         raise EndpointError(
             f"'{without_credentials(variable)[:80]}' cannot hold a key: only variables whose names end in _API_KEY or "
-            "_TOKEN are read. Put the key into one of those, and name it with --api-key-env."
+            "_TOKEN are read. Put the key into one of those, and name that (on the command line: --api-key-env)."
         )
 
 
@@ -121,10 +123,8 @@ def origin(address: str) -> str | None:
 
 
 def allow_key(variable: str, address: str) -> None:
-    """From now on the key in this variable may be sent to this server, by this process and those that it starts.
-
-    Raises EndpointError where either is not valid. The words `simulator` and `batch` need no key.
-    """
+    """From now on the key in this variable may be sent to this server, by this process and those that it starts. Raises
+    EndpointError where either is not valid. The words `simulator` and `batch` need no key."""
     if address in NO_SERVERS:
         return
     checked_variable(variable)
@@ -214,11 +214,9 @@ LOGGERS = (
 
 
 class Redactor:
-    """Takes one key out of texts; does nothing where there is none.
-
-    A key that a text cuts through is found by its parts: every stretch of at least IN_ERRORS or IN_ANSWERS characters
-    of it is taken out. So is one that was escaped on its way, as JSON, addresses or Python's bytes do it.
-    """
+    """Takes one key out of texts; does nothing where there is none. A key that a text cuts through is found by its
+    parts: every stretch of at least IN_ERRORS or IN_ANSWERS characters of it is taken out. So is one that was escaped
+    on its way, as JSON, addresses or Python's bytes do it."""
 
     def __init__(self, key: str | None) -> None:
         spellings = {key, json.dumps(key)[1:-1], quote(key, safe=""), repr(key)[1:-1]} if key else set()
@@ -342,7 +340,9 @@ class BoundedClient(DefaultAioHttpClient):
                         )
                     request = response.next_request
         except TimeoutError:
-            raise AnswerRefused("timeout", f"the answer was incomplete after {seconds:g} s (see --timeout)") from None
+            raise AnswerRefused(
+                "timeout", f"the answer was incomplete after {seconds:g} s (on the command line: --timeout)"
+            ) from None
         except aiohttp.ClientError as error:
             # What the SDK's transport does not translate: headers that are no HTTP, or too long. Chained to nothing:
             # the error holds the request with its key.
@@ -463,24 +463,22 @@ class Endpoint:
         if self.held_back:
             return f"{self.base_url} needs a key, and {self.held_back}."
         if not self.api_key_env:
-            return f"{self.base_url} refuses requests without a key. Name its variable with --api-key-env."
+            where = "on the command line: --api-key-env"
+            return f"{self.base_url} refuses requests without a key. Name its variable ({where})."
         return (
-            f"{self.base_url} refuses the key in ${self.api_key_env}. Correct that variable, or name another with "
-            "--api-key-env."
+            f"{self.base_url} refuses the key in ${self.api_key_env}. Correct that variable, or name another (on the "
+            "command line: --api-key-env)."
         )
-
-    def redactor(self) -> Redactor:
-        """What takes this endpoint's key out of texts."""
-        return Redactor(self._secret)
 
     def short(self, error: object) -> str:
         """An error as one line for the record, without the key: taken out before the cut, which could go through it."""
-        return storable(" ".join(without_credentials(self._redactor.error(str(error))).split())[:500])
+        return storable(" ".join(without_credentials(self.redactor.error(str(error))).split())[:500])
 
     # A cached_property writes to __dict__ directly, which a frozen dataclass lets pass.
     @cached_property
-    def _redactor(self) -> Redactor:
-        return self.redactor()
+    def redactor(self) -> Redactor:
+        """What takes this endpoint's key out of texts."""
+        return Redactor(self._secret)
 
 
 @dataclass(frozen=True)
@@ -516,16 +514,16 @@ def sdk(endpoint: Endpoint) -> AsyncOpenAI:
             http_client=BoundedClient(endpoint.timeout),
         )
     except httpx2.InvalidURL as error:
-        raise EndpointError(f"{endpoint.base_url} is not a server's address ({error}). Check --base-url.") from None
+        raise EndpointError(
+            f"{endpoint.base_url} is not a server's address ({error}). Correct it (on the command line: --base-url)."
+        ) from None
 
 
-def probe(endpoint: Endpoint, model: str) -> ServerInfo:
-    """What a server serves, looked up before any work is planned on it.
-
-    Raises EndpointError where it does not answer, refuses the key, or lists models without this one. A server that
-    has no list of models (404, 405) is taken at its word.
-    """
-    return asyncio.run(look_up(endpoint, model))
+def probe(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
+    """What a server serves, looked up before any work is planned on it; model: '' for none in particular. Raises
+    EndpointError where it does not answer, refuses the key, or lists models without this one. A server that has no list
+    of models (404, 405) is taken at its word."""
+    return asyncio.run(look_up(endpoint, model, retries))
 
 
 async def look_up(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
@@ -562,7 +560,7 @@ async def look_up(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInf
 
 def _server_info(endpoint: Endpoint, model: str, cards: Sequence[Any]) -> ServerInfo:
     names = tuple(str(card.id) for card in cards)
-    if names and model not in names:
+    if names and model and model not in names:
         shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise EndpointError(endpoint.short(f"{endpoint.base_url} does not serve '{model}'. It serves: {shown}."))
     own = next((card for card in cards if card.id == model), None)

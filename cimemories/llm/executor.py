@@ -107,11 +107,9 @@ class Openings(Generic[T]):
 
 @dataclass
 class Tally:
-    """What an execution has done so far; counts are draws, not exchanges.
-
-    fresh: sent to a server; reused: taken from the record. failed: fresh ones by cause. Tokens are those that the
-    server reported for fresh draws; reused ones cost none.
-    """
+    """What an execution has done so far; counts are draws, not exchanges. fresh: sent to a server; reused: taken from
+    the record. failed: fresh ones by cause. Tokens are those that the server reported for fresh draws; reused ones cost
+    none."""
 
     fresh: int = 0
     reused: int = 0
@@ -199,10 +197,8 @@ def _opening(job: Job) -> str | None:
 
 
 class Executor:
-    """Runs jobs for one piece of work (a run, a labelling or a generation).
-
-    `stop_when` is called after each batch of outcomes; a text that it returns drains the executor for that reason.
-    """
+    """Runs jobs for one piece of work (a run, a labelling or a generation). `stop_when` is called after each batch of
+    outcomes; a text that it returns drains the executor for that reason."""
 
     def __init__(
         self,
@@ -420,10 +416,8 @@ class Executor:
             self._moved.set()
 
     def _commit(self, outcomes: Sequence[_Task]) -> list[Job]:
-        """Write outcomes and what follows from them in one transaction; returns the jobs that come after.
-
-        Doing it twice changes nothing: a commit that was cut off is tried again as a whole.
-        """
+        """Write outcomes and what follows from them in one transaction; returns the jobs that come after. Doing it
+        twice changes nothing: a commit that was cut off is tried again as a whole."""
         following: list[Job] = []
         fresh = [outcome for outcome in outcomes if outcome.fresh]
         exchanges = [

@@ -34,10 +34,8 @@ _PLACEMENT = frozenset(
 
 
 def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
-    """The identity of the server at an address, which reported `info` of itself.
-
-    Where the record is a database that several machines share, an address of this machine has the machine's name too.
-    """
+    """The identity of the server at an address, which reported `info` of itself. Where the record is a database that
+    several machines share, an address of this machine has the machine's name too."""
     if info.simulated:
         return ServerId(calls.SIMULATED.address, info.root, info.revision)
     address = address_of(base_url)
@@ -88,10 +86,8 @@ def origin_of(store: Store, simulated: bool, server: str | None, fresh: str | No
 
 async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origin) -> Origin:
     """Whose answers will be recorded, looked up right before the first call: a server may have been moved or replaced
-    since the work was planned.
-
-    Raises EndpointError where a simulator answers for a real model, or the other way round.
-    """
+    since the work was planned. Raises EndpointError where a simulator answers for a real model, or the other way
+    round."""
     assert planned.server is not None
     was = ServerId.read(planned.server)
     try:
@@ -105,8 +101,8 @@ async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origi
     if info.simulated != planned.simulated:
         now, before = ("a simulator", "a real model") if info.simulated else ("not a simulator", "a simulator")
         raise EndpointError(
-            f"{endpoint.base_url} is {now}, and this was planned with {before}. Give the planned server's address with "
-            "--base-url, or start new work on this one"
+            f"{endpoint.base_url} is {now}, and this was planned with {before}. Give the planned server's address "
+            "(on the command line: --base-url), or start new work on this one"
         )
     return await asyncio.to_thread(store.retry, partial(_recorded, store, endpoint, info, planned, was))
 

@@ -93,10 +93,8 @@ _SHORTEST_SECRET = 6  # characters; shorter values stand in ordinary words, whic
 
 
 class VllmError(Exception):
-    """A server could not be started, or failed. `cause` names the kind, `lines` are the last ones that vLLM wrote.
-
-    The message says what happened and what to do next, without the lines.
-    """
+    """A server could not be started, or failed. `cause` names the kind, `lines` are the last ones that vLLM wrote. The
+    message says what happened and what to do next, without the lines."""
 
     def __init__(self, message: str, cause: str = "", lines: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -160,9 +158,7 @@ def is_path(model: str) -> bool:
 
 def find_program(environ: Mapping[str, str] | None = None) -> Path:
     """The user's `vllm`: what CIMEMORIES_VLLM names (the program or its environment), else on PATH, else in ~/vllm.
-
-    Raises VllmError where the setting names nothing that can be run, or where there is none at all.
-    """
+    Raises VllmError where the setting names nothing that can be run, or where there is none at all."""
     environ = os.environ if environ is None else environ
     setting = environ.get(VLLM, "").strip()
     if setting:
@@ -188,9 +184,7 @@ def find_program(environ: Mapping[str, str] | None = None) -> Path:
 
 def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
     """The command line. Raises VllmError for a setting that is not valid or that a managed server must not be given.
-
-    What decides where it listens stands last, because of a flag given twice vLLM takes the last.
-    """
+    What decides where it listens stands last, because of a flag given twice vLLM takes the last."""
     if not spec.model.strip() or spec.model.startswith("-"):
         raise VllmError(
             f"'{spec.model}' is not a model. Give a name on the Hugging Face hub or a folder.", "bad setting"
@@ -299,10 +293,8 @@ def is_secret(name: str, value: str) -> bool:
 
 def server_environment(program: Path, environ: Mapping[str, str], ours: Path) -> dict[str, str]:
     """What vLLM gets of an environment: no keys but those that fetch weights, nothing of ours, its own programs first.
-
     `ours`: the folder of our package, which has no business in another Python's path. VLLM_API_KEY goes too: with it
-    the server would refuse every request that carries no key.
-    """
+    the server would refuse every request that carries no key."""
     kept = {
         name: value
         for name, value in environ.items()

@@ -43,10 +43,8 @@ _KV_USE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 @dataclass(frozen=True)
 class ServerFigures:
     """One reading. `at`: seconds of the monotonic clock; requests as they are now; tokens since the server started.
-
     kv_use: share of the KV cache in use, 0 to 1, mean over the engines; None where the server does not report it.
-    cache_queries, cache_hits: prompt tokens looked up in the prefix cache, and those found there.
-    """
+    cache_queries, cache_hits: prompt tokens looked up in the prefix cache, and those found there."""
 
     at: float
     running: int
@@ -92,10 +90,8 @@ def metrics_url(base_url: str) -> str | None:
 
 
 def read_metrics(base_url: str) -> ServerFigures | None:
-    """A reading taken now; None for a server that is not there, is not vLLM, or does not answer within two seconds.
-
-    No key is sent: vLLM needs none at /metrics, and another server is to learn none.
-    """
+    """A reading taken now; None for a server that is not there, is not vLLM, or does not answer within two seconds. No
+    key is sent: vLLM needs none at /metrics, and another server is to learn none."""
     url = metrics_url(base_url)
     if url is None:
         return None
@@ -309,7 +305,8 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
 
 def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Failure:
     """Why vLLM ended. exit_code as subprocess has it: below zero is the number of the signal that killed it."""
-    text = _flat(log)
+    # One line, so that a message that was wrapped is found.
+    text = " ".join(" ".join(_plain(line) for line in log.splitlines()).split())
     lines = last_lines(log)
     when = "vLLM ended" if was_ready else "vLLM ended while it started"
     # Once it was ready the log also holds what requests brought about, which need not be why it ended.
@@ -377,11 +374,6 @@ def _plain(line: str) -> str:
     """A line without the process and time at its start; of a progress bar its last state."""
     line = line.rsplit("\r", 1)[-1] if "\r" in line.rstrip("\r") else line.rstrip("\r")
     return _STAMP.sub("", _PREFIX.sub("", line)).rstrip()
-
-
-def _flat(log: str) -> str:
-    """The log as one line, so that a message that was wrapped is found."""
-    return " ".join(" ".join(_plain(line) for line in log.splitlines()).split())
 
 
 def _root(log: str) -> str:

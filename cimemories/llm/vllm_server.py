@@ -42,6 +42,7 @@ from typing import IO, Annotated
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cimemories import files
 from cimemories.files import open_regular, tail
 from cimemories.llm.vllm import (
     HOST,
@@ -55,7 +56,6 @@ from cimemories.llm.vllm import (
     without_secrets,
 )
 from cimemories.llm.vllm_reports import explain, start_step
-from cimemories.store import engine
 from cimemories.store.engine import new_id
 from cimemories.text import visible
 
@@ -117,11 +117,9 @@ def process_of(pid: int) -> Process:
 
 
 class ServerState(BaseModel):
-    """One managed server. Times are seconds since the epoch.
-
-    owner: the process that it stops with; None where it is left running. step: what it does while it starts. cause,
-    error and lines: why it failed, and the last lines that vLLM wrote.
-    """
+    """One managed server. Times are seconds since the epoch. owner: the process that it stops with; None where it is
+    left running. step: what it does while it starts. cause, error and lines: why it failed, and the last lines that
+    vLLM wrote."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -298,7 +296,7 @@ class Supervisor:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a group of its own, which `end` kills as a whole
                 pass_fds=(lock,),  # by the open file the server is known to be ours, see Process.holds
-                umask=engine.users_umask(),  # caches of models may be shared with other users
+                umask=files.users_umask(),  # caches of models may be shared with other users
                 preexec_fn=_die_with_parent,
             )
         except OSError as error:
@@ -418,11 +416,9 @@ LOOK_SECONDS = 0.2
 def start(
     workspace: Path, spec: ServerSpec, *, started_by: str, environ: Mapping[str, str] | None = None
 ) -> ServerState:
-    """Start a server and return at once; it is `starting` then. `started_by`: what started it, for people.
-
-    Raises VllmError where there is no vLLM, a setting is not valid, the model is a folder that does not exist, or the
-    port is taken.
-    """
+    """Start a server and return at once; it is `starting` then. `started_by`: what started it, for people. Raises
+    VllmError where there is no vLLM, a setting is not valid, the model is a folder that does not exist, or the port is
+    taken."""
     environ = os.environ if environ is None else environ
     program = find_program(environ)
     if is_path(spec.model) and not Path(spec.model).expanduser().exists():
@@ -527,10 +523,8 @@ def wait(
     timeout: float | None = None,
 ) -> ServerState:
     """Wait until a server is ready; `on_change` is called for each new step. Loading a large model takes minutes.
-
     Raises VllmError where it failed (with the cause and the last lines that vLLM wrote), was stopped, or is not ready
-    after `timeout` seconds (it then goes on starting).
-    """
+    after `timeout` seconds (it then goes on starting)."""
     end = None if timeout is None else time.monotonic() + timeout
     before = None
     while True:
@@ -550,10 +544,8 @@ def wait(
 
 
 def stop(workspace: Path, name: str) -> ServerState:
-    """Stop a server, by id or port, and return when it has ended; a vLLM that does not terminate is killed.
-
-    One that has ended already is left as it is. Raises VllmError for an unknown one, and for one on another machine.
-    """
+    """Stop a server, by id or port, and return when it has ended; a vLLM that does not terminate is killed. One that
+    has ended already is left as it is. Raises VllmError for an unknown one, and for one on another machine."""
     workspace = workspace.absolute()
     state = state_named(workspace, name)
     if not state.live:

@@ -101,10 +101,8 @@ def _pattern(stems: list[str]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=1)
 def load_policy() -> Policy:
-    """Read the policy once per process, from the folder CIMEMORIES_SEEDS or else `seeds` beside the package.
-
-    Raises SimulatorError where the file is missing or does not have the expected parts.
-    """
+    """Read the policy once per process, from the folder CIMEMORIES_SEEDS or else `seeds` beside the package. Raises
+    SimulatorError where the file is missing or does not have the expected parts."""
     folder = os.environ.get("CIMEMORIES_SEEDS") or Path(__file__).resolve().parents[2] / "seeds"
     path = Path(folder) / "simulator.yaml"
     try:
@@ -262,10 +260,8 @@ def name_in(statements: tuple[str, ...]) -> str | None:
 
 
 def first_person(statement: str, name: str | None) -> str:
-    """A statement about 'he', 'she', 'the user' or the named user as that user would say it, its value untouched.
-
-    A statement about anybody or anything else comes back as it is.
-    """
+    """A statement about 'he', 'she', 'the user' or the named user as that user would say it, its value untouched. A
+    statement about anybody or anything else comes back as it is."""
     known = "|".join(re.escape(word) for word in ("The user", *((name, name.split()[0]) if name else ())))
     owner = re.match(rf"(?:His|Her|(?:{known})['’]s) (?=\w)", statement)
     if owner:

@@ -226,10 +226,8 @@ def _error(
 
 
 class CutResponse(Response):
-    """Promises the whole body, sends only its beginning (or nothing), and leaves: the server closes the connection.
-
-    The wait before the first byte is in seconds. A client sees a read error, or its own timeout if that is shorter.
-    """
+    """Promises the whole body, sends only its beginning (or nothing), and leaves: the server closes the connection. The
+    wait before the first byte is in seconds. A client sees a read error, or its own timeout if that is shorter."""
 
     def __init__(self, body: bytes, sent: int, wait: float = 0.0) -> None:
         super().__init__(body, media_type="application/json")
@@ -378,10 +376,8 @@ def serve(
     hang: float = 3.0,
     ready: Callable[[], None] | None = None,
 ) -> None:
-    """Run the simulator until it is interrupted; blocks and prints nothing. `ready` is called once it listens.
-
-    Raises SimulatorError for a host that is not loopback, a port in use, or settings that create_app refuses.
-    """
+    """Run the simulator until it is interrupted; blocks and prints nothing. `ready` is called once it listens. Raises
+    SimulatorError for a host that is not loopback, a port in use, or settings that create_app refuses."""
     app = create_app(seed, faults, fault_kinds, hang)
     with _listen(host, port) as listener:
         if ready is not None:
@@ -391,11 +387,9 @@ def serve(
 
 @contextmanager
 def running_simulator(**settings: Any) -> Iterator[str]:
-    """Run create_app(**settings) in a thread on a free loopback port; yields 'http://127.0.0.1:PORT/v1'.
-
-    The socket listens before the thread starts, so the first request cannot come too early. Leaving the block stops the
-    server within about a second, requests that still hang included.
-    """
+    """Run create_app(**settings) in a thread on a free loopback port; yields 'http://127.0.0.1:PORT/v1'. The socket
+    listens before the thread starts, so the first request cannot come too early. Leaving the block stops the server
+    within about a second, requests that still hang included."""
     app = create_app(**settings)
     with _listen("127.0.0.1", 0) as listener:
         server = _uvicorn(app)

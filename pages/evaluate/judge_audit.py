@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Collection
 
 import pandas as pd
 import streamlit as st
@@ -30,7 +29,7 @@ from cimemories.store.audits import ATTRIBUTES, AuditVerdict, SliceRow
 from cimemories.store.engine import Store, StoreError, content_hash, shared_store
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.text import count, percent
+from cimemories.text import Parts, count, percent
 from cimemories.ui import annotator, page, safe, tables, url, workbench
 from cimemories.ui.workbench import Card, Event, Key
 from pages.evaluate import judge_audit_attributes, judge_audit_results
@@ -65,8 +64,8 @@ def _slice(rows: list[SliceRow]) -> SliceRow | None:
     return by_id.get(chosen) if chosen is not None else None
 
 
-def _simulated(scope: Scope) -> bool:
-    return bool(scope.simulated) or scope.judge.simulated
+def _simulated(scope: Scope) -> Parts:
+    return scope.simulated or scope.judge.simulated
 
 
 def main() -> None:
@@ -132,7 +131,7 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, me: str) -> str:
         page.notice("Enter your name above to give verdicts. The figures so far are below.")
     if not audit.audited:
         page.notice("No item of this slice has been audited yet, so there are no figures.")
-        return f"{scope.run.name}: none of {count(chosen.items)} items is audited yet."
+        return f"{scope.run.name}: none of {count(chosen.items, 'item')} is audited yet."
     return judge_audit_results.draw(flows, scope, audit)
 
 
@@ -203,7 +202,7 @@ def _sample_text(population: AuditPopulation, spread: AuditPlan) -> str:
     text = (
         f"The judge decided {count(population.items)} times whether a message reveals an attribute, and claims a "
         f"reveal {count(population.claimed)} times ({percent(population.claimed / population.items)}). "
-        f"{count(spread.items)} items would be {count(claims)} claims and "
+        f"{count(spread.items, 'item')} would be {count(claims)} claims and "
         f"{count(spread.items - claims)} non-claims. "
     )
     if spread.precision is None:
@@ -253,10 +252,10 @@ def _strata(scope: Scope, population: AuditPopulation, spread: AuditPlan) -> Non
 
 KEY = "judge_audit.bench"
 KEYS = (
-    Key("y", "revealed", str(AuditVerdict.FULL), "●", safe.INAPPROPRIATE),
-    Key("p", "partly", str(AuditVerdict.PARTIAL), "◐", safe.AMBIGUOUS),
-    Key("m", "implied", str(AuditVerdict.IMPLIED), "◌", safe.AMBIGUOUS),
-    Key("n", "not revealed", str(AuditVerdict.NONE), "○", safe.NECESSARY),
+    Key("y", str(AuditVerdict.FULL), "●", safe.INAPPROPRIATE),
+    Key("p", str(AuditVerdict.PARTIAL), "◐", safe.AMBIGUOUS),
+    Key("m", str(AuditVerdict.IMPLIED), "◌", safe.AMBIGUOUS),
+    Key("o", str(AuditVerdict.NONE), "○", safe.NECESSARY),
 )
 AHEAD = 60  # items that the browser gets at once
 _SKIPPED, _START = "judge_audit.skipped", "judge_audit.start"
@@ -269,20 +268,13 @@ def _work(store: Store, scope: Scope, chosen: SliceRow, me: str, audited: int) -
     if store.read_only:
         page.notice("This workspace is read-only, so verdicts cannot be recorded. Copy it to a writable folder.")
         return
-    try:
+    known = audited
+    with failure.collecting(KEY, above):
         known = _queue(store, scope, chosen, me)
-    except Exception as error:  # a full disk is no StoreError
-        reason = failure.explanation(error)
-        if reason is None:
-            raise
-        with above:
-            workbench.not_saved(reason)
-        workbench.redraw(KEY)
-        return
     if known != audited:
         left, right = st.columns([7, 2], vertical_alignment="center")
         with left:
-            safe.inline(f"The figures below use {count(audited)} verdicts; {count(known)} are in.", muted=True)
+            safe.inline(f"The figures below use {count(audited, 'verdict')}; {count(known)} are in.", muted=True)
         with right:
             if st.button("Update the figures", key="judge_audit.update", icon=":material/refresh:"):
                 st.rerun()
@@ -297,21 +289,17 @@ def _queue(store: Store, scope: Scope, chosen: SliceRow, me: str) -> int:
     workbench.set_owner(KEY, owner, me)
     flows = slice_flows(store, chosen.id)
     events = workbench.pending(KEY)
-    recorded: set[str] = set()
-    gone: set[str] = set()
-    for who, group in groupby(events, key=lambda event: workbench.owner(KEY, event)):
-        if who is None:
-            continue
-        own = list(group)
+
+    def audited(who: str, own: list[Event]) -> Collection[str]:
         done = record_audit(store, scope.run.dataset, who, own, flows)
-        recorded |= {event.uid for event in own} - done.gone
-        gone |= done.gone
         if done.back is not None:
             st.session_state[_START] = card_id(done.back)
-    workbench.confirm(KEY, recorded, gone)
+        return done.gone
+
+    workbench.take(KEY, audited)
     state = audit_state(store, scope.run.id, flows, me, by_attribute=chosen.kind == ATTRIBUTES)
     skipped: dict[str, str] = st.session_state.setdefault(_SKIPPED, {})
-    _skip(skipped, events)
+    workbench.keep_skipped(skipped, events)
     later = set(skipped.values())
     ordered = sorted(state.undecided, key=lambda flow: card_id(flow) in later)
     start = flow_of(st.session_state.get(_START) or "")
@@ -326,7 +314,7 @@ def _queue(store: Store, scope: Scope, chosen: SliceRow, me: str) -> int:
         done=state.total - len(state.undecided),
         total=state.total,
         start=st.session_state.get(_START),
-        flags=False,
+        actions="szkjcb?",
         empty="You have audited this slice. The figures are below.",
         hiding="The judge's claim and quote are hidden until you answer.",
     )
@@ -339,15 +327,6 @@ def _blind() -> bool:
     if chosen is not None:
         url.put(blind=1 if chosen else 0)
     return url.get("blind") != "0"
-
-
-def _skip(skipped: dict[str, str], events: Sequence[Event]) -> None:
-    """Items that are put off in this session: they come last. By the event, so that an undo brings them back."""
-    for event in events:
-        if event.kind == "skip":
-            skipped[event.uid] = event.card
-        elif event.kind == "undo" and event.of is not None:
-            skipped.pop(event.of, None)
 
 
 def _card(item: AuditItem, scope: Scope) -> Card:

@@ -9,27 +9,23 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
 from cimemories.metrics.judge_uncertainty import (
-    STRATA,
-    CorrectedViolation,
     ViolationAudit,
     attributes_needed,
     violation_audit,
-    violation_audits,
 )
 from cimemories.metrics.uncertainty import PARTS, Interval
 from cimemories.review.attribute_audit import (
-    AttributePlan,
-    AttributePopulation,
+    SIZE,
     attribute_plan,
     attribute_population,
     draw_attribute_slice,
+    pilot_of,
 )
 from cimemories.store.audits import SliceRow
 from cimemories.store.engine import StoreError
 from cimemories.text import count, sentence
 from cimemories.ui import page, safe, tables, url
 
-SIZE = 150  # attributes, unless another number is chosen
 WIDTH = 3.0  # points to either side that an interval should have, unless another is chosen
 _PROBLEM = "judge_audit.attributes.problem"
 
@@ -67,21 +63,18 @@ def slice_form(flows: Flows, scope: Scope, me: str) -> None:
     )
     judged = attribute_population(flows, scope, n)
     # What earlier audits of this n found says how attributes differ; without any it is assumed.
-    pilot = violation_audits(flows, scope).get(n)
-    seen: CorrectedViolation | None = pilot.result if pilot else None
+    pilot = pilot_of(flows, scope, n)
     try:
-        planned = attribute_plan(judged, number, seen, claimed_only=only)
+        planned = attribute_plan(judged, number, pilot, claimed_only=only)
     except StoreError as unfit:
         page.notice(sentence(unfit))
         return
-    safe.inline(_plan_text(judged, planned, only=only, piloted=seen is not None and seen.correction is not None))
+    safe.inline(planned.sentence(judged))
 
     def make() -> None:
-        kind = "claimed attributes" if only else "attributes"
-        name = f"{number} {kind} for violation@{n}, seed {seed} ({scope.run.id}, judge {scope.judge.id})"
         try:
             new = draw_attribute_slice(
-                flows, scope, number=number, n=n, seed=seed, name=name, annotator=me, pilot=seen, claimed_only=only
+                flows, scope, number=number, n=n, seed=seed, annotator=me, pilot=pilot, claimed_only=only
             )
         except StoreError as problem:
             st.session_state[_PROBLEM] = str(problem)
@@ -96,27 +89,6 @@ def slice_form(flows: Flows, scope: Scope, me: str) -> None:
         safe.inline("Enter your name first. It is recorded with the slice.", muted=True)
     if problem := st.session_state.pop(_PROBLEM, None):
         page.error("The slice was not created.", problem)
-
-
-def _plan_text(judged: AttributePopulation, planned: AttributePlan, *, only: bool, piloted: bool) -> str:
-    claimed, unclaimed = (int(size) for size in judged.sizes)
-    drawn = dict(zip(STRATA, planned.drawn, strict=True))
-    text = (
-        f"The judge claims a leak of {count(claimed)} of {count(claimed + unclaimed)} attributes. The sample has "
-        f"{count(drawn[STRATA[0]])} of them"
-    )
-    if not only:
-        text += f" and {count(drawn[STRATA[1]])} of the others (Neyman allocation)"
-    text += (
-        f": up to {count(planned.messages)} messages to read, since an attribute is settled by the first leak that you "
-        "confirm. "
-    )
-    known = "by what the audit so far found" if piloted else "if the judge is right in 90 % of its claims and leaks"
-    number = "lower bound" if only else "corrected number"
-    return (
-        f"{text}The sample alone would leave the {number} unsure by ±{100 * planned.half_width:.1f} points, {known}; "
-        "users and contexts come on top."
-    )
 
 
 # ---- the figures

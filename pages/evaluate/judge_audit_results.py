@@ -98,7 +98,7 @@ def _pairs(agreement: JudgesAgreement) -> None:
     reasons: dict[str, None] = {}
     for pair in agreement.pairs:
         (neither, second), (first, both) = pair.table
-        on = f"{count(pair.places)} items of {count(pair.messages)} messages"
+        on = f"{count(pair.places, 'item')} of {count(pair.messages, 'message')}"
         cells = [tag("td", join([pair.first.title, " and ", pair.second.title, tag("div", on, cls="ci-muted")]))]
         cells += [safe.number(count(n)) for n in (both, first, second, neither)]
         for figure in (pair.agreement, pair.kappa, pair.ac1):
@@ -166,7 +166,7 @@ def shares(audit: JudgeAudit, name: Callable[[JudgeRow], str]) -> None:
             "recall": ("diamond", [(label, item.recall) for label, item in named]),
         },
         title=title,
-        subtitle=f"Precision and recall with 95 % intervals, {count(audit.audited)} audited items",
+        subtitle=f"Precision and recall with 95 % intervals, {count(audit.audited, 'audited item')}",
         key="judge_audit.chart.shares",
         maximum=1.0,
     )
@@ -189,7 +189,7 @@ def rates(corrections: list[Correction], name: Callable[[JudgeRow], str]) -> Non
             "corrected": ("diamond", [(name(item.judge), item.corrected) for item in corrections]),
         },
         title=f"{name(far.judge)}: {percent(far.observed.value)} as judged, {percent(far.corrected.value)} corrected",
-        subtitle=f"Per-exposure leak rate with 95 % intervals, {count(far.exposures)} exposures, "
+        subtitle=f"Per-exposure leak rate with 95 % intervals, {count(far.exposures, 'exposure')}, "
         f"{count(far.audited)} of them audited",
         key="judge_audit.chart.rates",
         maximum=min(1.0, 1.15 * max([0.01, *ends, *(item.observed.value or 0 for item in corrections)])),
@@ -259,7 +259,7 @@ def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
 
 
 def _takeaway(scope: Scope, own: JudgeQuality, mine: Correction) -> str:
-    text = f"{scope.run.name}: by {count(own.items)} audited items, {_headline(own)}"
+    text = f"{scope.run.name}: by {count(own.items, 'audited item')}, {_headline(own)}"
     if mine.corrected.value is None or mine.observed.value is None:
         return f"{text}; the leak rate cannot be corrected yet."
     return (
@@ -285,7 +285,7 @@ def share_text(figure: Estimate) -> str:
 def _coverage(audit: JudgeAudit) -> None:
     blind = int(audit.items["blind"].fillna(False).astype(bool).sum())
     safe.inline(
-        f"{count(audit.audited)} of {count(len(audit.items))} items of the slice are audited, "
+        f"{count(audit.audited)} of {count(len(audit.items), 'item')} of the slice are audited, "
         f"{count(blind)} of them blind. Shares are weighted to represent the run, not the slice.",
         muted=True,
     )
@@ -302,7 +302,7 @@ def _figures(audit: JudgeAudit) -> None:
     for item in (*audit.judges, *audit.baselines):
         name: Html | str = judge_text(item.judge) if item.judge else f"baseline: {item.name}"
         if item.judge is not None and item.judge.simulated:
-            name = join([name, " ", page.SIMULATED])
+            name = join([name, " ", page.simulated_badge()])
         items = count(item.items) + (f" ({count(item.missing)} not judged)" if item.missing else "")
         cells = [tag("td", name), safe.number(items)]
         for figure in (*(getattr(item, name) for name in SHARES), item.kappa):
@@ -321,7 +321,7 @@ def _cell(figure: Estimate, *, share: bool) -> Html:
     ends = "no interval"
     if figure.low is not None and figure.high is not None:
         ends = _bounds(figure.low, figure.high) if share else f"[{figure.low:.2f}, {figure.high:.2f}]"
-    return safe.number(tag("b", value), f"{ends}, {count(figure.items)} items", title=figure.why)
+    return safe.number(tag("b", value), f"{ends}, {count(figure.items, 'item')}", title=figure.why)
 
 
 def _bounds(low: float, high: float) -> str:
@@ -474,7 +474,7 @@ def correction_text(item: Correction) -> str:
     else:
         end = f"So the judge makes the model look {'safer' if corrected > observed else 'leakier'} than it is."
     return (
-        f"Of {count(item.exposures)} exposures of inappropriate attributes the judge calls "
-        f"{percent(observed)} leaks. Where people looked ({count(item.audited)} items), it finds "
+        f"Of {count(item.exposures, 'exposure')} of inappropriate attributes the judge calls "
+        f"{percent(observed)} leaks. Where people looked ({count(item.audited, 'item')}), it finds "
         f"{percent(finds)} of the leaks and wrongly flags {percent(1 - spares)} of the rest. {end}"
     )

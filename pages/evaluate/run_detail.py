@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 import time
@@ -13,7 +14,7 @@ import pandas as pd
 import streamlit as st
 
 from cimemories import launch
-from cimemories.compare.leaderboard import memory_text
+from cimemories.compare.leaderboard import bounds_text, memory_text
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.costs import Cost, money, raise_cap, sweep_cost
 from cimemories.evaluation.planning import BATCH, plan
@@ -21,6 +22,7 @@ from cimemories.evaluation.respond import CompositionError
 from cimemories.evaluation.runs import command_of, judge_again, messages_simulated, spec_of
 from cimemories.exchange.exporting import export_run
 from cimemories.flows import catalogue
+from cimemories.flows.labels import default_labelling
 from cimemories.flows.progress import (
     ACTIVE,
     CHECK,
@@ -33,21 +35,22 @@ from cimemories.flows.progress import (
     in_words,
     run_progress,
 )
-from cimemories.flows.scope import judge_title
+from cimemories.flows.scope import judge_title, simulated_parts
 from cimemories.formats.official import FormatError
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.vllm_reports import ServerFigures, figures_between, read_metrics
 from cimemories.llm.worker import SIMULATOR, WorkError
-from cimemories.metrics.warnings import labeller_warning, run_warnings
+from cimemories.metrics.uncertainty import Interval
+from cimemories.metrics.warnings import COVERAGE_WARNING, labeller_warning, run_warnings
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import IMPORTED, RunRow
 from cimemories.store.upkeep import deleting
-from cimemories.text import count, percent, sentence, visible, visible_in
-from cimemories.ui import page, safe, url
+from cimemories.text import count, exact_percent, percent, sentence, visible, visible_in
+from cimemories.ui import page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate.run_judges import MATCHER, any_model, draw_judges, specs
 from pages.start import database_lost
@@ -210,7 +213,7 @@ def _prepare(store: Store, row: RunRow, what: str, of: int | str | None) -> None
                     )
                     return
                 kinds = ", ".join(f"{number:,} {kind}" for kind, number in written.kinds.items())
-                notes = (f"{written.lines:,} calls: {kinds}",)
+                notes = (f"{count(written.lines, 'call')}: {kinds}",)
                 if len(written.models) > 1:
                     notes += (
                         f"the calls are to several models ({', '.join(written.models)}), and a batch goes to one",
@@ -250,7 +253,7 @@ def _offer(request: tuple[object, ...]) -> None:
 def _delete(store: Store, row: RunRow) -> None:
     safe.inline("Deletes the run with its messages and judgements. Recorded calls stay, and a new run can reuse them.")
     if verdicts := catalogue.verdicts_on(store, row.id):
-        safe.inline(f"Also deletes {verdicts:,} verdicts of people on its judgements.")
+        safe.inline(f"Also deletes {count(verdicts, 'verdict')} of people on its judgements.")
     if st.button("Delete this run", type="primary", key=f"runs.delete.{row.id}"):
         try:
             deleting.delete(store, catalogue.deletion_of_work(store, row.id))
@@ -279,7 +282,9 @@ def draw_controls(store: Store, row: RunRow, now: RunProgress) -> None:
     elif now.retriable:
         button, text = st.columns([5, 7], vertical_alignment="center")
         with text:
-            safe.inline(f"{now.retriable:,} calls failed or are left. Answers that are there are kept.", muted=True)
+            safe.inline(
+                f"{count(now.retriable, 'call')} failed or are left. Answers that are there are kept.", muted=True
+            )
         with button:
             _button(
                 "Retry failed calls",
@@ -393,15 +398,15 @@ def draw_stages(row: RunRow, now: RunProgress) -> None:
         placeholder="",
         column_config={
             "stage": config.TextColumn("Stage", width="small"),
-            "by": config.TextColumn("By", width="medium"),
-            "share": config.ProgressColumn("Progress", format="%.0f %%", min_value=0, max_value=100, width="large"),
+            "by": config.TextColumn("By", width="small"),
+            "share": config.ProgressColumn("Progress", format="%.0f %%", min_value=0, max_value=100, width="medium"),
             "done": config.NumberColumn("Done", format="localized", width="small"),
             "expected": config.NumberColumn("Of", format="localized", width="small"),
             "missing": config.NumberColumn("Missing", format="localized", width="small"),
         },
         alt="Stages of the run, with what is done, planned and missing",
     )
-    parts = [f"{messages.done:,} of {messages.expected:,} messages written"]
+    parts = [f"{messages.done:,} of {count(messages.expected, 'message')} written"]
     for stage in now.stages:
         if stage.kind == JUDGE:
             missing = f" ({stage.missing:,} missing)" if stage.missing else ""
@@ -410,21 +415,24 @@ def draw_stages(row: RunRow, now: RunProgress) -> None:
 
 
 def _pace(row: RunRow, now: RunProgress) -> str:
-    """Rate over the last seconds, and the time that is left at that rate."""
     if now.status == WorkStatus.QUEUED:
         return ". Waiting for the worker to start."
     if not now.active:
         return "."
-    key = f"runs.pace.{row.id}"
+    return f"{pace(f'runs.pace.{row.id}', now.settled, now.to_settle) or ', measuring the rate'}; {now.worker}."
+
+
+def pace(key: str, done: int, planned: int) -> str:
+    """', 3.1 a second, about 2 min left': the rate over the last seconds, and the time left at it; empty until there is
+    one. key: of the session's memory of what was done when."""
     # Not the time of day, which may be set back between two readings.
     clock = time.monotonic()
     seen: list[tuple[float, int]] = [s for s in st.session_state.get(key, []) if clock - s[0] <= SPAN_SECONDS]
-    st.session_state[key] = [*seen, (clock, now.settled)]
-    if not seen or clock - seen[0][0] < 2 or now.settled <= seen[0][1]:
-        return f". Measuring the rate; {now.worker}."
-    rate = (now.settled - seen[0][1]) / (clock - seen[0][0])
-    left = max(0, now.to_settle - now.settled) / rate
-    return f". {rate:,.1f} steps a second, about {in_words(left)} left; {now.worker}."
+    st.session_state[key] = [*seen, (clock, done)]
+    if not seen or clock - seen[0][0] < 2 or done <= seen[0][1]:
+        return ""
+    rate = (done - seen[0][1]) / (clock - seen[0][0])
+    return f", {rate:,.1f} a second, about {in_words(max(0, planned - done) / rate)} left"
 
 
 def calls_table(now: RunProgress) -> safe.Html:
@@ -494,12 +502,28 @@ def server_figures(row: RunRow) -> None:
     # Against the oldest reading of the span: between two neighbours a rate would jump.
     now = figures_between(readings[0] if readings else None, after)
     parts = [
-        f"{now.running:,} requests running, {now.waiting:,} waiting",
-        "" if now.tokens_per_second is None else f"{now.tokens_per_second:,.0f} tokens a second",
+        f"{count(now.running, 'request')} running, {now.waiting:,} waiting",
+        "" if now.tokens_per_second is None else f"{count(now.tokens_per_second, 'token')} a second",
         f"prefix cache hits {percent(after.hit_rate)} since its start" if after.hit_rate is not None else "",
         f"KV cache {percent(now.kv_use)} full" if now.kv_use is not None else "",
     ]
     safe.inline(f"The server at {row.endpoint}: {', '.join(part for part in parts if part)}.", muted=True)
+
+
+def measured(interval: Interval, note: str = "", *, covered: bool, before: str = "") -> tables.Cell:
+    """A number with its interval as a cell of a row of results. before: what the number is, where no title says so."""
+    if math.isnan(interval.value):
+        return tables.Cell(text=f"{before}–", hint="Undefined, or nothing is judged yet")
+    few = "" if covered else f". Coverage under {exact_percent(COVERAGE_WARNING)}: not to be compared"
+    ends = None if math.isnan(interval.low) else (interval.low, interval.high)
+    return tables.Cell(
+        text=f"{before}{percent(interval.value)}",
+        small=" ".join(filter(None, (bounds_text(interval), note))),
+        hint=f"95 % interval over {count(interval.users, 'profile')}{few}",
+        value=interval.value,
+        low=ends and ends[0],
+        high=ends and ends[1],
+    )
 
 
 # ---- the run
@@ -519,7 +543,8 @@ STATUS_WORDS = {
 
 def draw(store: Store, row: RunRow) -> None:
     """Everything about one run, live while it goes."""
-    safe.show(safe.tag("h3", row.name, " ", page.SIMULATED if row.simulated else "", cls="ci-heading"))
+    parts = simulated_parts(row, default_labelling(store, row.dataset))
+    safe.show(safe.tag("h3", row.name, " ", page.simulated_badge(parts), cls="ci-heading"))
     safe.inline(_what_it_is(row), muted=True)
     if row.endpoint == IMPORTED:
         file = row.manifest.imported.file if row.manifest.imported else None
@@ -582,11 +607,8 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     safe.show(_sources(store, row))
     if now.error:
         page.error(f"{now.status}:", now.error)
-    left, right = st.columns([5, 8], gap="medium")
-    with left:
-        safe.show(_statuses(now))
-    with right:
-        safe.show(calls_table(now))
+    safe.show(_statuses(now))
+    safe.show(calls_table(now))
     if now.active:
         server_figures(row)
     log = launch.log_tail(store, row.id)

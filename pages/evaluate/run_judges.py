@@ -114,7 +114,7 @@ def _more(draft: Draft, name: str, *, real: bool) -> None:
             draft,
             f"{name}.max_tokens",
             JUDGE_TOKENS,
-            label="Judgement token limit",
+            label="Token limit per judgement",
             step=1024,
             help=f"Reasoning included. {JUDGE_TOKENS:,} leaves room for judges that reason first, and is lowered to "
             "half of a smaller context window. Leave empty to use the server's limit.",
@@ -128,7 +128,7 @@ def _more(draft: Draft, name: str, *, real: bool) -> None:
 
 
 def token_limit(
-    draft: Draft, field: str, default: int, *, label: str = "Token limit", step: int = 128, help: str
+    draft: Draft, field: str, default: int, *, label: str = "Token limit per message", step: int = 128, help: str
 ) -> int | None:
     """The field for the most tokens of an answer; empty for the server's own limit."""
     limit = draft.optional(label, field, default, 16, 131_072, step=step, placeholder="the server's", help=help)

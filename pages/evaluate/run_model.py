@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from cimemories.evaluation.planning import Server, look_up
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
+from cimemories.evaluation.planning import look_up
+from cimemories.llm.capabilities import Server
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError, probe
 from cimemories.llm.worker import SIMULATOR
 from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
 from cimemories.store.engine import Store
-from cimemories.text import sentence
+from cimemories.text import count, sentence
 from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_servers
@@ -23,6 +24,7 @@ MANAGED, ENDPOINT, SIMULATED = "managed", "endpoint", "simulator"
 PLACES = {MANAGED: "Managed vLLM server", ENDPOINT: "Endpoint", SIMULATED: "Simulator"}
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
 NO_PRESET = ""
+OK = "ci-notice ci-ok"
 SAMPLES_TRIED = 2  # the fewest that show whether one request can bring several
 FORMS = {
     "json_schema": "It supports JSON schemas, which judges and gates rely on.",
@@ -71,8 +73,19 @@ def chosen(draft: Draft) -> Chosen:
     if where == MANAGED:
         served = draft.get("managed") or ("", "")
         return Chosen(str(served[1]), str(served[0]), DEFAULT_KEY_ENV)
-    key = str(draft.get("key_env") or DEFAULT_KEY_ENV).strip()
-    return Chosen(str(draft.get("model") or "").strip(), str(draft.get("base_url") or "").strip(), key)
+    url, key = _place(draft)
+    return Chosen(str(draft.get("served" if _listed(draft) else "model") or "").strip(), url, key)
+
+
+def _place(draft: Draft) -> tuple[str, str]:
+    """Where the endpoint is and the variable of its key, as filled in."""
+    return str(draft.get("base_url") or "").strip(), str(draft.get("key_env") or DEFAULT_KEY_ENV).strip()
+
+
+def _listed(draft: Draft) -> tuple[str, ...]:
+    """The models that this very server listed when it was tested; empty before, and where another name was typed."""
+    where, names = draft.get("listed") or ("", ())
+    return names if where == _place(draft) else ()
 
 
 def draw_model(store: Store, draft: Draft) -> str:
@@ -94,9 +107,10 @@ def draw_model(store: Store, draft: Draft) -> str:
     model = chosen(draft)
     if not model.base_url:
         return "" if where == SIMULATED else "Enter the base URL of the model's server."
-    if not model.model:
-        return "Enter the model's name, as its server lists it."
-    return _test(draft, model)
+    missing = _test(draft, model)
+    if missing or model.model:
+        return missing
+    return "Choose one of the server's models." if _listed(draft) else "Enter the model's name, or test the connection."
 
 
 def _managed(draft: Draft, served: list[run_servers.Served]) -> None:
@@ -164,14 +178,21 @@ def _endpoint(draft: Draft) -> None:
             help="Any OpenAI-compatible server. The URL usually ends in /v1.",
         )
     with right:
-        draft.text(
-            "Model",
-            "model",
-            placeholder="name on the server",
-            help="Not sure? Test the connection with any name: the error lists the models served.",
-        )
-    with last:
         draft.text("API key variable", "key_env", DEFAULT_KEY_ENV, help=KEY_HELP)
+    with last:
+        if names := _listed(draft):
+            st.selectbox(
+                "Model",
+                names,
+                format_func=safe.option,
+                key=draft.key("served", None, (None, *names)),
+                index=None,
+                placeholder="choose a model",
+                help="What this server lists",
+            )
+        else:
+            help = "As its server names it. Leave empty and test the connection to choose from a list."
+            draft.text("Model", "model", placeholder="name on the server", help=help)
     preset = known.get(str(draft.get("preset") or ""))
     if preset is not None:
         hint = f"Suggested GPUs: {preset.gpus}." if preset.gpus else ""
@@ -188,15 +209,25 @@ def is_simulated(draft: Draft) -> bool:
 
 
 def _test(draft: Draft, model: Chosen) -> str:
-    """Ask the server one question, and say what it can do; what is missing where it cannot be used."""
+    """Ask the server what it serves and one question, and say what it can do; what is missing where it cannot be
+    used."""
     if st.button("Test the connection", icon=":material/network_check:", key="run_new.test"):
+        # Kept first: the fields are drawn already, and below they get other values.
+        draft.keep()
         draft.put("tested", None)
         try:
             with st.spinner("Contacting the server"):
-                server = look_up(model.base_url, model.key_env, model.model, SAMPLES_TRIED, True, None)
-            draft.put("tested", (model, server))
+                if draft.get("where", ENDPOINT) == ENDPOINT:
+                    model = _list_models(draft, model)
+                if model.model:
+                    server = look_up(model.base_url, model.key_env, model.model, SAMPLES_TRIED, True, None)
+                    draft.put("tested", (model, server))
         except (EndpointError, SimulatorError) as problem:
             draft.put("tested", (model, sentence(problem)))
+        st.rerun()
+    names = _listed(draft)
+    if names and not model.model:
+        safe.show(safe.tag("div", safe.tag("b", "✓ Connected. "), f"It serves {count(len(names), 'model')}.", cls=OK))
     tested = draft.get("tested")
     # A test is of these very fields: whoever changes one has not tested it.
     if not tested or tested[0] != model:
@@ -208,11 +239,24 @@ def _test(draft: Draft, model: Chosen) -> str:
     return "The connection test failed. Start the server or correct the fields above, then test it again."
 
 
+def _list_models(draft: Draft, model: Chosen) -> Chosen:
+    """Keep what the server lists, to choose from; returns the model with a name, where there is one or only one is
+    served. Raises EndpointError."""
+    draft.put("listed", None)
+    # Without retries: somebody is waiting for the page.
+    names = probe(Endpoint(model.base_url, model.key_env), "", retries=0).models
+    name = names[0] if len(names) == 1 and not model.model else model.model
+    if names and (not name or name in names):
+        draft.put("served", name or None)
+        draft.put("listed", (_place(draft), names))
+    return replace(model, model=name)
+
+
 def _capabilities(server: Server) -> safe.Html:
     """What a server can do and what is worked around, in words."""
-    who = "The simulator answers." if server.simulated else "The server answers."
+    who = "✓ The simulator answers." if server.simulated else "✓ The server answers."
     version = f" Its version is {server.version}." if server.version and not server.simulated else ""
-    length = f" Its context window is {server.max_model_len:,} tokens." if server.max_model_len else ""
+    length = f" Its context window is {count(server.max_model_len, 'token')}." if server.max_model_len else ""
     lines = [
         f"{who}{version}{length}",
         "It returns several samples per request."
@@ -222,4 +266,4 @@ def _capabilities(server: Server) -> safe.Html:
         f"The token limit is sent as {server.token_limit}.",
         *map(sentence, server.notes),
     ]
-    return safe.lines(dict.fromkeys(filter(None, lines)), "ci-line", box="ci-notice")
+    return safe.lines(dict.fromkeys(filter(None, lines)), "ci-line", box=OK)

@@ -6,19 +6,20 @@ from dataclasses import replace
 
 import streamlit as st
 
+from cimemories.compare.sweeps import first_pilot
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, StageEstimate, estimate
-from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, Memory, RunSpec, Server, look_up, plan
+from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, Memory, RunSpec, look_up, plan
 from cimemories.files import uploaded
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.progress import in_words
 from cimemories.flows.scope import resolve_scope
 from cimemories.labels.whatif import effective_labels
+from cimemories.llm.capabilities import Server
 from cimemories.llm.worker import SIMULATOR
 from cimemories.metrics import sentences
 from cimemories.metrics.power import POWER, Pilot, Size, around, pilot, pilot_runs
-from cimemories.metrics.uncertainty import LEAST_USERS
 from cimemories.seeds.presets import Sampling
 from cimemories.seeds.prompts import Prompt, PromptFile, levels, read_prompt_file
 from cimemories.seeds.reading import LARGEST_FILE, SeedError
@@ -284,14 +285,19 @@ def _experiment_sampling(draft: Draft) -> str:
         help = "Sent with each request if the server accepts it. Leave empty in most cases: some servers refuse it."
         draft.optional("Seed", "seed", None, 0, 2**31 - 1, placeholder="none", help=help)
     help = "For the first attempt at a request. Each retry doubles it."
-    draft.integer("Timeout in seconds", "timeout", 120, 1, 3600, step=60, help=help)
+    draft.integer("Request timeout (s)", "timeout", 120, 1, 3600, step=60, help=help)
     return missing
 
 
 # ---- the run as filled in
 
 
-PRICES = {"prompt": "Prompt", "cached": "Cached prompt", "completion": "Completion"}
+PER = "In the currency below"
+PRICES = {
+    "prompt": "Prompt per million tokens",
+    "cached": "Cached per million tokens",
+    "completion": "Completion per million tokens",
+}
 
 
 def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
@@ -417,8 +423,6 @@ SUMMED = (
     "completion_tokens",
 )
 ASKED_SECONDS = 30
-PER = "Per million tokens"
-PILOTS_TRIED = 5
 THIS_PLAN = "this plan"
 POWER_ROWS = (THIS_PLAN, "twice the profiles", "twice the samples")
 POWER_HINTS = {
@@ -472,24 +476,15 @@ def _draw_power(store: Store, draft: Draft, spec: RunSpec, dataset: DatasetRow, 
     flows, simulated = shared_flows(store), spec.base_url == SIMULATOR
     rows = {row.id: row for row in pilot_runs(store, dataset.id, spec.memory.composition, simulated=simulated)}
     if not rows:
-        safe.inline(
-            "No run of this dataset is judged yet. A small one as a pilot, of at least "
-            f"{count(LEAST_USERS, 'profile')}, would show how small a difference this plan can show.",
-            muted=True,
-        )
+        safe.inline(sentences.NO_PILOT, muted=True)
         return
-    first: Pilot | StoreError | None = None
-    for run_id in list(rows)[:PILOTS_TRIED]:
-        # Whether one has profiles enough is known only once its flows are read.
-        first = _pilot(flows, run_id)
-        if isinstance(first, Pilot):
-            break
+    usual = first_pilot(flows, rows.values())
     with st.columns([2, 1])[0]:
         chosen_id = draft.select(
             "Pilot run",
             "pilot",
             {run_id: f"{row.name} ({run_id})" for run_id, row in rows.items()},
-            run_id if isinstance(first, Pilot) else next(iter(rows)),
+            usual[0].id if usual else next(iter(rows)),
             help="A judged run of the dataset, for how much profiles, contexts and samples vary",
         )
     known = _pilot(flows, chosen_id)
@@ -543,15 +538,17 @@ def look_up_once(base_url: str, key_env: str, model: str, samples: int, wants_sc
 def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
     """What is asked for, in words."""
     memory = spec.memory.composition + (", shuffled" if spec.memory.order == "shuffled" else "")
-    limits = [f"{n:,} {what}" for n, what in ((spec.profiles, "profiles"), (spec.contexts, "contexts")) if n]
+    limits = [count(n, what) for n, what in ((spec.profiles, "profile"), (spec.contexts, "context")) if n]
     sent = dict(spec.sampling) | ({"temperature": spec.temperature} if spec.temperature is not None else {})
     judges = [
         ("matcher" if judge.kind != "llm" else judge.model) + (" on reasoning" if judge.channel != "message" else "")
         for judge in spec.judges
     ]
-    limit = "with the server's token limit" if spec.max_tokens is None else f"of at most {spec.max_tokens:,} tokens"
+    limit = (
+        "with the server's token limit" if spec.max_tokens is None else f"of at most {count(spec.max_tokens, 'token')}"
+    )
     own = spec.prompts.get("respond")
-    badge = page.SIMULATED if spec.base_url == "simulator" else ""
+    badge = page.simulated_badge() if spec.base_url == "simulator" else ""
     return [
         ("Model", safe.join([spec.model, f" at {spec.base_url} " if not badge else " ", badge])),
         ("Dataset", ", ".join([spec.dataset, *limits])),
@@ -596,7 +593,7 @@ def _money_fields(draft: Draft) -> None:
             draft.text("Currency", "currency", placeholder="USD", help="Display only")
         with two:
             draft.optional(
-                "Cap",
+                "Cost cap",
                 "cap",
                 None,
                 0.0,
@@ -626,7 +623,7 @@ def show(estimated: Estimate) -> None:
     safe.show(
         safe.facts(
             [
-                ("Messages", f"{estimated.responses:,} in {estimated.places:,} pairs of profile and context"),
+                ("Messages", estimated.size_text),
                 ("Cost", estimated.cost_text),
                 ("Time", _time(estimated)),
             ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +13,26 @@ import streamlit as st
 import yaml
 
 from cimemories import launch
-from cimemories.compare.sweeps import SweepTable, sweep_table
+from cimemories.compare.leaderboard import bounds_text
+from cimemories.compare.sweeps import Cell, SweepTable, plan_sentence, sweep_table
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.planning import MESSAGE_TOKENS, SERVERS_LIMIT, THINKING
+from cimemories.evaluation.respond import read_composition
 from cimemories.evaluation.sweeps import SweepEstimate, SweepSpec, check_sweep, estimate_sweep, plan, read_sweep
 from cimemories.files import uploaded
 from cimemories.flows import catalogue
 from cimemories.flows.progress import ACTIVE, RESUMABLE
 from cimemories.labels.whatif import effective_labels
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
 from cimemories.llm.worker import SIMULATOR
+from cimemories.metrics.uncertainty import Interval
 from cimemories.model import WorkStatus
 from cimemories.seeds.prompts import levels
 from cimemories.seeds.reading import LARGEST_FILE, SeedError
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RETRIABLE, SweepRow
-from cimemories.text import count, sentence
+from cimemories.text import count, percent, sentence
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_detail, run_judges, run_new, run_servers
@@ -100,8 +105,9 @@ def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec 
         shared = _shared(draft, data)
     with st.popover("Judges and task check", icon=":material/gavel:"):
         simulated = bool(models) and all(model["base_url"] == SIMULATOR for model in models)
-        first = run_judges.SIMULATED if simulated else run_judges.MATCHER
-        run_judges.draw_judges(draft, simulated=simulated, first=(first,), same=False)
+        # As in a new run: a model judges beside the matcher, here the first of the models under test.
+        first = (run_judges.SIMULATED,) if simulated else (run_judges.SAME, run_judges.MATCHER)
+        run_judges.draw_judges(draft, simulated=simulated, first=first, model=_real(models)[0])
         run_judges.check(draft)
     if not models:
         safe.inline("Choose at least one model.", muted=True)
@@ -111,7 +117,7 @@ def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec 
         **shared,
         "models": models,
         **grid,
-        "judges": _judges(draft),
+        "judges": _judges(draft, models),
         "check": draft.get("check", "rules"),
     }
     with st.popover("YAML", icon=":material/data_object:"):
@@ -141,7 +147,10 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
         name = draft.text("Model", "add.model", placeholder="name on the server")
         base_url = draft.text("Base URL", "add.url", placeholder="http://localhost:8000/v1")
         key_env = draft.text("API key variable", "add.key", DEFAULT_KEY_ENV, help=run_judges.KEY_HELP)
-        if st.button("Add", key="run_sweep.add", disabled=not (name.strip() and base_url.strip())):
+        problem = _refused(lambda url: Endpoint(url, key_env.strip()), base_url.strip())
+        if problem:
+            page.error("This address cannot be used.", problem)
+        if st.button("Add", key="run_sweep.add", disabled=bool(problem) or not (name.strip() and base_url.strip())):
             added = (name.strip(), base_url.strip(), key_env.strip() or DEFAULT_KEY_ENV)
             draft.keep()
             # keep() comes before put(): after it, it would write the empty widget over the new value.
@@ -162,10 +171,22 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
                 placeholder="prompt/cached/completion, such as 0.15/0.075/0.60 USD",
                 help="Per million tokens. Leave empty for your own server.",
             )
-            if prices.strip():
+            if problem := _refused(Prices.read, prices.strip()):
+                page.error("These prices cannot be read.", problem)
+            elif prices.strip():
                 entry["prices"] = Prices.read(prices).text
         entries.append(entry)
     return entries
+
+
+def _refused(check: Callable[[str], object], text: str) -> str:
+    """Why a text cannot be used, to stand at its field; empty where it can, or nothing is entered."""
+    try:
+        if text:
+            check(text)
+    except PROBLEMS as problem:
+        return sentence(problem)
+    return ""
 
 
 def _grid(draft: Draft) -> dict[str, object]:
@@ -180,6 +201,9 @@ def _grid(draft: Draft) -> dict[str, object]:
         accept_new_options=True,
         help="Choose, or type your own: necessary+K, inappropriate+K, random-K. The first two need labels.",
     )
+    for item in memory:
+        if problem := _refused(read_composition, item):
+            page.error("This memory cannot be read.", problem)
     mitigation = st.multiselect(
         "Mitigations",
         list(MITIGATIONS),
@@ -221,9 +245,20 @@ def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
     return content | ({"cap": float(cap)} if cap else {}) | ({"fresh": True} if fresh else {})
 
 
-def _judges(draft: Draft) -> list[object]:
+def _real(models: list[dict[str, object]]) -> Model:
+    """The first model that has a server, as its name, address and variable; empty texts where there is none."""
+    first = next((model for model in models if model["base_url"] != SIMULATOR), {})
+    return (
+        str(first.get("model", "")),
+        str(first.get("base_url", "")),
+        str(first.get("api_key_env", DEFAULT_KEY_ENV)),
+    )
+
+
+def _judges(draft: Draft, models: list[dict[str, object]]) -> list[object]:
     entries: list[object] = []
-    for judge in run_judges.specs(draft, "", ""):
+    name, base_url, variable = _real(models)
+    for judge in run_judges.specs(draft, base_url, variable, name):
         if judge.kind != "llm":
             entries.append("matcher")
             continue
@@ -268,6 +303,8 @@ def _plan(store: Store, spec: SweepSpec) -> None:
         safe.inline("Estimate calls, cost and time first.", muted=True)
         return
     _estimated(kept[1])
+    with page.Reporting("What this sweep can show is not known.", StoreError):
+        safe.inline(plan_sentence(store, spec.runs[0]))
     if st.button("Start the sweep", type="primary", icon=":material/play_arrow:", key="run_sweep.start"):
         _start(store, spec, kept[1])
 
@@ -281,7 +318,7 @@ def _estimated(estimated: SweepEstimate) -> None:
         cost = "no price" if cell.unpriced else cell.cost_text
         cells = [safe.tag("td", text) for text in settings]
         if spec.base_url == SIMULATOR:
-            cells[0] = safe.tag("td", spec.model, " ", page.SIMULATED)
+            cells[0] = safe.tag("td", spec.model, " ", page.simulated_badge())
         rows.append(safe.tag("tr", *cells, *map(safe.number, (*numbers, cost))))
     with st.container(height=260 if len(estimated.cells) > 6 else "content", border=False):
         safe.show(safe.grid(titles, rows, texts=range(5)))
@@ -355,7 +392,7 @@ def _list(rows: list[SweepRow], by_id: dict[str, SweepRow], names: dict[int, str
         alt="Sweeps of this workspace, the newest first",
     )
     chosen = rows[picked or 0]
-    url.put(sweep=chosen.id)
+    url.replace(sweep=chosen.id)
     return chosen
 
 
@@ -369,7 +406,7 @@ def _live(store: Store, sweep_id: str, was_active: bool) -> None:
         st.rerun()
     _header(table)
     _controls(store, table)
-    _cells(table)
+    _matrices(table)
     for text in table.warnings:
         page.notice(sentence(text))
 
@@ -377,13 +414,13 @@ def _live(store: Store, sweep_id: str, was_active: bool) -> None:
 def _header(table: SweepTable) -> None:
     row, cost = table.row, table.cost
     simulated = any(cell.run.simulated for cell in table.cells)
-    safe.show(safe.tag("h3", row.name, " ", page.SIMULATED if simulated else "", cls="ci-heading"))
+    safe.show(safe.tag("h3", row.name, " ", page.simulated_badge(simulated), cls="ci-heading"))
     settled = sum(cell.run.judged for cell in table.cells)
     planned = sum(cell.run.expected for cell in table.cells)
     st.progress(settled / planned if planned else 0.0)
     parts = [
         f"{row.status}: {table.done} of {len(table.cells)} runs done",
-        f"{count(settled)} of {count(planned)} responses judged",
+        f"{count(settled)} of {count(planned, 'response')} judged",
     ]
     if cost.known or not cost.unpriced:
         parts.append(f"cost {cost.text}")
@@ -434,37 +471,74 @@ def _controls(store: Store, table: SweepTable) -> None:
         st.rerun()
 
 
-def _cells(table: SweepTable) -> None:
-    tables.listing(
-        table.cells,
-        [cell.run.id for cell in table.cells],
-        {
-            "model": ("text", "Model", lambda cell: cell.run.model),
-            "kind": ("small", "", lambda cell: "simulated" if cell.run.simulated else ""),
-            "level": ("text", "Prompt", lambda cell: cell.run.prompt_level),
-            "memory": ("text", "Memory", lambda cell: cell.run.composition),
-            "mitigation": ("text", "Mitigation", lambda cell: "" if cell.mitigation == "none" else cell.mitigation),
-            "thinking": ("text", "Thinking", lambda cell: "" if cell.thinking == "default" else cell.thinking),
-            "status": ("text", "Status", lambda cell: cell.status),
-            "violation": ("percent", "Violation@n", lambda cell: cell.violation),
-            "n": ("number", "n", lambda cell: cell.n),
-            "completeness": ("percent", "Completeness", lambda cell: cell.completeness),
-            "task": ("percent", "Does task", lambda cell: cell.does_task),
-            "coverage": ("percent", "Coverage", lambda cell: cell.coverage),
-            "cost": ("text", "Cost", lambda cell: run_detail.cost_text(cell.cost)),
-        },
-        key=f"runs.cells.{table.row.id}",
-        height="content" if len(table.cells) <= 20 else "auto",
-        alt="Cells of the sweep, each a run",
+def _matrices(table: SweepTable) -> None:
+    """Prompt by memory, a matrix for each model; below, every cell with what else is known of it."""
+    for number, (name, matrix) in enumerate(table.matrices().items()):
+        memories = list(dict.fromkeys(memory for cells in matrix.values() for memory in cells))
+        read_at = {cell.n for cells in matrix.values() for cell in cells.values()}
+        at = f", Violation@{read_at.pop()}" if len(read_at) == 1 else ""
+        if len(matrix) * len(memories) == 1:
+            continue
+        badge = page.simulated_badge(any(c.run.simulated for cells in matrix.values() for c in cells.values()))
+        safe.show(safe.tag("h3", f"{name}: prompt by memory{at} and completeness ", badge, cls="ci-heading"))
+        rows = [
+            tables.Row(level, [tables.Cell(text=level), *(_matrix_cell(cells.get(memory)) for memory in memories)])
+            for level, cells in matrix.items()
+        ]
+        heads = [tables.Head("Prompt"), *(tables.Head(safe.option(memory)) for memory in memories)]
+        label = f"{name}: prompt level by memory, with 95 % intervals"
+        tables.results(heads, [tables.Group(rows)], key=f"runs.matrix.{table.row.id}.{number}", label=label)
+    icon, row = ":material/compare_arrows:", table.row
+    url.page_link("compare", "Compare along one setting", icon=icon, dataset=row.dataset, sweep=row.id, tab="sweeps")
+    safe.heading("Runs")
+    rows = [_cell_row(cell) for cell in table.cells]
+    heads = [tables.Head("Run"), tables.Head("Coverage"), tables.Head("Violation@n"), tables.Head("Completeness")]
+    heads += [tables.Head("Does task", number=True), tables.Head("Cost", number=True)]
+    pressed = tables.results(
+        heads, [tables.Group(rows)], key=f"runs.cells.{table.row.id}", label="Cells of the sweep, each a run"
     )
-    runs = {cell.run.id: cell.label for cell in table.cells}
-    picked = st.selectbox(
-        "Look at a run",
-        list(runs),
-        format_func=lambda i: safe.option(f"{runs.get(i, '')} ({i})"),
-        key=f"runs.cell.{table.row.id}",
-        index=None,
-        placeholder="one of its cells",
+    if pressed is not None:
+        url.put(run=pressed[1], tab=None, beside=None)
+        st.rerun()
+
+
+def _bounds(cell: Cell) -> tuple[Interval, Interval] | None:
+    """Violation and completeness with their intervals, or as they stand while the run is at work."""
+    if cell.numbers is None:
+        return None
+    if cell.bounds is not None:
+        return cell.bounds.violation[cell.n], cell.bounds.completeness
+    nothing = math.nan, math.nan, cell.numbers.profiles
+    return Interval(cell.violation, *nothing), Interval(cell.completeness, *nothing)
+
+
+def _matrix_cell(cell: Cell | None) -> tables.Cell:
+    """Both numbers in words; a matrix has no room for two drawings in a cell."""
+    if cell is None:
+        return tables.Cell(text="")
+    both = _bounds(cell)
+    if both is None:
+        return tables.Cell(text=cell.status)
+    one, two = both
+    shown = run_detail.measured(one, covered=cell.covered)
+    complete = " ".join(filter(None, ("completeness", percent(two.value), bounds_text(two))))
+    few = "" if cell.covered else f", coverage {percent(cell.coverage)}"
+    return replace(shown, small=f"{shown.small} · {complete}{few}")
+
+
+def _cell_row(cell: Cell) -> tables.Row:
+    simulated = [("simulated", "simulated")] if cell.run.simulated else []
+    both = _bounds(cell)
+    numbers = (
+        [run_detail.measured(one, covered=cell.covered) for one in both] if both else [tables.Cell(), tables.Cell()]
     )
-    if picked is not None:
-        url.page_link("runs", "Show this run", icon=":material/arrow_forward:", run=picked)
+    state = "" if cell.status == WorkStatus.FINISHED else cell.status
+    task = tables.Cell(text="" if math.isnan(cell.does_task) else percent(cell.does_task))
+    cells = [
+        tables.Cell(text=safe.option(cell.label, 120), hint=cell.run.id, chips=simulated, opens=True),
+        tables.Cell(text=percent(cell.coverage), value=cell.coverage, bar=cell.coverage, small=state),
+        *numbers,
+        task,
+        tables.Cell(text=run_detail.cost_text(cell.cost)),
+    ]
+    return tables.Row(cell.run.id, cells, grey=not cell.covered)

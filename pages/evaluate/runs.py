@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pandas as pd
 import streamlit as st
 
-from cimemories.compare.leaderboard import RunLine, run_lines
+from cimemories import launch
+from cimemories.compare.leaderboard import RunLine, run_lines, unusual
 from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
-from cimemories.flows.progress import ACTIVE
+from cimemories.flows.progress import ACTIVE, RESUMABLE
+from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import comparison_warnings
+from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.store.engine import Store, StoreError, shared_store
-from cimemories.store.runs import RunRow
-from cimemories.text import count, percent, sentence
+from cimemories.store.runs import RunRow, SweepRow
+from cimemories.text import count, percent, sentence, simulated_text
 from cimemories.ui import page, safe, tables, url
+from cimemories.ui.tables import Cell, Group, Head, Row
 from pages.evaluate import run_detail
-from pages.evaluate.run_detail import cost_text
+from pages.evaluate.run_detail import cost_text, pace
+from pages.start import database_lost
 
 LIST, NEW, SWEEPS, SERVERS = "list", "new", "sweeps", "servers"
 TABS = {LIST: "Runs", NEW: "New run", SWEEPS: "Sweeps", SERVERS: "Servers"}
@@ -59,9 +65,7 @@ def draw() -> None:
             _first,
         )
     else:
-        chosen = _list(store, rows)
-        if chosen is not None:
-            run_detail.draw(store, chosen)
+        _list_and_panel(store, rows)
 
 
 def _first() -> None:
@@ -71,71 +75,187 @@ def _first() -> None:
 
 
 MOST_BESIDE = 8
-TALLEST = 12  # rows of the table before it scrolls
+LOOK = "2s"
+COUNTING_SECONDS = 1.0  # before rows are drawn; what is not counted by then comes at the next look
+HEADS = (
+    Head("Run"),
+    Head("Coverage", "Judged messages over planned ones"),
+    Head("Violation@n", "Share of attributes ever revealed where they are inappropriate; less is better", number=True),
+    Head("Completeness", "Share of necessary attributes conveyed; more is better", number=True),
+    Head("Cost", number=True),
+    Head("Started (UTC)"),
+    Head(""),
+)
+BESIDE = 4  # of these, where a run is open
 
 
-def _list(store: Store, rows: list[RunRow]) -> RunRow | None:
-    """Draw the table; the run that is chosen in it."""
-    lines = {line.run.id: line for line in run_lines(shared_flows(store), rows)}
-    ids = list(lines)
-    run_id = url.get("run") or url.remembered("run")
-    if run_id is not None and run_id not in ids:
+def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
+    run_id = url.get("run")
+    chosen = next((row for row in rows if row.id == run_id), None)
+    if run_id is not None and chosen is None:
         page.notice("The run in the link does not exist (any longer). Choose one from the list.")
-    picked = tables.listing(
-        list(lines.values()),
-        ids,
-        {
-            "name": ("text", "Run", lambda line: line.run.name),
-            "kind": ("small", "", lambda line: "simulated" if line.run.simulated else ""),
-            "status": ("text", "Status", lambda line: str(line.run.status)),
-            "coverage": ("percent", "Coverage", lambda line: line.run.coverage),
-            "violation": ("percent", "Violation@n", lambda line: line.violation),
-            "completeness": ("percent", "Completeness", lambda line: line.completeness),
-            "task": ("percent", "Does task", lambda line: line.does_task),
-            "samples": ("number", "n", lambda line: line.n),
-            "level": ("text", "Prompt", lambda line: line.run.prompt_level),
-            "memory": ("text", "Memory", lambda line: line.memory),
-            "mitigation": ("text", "Mitigation", lambda line: "" if line.mitigation == "none" else line.mitigation),
-            "judge": ("text", "Judges", lambda line: ", ".join(line.judges)),
-            "cost": ("text", "Cost", lambda line: cost_text(line.cost)),
-            "created": ("date", "Started (UTC)", lambda line: pd.Timestamp(line.run.created)),
-            "model": ("text", "Model", lambda line: line.run.model),
-            "dataset": ("text", "Dataset", lambda line: line.dataset),
-            "id": ("text", "Id", lambda line: line.run.id),
-        },
-        key="runs.list",
-        on_select="row",
-        selected=ids.index(run_id) if run_id in ids else 0,
-        height="auto" if len(ids) > TALLEST else "content",
-        alt="Runs of this workspace, the newest first",
+    active = frozenset(row.id for row in rows if row.status in ACTIVE)
+    listed = database_lost.fragment(_list, run_every=LOOK if active else None)
+    if chosen is None:
+        listed(store, None, active)
+        page.fold("All columns as a table", ":material/table:", "runs.box.columns", lambda: _columns(store, rows))
+        return
+    left, right = st.columns([2, 3], gap="medium")
+    # Named, so that the panel stands alone where there is no room for both (ui/safe.py).
+    with left, st.container(key="beside_panel"):
+        listed(store, chosen.id, active)
+    with right, st.container(key="panel", border=True):
+        if st.button("Close", icon=":material/close:", key="runs.close", help="Back to the list"):
+            url.drop("run", "beside")
+            st.rerun()
+        run_detail.draw(store, chosen)
+        if len(rows) > 1:
+            page.fold(
+                "Compare with",
+                ":material/compare_arrows:",
+                "runs.box.beside",
+                lambda: _beside(store, chosen, rows),
+                expanded=url.get("beside") is not None,
+            )
+
+
+def _list(store: Store, chosen: str | None, was_active: frozenset[str]) -> None:
+    """The rows, newest first, those of a sweep together; answers what is pressed in them."""
+    rows = catalogue.all_runs(store)[::-1]
+    active = frozenset(row.id for row in rows if row.status in ACTIVE)
+    if active != was_active:
+        st.rerun()  # one has begun or ended: the head and the panel change with it
+    lines = run_lines(shared_flows(store), rows, seconds=COUNTING_SECONDS)
+    differs = unusual(lines)
+    sweeps = {row.id: row for row in catalogue.all_sweeps(store)}
+    groups: dict[str, Group] = {}
+    for line in lines:
+        own = _row(line, differs[line.run.id], chosen)
+        sweep = sweeps.get(line.run.sweep or "")
+        # A run of no sweep is a group of its own, without a heading.
+        group = groups.setdefault(sweep.id if sweep else line.run.id, _group(sweep) if sweep else Group(()))
+        groups[sweep.id if sweep else line.run.id] = replace(
+            group, rows=(*group.rows, own), open=group.open or own.chosen
+        )
+    pressed = tables.results(
+        HEADS[: BESIDE if chosen else None], [*groups.values()], key="runs.list", label="Runs, the newest first"
     )
-    if picked is None:
-        return None
-    chosen = lines[ids[picked]]
-    url.put(run=chosen.run.id)
-    if len(ids) > 1:
-        _beside(store, chosen, lines)
-    return chosen.run
+    if pressed is not None:
+        _answer(store, *pressed)
+    if not all(line.counted for line in lines if line.run.id not in active):  # these are drawn, and counting goes on
+        st.rerun()
 
 
-def _beside(store: Store, chosen: RunLine, lines: dict[str, RunLine]) -> None:
+def _answer(store: Store, act: str, pressed: str) -> None:
+    with page.Reporting("That did not work.", StoreError):
+        if act == "cancel":
+            catalogue.cancel(store, pressed)
+        elif act == "resume":
+            launch.launch(store, pressed)
+        elif act == "sweep":
+            url.put(tab=SWEEPS, sweep=pressed, run=None)
+        else:
+            url.put(run=pressed, tab=None, beside=None)
+        st.rerun()
+
+
+def _group(sweep: SweepRow) -> Group:
+    note = f"sweep of {count(sweep.cells, 'run')}, {sweep.status}"
+    buttons = [("Matrix", "sweep")] + ([("Cancel", "cancel")] if sweep.status in ACTIVE else [])
+    return Group((), sweep.id, safe.option(sweep.name), note, sweep.status in ACTIVE, buttons)
+
+
+def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
+    run = line.run
+    active = run.status in ACTIVE
+    buttons = [("Cancel", "cancel")] if active else [("Resume", "resume")] if run.status in RESUMABLE else []
+    chips = [(simulated_text(line.simulated), "simulated")] if line.simulated else []
+    coverage = run.coverage or 0.0
+    state = str(run.status) if run.status != WorkStatus.FINISHED else ""
+    if active:
+        written = run.expected - run.responses.get(ResponseStatus.OWED, 0)
+        state += f", {count(written)} of {count(run.expected)} written"
+    cells = (
+        Cell(
+            text=safe.option(run.name),
+            small=safe.option(f"{run.model} on {line.dataset}"),
+            hint=run.id,
+            chips=[*chips, *((safe.option(text), "") for text in differs)],
+            opens=True,
+        ),
+        Cell(
+            text=percent(coverage),
+            value=coverage,
+            bar=coverage,
+            hint=f"{count(run.judged)} of {count(run.expected, 'message')} judged",
+            small=state + (pace(f"runs.pace.list.{run.id}", run.judged, run.expected) if active else ""),
+        ),
+        _number(line, line.violation, f"n = {line.n}"),
+        _number(line, line.completeness),
+        Cell(text=cost_text(line.cost), value=line.cost.amount),
+        Cell(text=run.created[:16].replace("T", " ")),
+        # The worker of a sweep works off its runs: they are stopped and resumed together.
+        Cell(buttons=() if run.sweep else buttons),
+    )
+    own = run.id == chosen
+    return Row(run.id, cells[: BESIDE if chosen else None], grey=not line.covered, chosen=own)
+
+
+def _number(line: RunLine, interval: Interval, note: str = "") -> Cell:
+    if not line.counted:
+        return Cell(text="" if line.run.status in ACTIVE else "counting")
+    return run_detail.measured(interval, note, covered=line.covered)
+
+
+def _columns(store: Store, rows: list[RunRow]) -> None:
+    """Everything of the list and more, in columns to sort and download."""
+    lines = run_lines(shared_flows(store), rows)
+    columns: dict[str, tuple[tables.Column, str, Callable[[RunLine], object]]] = {
+        "name": ("text", "Run", lambda line: line.run.name),
+        "kind": ("small", "Kind", lambda line: simulated_text(line.simulated)),
+        "status": ("text", "Status", lambda line: str(line.run.status)),
+        "coverage": ("percent", "Coverage", lambda line: line.run.coverage),
+        "violation": ("percent", "Violation@n", lambda line: line.violation.value),
+        "violation_low": ("percent", "from", lambda line: line.violation.low),
+        "violation_high": ("percent", "to", lambda line: line.violation.high),
+        "completeness": ("percent", "Completeness", lambda line: line.completeness.value),
+        "completeness_low": ("percent", "lowest", lambda line: line.completeness.low),
+        "completeness_high": ("percent", "highest", lambda line: line.completeness.high),
+        "task": ("percent", "Does task", lambda line: line.does_task),
+        "n": ("number", "n", lambda line: line.n),
+        "level": ("text", "Prompt", lambda line: line.run.prompt_level),
+        "memory": ("text", "Memory", lambda line: line.memory),
+        "mitigation": ("text", "Mitigation", lambda line: "" if line.mitigation == "none" else line.mitigation),
+        "judge": ("text", "Judges", lambda line: ", ".join(line.judges)),
+        "cost": ("text", "Cost", lambda line: cost_text(line.cost)),
+        "created": ("date", "Started (UTC)", lambda line: pd.Timestamp(line.run.created)),
+        "model": ("text", "Model", lambda line: line.run.model),
+        "dataset": ("text", "Dataset", lambda line: line.dataset),
+        "id": ("text", "Id", lambda line: line.run.id),
+    }
+    ids = [line.run.id for line in lines]
+    tables.listing(lines, ids, columns, key="runs.columns", height="auto", alt="Runs, the newest first")
+
+
+def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
     """Other runs beside the chosen one: their numbers in columns, and what keeps them from being compared."""
     key = "runs.beside"
-    others = [i for i in lines if i != chosen.run.id]
+    named = {row.id: row for row in rows}
+    others = [i for i in named if i != chosen.id]
     chosen_ids = (url.get("beside") or "").split(".")
     st.session_state[key] = [i for i in others if i in chosen_ids]
     st.multiselect(
         "Compare with",
         others,
-        format_func=lambda i: safe.option(f"{lines[i].run.name} ({i})") if i in lines else "",
+        format_func=lambda i: safe.option(f"{named[i].name} ({i})") if i in named else "",
         key=key,
         max_selections=MOST_BESIDE,
         placeholder="other runs, side by side",
         on_change=lambda: url.put(beside=".".join(st.session_state[key]) or None),
     )
-    together = [chosen, *(lines[i] for i in st.session_state[key])]
-    if len(together) < 2:
+    if not st.session_state[key]:
         return
+    together = run_lines(shared_flows(store), [chosen, *(named[i] for i in st.session_state[key])])
     safe.show(_side_by_side(together))
     judged = [line.run.id for line in together if line.judges]
     try:
@@ -153,10 +273,10 @@ def _beside(store: Store, chosen: RunLine, lines: dict[str, RunLine]) -> None:
 
 def _side_by_side(together: list[RunLine]) -> safe.Html:
     rows: dict[str, Callable[[RunLine], safe.Html | str]] = {
-        "": lambda line: safe.join([safe.tag("b", line.run.name), " ", page.SIMULATED if line.run.simulated else ""]),
+        "": lambda line: safe.join([safe.tag("b", line.run.name), " ", page.simulated_badge(line.simulated)]),
         "Id": lambda line: line.run.id,
-        "Violation@n": lambda line: f"{_share(line.violation)}, n = {line.n}",
-        "Completeness": lambda line: _share(line.completeness),
+        "Violation@n": lambda line: f"{_share(line.violation.value)}, n = {line.n}",
+        "Completeness": lambda line: _share(line.completeness.value),
         "Does the task": lambda line: _share(line.does_task),
         "Judged": lambda line: f"{count(line.run.judged)} of {count(line.run.expected)} ({percent(line.run.coverage)})",
         "Cost": lambda line: line.cost.text,

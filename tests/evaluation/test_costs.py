@@ -210,7 +210,7 @@ def test_the_command_says_what_a_run_would_cost_and_starts_nothing(sqlite_store:
     words = ("run", "-d", "small", "-m", "sim-average", "--base-url", "simulator", "-n", 3, "--price", "2/0.5/8 EUR")
     found = cli_inside(outside(), *words, "--plan", "--workspace", sqlite_store.workspace)
     assert found.returncode == 0, found.stderr
-    assert "12 in 4 pairs" in found.stdout and "EUR" in found.stdout
+    assert "4 user-task pairs × 3 samples = 12 messages" in found.stdout and "EUR" in found.stdout
     with sqlite_store.read() as connection:
         assert store_runs.all_rows(connection) == []
 
@@ -248,7 +248,7 @@ def test_a_run_that_ended_above_its_cap_says_so(sqlite_store: Store) -> None:
     paid = costs.run_cost(sqlite_store, run_id).paid
     assert costs.run_cost(sqlite_store, run_id).above_cap_text == ""
     with sqlite_store.write() as connection:
-        calls.set_cap(connection, run_id, paid / 2)
+        store_runs.set_cap(connection, run_id, paid / 2)
     told = f"paid {money(paid, 'EUR')}, {money(paid / 2, 'EUR')} above the cap of {money(paid / 2, 'EUR')}"
     assert told in costs.run_cost(sqlite_store, run_id).above_cap_text
     with redirect_stderr(io.StringIO()) as errors:

@@ -56,8 +56,8 @@ def test_a_run_that_lost_responses_ends_with_3_and_says_so_everywhere(app_store:
     assert (row.status, row_of(app_store, again).status) == ("finished with failures",) * 2
     listed = cli_inside(outside(), "runs", "--json", "--workspace", app_store.workspace)
     assert {item["status"] for item in json.loads(listed.stdout)} == {"finished with failures"}
-    for page in ("pages/start/home.py", "pages/evaluate/runs.py"):
-        assert any("finished with failures" in frame.value.to_string() for frame in opened(page).dataframe), page
+    for page, fold in (("pages/start/home.py", "home.box.runs"), ("pages/evaluate/runs.py", "runs.box.columns")):
+        assert any("finished with failures" in frame.value.to_string() for frame in opened(page, fold).dataframe), page
 
 
 def test_labels_a_sweep_and_a_generation_end_with_3_too(sqlite_store: Store, tmp_path: Path) -> None:

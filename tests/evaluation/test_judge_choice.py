@@ -18,9 +18,10 @@ from worlds import make_profile
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.estimates import estimate
-from cimemories.evaluation.planning import JUDGE_TOKENS, JudgeSpec, RunSpec, Server, judge_limit
+from cimemories.evaluation.planning import JUDGE_TOKENS, JudgeSpec, RunSpec, judge_limit
 from cimemories.evaluation.runs import command_of, judge_again, spec_of
 from cimemories.evaluation.sweeps import check_sweep
+from cimemories.llm.capabilities import Server
 from cimemories.simulator.server import running_simulator
 from cimemories.store import judgements
 from cimemories.store import runs as store_runs
@@ -137,6 +138,25 @@ def test_the_page_offers_no_simulated_judge_for_an_endpoint(store: Store, real: 
     button(app, "To the plan").click().run()
     assert not app.exception
     assert "m, matcher" in said(app)
+
+
+def test_a_connection_test_without_a_name_lists_the_models_of_the_server(store: Store, real: Any) -> None:
+    app = step_one(real.url, "")
+    assert "test the connection" in said(app) and button(app, "To the experiment").disabled
+    button(app, "Test the connection").click().run()
+    assert not app.exception
+    # The only one is chosen.
+    assert app.selectbox(key="run_new.served").options == ["m"]
+    assert app.selectbox(key="run_new.served").value == "m"
+    assert "✓ The server answers" in said(app) and "ci-ok" in said(app)
+    button(app, "To the experiment").click().run()
+    button(app, "To the plan").click().run()
+    assert not app.exception and "user-task pair" in said(app)
+    button(app, "Back").click().run()
+    button(app, "Back").click().run()
+    assert app.selectbox(key="run_new.served").value == "m", "kept, like everything that was filled in"
+    app.text_input(key="run_new.base_url").set_value("http://localhost:1/v1").run()
+    assert app.text_input(key="run_new.model"), "another server lists other models"
 
 
 def test_a_failed_connection_test_blocks_the_next_step(store: Store, real: Any) -> None:

@@ -10,7 +10,7 @@ import hostile
 import pytest
 from hostile import Asked, Reply, completion, error, texts_of
 
-from cimemories.llm.capabilities import Capabilities, find_out
+from cimemories.llm.capabilities import Server, find_out
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError, allow_key
 from cimemories.model import ChatRequest
@@ -22,7 +22,7 @@ CANARY = "sk-canary-7f3a91d2"
 FITS = '{"colour": "blue"}'
 
 
-def found(url: str, model: str = "m", *, schema: bool = True, seed: bool = True, samples: int = 5) -> Capabilities:
+def found(url: str, model: str = "m", *, schema: bool = True, seed: bool = True, samples: int = 5) -> Server:
     allow_key("CANARY_API_KEY", url)
     endpoint = Endpoint(url, "CANARY_API_KEY", timeout=5.0)
     return find_out(endpoint, model, schema_wanted=schema, seed_wanted=seed, samples=samples)

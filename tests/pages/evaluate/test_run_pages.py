@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from evaluating import add, simulated, small_profiles
+from hostile import hostile_server
 from paging import button, nodes, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, plan_run
 
 from cimemories import launch
 from cimemories.compare import leaderboard
+from cimemories.compare import sweeps as compare_sweeps
+from cimemories.compare.sweeps import plan_sentence
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.estimates import estimate
@@ -95,6 +98,25 @@ def test_a_run_with_a_gate_two_judges_and_a_random_memory_in_three_steps(store: 
     shown = app.query_params
     assert shown["run"] == [row.id] or shown["run"] == row.id
     assert f"finished: {expected} of {expected} messages written" in said(app)
+
+
+def test_the_models_that_a_server_lists_are_offered_and_the_one_chosen_is_tested(store: Store) -> None:
+    add(store, small_profiles(1, PLACES))
+    with hostile_server(models=("small", HOSTILE, "large")) as server:
+        app = opened(RUNS, tab="new")
+        app.text_input(key="run_new.base_url").set_value(server.url).run()
+        assert "Enter the model&#x27;s name, or test the connection." in said(app)
+        button(app, "Test the connection").click().run()
+        assert "It serves 3 models." in said(app) and "Choose one of the server&#x27;s models." in said(app)
+        assert button(app, "To the experiment").disabled
+        offered = app.selectbox(key="run_new.served")
+        assert len(offered.options) == 3 and {"small", "large"} < set(offered.options)
+        offered.set_value("large").run()
+        button(app, "Test the connection").click().run()
+    assert "The server answers." in said(app)
+    button(app, "To the experiment").click().run()
+    button(app, "To the plan").click().run()
+    assert not app.exception and f"large at {server.url}" in said(app)
 
 
 def test_a_memory_by_labels_is_refused_where_nothing_is_labelled(store: Store) -> None:
@@ -269,14 +291,37 @@ def test_a_sweep_from_its_form_to_its_table(store: Store, at_once: None) -> None
     app.number_input(key="run_sweep.samples").set_value(1).run()
     assert "2 runs on small" in said(app)
     button(app, "Estimate").click().run()
+    assert "No run of this dataset is judged yet that could be a pilot" in said(app)
     button(app, "Start the sweep").click().run()
     assert not app.exception
     with store.read() as connection:
         (row,) = store_runs.all_sweeps(connection)
     assert (row.status, row.cells) == ("finished", 2)
-    cells = next(d.value for d in app.dataframe if "level" in d.value)
-    assert cells["memory"].tolist() == ["full", "random-5"]
-    assert cells["coverage"].tolist() == [100, 100]
+    assert "sim-average: prompt by memory, Violation@1 and completeness" in said(app)
+    table = compare_sweeps.sweep_table(store, row.id)
+    assert [cell.coverage for cell in table.cells] == [1, 1]
+    (matrix,) = table.matrices().values()
+    assert {level: list(cells) for level, cells in matrix.items()} == {"base": ["full", "random-5"]}
+    assert all(cell.bounds is not None for cell in table.cells)
+
+
+def test_the_form_of_a_sweep_offers_the_judge_of_a_new_run_and_says_at_the_field_what_is_wrong(store: Store) -> None:
+    add(store, small_profiles(1, PLACES))
+    app = opened(RUNS, tab="sweeps")
+    real = ("m", "http://localhost:1/v1", DEFAULT_KEY_ENV)
+    app.session_state["run_sweep.draft"]["extra"] = [real]
+    app.run()
+    app.multiselect(key="run_sweep.models").set_value([real]).run()
+    assert not app.exception
+    kinds = [app.selectbox(key=f"run_sweep.judge.{i}.kind").value for i in (0, 1)]
+    assert kinds == ["same", "matcher"], "as in a new run"
+    assert "judged by m, the matcher" in said(app)
+    app.text_input(key="run_sweep.price.m.0").set_value("cheap").run()
+    assert "These prices cannot be read." in said(app) and "This sweep cannot be planned" not in said(app)
+    app.text_input(key="run_sweep.add.url").set_value("http://user:secret@host/v1?key=1").run()
+    assert "This address cannot be used." in said(app) and "secret" not in said(app)
+    app.multiselect(key="run_sweep.models").set_value([("sim-average", "simulator", DEFAULT_KEY_ENV)]).run()
+    assert app.selectbox(key="run_sweep.judge.0.kind").value == "simulated"
 
 
 def test_the_plan_says_what_it_can_show_by_a_pilot_that_is_chosen(store: Store) -> None:
@@ -298,6 +343,8 @@ def test_the_plan_says_what_it_can_show_by_a_pilot_that_is_chosen(store: Store) 
     assert "With 6 profiles, 5 contexts and 2 samples this run can show a difference" in by_newer
     assert "points of Violation@2 in 80 % of cases (pilot: " in by_newer and "An estimate from a pilot" in by_newer
     assert "twice the profiles (the dataset has 6)" in by_newer and "twice the samples" in by_newer
+    # Of a sweep the same is said, on the page and by the command.
+    assert plan_sentence(store, simulated(dataset=data.name, samples=2)) in by_newer
     assert "assumed to correlate" in by_newer and "more samples than the pilot (6 profiles" in by_newer
     pilot.set_value(older).run()
     assert "this run can show a difference" in said(app) and said(app) != by_newer
