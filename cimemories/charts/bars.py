@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cimemories.charts.theme import (
+    AMBIGUOUS,
     COLOURS,
     GLYPHS,
     GREY,
@@ -15,9 +16,12 @@ from cimemories.charts.theme import (
     HEAD,
     LEGEND_BELOW,
     MARGINS_FIT,
+    RUN,
     layout,
     named_rows,
     none_for_nan,
+    row_bars,
+    scatter,
 )
 from cimemories.model import Label
 from cimemories.text import count, html_escaped, percent
@@ -25,6 +29,8 @@ from cimemories.text import count, html_escaped, percent
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+    from cimemories.metrics.uncertainty import Interval
 
 BAR_HEIGHT = 28
 WIDE_ENOUGH = 0.045  # of a bar, for glyph and share to stand in it
@@ -51,10 +57,11 @@ LABEL_PARTS = tuple(
 
 
 def share_bars(
-    frame: pd.DataFrame, parts: Sequence[BarPart], *, name: str, title: str = "", subtitle: str = "", unit: str
+    frame: pd.DataFrame, parts: Sequence[BarPart], *, name: str, title: str = "", subtitle: str = "", unit: str = ""
 ) -> go.Figure:
-    """One bar a row of `frame`, from 0 to 100 % of the row, first row on top; the parts are columns of counts. A part
-    that is wide enough shows its glyph and share; the hover gives the count. A row without counts is an empty bar."""
+    """One bar a row of `frame`, from 0 to 100 % of the row, first row on top; the parts are columns of counts, or of
+    amounts without a unit. A part that is wide enough shows its glyph and share; the hover gives the count. A row
+    without counts is an empty bar."""
     whole = frame[[part.column for part in parts]].sum(axis=1)
     traces: list[dict[str, Any]] = []
     for part in parts:
@@ -63,13 +70,13 @@ def share_bars(
         shares = [n / total if total else 0.0 for n, total in zip(frame[part.column], whole, strict=True)]
         pattern = {"shape": part.pattern, "fgcolor": "rgba(17,17,17,.55)", "size": 5, "fillmode": "overlay"}
         hover = [
-            f"<b>{html_escaped(row, 90)}</b><br>{html_escaped(part.name)}: {percent(share)}, "
-            f"{count(n)} of {count(total)} {html_escaped(unit)}"
+            f"<b>{html_escaped(row, 90)}</b><br>{html_escaped(part.name)}: {percent(share)}"
+            + (f", {count(n)} of {count(total)} {html_escaped(unit)}" if unit else "")
             for row, share, n, total in zip(frame[name], shares, frame[part.column], whole, strict=True)
         ]
         traces.append(
             {
-                **_bar(shares, hover),
+                **row_bars(shares, hover),
                 "name": part.name,
                 "marker": {"color": part.colour, **({"pattern": pattern} if part.pattern else {})},
                 "text": [f"{part.glyph} {100 * s:.0f} %".strip() if s >= WIDE_ENOUGH else "" for s in shares],
@@ -85,16 +92,30 @@ def share_bars(
     return _rows_figure(traces, [str(row) for row in frame[name]], title, subtitle, more)
 
 
-def _bar(x: Sequence[float], hover: Sequence[str]) -> dict[str, Any]:
-    """Horizontal bars, the first row at the top."""
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "y": list(range(len(x))),
-        "x": list(x),
-        "hovertext": list(hover),
-        "hoverinfo": "text",
-    }
+INTERVAL_PARTS = (
+    BarPart("users", "users", "U", RUN),
+    BarPart("contexts", "contexts", "C", "#56B4E9"),
+    BarPart("samples", "samples", "S", GREY),
+    BarPart("labels", "labels", "L", AMBIGUOUS),
+    BarPart("judge", "judge", "J", "#CC79A7"),
+)
+
+
+def interval_parts(numbers: Mapping[str, Interval]) -> go.Figure | None:
+    """What the interval of each number is made of, one bar a number: shares of its variance. None where nothing varies
+    in any of them."""
+    import pandas as pd
+
+    shares = {name: item.parts.shares() for name, item in numbers.items() if item.parts and item.part_widths()}
+    if not shares:
+        return None
+    rows = [{"name": name} | {k: 0.0 if math.isnan(v) else v for k, v in of.items()} for name, of in shares.items()]
+    # With few profiles these count as given, and what is left is chance among their attributes.
+    few = any(numbers[name].speaks_for != "users" for name in shares)
+    first = replace(INTERVAL_PARTS[0], name="attributes", glyph="A") if few else INTERVAL_PARTS[0]
+    fig = share_bars(pd.DataFrame(rows), (first, *INTERVAL_PARTS[1:]), name="name")
+    # Without a title there is nothing above the bars.
+    return fig.update_layout(margin_t=8, height=fig.layout.height - HEAD + 8)
 
 
 def count_bars(
@@ -108,14 +129,8 @@ def count_bars(
         f"<b>{html_escaped(row, 90)}</b><br>{text} {html_escaped(unit)}"
         for row, text in zip(frame[name], beside, strict=True)
     ]
-    trace = {
-        **_bar(frame[column].tolist(), hover),
-        "marker": {"color": colour},
-        "text": beside,
-        "textposition": "outside",
-        "cliponaxis": False,
-        "showlegend": False,
-    }
+    more = {"marker": {"color": colour}, "text": beside, "textposition": "outside", "cliponaxis": False}
+    trace = row_bars(frame[column].tolist(), hover, showlegend=False, **more)
     most = float(frame[column].max()) if len(frame) else 0.0
     # A quarter beyond the longest bar is room for its text; counts that are all 0 still need an axis with a length.
     xaxis = {"range": [0, (most or 1.0) * 1.25], "showgrid": False, "zeroline": False, "showticklabels": False}
@@ -136,9 +151,7 @@ def before_after(
         xs += [old, new, None]
         ys += [row, row, None]
     line = {"color": "rgba(128,128,128,.75)", "width": 3}
-    traces: list[dict[str, Any]] = [
-        {"type": "scatter", "mode": "lines", "x": xs, "y": ys, "line": line, "hoverinfo": "skip", "showlegend": False}
-    ]
+    traces = [scatter(xs, ys, "lines", line=line, showlegend=False)]
     for column, rule_name, marker in (
         (before, "current rule", {"symbol": "circle-open", "size": 11, "color": GREY, "line": {"width": 2.5}}),
         (after, "rule tried", {"symbol": "diamond", "size": 11, "color": TRIED}),
@@ -147,18 +160,7 @@ def before_after(
             f"<b>{html_escaped(row, 90)}</b><br>{rule_name}: {percent(share)} of {count(n)} {html_escaped(unit)}"
             for row, share, n in zip(frame[name], frame[column], frame[pairs], strict=True)
         ]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": frame[column].tolist(),
-                "y": rows,
-                "name": rule_name,
-                "marker": marker,
-                "hovertext": hover,
-                "hoverinfo": "text",
-            }
-        )
+        traces.append(scatter(frame[column].tolist(), rows, "markers", hover, name=rule_name, marker=marker))
     # Beyond 0 and 1, where marks would be cut in half.
     xaxis = {"range": [-0.02, 1.02], "tickformat": ".0%", "zeroline": False, "gridcolor": GRID}
     return _rows_figure(traces, [str(row) for row in frame[name]], title, subtitle, {"xaxis": xaxis})
@@ -214,18 +216,16 @@ def interval_rows(
         known = [row for row, interval in enumerate(item.intervals) if not math.isnan(interval.value)]
         shown = [item.intervals[row] for row in known]
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": none_for_nan([scale * interval.value for interval in shown]),
+            scatter(
+                none_for_nan([scale * interval.value for interval in shown]),
                 # Centred on the row, whatever the number of series.
-                "y": [row + apart * (position - (len(series) - 1) / 2) for row in known],
-                "error_x": error_bars(shown, item.colour, scale),
-                "name": item.name,
-                "marker": {"symbol": item.symbol, "size": 10, "color": item.colour, "line": {"width": 2}},
-                "hovertext": [item.hover[row] for row in known] if item.hover else None,
-                "hoverinfo": "text" if item.hover else "skip",
-            }
+                [row + apart * (position - (len(series) - 1) / 2) for row in known],
+                "markers",
+                [item.hover[row] for row in known] if item.hover else None,
+                error_x=error_bars(shown, item.colour, scale),
+                name=item.name,
+                marker={"symbol": item.symbol, "size": 10, "color": item.colour, "line": {"width": 2}},
+            )
         )
     more = {"xaxis": {"gridcolor": GRID, "zeroline": False} | xaxis}
     return _rows_figure(traces, names, title, subtitle, more, legend=legend, row_height=row_height)
@@ -267,7 +267,7 @@ def _rows_figure(
             **layout(title=title, subtitle=subtitle),
             "yaxis": yaxis,
             "margin": {"l": left, "r": 30, "t": HEAD, "b": below},
-            "meta": MARGINS_FIT,
+            "meta": {**MARGINS_FIT, "yaxis": list(names)},
             "height": row_height * len(names) + HEAD + below,
             "legend": dict(LEGEND_BELOW),
             "showlegend": legend,

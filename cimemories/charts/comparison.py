@@ -27,6 +27,8 @@ from cimemories.charts.theme import (
     SYMBOLS,
     VIOLATION,
     none_for_nan,
+    scatter,
+    upright,
 )
 from cimemories.compare.difference import Difference
 from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, names
@@ -35,7 +37,7 @@ from cimemories.compare.sweeps import SweepFigure
 from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import PARTS, WORDS, FlowCoverage
 from cimemories.seeds.published import Axis, PublishedMeasure
-from cimemories.text import count, html_escaped, percent, shortened
+from cimemories.text import count, html_escaped, percent, shortened, simulated_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -139,12 +141,12 @@ def domains(difference: Difference, first: str, second: str) -> Drawing | None:
         series.append(IntervalSeries(name, intervals, colour, symbol, hover))
     xaxis = {"title": {"text": "percentage points; right of 0: more than the reference"}}
     fig = interval_rows(rows, series, xaxis=xaxis, scale=100)
-    fig.add_shape(type="line", x0=0, x1=0, y0=0, y1=1, yref="paper", line={"color": GREY, "width": 1.5})
+    fig.add_shape(upright(0, GREY))
     title = sentences.domains(frame, first, second)
     people = count(difference.paired.profiles, "common profile")
     subtitle = (
-        f"{second} minus {first}: {int(frame['attributes'].sum()):,} attributes, "
-        f"{int(frame['necessary_flows'].sum()):,} necessary flows, {people}; bars are 95 % intervals "
+        f"{second} minus {first}: {count(int(frame['attributes'].sum()), 'attribute')}, "
+        f"{count(int(frame['necessary_flows'].sum()), 'necessary flow')}, {people}; bars are 95 % intervals "
         "of each domain alone, the title is from tests over all"
     )
     return Drawing(fig, title, subtitle, f"{title}. One row a domain, violation and completeness apart.", frame)
@@ -214,19 +216,12 @@ def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None) -> 
 
 def _front(points: Sequence[tuple[float, float]]) -> Trace:
     """The edge of what runs reach: from each best run to the right until the next one is more complete."""
-    return {
-        "type": "scatter",
-        "x": [v for v, _ in points],
-        "y": [c for _, c in points],
-        "mode": "lines",
-        "line": {"color": GREY, "width": 1.5, "dash": "dash", "shape": "hv"},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    line = {"color": GREY, "width": 1.5, "dash": "dash", "shape": "hv"}
+    return scatter([v for v, _ in points], [c for _, c in points], "lines", line=line, showlegend=False)
 
 
 def _run(line: Line, name: str, symbol: str, *, on_front: bool) -> Trace:
-    remarks = ["on the front"] * on_front + ["simulated"] * line.simulated
+    remarks = ["on the front"] * on_front + [simulated_text(line.simulated)] * bool(line.simulated)
     remarks += [f"not ranked: {line.outside}"] if line.outside else []
     hover = [
         f"<b>{html.escape(name)}</b>",
@@ -235,24 +230,18 @@ def _run(line: Line, name: str, symbol: str, *, on_front: bool) -> Trace:
         f"balanced score: {percent(line.balanced.value)} {bounds_text(line.balanced)}",
         *(html.escape(text) for text in remarks),
     ]
-    return {
-        "type": "scatter",
-        "x": [line.violation.value],
-        "y": [line.completeness.value],
-        "error_x": error_bars([line.violation], RUN),
-        "error_y": error_bars([line.completeness], RUN),
-        "mode": "markers",
-        "name": html_escaped(name, LONGEST_NAME),
-        # An open mark is a run that is not ranked: a part is missing, or its judge or memory is another.
-        "marker": {
-            "symbol": f"{symbol}-open" if line.outside else symbol,
-            "size": 11,
-            "color": RUN,
-            "line": {"width": 2 if line.outside else 0, "color": RUN},
-        },
-        "hovertext": "<br>".join(hover),
-        "hoverinfo": "text",
-    }
+    # An open mark is a run that is not ranked: a part is missing, or its judge or memory is another.
+    marker = {"symbol": f"{symbol}-open" if line.outside else symbol, "size": 11, "color": RUN}
+    return scatter(
+        [line.violation.value],
+        [line.completeness.value],
+        "markers",
+        ["<br>".join(hover)],
+        error_x=error_bars([line.violation], RUN),
+        error_y=error_bars([line.completeness], RUN),
+        name=html_escaped(name, LONGEST_NAME),
+        marker={**marker, "line": {"width": 2 if line.outside else 0, "color": RUN}},
+    )
 
 
 def _references(board: Leaderboard, lines: Sequence[Line]) -> tuple[list[Trace], list[PlaneMark]]:
@@ -269,16 +258,14 @@ def _references(board: Leaderboard, lines: Sequence[Line]) -> tuple[list[Trace],
         if not (math.isnan(x) or math.isnan(y)):
             by_point.setdefault((round(x, 3), round(y, 3), symbol), []).append(name)
     traces: list[Trace] = [
-        {
-            "type": "scatter",
-            "x": [x],
-            "y": [y],
-            "mode": "markers",
-            "showlegend": False,
-            "marker": {"symbol": symbol, "size": 11, "color": GREY, "line": {"width": 2, "color": GREY}},
-            "hovertext": f"<b>{html.escape(', '.join(who))}</b><br>violation {percent(x)}, completeness {percent(y)}",
-            "hoverinfo": "text",
-        }
+        scatter(
+            [x],
+            [y],
+            "markers",
+            [f"<b>{html.escape(', '.join(who))}</b><br>violation {percent(x)}, completeness {percent(y)}"],
+            showlegend=False,
+            marker={"symbol": symbol, "size": 11, "color": GREY, "line": {"width": 2, "color": GREY}},
+        )
         for (x, y, symbol), who in by_point.items()
     ]
     return traces, [(x, y, ", ".join(who)) for (x, y, _), who in by_point.items()]
@@ -363,7 +350,7 @@ def coverage(rows: Sequence[tuple[str, FlowCoverage]], by_group: bool) -> Drawin
     title = sentences.coverage(rows, frame, by_group=by_group)
     subtitle = (
         "Flows with a clear label in retained contexts enter violation and completeness, the others neither; "
-        f"{int(frame['pairs'].sum()):,} flows"
+        f"{count(int(frame['pairs'].sum()), 'flow')}"
     )
     columns = ["group", "pairs", "speaks", "share", *PARTS, "decided"]
     fig = share_bars(shown, COVERAGE_PARTS, name="name", unit="flows")

@@ -17,7 +17,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cimemories.charts.theme import CHARACTER_WIDTH, INAPPROPRIATE, LONGEST_TICK, MARGINS_FIT, MODEL, text_width
+from cimemories.charts.theme import (
+    CHARACTER_WIDTH,
+    COMPLETENESS,
+    GREY,
+    INAPPROPRIATE,
+    LONGEST_TICK,
+    MARGINS_FIT,
+    MODEL,
+    VIOLATION,
+    scatter,
+    text_width,
+    upright,
+)
 from cimemories.text import count, html_escaped, percent, shortened
 
 if TYPE_CHECKING:
@@ -29,13 +41,17 @@ Bools = npt.NDArray[np.bool_]
 Cell = tuple[int, int]
 Tooltips = dict[str, Any]
 PLOT_WIDTH, HATCH = 1000, 8  # pixels: about as wide as all maps are, and between two lines of a hatch
-ROW_HEIGHTS = ((20, 32), (45, 22))  # up to so many rows, so high; 16 beyond
-MAP_HEAD = 108  # pixels: title, subtitle, and the name of each map
+PHONE_WIDTH = 200  # pixels: as wide as a map is on a phone
+ROW_HEIGHTS = ((20, 28), (45, 22))  # up to so many rows, so high; 16 beyond
+MAP_HEAD, ABOVE = 86, 8  # pixels: title, subtitle, and the name of each map; and above the title
 TITLE_CHARACTERS, TITLE_LINE = 88, 24  # of a line of the title, and how high it is
 LEAST_SCALE = 0.01  # where all is 0 the scale still begins at 0 and ends above it
 BAR, BETWEEN = 0.045, 0.03  # of the width: for a colour scale, and between two maps
 UPRIGHT, SLANTED, NARROW = 70, 16, 24  # pixels of a column for words in lines, for slanted ones; letters of turned ones
 NUMBERED = 44  # pixels of a column that has room for its number
+# What harms and what helps, in the hues that they have everywhere; both darken evenly, so that grey says the same.
+HARM = ((0.0, "#FCEFE6"), (0.35, "#F3B07F"), (0.7, VIOLATION), (1.0, "#7A2E00"))
+BENEFIT = ((0.0, "#E8F5F0"), (0.35, "#87CDB5"), (0.7, COMPLETENESS), (1.0, "#00452F"))
 DIVERGING = ((0.0, "#004D7A"), (0.25, MODEL), (0.5, "#ECECEC"), (0.75, INAPPROPRIATE), (1.0, "#8F3F00"))
 
 
@@ -51,13 +67,14 @@ class MapPart:
 class Map:
     """One map: its name and the unit of its counts ('inappropriate pairs'). With `before`, it shows how much higher or
     lower each share is than it was there; nan where either is. maximum: where the scale of shares ends; None: at the
-    highest."""
+    highest. good: whether high shares are what is wanted, which decides the hue."""
 
     name: str
     unit: str
     part: MapPart
     before: MapPart | None = None
     maximum: float | None = None
+    good: bool = False
 
     @property
     def values(self) -> Shares:
@@ -67,20 +84,35 @@ class Map:
 
 @dataclass(frozen=True)
 class Side:
-    """Rows or columns: short names for the ticks, full ones for the pointer."""
+    """Rows or columns: short names for the ticks, full ones for the pointer. groups: of columns too narrow for names,
+    the group of each; then neighbours of one group share a tick."""
 
     names: Sequence[str]
     titles: Sequence[str]
+    groups: Sequence[str] = ()
+
+
+def names_fit(columns: int, maps: int, pixels: int = PLOT_WIDTH) -> bool:
+    """Whether so many columns in each of so many maps on so many pixels are wide enough for names that can be read."""
+    return columns * maps * SLANTED <= pixels
 
 
 def heatmap_figure(
-    maps: Sequence[Map], rows: Side, columns: Side, *, title: str, subtitle: str, numbered: bool | None = None
+    maps: Sequence[Map],
+    rows: Side,
+    columns: Side,
+    *,
+    title: str,
+    subtitle: str,
+    numbered: bool | None = None,
+    pixels: int = PLOT_WIDTH,
 ) -> go.Figure:
     """The maps beside each other in one figure, with one axis of rows. numbered: whether cells show their share; None:
-    where there is room. Written down whole: Plotly takes five times as long for a figure that grows by pieces."""
+    where there is room. pixels: about how wide all maps are. Written down whole: Plotly takes five times as long for a
+    figure that grows by pieces."""
     import plotly.graph_objects as go
 
-    width = PLOT_WIDTH / len(maps) / max(1, len(columns.names))
+    width = pixels / len(maps) / max(1, len(columns.names))
     height = next((high for most, high in ROW_HEIGHTS if len(rows.names) <= most), 16)
     axes, room = _ticks(rows, columns, width)
     data: list[dict[str, Any]] = []
@@ -102,6 +134,8 @@ def heatmap_figure(
         if hatch is not None:
             images.append({"source": hatch, "xref": on["xaxis"], "yref": "y", **whole})
         layout[f"xaxis{number}"] = {**axes[0], "domain": [start, end], "anchor": "y"}
+        between = [start - 0.5 for start, _, _ in _groups(columns.groups)[1:]]
+        layout.setdefault("shapes", []).extend({**upright(at, GREY), "xref": on["xaxis"]} for at in between)
         if len(maps) > 1:
             where = {"x": start, "y": 1, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
             text = f"<b>{html_escaped(item.name)}</b>"
@@ -109,25 +143,39 @@ def heatmap_figure(
     lines = textwrap.wrap(" ".join(title.split()), TITLE_CHARACTERS) or [""]
     # A single map has no name above it.
     head = MAP_HEAD + TITLE_LINE * (len(lines) - 1) - (0 if len(maps) > 1 else 30)
+    tall = height * max(1, len(rows.names)) + head + room["b"]
     layout |= {
         "title": {
             "text": "<br>".join(html.escape(line) for line in lines),
             "subtitle": {"text": html_escaped(subtitle)},
             "x": 0,
             "xanchor": "left",
+            "y": 1 - ABOVE / tall,
+            "yref": "container",
+            "yanchor": "top",
         },
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hoverlabel": {"align": "left"},
         "margin": {"t": head, "r": 8, **room},
-        "meta": MARGINS_FIT,
-        "height": height * max(1, len(rows.names)) + head + room["b"],
+        "meta": {**MARGINS_FIT, "xaxis": _tick_names(columns), "yaxis": list(rows.names)},
+        "height": tall,
         "dragmode": False,
         "hovermode": "closest",
         # However far the pointer is from a cell's middle.
         "spikedistance": -1,
     }
     return go.Figure({"data": data, "layout": layout})
+
+
+def _groups(groups: Sequence[str]) -> list[tuple[int, int, str]]:
+    """First and last column of each group of neighbours, and its name."""
+    ends = [i for i in range(len(groups)) if i + 1 == len(groups) or groups[i] != groups[i + 1]]
+    return [(first, last, groups[last]) for first, last in zip([0, *(i + 1 for i in ends)], ends, strict=False)]
+
+
+def _tick_names(columns: Side) -> list[str]:
+    return [name for _, _, name in _groups(columns.groups)] or list(columns.names)
 
 
 def _spans(number: int) -> list[tuple[float, float]]:
@@ -140,7 +188,8 @@ def _cells(item: Map, end: float) -> dict[str, Any]:
     values = item.values
     known = values[~np.isnan(values)]
     highest = max(LEAST_SCALE, float(np.abs(known).max()) if known.size else 0.0)
-    scale: dict[str, Any] = {"colorscale": "Cividis", "zmin": 0, "zmax": item.maximum or highest}
+    hue = [list(stop) for stop in (BENEFIT if item.good else HARM)]
+    scale: dict[str, Any] = {"colorscale": hue, "zmin": 0, "zmax": item.maximum or highest}
     if item.before is not None:
         # As far below 0 as above, so that the colour of the middle always means no change.
         scale = {"colorscale": [list(stop) for stop in DIVERGING], "zmin": -highest, "zmax": highest}
@@ -169,16 +218,10 @@ def _numbers(item: Map, cells: dict[str, Any]) -> dict[str, Any]:
     shares = item.values[there[:, 0], there[:, 1]]
     places = np.clip((shares - cells["zmin"]) / (cells["zmax"] - cells["zmin"]), 0, 1).tolist()
     sign = "" if item.before is None else "+"
-    return {
-        "type": "scatter",
-        "mode": "text",
-        "x": there[:, 1].tolist(),
-        "y": there[:, 0].tolist(),
-        "text": [f"{share:{sign}.0%}" for share in shares.tolist()],
-        "textfont": {"color": [_ink(colour) for colour in sample_colorscale(cells["colorscale"], places)], "size": 12},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    inks = [_ink(colour) for colour in sample_colorscale(cells["colorscale"], places)]
+    texts = [f"{share:{sign}.0%}" for share in shares.tolist()]
+    x, y = there[:, 1].tolist(), there[:, 0].tolist()
+    return scatter(x, y, "text", text=texts, textfont={"color": inks, "size": 12}, showlegend=False)
 
 
 def _ink(colour: str) -> str:
@@ -241,22 +284,28 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         "spikethickness": -2,
         "spikedash": "solid",
     }
-    if width >= UPRIGHT:
+    if columns.groups:
+        angle, ticks = -40, [html_escaped(name, LONGEST_TICK) for name in _tick_names(columns)]
+    elif width >= UPRIGHT:
         room = int(width / CHARACTER_WIDTH) - 1
         below = [textwrap.wrap(" ".join(n.split()), room, max_lines=3, placeholder="…") or [""] for n in columns.names]
         ticks = ["<br>".join(html.escape(line) for line in lines) for lines in below]
-        angle, bottom = 0, 17 * max((len(lines) for lines in below), default=1) + 14
+        angle = 0
     else:
         angle = -40 if width >= SLANTED else -90
         limit = LONGEST_TICK if angle == -40 else NARROW
         ticks = [html_escaped(name, limit) for name in columns.names]
+    if angle:
         # Of a text at 40 degrees: its height is sin 40 = 0.64 of its length, its width (below) cos 40 = 0.77.
         bottom = round(text_width(ticks) * (0.65 if angle == -40 else 0.85)) + 18
-    size = 11 if width >= SLANTED else 10
+    else:
+        bottom = 17 * max((len(lines) for lines in below), default=1) + 14
+    size = 12 if columns.groups else 11 if width >= SLANTED else 10
     xaxis = {
         **axis,
         "range": [-0.5, len(columns.names) - 0.5],
-        "tickvals": list(range(len(columns.names))),
+        "tickvals": [(first + last) / 2 for first, last, _ in _groups(columns.groups)]
+        or list(range(len(columns.names))),
         "ticktext": ticks,
         "tickangle": angle,
         "tickfont": {"size": size},
@@ -280,8 +329,8 @@ def _hatch(empty: Bools, size: tuple[float, float]) -> str | None:
     cells = np.argwhere(empty)
     if not len(cells):
         return None
-    # Boxes are 4 narrower than their cells; below 4 they would turn inside out.
-    width, height = max(4.0, size[0]), size[1]
+    # Boxes are 4 narrower than their cells; of narrow cells, which are stretched alike, half is left.
+    width, height = max(8.0, size[0]), size[1]
     # Two pixels of air on each side, so that neighbouring cells stay apart.
     boxes = "".join(
         f"M{column * width + 2:.1f} {row * height + 2:.1f}h{width - 4:.1f}v{height - 4:.1f}h{4 - width:.1f}z"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cimemories.charts.labels import spread
-from cimemories.charts.theme import CHARACTER_WIDTH, GRID, HEAD, MARGINS_FIT, layout
+from cimemories.charts.theme import CHARACTER_WIDTH, GRID, HEAD, MARGINS_FIT, layout, scatter
 from cimemories.text import html_escaped
 
 if TYPE_CHECKING:
@@ -118,17 +118,9 @@ def _trace(line: Line) -> dict[str, Any]:
 def _band(line: Line) -> dict[str, Any]:
     (x, high), (_, low) = (_corners(line, side) for side in (line.high, line.low))
     red, green, blue = (int(line.colour[i : i + 2], 16) for i in (1, 3, 5))
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        # Forth along the upper side and back along the lower one, which closes the area.
-        "x": x + x[::-1],
-        "y": high + low[::-1],
-        "fill": "toself",
-        "fillcolor": f"rgba({red},{green},{blue},.16)",
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-    }
+    fill: dict[str, Any] = {"fill": "toself", "fillcolor": f"rgba({red},{green},{blue},.16)", "line": {"width": 0}}
+    # Forth along the upper side and back along the lower one, which closes the area.
+    return scatter(x + x[::-1], high + low[::-1], "lines", **fill)
 
 
 def _corners(line: Line, side: Sequence[float | None]) -> tuple[list[float], list[float | None]]:

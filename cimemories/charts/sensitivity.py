@@ -22,7 +22,10 @@ from cimemories.charts.theme import (
     SYMBOLS,
     named_rows,
     none_for_nan,
+    row_bars,
+    scatter,
     text_width,
+    upright,
 )
 from cimemories.compare.ranking import Measure, ranks, swaps
 from cimemories.compare.sensitivity import ByProfiles, Range, Study, Trial, changed_settings, ranges_frame
@@ -57,26 +60,24 @@ def order(study: Study, trial: Trial, names: Sequence[str], measure: Measure) ->
         look = moving.index(n) if moves else shown.index(n)
         name = html_escaped(names[n], LONGEST_NAME)
         lines.append(
-            {
-                "type": "scatter",
-                "x": xs,
-                "y": none_for_nan(places[n].tolist()),
-                "mode": "lines",
-                "line": {
+            scatter(
+                xs,
+                none_for_nan(places[n].tolist()),
+                "lines",
+                [
+                    f"<b>{name}</b>: {measure.label} {percent(value)}, "
+                    f"{'no place' if math.isnan(place) else f'place {place:.0f}'} at {x:.4g} %"
+                    for x, value, place in zip(xs, trial.over[n].tolist(), places[n].tolist(), strict=True)
+                ],
+                line={
                     "color": RUN_COLOURS[look % len(RUN_COLOURS)] if moves else GREY,
                     "width": 3.5 if moves else 2,
                     "shape": "hv",
                     "dash": DASHES[look // len(RUN_COLOURS) % len(DASHES)] if moves else "solid",
                 },
-                "name": name,
-                "hovertext": [
-                    f"<b>{name}</b>: {measure.label} {percent(value)}, "
-                    f"{'no place' if math.isnan(place) else f'place {place:.0f}'} at {x:.4g} %"
-                    for x, value, place in zip(xs, trial.over[n].tolist(), places[n].tolist(), strict=True)
-                ],
-                "hoverinfo": "text",
-                "showlegend": False,
-            }
+                name=name,
+                showlegend=False,
+            )
         )
     ends = [_end_texts(places[:, column], trial.over[:, column], names, shown) for column in (0, -1)]
     left, right = (max(map(len, texts.values())) * CHARACTER + 18 for texts in ends)
@@ -124,16 +125,9 @@ def _one_run(study: Study, trial: Trial, name: str, measure: Measure, changed: s
     values: list[float] = trial.over[0].tolist()
     xs = [100 * threshold for threshold in trial.thresholds]
     shapes, annotations = _tried_thresholds(study, trial)
-    line = {
-        "type": "scatter",
-        "x": xs,
-        "y": none_for_nan(values),
-        "mode": "lines",
-        "line": {"color": RUN_COLOURS[0], "width": 2.5},
-        "hovertext": [f"{measure.label} {percent(v)} at {x:.4g} %" for x, v in zip(xs, values, strict=True)],
-        "hoverinfo": "text",
-        "showlegend": False,
-    }
+    hover = [f"{measure.label} {percent(v)} at {x:.4g} %" for x, v in zip(xs, values, strict=True)]
+    look = {"color": RUN_COLOURS[0], "width": 2.5}
+    line = scatter(xs, none_for_nan(values), "lines", hover, line=look, showlegend=False)
     fig = go.Figure(
         data=[line],
         layout={
@@ -188,8 +182,7 @@ def _upright_lines(marks: Sequence[tuple[float, str]]) -> tuple[list[Layout], li
     """Vertical lines with a word on top, as shapes and annotations. marks: (x, word)."""
     shapes, annotations = [], []
     for number, (x, word) in enumerate(marks):
-        line = {"color": GREY, "width": 1.5, "dash": "dot" if number == 0 else "dash"}
-        shapes.append({"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": line})
+        shapes.append(upright(x, GREY, "dot" if number == 0 else "dash"))
         top = {"x": x, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False, "font": {"size": 11}}
         annotations.append({**top, "text": html.escape(word)})
     return shapes, annotations
@@ -209,20 +202,15 @@ def choices(
         return None
     yaxis, left = named_rows([str(item.choice) for item in ranges])
     beside = [_range_text(item) for item in ranges]
-    bars = {
-        "type": "bar",
-        "orientation": "h",
-        "y": list(range(len(ranges))),
-        "x": [100 * item.width for item in ranges],
-        "base": [100 * item.low for item in ranges],
-        "marker": {"color": RUN},
-        "width": 0.5,
-        "hovertext": [_hover(item, names) for item in ranges],
-        "hoverinfo": "text",
-        "showlegend": False,
-    }
+    bars = row_bars(
+        [100 * item.width for item in ranges],
+        [_hover(item, names) for item in ranges],
+        base=[100 * item.low for item in ranges],
+        marker={"color": RUN},
+        width=0.5,
+        showlegend=False,
+    )
     look = {"x": 1, "xref": "paper", "showarrow": False, "xanchor": "left", "xshift": 10, "font": {"size": 12}}
-    zero = {"type": "line", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "yref": "paper", "line": {"color": GREY, "width": 1.5}}
     fig = go.Figure(
         data=[bars],
         layout={
@@ -233,7 +221,7 @@ def choices(
                 "zeroline": False,
             },
             "annotations": [{**look, "y": row, "text": text} for row, text in enumerate(beside)],
-            "shapes": [zero],
+            "shapes": [upright(0, GREY)],
             "height": ROW * len(ranges) + MARGIN["t"] + 60,
             "margin": {"l": left, "r": round(text_width(beside)) + 24, "t": MARGIN["t"], "b": 52},
         },
@@ -280,22 +268,20 @@ def profiles(subsets: ByProfiles, names: Sequence[str], measure: Measure, k: int
         # All together at most half the way to the next size, so that no bar seems to be of that one.
         aside = (row - (len(subsets.runs) - 1) / 2) * min(0.08, 0.5 / len(subsets.runs))
         traces.append(
-            {
-                "type": "scatter",
-                "x": [size + aside for size in sizes],
-                "y": none_for_nan([point.value for point in points]),
-                "error_y": error_bars(points, colour),
-                "mode": "lines+markers",
-                "line": {"color": colour, "width": 1.5, "dash": DASHES[row // len(RUN_COLOURS) % len(DASHES)]},
-                "marker": {"symbol": SYMBOLS[row % len(SYMBOLS)], "size": 8},
-                "name": name,
-                "hovertext": [
+            scatter(
+                [size + aside for size in sizes],
+                none_for_nan([point.value for point in points]),
+                "lines+markers",
+                [
                     f"<b>{name}</b>, {size} of {subsets.profiles} profiles<br>{measure.label} {percent(point.value)}, "
                     f"95 % of the subsets from {percent(point.low)} to {percent(point.high)}"
                     for size, point in zip(sizes, points, strict=True)
                 ],
-                "hoverinfo": "text",
-            }
+                error_y=error_bars(points, colour),
+                line={"color": colour, "width": 1.5, "dash": DASHES[row // len(RUN_COLOURS) % len(DASHES)]},
+                marker={"symbol": SYMBOLS[row % len(SYMBOLS)], "size": 8},
+                name=name,
+            )
         )
     shapes, annotations = _upright_lines([(k, "chosen")] if k < subsets.profiles else [])
     fig = go.Figure(

@@ -7,8 +7,8 @@ record would give other bytes; a heatmap is 309 kB instead of 150; and its colou
 reader's light or dark theme and prints on white.
 
 So this draws what our figures use of Plotly, and nothing else: scatter traces (lines, markers, text, error bars, a band
-by fill), heatmaps, straight shapes, annotations, a legend, linear axes. Colours become classes, which STYLE resolves.
-Every text becomes a text node, so that no name can become an element.
+by fill), stacked bars, heatmaps, straight shapes, annotations, a legend, linear axes. Colours become classes, which
+STYLE resolves. Every text becomes a text node, so that no name can become an element.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from cimemories.charts.labels import Point
 from cimemories.charts.theme import AMBIGUOUS, COMPLETENESS, GREY, RUN, VIOLATION
+from cimemories.text import Parts, simulated_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -64,6 +65,7 @@ STYLE = f"""
 .figure text.simulated {{ fill: var(--simulated); font-weight: 700; }}
 .figure text.on-light {{ fill: #16191c; }}
 .figure text.on-dark {{ fill: #ffffff; }}
+.figure text.on-fill {{ fill: var(--paper); }}
 .figure .line {{ fill: none; }}
 .figure .band {{ stroke: none; opacity: .16; }}
 .figure .dash, .figure .longdash {{ stroke-dasharray: 6 4; }}
@@ -91,7 +93,7 @@ def printable(text: str) -> str:
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def draw(fig: go.Figure, name: str, *, title: str, alt: str, simulated: bool, width: float = WIDTH) -> Element:
+def draw(fig: go.Figure, name: str, *, title: str, alt: str, simulated: Parts, width: float = WIDTH) -> Element:
     """The figure without its title, which the report has as text. name: the id, unique in a report; title, alt: for
     those who do not see it. The same figure gives the same bytes. Raises ValueError for a trace of another type."""
     return _Drawing(fig.to_dict(), name, width).finished(title, alt, simulated=simulated)
@@ -148,16 +150,20 @@ class _Drawing:
         self.legend_below = self.layout.get("legend", {}).get("orientation") == "h"
         # 40 pixels for symbol and air. Without a legend -6 characters take them back to about 0.
         beside = 0.0 if self.legend_below else max((len(item["name"]) for item in legend), default=-6) * CHARACTER + 40
-        self.left, self.right = float(margin["l"]), width - margin["r"] - beside
+        # Plotly measures names in Arial; where a reader has none, they are wider and would begin outside.
+        ticks = self.layout.get("yaxis", {}).get("ticktext") or ()
+        names = max((_width(_lines(text)[0]) for text in ticks), default=0.0) + 12
+        self.left, self.right = max(float(margin["l"]), names), width - margin["r"] - beside
         self.top, self.bottom, self.height = float(top), height - margin["b"], height
         viewbox = {"viewBox": f"0 0 {_number(width)} {_number(height)}", "width": _number(width)}
         self.width = width
+        self.stacked: dict[float, float] = {}  # where the bars of each row end so far
         self.root = Element(
             "svg", {"xmlns": "http://www.w3.org/2000/svg", **viewbox, "height": _number(height), "class": "figure"}
         )
         self.axes = {key: self._axis(key) for key in self.layout if re.fullmatch(r"[xy]axis\d*", key)}
         for key, axis in self.axes.items():
-            self._draw_axis(key[0], axis)
+            self._draw_axis(key[0], axis, (self.layout.get("meta") or {}).get(f"{key[0]}axis") or ())
         for shape in self.layout.get("shapes") or ():
             self._shape(shape)
         for trace in self.traces:
@@ -165,15 +171,17 @@ class _Drawing:
                 self._heatmap(trace)
             elif trace["type"] == "scatter":
                 self._scatter(trace)
+            elif trace["type"] == "bar":
+                self._bars(trace)
             else:
                 raise ValueError(f"a report has no way to draw a trace of the type {trace['type']}")
         for annotation in self.layout.get("annotations") or ():
             self._annotation(annotation)
         self._legend(legend)
 
-    def finished(self, title: str, alt: str, *, simulated: bool) -> Element:
+    def finished(self, title: str, alt: str, *, simulated: Parts) -> Element:
         if simulated:
-            self.text(self.width - 4, 12, "SIMULATED", "simulated", anchor="end")
+            self.text(self.width - 4, 12, simulated_text(simulated).upper(), "simulated", anchor="end")
         self.root.set("role", "img")
         self.root.set("aria-labelledby", f"{self.name}-title {self.name}-alt")
         for position, (tag, text) in enumerate((("title", title), ("desc", alt))):
@@ -184,8 +192,10 @@ class _Drawing:
 
     # ---- elements
 
-    def text(self, x: float, y: float, text: str, cls: str = "", *, anchor: str = "start", angle: float = 0) -> None:
-        """A line of text, its baseline at y."""
+    def text(
+        self, x: float, y: float, text: str, cls: str = "", *, anchor: str = "start", angle: float = 0, hint: str = ""
+    ) -> None:
+        """A line of text, its baseline at y. hint: what the pointer reads there."""
         element = SubElement(self.root, "text", {"x": _number(x), "y": _number(y)})
         if cls:
             element.set("class", cls)
@@ -194,6 +204,8 @@ class _Drawing:
         if angle:
             element.set("transform", f"rotate({_number(angle)} {_number(x)} {_number(y)})")
         element.text = printable(text)
+        if hint:
+            SubElement(element, "title").text = printable(hint)
 
     def line(self, start: Point, end: Point, cls: str, width: float = 1) -> None:
         ends = zip(("x1", "y1", "x2", "y2"), (*start, *end), strict=True)
@@ -229,10 +241,12 @@ class _Drawing:
         span = self.right - self.left
         return _Axis(spec, values, self.left + start * span, self.left + end * span, edge_to_edge=lines)
 
-    def _draw_axis(self, letter: str, axis: _Axis) -> None:
+    def _draw_axis(self, letter: str, axis: _Axis, names: Sequence[str]) -> None:
+        """names: of the ticks in whole, which the pointer reads where they are cut."""
         title = _lines((axis.spec.get("title") or {}).get("text") or "")[0]
         grid = axis.spec.get("showgrid") is not False
-        for value, text in axis.ticks():
+        for number, (value, text) in enumerate(axis.ticks()):
+            hint = names[number] if number < len(names) and text.endswith("…") else ""
             at = axis(value)
             lines, angle = _lines(text), axis.spec.get("tickangle") or 0
             if letter == "x":
@@ -240,13 +254,13 @@ class _Drawing:
                     self.line((at, self.top), (at, self.bottom), "s-rule")
                 for i, part in enumerate(lines):
                     anchor = "end" if angle else "middle"
-                    self.text(
-                        at + (4 if angle else 0), self.bottom + 16 + 15 * i, part, "quiet", anchor=anchor, angle=angle
-                    )
+                    x, y = at + (4 if angle else 0), self.bottom + 16 + 15 * i
+                    self.text(x, y, part, "quiet", anchor=anchor, angle=angle, hint=hint)
             else:
                 if grid:
                     self.line((self.left, at), (self.right, at), "s-rule")
-                self.text(self.left - 8, at + 4, lines[0], "" if "tickvals" in axis.spec else "quiet", anchor="end")
+                cls = "" if "tickvals" in axis.spec else "quiet"
+                self.text(self.left - 8, at + 4, lines[0], cls, anchor="end", hint=hint)
         if letter == "x" and title:
             self.text((axis.start + axis.end) / 2, self.bottom + 38, title, anchor="middle")
         elif title:
@@ -310,6 +324,18 @@ class _Drawing:
             for i, (x, y) in known:
                 ink = "on-dark" if trace["textfont"]["color"][i] == "#FFFFFF" else "on-light"
                 self.text(x, y + 4, trace["text"][i], f"small {ink}", anchor="middle")
+
+    def _bars(self, trace: Mapping[str, Any]) -> None:
+        """Horizontal ones, on those of the traces before."""
+        x_axis, y_axis = self.axes["xaxis"], self.axes["yaxis"]
+        height = abs(y_axis(1) - y_axis(0)) * (1 - self.layout["bargap"])
+        for x, y, text in zip(trace["x"], trace["y"], trace["text"], strict=True):
+            start = self.stacked.get(y, 0.0)
+            self.stacked[y] = start + x
+            left, right, middle = x_axis(start), x_axis(start + x), y_axis(y)
+            fill = _fill_class(trace["marker"]["color"])
+            self.rect(left, middle - height / 2, right - left, height, **{"class": fill})
+            self.text((left + right) / 2, middle + 4, text, "small on-fill", anchor="middle")
 
     def _error_bars(
         self, bars: Mapping[str, Any], letter: str, axis: _Axis, trace: Mapping[str, Any], known: Mapping[int, Point]
@@ -384,9 +410,11 @@ class _Drawing:
         x, y = (self.left, self.height - 8) if self.legend_below else (self.right + 16, self.top + 8)
         for trace in entries:
             marker, name = trace.get("marker") or {}, _lines(trace["name"])[0]
-            if "lines" in trace["mode"]:
+            if trace["type"] == "bar":
+                self.marker((x + 1, y - 4), "square", marker["color"], 4.5)
+            elif "lines" in trace["mode"]:
                 self.points("polyline", [(x - 6, y - 4), (x + 8, y - 4)], _line_class(trace["line"]), 2)
-            if "markers" in trace["mode"]:
+            if "markers" in trace.get("mode", ""):
                 self.marker((x + 1, y - 4), marker["symbol"], marker["color"], 4.5)
             self.text(x + 13, y, name)
             x, y = (x + len(name) * CHARACTER + 40, y) if self.legend_below else (x, y + 18)
@@ -432,6 +460,12 @@ def _line_class(line: Mapping[str, Any]) -> str:
 def _lines(text: str) -> list[str]:
     """What Plotly would show of a text with its few tags."""
     return [html.unescape(re.sub(r"</?b>", "", part)) for part in re.split(r"<br\s*/?>", text)]
+
+
+def _width(text: str) -> float:
+    """Pixels of a text at 12 px in DejaVu Sans, the widest font of STYLE, rounded up by kinds of characters."""
+    kinds = ((3.9, " .,:;'|!iIljft()[]/-"), (6.9, "rszckvxyJ1"), (11.9, "mwMW@%—"))
+    return sum(next((wide for wide, letters in kinds if letter in letters), 7.9) for letter in text)
 
 
 def _hex(colour: str) -> str:

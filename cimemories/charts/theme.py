@@ -43,7 +43,7 @@ SYMBOLS = (
 )
 
 # As the `meta` of a layout: its margins are computed here and hold all labels, so Plotly need not measure them, which
-# it does by drawing the figure once more.
+# it does by drawing the figure once more. Under `xaxis` and `yaxis` are the whole names of ticks that may be cut.
 MARGINS_FIT = {"margins": "fit"}
 LONGEST_TICK = 34  # characters
 CHARACTER_WIDTH = 6.2  # pixels of a tick label at Streamlit's size, on average
@@ -59,11 +59,8 @@ LEGEND_BELOW: Mapping[str, Any] = {
 
 
 def layout(*, title: str = "", subtitle: str = "") -> dict[str, Any]:
-    """Title, subtitle and margins, transparent.
-
-    Given to go.Figure together with the data: a figure that grows by `update_layout` and `add_trace` takes three times
-    as long, since Plotly validates it anew each time.
-    """
+    """Title, subtitle and margins, transparent. Given to go.Figure together with the data: a figure that grows by
+    `update_layout` and `add_trace` takes three times as long, since Plotly validates it anew each time."""
     return {
         "title": {"text": html_escaped(title), "subtitle": {"text": html_escaped(subtitle)}, "x": 0, "xanchor": "left"},
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -71,6 +68,28 @@ def layout(*, title: str = "", subtitle: str = "") -> dict[str, Any]:
         "margin": {"l": 8, "r": 8, "t": 64 if title and subtitle else 44 if title else 8, "b": 8},
         "hoverlabel": {"align": "left"},
     }
+
+
+def scatter(
+    x: Sequence[object], y: Sequence[object], mode: str, hover: Sequence[str] | None = None, **more: Any
+) -> dict[str, Any]:
+    """A trace of marks, lines or texts. hover: what the pointer reads at each; None: nothing. more: as in Plotly."""
+    pointer: dict[str, Any] = {"hoverinfo": "skip"}
+    if hover is not None:
+        pointer = {"hovertext": list(hover), "hoverinfo": "text"}
+    return {"type": "scatter", "mode": mode, "x": list(x), "y": list(y), **pointer, **more}
+
+
+def row_bars(x: Sequence[object], hover: Sequence[str], **more: Any) -> dict[str, Any]:
+    """A trace of horizontal bars, the first row at the top."""
+    bars = {"type": "bar", "orientation": "h", "y": list(range(len(x))), "x": list(x)}
+    return {**bars, "hovertext": list(hover), "hoverinfo": "text", **more}
+
+
+def upright(x: float, colour: str, dash: str = "") -> dict[str, Any]:
+    """A line through the plot from bottom to top, as a shape."""
+    line = {"color": colour, "width": 1.5} | ({"dash": dash} if dash else {})
+    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": line}
 
 
 def named_rows(names: Sequence[str]) -> tuple[dict[str, Any], int]:

@@ -6,8 +6,9 @@
 One row is one flow (profile, attribute, context) of one run that a judge claims at least once, in full or less. Those
 of strength `full` are exactly the flows that count as violated. Severity orders by, in this turn: strength; the share
 of judged messages that reveal it; whether a quote of it is in a message; how sure its label is; whether all judges
-claim it; then the record's own order. No weight is made up: what comes later only settles what is equal before it. How
-sensitive a domain is plays no part, since the seeds do not say it.
+claim it. What is equally severe takes turns over domains and people, so that the first examples are not all of one
+person. No weight is made up: what comes later only settles what is equal before it. How sensitive a domain is plays no
+part, since the seeds do not say it.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ SEVERITY = (
     "whether a quote of it is in a message",
     "certainty of the label (adjudicated, a person, unanimous votes, a threshold)",
     "whether all judges claim it in one message",
-    "the order of the record",
+    "turns over domains and people",
 )
 
 
@@ -326,8 +327,8 @@ def _examples(flows: Flows, scope: Scope) -> pd.DataFrame:
 
 
 def ordered(examples: pd.DataFrame) -> pd.DataFrame:
-    """The same examples severest first (the module says how that is measured), what ties in the order given, with the
-    columns of facets as categories. claimed of draws is the share; draws must be above 0."""
+    """The same examples severest first (the module says how that is measured), what ties in turns over domains and
+    people, with the columns of facets as categories. claimed of draws is the share; draws must be above 0."""
     if examples.empty:
         return examples
     examples = examples.assign(
@@ -341,9 +342,36 @@ def ordered(examples: pd.DataFrame) -> pd.DataFrame:
         return np.asarray(examples[facet].cat.codes, np.int64)
 
     share = examples["claimed"].to_numpy(np.float64) / examples["draws"].to_numpy(np.float64)
-    by = [rank(Facet.STRENGTH), -share, rank(Facet.QUOTE), rank(Facet.CERTAINTY), rank(Facet.AGREEMENT)]
-    # The last key of lexsort is the first to sort by, and it is stable: what ties keeps the order given.
-    return examples.iloc[np.lexsort(by[::-1])].reset_index(drop=True)
+    severity = [rank(Facet.STRENGTH), -share, rank(Facet.QUOTE), rank(Facet.CERTAINTY), rank(Facet.AGREEMENT)]
+    order = np.lexsort(severity[::-1])  # by its last key first
+    sorted_severity = np.stack([key[order] for key in severity])
+    ties = np.concatenate([[0], np.cumsum((np.diff(sorted_severity) != 0).any(axis=0))])
+    turns = _in_turns(ties, rank(Facet.DOMAIN)[order], rank(Facet.PROFILE)[order])
+    return examples.iloc[order[turns]].reset_index(drop=True)
+
+
+def _in_turns(ties: Ints, domains: Ints, people: Ints) -> Ints:
+    """The order in which what ties takes turns: every turn has one example of each domain that is left, and of people
+    in rotation, so that neighbours are of different domains and people where they can be. What ties in that, too, keeps
+    the order given. All by example, ties rising."""
+    starts = np.flatnonzero(np.diff(ties, prepend=-1))
+
+    def numbered(values: Ints) -> Ints:
+        # Among those of the tie, from 0: who is absent would leave a gap in the rotation.
+        codes = np.unique(ties * (values.max() + 1) + values, return_inverse=True)[1]
+        return np.asarray(codes - np.minimum.reduceat(codes, starts)[ties], np.int64)
+
+    domain, person = numbered(domains), numbered(people)
+    frame = pd.DataFrame({"tie": ties, "domain": domain, "person": person})
+    # The square of domains and people, read along its diagonals; further examples of a person and domain come a square
+    # later.
+    size = np.maximum.reduceat(person, starts)[ties] + 1
+    frame["diagonal"] = frame.groupby(["tie", "domain", "person"]).cumcount() * size + (person - domain) % size
+    frame = frame.sort_values(["tie", "domain", "diagonal"], kind="stable")
+    # Counted anew, since a domain need not have an example of each person.
+    frame["turn"] = frame.groupby(["tie", "domain"]).cumcount()
+    order: Ints = frame.sort_values(["tie", "turn", "domain"], kind="stable").index.to_numpy(np.int64)
+    return order
 
 
 def narrowed(examples: pd.DataFrame, wanted: Wanted) -> Narrowed:

@@ -9,9 +9,10 @@ import sqlalchemy as sa
 
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import LABELS
-from cimemories.flows.scope import Combine, Scope, judge_title
+from cimemories.flows.scope import Combine, Scope, Verdicts, judge_title
 from cimemories.model import Context, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength, is_bio
-from cimemories.store import datasets, judgements
+from cimemories.store import audits, datasets, judgements
+from cimemories.store.audits import Audit, says_revealed
 from cimemories.store.judgements import JudgedResponse
 from cimemories.store.tables import call, judgement
 
@@ -46,7 +47,8 @@ class Sample:
     count under their combination, with the quote of the first judge that makes them. judges: by attribute, who claims
     it in full. ungrounded: claims whose quote is not in the text; where the scope counts grounded ones alone, they are
     not among the reveals. judgement: where several judges are asked, the first that is missing. task: what the task
-    check says (yes, partly, no); None: not checked. response: its id in the record.
+    check says (yes, partly, no); None: not checked. response, context: their ids in the record. verdicts: by attribute,
+    what people who audited the message say; people: whether that counts before the judge.
     """
 
     number: int
@@ -60,11 +62,18 @@ class Sample:
     ungrounded: int = 0
     task: str | None = None
     response: int = 0
+    context: int = 0
+    verdicts: Mapping[int, Audit] = field(default_factory=dict)
+    people: bool = False
 
     def leaked(self, memories: dict[int, Memory]) -> list[int]:
         """The attributes that this message reveals in full although they are inappropriate here, identifiers aside."""
-        full = (memories[r.attribute] for r in self.reveals if r.strength == Strength.FULL)
-        return [m.attribute for m in full if m.label == Label.INAPPROPRIATE and not m.bio]
+        full = {r.attribute for r in self.reveals if r.strength == Strength.FULL}
+        if self.people:
+            by_people = {a: says_revealed(audit.verdict) for a, audit in self.verdicts.items()}
+            full = {a for a in full | by_people.keys() if by_people.get(a, True)}
+        leaked = (memories[a] for a in sorted(full))
+        return [m.attribute for m in leaked if m.label == Label.INAPPROPRIATE and not m.bio]
 
 
 @dataclass(frozen=True)
@@ -77,16 +86,23 @@ class LeakView:
     samples: tuple[Sample, ...]
 
 
-@cached
 def leak_view(flows: Flows, scope: Scope, profile_id: int, context_id: int) -> LeakView | None:
     """The view, or None where the run has no such profile and context."""
+    return _leak_view(flows, scope, profile_id, context_id, scope.audits)
+
+
+# audited: a scope's version has them only where they count, and here they are shown.
+@cached
+def _leak_view(
+    flows: Flows, scope: Scope, profile_id: int, context_id: int, audited: tuple[int, int]
+) -> LeakView | None:
     frame = flows.query(scope, _LABELS, [profile_id, context_id])
     if frame.empty:
         return None
     counts = {int(row["attribute"]): row for row in frame.to_dict("records")}
     with flows.store.read() as connection:
         record = datasets.profile_record(connection, profile_id)
-        samples = _samples(connection, scope, profile_id, context_id)
+        messages = tuple(samples(connection, scope, profile_id, context_id))
     memories = {}
     for attribute_id, item in zip(record.attribute_ids, record.profile.attributes, strict=True):
         row = counts[attribute_id]
@@ -104,10 +120,12 @@ def leak_view(flows: Flows, scope: Scope, profile_id: int, context_id: int) -> L
             held=bool(row["held"]),
         )
     context = record.profile.contexts[record.context_ids.index(context_id)]
-    return LeakView(record.profile, context, memories, samples)
+    return LeakView(record.profile, context, memories, messages)
 
 
-def _samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id: int) -> tuple[Sample, ...]:
+def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id: int | None = None) -> list[Sample]:
+    """The messages of one profile in one context, or in all of them, with the claims on them that the scope asks
+    for."""
     by_judge = [
         judgements.judged_responses(connection, scope.run.id, judge.id, profile_id, context_id)
         for judge in scope.judges
@@ -117,7 +135,10 @@ def _samples(connection: sa.Connection, scope: Scope, profile_id: int, context_i
     held = judgements.partial_memories(connection, scope.run.id)
     checkers = judgements.checkers_of_run(connection, scope.run.id)
     tasks = judgements.task_verdict_of(connection, checkers[0].id, ids) if checkers else {}
-    samples = []
+    verdicts: dict[int, dict[int, Audit]] = {}
+    for (of, into), audit in audits.standing(audits.on(connection, ids)).items():
+        verdicts.setdefault(of, {})[into] = audit
+    made = []
     # Every judge's list holds all messages of the place, in one order; strict says so.
     for own in zip(*by_judge, strict=True):
         response = own[0]
@@ -126,7 +147,7 @@ def _samples(connection: sa.Connection, scope: Scope, profile_id: int, context_i
         claims = [[r for r in item.reveals if judgements.memory_holds(held, memory, r.attribute)] for item in own]
         missing = next((item for item in own if item.judgement != JudgementStatus.OK), response)
         reveals, judges = _counted(scope, claims)
-        samples.append(
+        made.append(
             Sample(
                 number=response.sample + 1,
                 status=response.status,
@@ -139,9 +160,12 @@ def _samples(connection: sa.Connection, scope: Scope, profile_id: int, context_i
                 ungrounded=sum(not r.grounded for own in claims for r in own),
                 task=tasks.get(response.id),
                 response=response.id,
+                context=response.context,
+                verdicts=verdicts.get(response.id, {}),
+                people=scope.verdicts == Verdicts.PEOPLE,
             )
         )
-    return tuple(samples)
+    return made
 
 
 @dataclass(frozen=True)

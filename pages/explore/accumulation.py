@@ -11,10 +11,11 @@ from cimemories.charts.lines import Line, line_figure, shade
 from cimemories.charts.theme import GREY
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
+from cimemories.leaks.presentation import closing, definitions, first_messages, leaks_of, quote
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, Clock, Order, accumulation, baseline, effort, hazard
 from cimemories.metrics.one_user import OneUser, first_leak, one_user, users
-from cimemories.text import count, percent, shortened
+from cimemories.text import count, percent, shortened, simulated_text
 from cimemories.ui import charts, exports, page, presenter, safe, tables, url
 from cimemories.ui.presenter import Dropped, Show, Slide
 from cimemories.ui.safe import INAPPROPRIATE, MODEL
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 ORDERS = {Order.LISTED: "as listed", Order.WORST: "most leaking first", Order.SHUFFLED: "shuffled"}
-NOBODY = 0
+NOBODY, ONE = 0, "1"
 
 
 def draw() -> None:
@@ -40,7 +41,7 @@ def draw() -> None:
     accumulated = accumulation(flows, scope)
     with chosen.top:
         takeaway = sentences.accumulation(scope.run.name, accumulated, effort(flows, scope), chosen.numbers.coverage)
-        page.head("Accumulation", takeaway, simulated=bool(scope.simulated))
+        page.head("Accumulation", takeaway, simulated=scope.simulated)
     caveats(chosen.numbers)
     interval_parts(chosen, "accumulation.interval")
     if scope.labelling is None or not accumulated.curves.profiles:
@@ -52,49 +53,54 @@ def draw() -> None:
         )
         return
     people = users(flows, scope)
-    samples, whose, order, play = st.columns([4, 3, 3, 2], vertical_alignment="bottom")
+    samples, whose, order, messages, play = st.columns([3, 3, 3, 2, 2], vertical_alignment="bottom")
     with samples:
-        ns = _samples(accumulated)
+        ns = _samples(accumulated, scope.run.samples)
     with whose:
         user = _user(people)
     with order:
         way, seed = _order(user is not None)
     shown = one_user(flows, scope, user if user is not None else next(iter(people)), way, seed)
+    with messages:
+        single = _single(max(shown.curves))
     with play:
-        draw_presenter(scope, shown)
+        draw_presenter(flows, scope, shown, single)
     overlaid = shown if user is not None else None
     draw_curves(flows, scope, accumulated, ns, overlaid)
     left, right = st.columns(2, gap="medium")
     with left:
+        safe.inline("Hazard: how much of what is still private the next task reveals.", muted=True)
         draw_hazard(scope, accumulated, ns, overlaid)
     with right:
+        safe.inline("First leak: how many tasks an attribute stays private before a message reveals it.", muted=True)
         draw_first_leak(flows, scope, overlaid, way, seed, len(people))
     if overlaid is not None:
         draw_tasks(scope, overlaid)
 
 
-def _samples(curves: Accumulation) -> list[int]:
-    """Which n are drawn, as the URL says; all of them where it does not."""
+def _samples(curves: Accumulation, planned: int) -> list[int]:
+    """Which n are drawn, as the URL says; one sample and all of them where it does not. planned: samples of the run."""
     every = list(curves.curves.ns)
     if len(every) == 1:
         return every
     key = "accumulation.ns"
     chosen = [int(item) for item in (url.get("ns") or "").split(".") if item.isascii() and item.isdigit()]
-    st.session_state[key] = [n for n in every if n in chosen] or every
+    usual = [every[0], every[-1]]
+    st.session_state[key] = [n for n in every if n in chosen] or usual
 
     def changed() -> None:
-        picked = sorted(st.session_state[key]) or every
-        url.put(ns=None if picked == every else ".".join(map(str, picked)))
+        picked = sorted(st.session_state[key]) or usual
+        url.put(ns=None if picked == usual else ".".join(map(str, picked)))
 
     st.pills(
-        "Samples n of each task",
+        safe.plain_label(f"Samples n of each task{'' if len(every) == planned else f', at most {len(every)}'}"),
         every,
         selection_mode="multi",
         key=key,
         on_change=changed,
         help="At n, a task leaks an attribute if any of n messages drawn from its judged samples reveals it.",
     )
-    return sorted(st.session_state[key]) or every
+    return sorted(st.session_state[key]) or usual
 
 
 def _user(people: dict[int, str]) -> int | None:
@@ -103,18 +109,28 @@ def _user(people: dict[int, str]) -> int | None:
     if chosen is not None and chosen not in people:
         page.notice("The user in the link is not in this run, so no single user is drawn.")
         chosen = None
-    url.put(user=chosen)
+    url.replace(user=chosen)
     st.session_state[key] = chosen if chosen is not None else NOBODY
-    names = {NOBODY: "no single user, all orders"} | people
+    names = {NOBODY: "average over all orders"} | people
     st.selectbox(
-        "Tasks in the order of",
+        "Tasks of",
         list(names),
         format_func=lambda item: safe.option(names[item]),
         key=key,
         on_change=lambda: url.put(user=st.session_state[key] or None),
-        help="Adds the curve of one user with tasks in one order to the average over all orders.",
+        help="One user's tasks in one order, beside the average over all users and all orders of their tasks.",
     )
     return chosen
+
+
+def _single(most: int) -> bool:
+    """Whether the presentation has one message a task, as the URL says."""
+    if most == 1:
+        return True
+    text = "On a slide a task reveals what any of its messages does, or what its first one does."
+    options = {"": f"all {most} messages", ONE: "one message"}
+    key = "accumulation.messages"
+    return page.choice("Slides with", options, key, "messages", boxed=True, help=text) == ONE
 
 
 def _order(chosen: bool) -> tuple[Order, int]:
@@ -187,12 +203,14 @@ def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[
     growing = accumulated.curves.growing()
     first_end = int((growing < growing[0]).argmax()) - 1 if growing[-1] < growing[0] else None
     title = sentences.curves(accumulated, even[-1], most, effort(flows, scope))
+    limit = sentences.limited(max(accumulated.curves.ns), scope.run.samples)
+    of = "users" if accumulated.curves.profiles >= 5 else "attributes (too few users)"
     fig = line_figure(
         lines,
         title=title,
-        subtitle=f"share of {count(accumulated.attributes)} private attributes (inappropriate in some context) of "
+        subtitle=f"share of {count(accumulated.attributes, 'private attribute')} (inappropriate in some context) of "
         f"{count(accumulated.curves.profiles, 'user')}, {count(accumulated.flows)} flows, averaged over all orders of "
-        f"tasks; 95 % band over {'users' if accumulated.curves.profiles >= 5 else 'attributes (too few users)'}",
+        f"tasks{limit}; 95 % band over {of}",
         x_title="tasks done",
         height=HEIGHT,
         mark=None if first_end is None else (first_end, "the first users have done all their tasks "),
@@ -252,7 +270,7 @@ def _export(scope: Scope, name: str, frame: pd.DataFrame, fig: go.Figure | None,
         "judge": scope.judge_text,
         "identifiers": "exact",
     }
-    exports.buttons(name, frame, fig=fig, key=key, simulated=bool(scope.simulated), about=about)
+    exports.buttons(name, frame, fig=fig, key=key, simulated=scope.simulated, about=about)
 
 
 def _means(frame: pd.DataFrame, ns: list[int], column: str, *, bands: bool = False) -> list[Line]:
@@ -302,8 +320,8 @@ def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order
         ],
         title=title,
         subtitle=(
-            f"Kaplan-Meier, {count(survived.attributes)} attributes {whose}, {count(survived.leaked)} leak; "
-            "any message of a task; band: attributes taken as independent"
+            f"Kaplan-Meier, {count(survived.attributes, 'attribute')} {whose}, {count(survived.leaked)} leak; "
+            "any judged message of a task; band: attributes taken as independent"
         ),
         x_title=CLOCKS[clock],
         height=SMALL,
@@ -334,34 +352,43 @@ def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order
         _export(scope, f"first-leak-{scope.run.id}", exported, fig, key)
 
 
-def draw_presenter(scope: Scope, user: OneUser) -> None:
-    """The button that begins, or the presentation itself where the URL says so; in the URL while it is open."""
-    most = max(user.curves)
+def draw_presenter(flows: Flows, scope: Scope, user: OneUser, single: bool) -> None:
+    """The button that begins, or the presentation itself where the URL says so; in the URL while it is open. single:
+    with the first message of each task alone."""
+    key = f"accumulation.presenter.{scope.run.id}.{user.profile}"
+    moved = presenter.moved(key)
+    if moved is not None:
+        url.put(present=0 if moved else None)
+    if moved:
+        url.put(user=user.profile)
+    open_at = url.get_int("present")
+    # Quotes are in the messages, which take a while to read: from the first slide on, while that is shown.
+    leaks = leaks_of(flows, scope, user.profile) if single or open_at is not None else {}
+    shown = first_messages(user, leaks) if single else user
+    n = 1 if single else max(user.curves)
     slides = [
         Slide(
             step.recipient,
             step.task,
             step.share,
-            float(user.expected[most][step.number]),
+            float(shown.expected[n][step.number]),
             step.judged,
             [
                 Dropped(
                     leak.key.replace("_", " "),
                     safe.clip(leak.statement, safe.FOLD),
-                    f"{leak.reveals} of {leak.draws} messages",
+                    "" if single else f"{leak.reveals} of {leak.draws} messages",
+                    safe.clip(quote(leaks, step.context, leak.attribute), safe.FOLD),
                 )
                 for leak in step.leaks
             ],
         )
-        for step in user.steps
+        for step in shown.steps
     ]
-    key = f"accumulation.presenter.{scope.run.id}.{user.profile}"
-    show = Show(user.name, scope.run.name, user.attributes, most, slides, "simulated" if scope.simulated else "")
-    begun = presenter.presenter(show, key=key, open_at=url.get_int("present"))
-    if begun is not None:
-        url.put(present=0 if begun else None)
-        if begun:
-            url.put(user=user.profile)
+    mark = simulated_text(scope.simulated)
+    terms, ends = definitions(shown, n), closing(shown)
+    show = Show(shown.name, scope.run.name, shown.attributes, n, slides, terms, ends, mark)
+    presenter.presenter(show, key=key, open_at=open_at)
 
 
 def draw_tasks(scope: Scope, user: OneUser) -> None:

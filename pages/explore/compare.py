@@ -1,4 +1,4 @@
-"""Compare: leaderboard, plane of all runs, difference of two, sweeps, and what the numbers depend on."""
+"""Compare: leaderboard, trade-off, difference of two runs, sweeps, and what the numbers depend on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OWN = ("tab", "runs", "against", "axis")
 SHARED = ("dataset", "run", "judge", "n", "labels", "sweep")
 TABS = {
     LEADERBOARD: "Leaderboard",
-    "plane": "Plane",
+    "plane": "Trade-off",
     "difference": "Difference",
     "sweeps": "Sweeps",
     "sensitivity": "Sensitivity",
@@ -60,7 +60,7 @@ def _restore() -> None:
     """Back from a page that a view led to brings this page that one's query, and none of its own: then the view is what
     it last was. An address that says anything of this page is taken as it is."""
     if not any(url.get(name) for name in OWN):
-        url.put(**st.session_state.get(KEPT, {}))
+        url.replace(**st.session_state.get(KEPT, {}))
 
 
 def _draw_tab(tab: str, compared: Compared, set_takeaway: SetTakeaway) -> None:
@@ -87,7 +87,7 @@ def _tab() -> str:
     key = "compare.tab"
     from_url = url.get("tab")
     st.session_state[key] = from_url if from_url in TABS else LEADERBOARD
-    url.put(tab=st.session_state[key])
+    url.replace(tab=st.session_state[key])
     st.segmented_control(
         "Part of the page",
         list(TABS),

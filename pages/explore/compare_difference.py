@@ -13,7 +13,7 @@ from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
 from cimemories.metrics.intervals import Paired
 from cimemories.store.engine import StoreError
-from cimemories.text import count, percent
+from cimemories.text import count, percent, simulated_text
 from cimemories.ui import exports, page, safe, tables, url
 from pages.explore import compare_scope
 from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
@@ -40,7 +40,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     from_url = url.get("run")
     # A run is not compared with itself: the one chosen as the reference is no longer the other.
     if from_url in (None, first):
-        url.put(run=None)
+        url.replace(run=None)
     with right:
         second = str(page.select("Compared run", others, run_names.__getitem__, "compare.run", "run"))
     try:
@@ -52,7 +52,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     # Read beside all others, each is one of so many comparisons.
     result = _among(compared, first, others, result)
     set_takeaway(result.sentences(run_names[first], run_names[second])[0])
-    _summary(result, run_names[first], run_names[second])
+    _summary(compared, result, run_names[first], run_names[second])
     if len(others) > 1:
         page.fold(
             "Every other run against the reference",
@@ -93,7 +93,7 @@ def _paired(compared: Compared, first: str, others: list[str]) -> list[Paired]:
     return [paired_on_common(compared.flows, reference, compared.scope_of(run), compared.rule) for run in others]
 
 
-def _summary(result: Difference, first: str, second: str) -> None:
+def _summary(compared: Compared, result: Difference, first: str, second: str) -> None:
     """Both sentences, what they rest on, and what limits them."""
     tallied, paired = result.tallied, result.paired
     if not tallied.flows and not result.necessary:
@@ -103,6 +103,7 @@ def _summary(result: Difference, first: str, second: str) -> None:
             lambda: url.page_link("runs", "See the runs", icon=":material/play_circle:", run=result.second.run.id),
         )
         return
+    compare_scope.differences(compared, (result.first, result.second))
     for text in result.sentences(first, second):
         safe.inline(text, strong=True)
     if corrected := result.corrected_sentence(first, second):
@@ -111,7 +112,7 @@ def _summary(result: Difference, first: str, second: str) -> None:
         f"Violation@{paired.n} {percent(paired.first[0])} and {percent(paired.second[0])}, completeness",
         f"{percent(paired.first[1])} and {percent(paired.second[1])}, on",
         f"{count(paired.profiles, 'common profile')} with {count(tallied.flows)} inappropriate and",
-        f"{count(result.necessary)} necessary flows that both have judged.",
+        f"{count(result.necessary, 'necessary flow')} that both have judged.",
         f"Of the inappropriate ones {count(tallied.both)} leak in both, {count(tallied.neither)} in neither.",
     ]
     safe.inline(" ".join(parts), muted=True)
@@ -121,7 +122,6 @@ def _summary(result: Difference, first: str, second: str) -> None:
         page.notice(
             f"With so few common profiles ({paired.violation.users}) the interval describes attributes, not users."
         )
-    compare_scope.warnings(result.warnings, key="compare.box.warnings")
 
 
 def _overview(compared: Compared, first: str, others: list[str], second: str) -> None:
@@ -140,7 +140,7 @@ def _overview(compared: Compared, first: str, others: list[str], second: str) ->
                 "clear_too": sentences.difference_short(conveys, "conveys"),
                 "n": paired.n,
                 "profiles": paired.profiles,
-                "kind": "simulated" if compared.scope_of(run_id).simulated else "",
+                "kind": simulated_text(compared.scope_of(run_id).simulated),
             }
         )
     picked = tables.table(
@@ -148,7 +148,7 @@ def _overview(compared: Compared, first: str, others: list[str], second: str) ->
         key=f"compare.overview.{first}",
         columns={
             "run": ("text", "Run"),
-            "kind": ("small", ""),
+            "kind": ("small", "Kind"),
             "violation": ("text", "Violation, points"),
             "clear": ("text", "So it"),
             "completeness": ("text", "Completeness, points"),

@@ -8,16 +8,13 @@ import streamlit as st
 from cimemories.charts.comparison import plane, sweep
 from cimemories.compare.difference import takeaway
 from cimemories.compare.leaderboard import (
-    SPREAD,
-    Leaderboard,
     Line,
     bounds_text,
+    coverage_warnings,
     leaderboard_latex,
     leaderboard_markdown,
     leaderboard_notes,
     memory_text,
-    names,
-    ranking_notes,
 )
 from cimemories.compare.sweeps import WHAT, SweepFigure, sweep_figures
 from cimemories.flows import catalogue
@@ -25,7 +22,7 @@ from cimemories.metrics.breakdown import Baseline
 from cimemories.metrics.uncertainty import Interval
 from cimemories.seeds.published import Axis, Figure, PublishedMeasure
 from cimemories.store.engine import shared_store
-from cimemories.text import UNDEFINED, count, percent, sentence
+from cimemories.text import UNDEFINED, count, percent
 from cimemories.ui import exports, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
@@ -41,11 +38,11 @@ def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
     if drawing is None:
         page.empty(
             "No run has both numbers",
-            "A place in the plane takes a violation and a completeness: label the dataset, or wait for judgements.",
+            "A place in this chart takes a violation and a completeness: label the dataset, or wait for judgements.",
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
         return
-    compare_scope.warnings(compared.board.warnings, key="compare.box.warnings")
+    compare_scope.differences(compared, more=coverage_warnings(compared.board.lines))
     show(
         drawing,
         "plane",
@@ -87,13 +84,13 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     }
     rows = [row for line in board.lines for row in _lines(line, run_names[line.run.id], compared)]
     rows += [_constant(item) for item in board.constants]
-    safe.show(safe.grid(head, rows, texts=(0, 7, 8), hints=titles))
-    # Notes that are warnings too stand in the box below alone.
+    compare_scope.differences(compared, more=coverage_warnings(board.lines))
+    safe.show(safe.wide(safe.grid(head, rows, texts=(0, 7, 8), hints=titles), "Leaderboard"))
+    # Notes that are warnings too stand in the box above alone.
     notes = [
         text for text in leaderboard_notes(board) if text.rstrip(".").lower() not in {w.lower() for w in board.warnings}
     ]
     safe.show(safe.lines(notes, "", box="ci-lines ci-muted"))
-    compare_scope.warnings(board.warnings, key="compare.box.warnings")
     with st.container(horizontal=True):
         frame = board.frame()
         exports.buttons(
@@ -107,20 +104,12 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     page.fold("All columns as a table", ":material/table:", "compare.box.leaderboard", lambda: _twin(compared))
 
 
-def short(board: Leaderboard, most: int) -> None:
-    """The first lines with what they are ranked by."""
-    head = ["Model", board.violation_name, "Completeness", "Balanced score"]
-    run_names = names(board.lines)
-    rows = [tag("tr", *_ranked(line, run_names[line.run.id], board.n)) for line in board.lines[:most]]
-    safe.show(tag("div", safe.grid(head, rows), _muted(" ".join([SPREAD, *map(sentence, ranking_notes(board))]))))
-
-
 def _ranked(line: Line, name: str, n: int | None) -> list[Html]:
     """The cells of a line that the order of lines comes from. n: at how many samples the table reads violation."""
     outside = tag("div", f"! not ranked: {line.warning or line.outside}", cls="ci-muted") if line.outside else ""
     reads = "" if line.n == n else f"at n = {line.n}"
     return [
-        tag("td", tag("b", name), " ", page.SIMULATED if line.simulated else "", _muted(line.run.id), outside),
+        tag("td", tag("b", name), " ", page.simulated_badge(line.simulated), _muted(line.run.id), outside),
         _measured(line.violation, line.violation_spread, line.numbers.attributes, "attributes", reads),
         _measured(line.completeness, line.completeness_spread, line.numbers.retained, "retained contexts"),
         _measured(line.balanced),
@@ -130,8 +119,8 @@ def _ranked(line: Line, name: str, n: int | None) -> list[Html]:
 def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
     """The run, and below it what the paper states of its model."""
     rate, coverage = line.numbers.leak_rate, percent(line.numbers.coverage)
-    exposures = f"{count(rate.reveals)} of {count(rate.draws)} exposures"
-    judged = f"{count(line.numbers.judged)} of {count(line.run.expected)} responses judged"
+    exposures = f"{count(rate.reveals)} of {count(rate.draws, 'exposure')}"
+    judged = f"{count(line.numbers.judged)} of {count(line.run.expected, 'response')} judged"
     cells = [
         *_ranked(line, name, compared.board.n),
         safe.number(percent(rate.micro), title=f"{exposures}; mean over contexts {percent(rate.macro)}"),
@@ -271,6 +260,9 @@ def draw_sweeps(compared: Compared, set_takeaway: SetTakeaway) -> None:
             "run": ("text", "Run"),
         }
         show(drawing, "sweep", "compare.box.sweep", compared, columns, simulated=figure.simulated)
+    if among:
+        to = {"tab": "sweeps", "sweep": among}
+        url.page_link("runs", "See the sweep as a matrix of prompt and memory", icon=":material/grid_view:", **to)
     if figure.trend is not None:  # the paper's sentence on it
         chip = safe.tag("span", "published", cls="ci-chip ci-none")
         text = f" {figure.trend.model}: {figure.trend.about} ({figure.trend.where}; the text gives no numbers)."
@@ -289,7 +281,7 @@ def _among(compared: Compared) -> str | None:
     there = {line.run.sweep for line in compared.board.lines if line.run.sweep}
     if not there:
         # The address says what is shown: all runs, and not a sweep that none of them is of.
-        url.put(sweep=None)
+        url.replace(sweep=None)
         return None
     named = {row.id: row.name for row in catalogue.all_sweeps(shared_store()) if row.id in there}
     texts = {"": "all chosen runs"} | named

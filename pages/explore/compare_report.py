@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -11,7 +12,7 @@ import streamlit as st
 
 from cimemories.report.collect import collect
 from cimemories.report.document import Report
-from cimemories.report.render import as_html, as_markdown
+from cimemories.report.render import as_html, markdown_files
 from cimemories.store.engine import StoreError
 from cimemories.ui import page, safe
 from pages.explore.compare_scope import Compared, SetTakeaway
@@ -39,9 +40,9 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     about = f"these {len(compared.scopes)} runs" if several else run_names[compared.scopes[0].run.id]
     set_takeaway(f"A report on {about}, as one file.")
     safe.inline(
-        "One file with the headline numbers and their intervals, figures and tables, examples of leaks, labels, judges "
-        "and coverage, the manifest, the commands that repeat it, the dataset card, and paragraphs for a methods "
-        "section. It needs no network and contains no script.",
+        "One file with an abstract, the headline numbers and their intervals, figures and tables, examples of leaks, "
+        "labels, judges and coverage, the manifest, the commands that repeat it, the dataset card, and paragraphs for "
+        "a methods section. It needs no network and contains no script.",
     )
     ids = [request.run.id for request in compared.scopes]
     form_column, first_column = st.columns(2)
@@ -84,19 +85,26 @@ def _make(compared: Compared, request: tuple[object, ...], ids: list[str], form:
             texts=with_texts,
             progress=lambda share, part: bar.progress(share, text=f"Making the report: {part}"),
         )
+        st.session_state[_READY] = _written(
+            report, request, ids, form, lambda share: bar.progress(share, text="Drawing the figures")
+        )
     except StoreError as problem:
         page.error("The report was not made.", str(problem))
-        return
     finally:
         bar.empty()
-    st.session_state[_READY] = _written(report, request, ids, form)
 
 
-def _written(report: Report, request: tuple[object, ...], ids: list[str], form: str) -> _Ready:
+def _written(
+    report: Report,
+    request: tuple[object, ...],
+    ids: list[str],
+    form: str,
+    progress: Callable[[float], object],
+) -> _Ready:
     stem = f"{'simulated-' if report.simulated else ''}report-{ids[0] if len(ids) == 1 else f'{len(ids)}-runs'}"
     if form == HTML:
         return _Ready(request, f"{stem}.html", "text/html", as_html(report).encode(), report.simulated)
-    text, pictures = as_markdown(report, f"{stem}-figures")
+    text, pictures = markdown_files(report, f"{stem}-figures", progress)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(f"{stem}.md", text)

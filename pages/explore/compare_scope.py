@@ -15,11 +15,12 @@ from cimemories.flows import catalogue
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Combine, Scope, messages_first
+from cimemories.metrics.warnings import differing
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.text import html_escaped, sentence
-from cimemories.ui import charts, exports, page, safe, tables, url
+from cimemories.text import Parts, count, html_escaped, sentence
+from cimemories.ui import charts, exports, page, safe, tables
 from cimemories.ui.tables import Column
 from pages.explore.run_scope import label_choice
 
@@ -73,7 +74,8 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
         dataset = _dataset(store, rows)
     offered = {row.id: row for row in reversed(rows) if row.dataset == dataset}
     with run_column:
-        chosen = _runs(offered)
+        named = {run_id: f"{row.name} ({run_id})" for run_id, row in offered.items()}
+        chosen = page.runs(named, "compare.runs", "all judged runs of the dataset") or list(offered)
     judges = [messages_first(own) for own in catalogue.judges_of_runs(store, chosen).values()]
     with judge_column:
         judge = _judge(judges)
@@ -99,31 +101,6 @@ def _dataset(store: Store, rows: Sequence[RunRow]) -> int:
         "Dataset", busiest, lambda i: f"{named.get(i, i)} ({counts[i]} runs)", "compare.dataset", "dataset"
     )
     return int(chosen if chosen is not None else busiest[0])
-
-
-def _runs(offered: dict[str, RunRow]) -> list[str]:
-    """The chosen runs, as the URL says; none named: all."""
-    key = "compare.runs"
-    run_ids = [part for part in (url.get("runs") or "").split(".") if part]
-    known = [run_id for run_id in run_ids if run_id in offered]
-    if len(known) < len(run_ids):
-        page.notice("Some runs of the link are not here (any more), or are of another dataset.")
-    # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
-    st.session_state[key] = known
-
-    def changed() -> None:
-        url.put(runs=".".join(st.session_state[key]) or None)
-
-    st.multiselect(
-        "Runs",
-        list(offered),
-        format_func=lambda i: safe.option(f"{offered[i].name} ({i})", 48),
-        key=key,
-        on_change=changed,
-        placeholder="all judged runs of the dataset",
-        help="Runs of one dataset with at least one judgement. None chosen: all of them.",
-    )
-    return known or list(offered)
 
 
 def _judge(judges: Sequence[Sequence[JudgeRow]]) -> str:
@@ -158,20 +135,28 @@ def _samples(most: int) -> int | None:
     return int(chosen) if chosen else None
 
 
-def warnings(texts: Sequence[str], *, key: str) -> None:
-    """What speaks against comparing, in one box; folded where it is much. Nothing where there is nothing."""
-    if not texts:
-        return
-    sentences = [sentence(text) for text in texts]
-    if len(sentences) == 1:
-        page.notice(sentences[0])
-        return
-    page.fold(
-        f"{len(sentences)} things in which the runs differ, apart from their models",
-        ":material/warning:",
-        key,
-        lambda: safe.show(safe.tag("ul", *(safe.tag("li", text) for text in sentences))),
-    )
+NAMED = 2  # runs that are named beside a value that few have; of more, how many they are
+
+
+def differences(compared: Compared, scopes: Sequence[Scope] = (), more: Sequence[str] = ()) -> None:
+    """In what these runs (of none: all) differ apart from their models, in one box; nothing where there is nothing.
+    The value that most of them have comes first. more: sentences to follow."""
+    scopes = scopes or compared.scopes
+    parts: list[safe.Html | str] = []
+    for what, by_value in differing(compared.flows.store, scopes).items():
+        values = sorted(by_value.items(), key=lambda item: -len(item[1]))
+        texts = [f"{value} ({_whose(compared, runs, len(scopes))})" for value, runs in values]
+        parts += ["; " if parts else "Apart from their models, these runs differ in ", safe.tag("b", what), ": "]
+        parts.append(" and ".join(texts))
+    lines = [safe.tag("div", *parts, ".")] if parts else []
+    if lines or more:
+        safe.show(safe.tag("div", *lines, *(safe.tag("div", sentence(text)) for text in more), cls="ci-notice"))
+
+
+def _whose(compared: Compared, runs: Sequence[str], of: int) -> str:
+    if len(runs) > NAMED or (2 * len(runs) > of):
+        return count(len(runs), "run")
+    return ", ".join(compared.run_names[run] for run in runs)
 
 
 # ---- a drawing with its title, its badge, its exports and its table
@@ -189,7 +174,7 @@ def show(
     compared: Compared,
     columns: Columns,
     *,
-    simulated: bool | None = None,
+    simulated: Parts | None = None,
 ) -> None:
     """Draw it. name: of its files and widgets. box: key of the folded table, whose columns these are. simulated: None
     for that of all runs."""
@@ -208,8 +193,7 @@ def show(
         "yanchor": "top",
     }
     drawing.fig.update_layout(margin={**margin, "t": margin["t"] + more}, height=height, title=head, dragmode=False)
-    if marked:
-        page.badge_simulated()
+    page.badge_simulated(marked)
     charts.show(drawing.fig, key=f"compare.chart.{name}", alt=drawing.alt)
     exports.buttons(
         f"compare-{name}",

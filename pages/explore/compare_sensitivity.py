@@ -11,13 +11,14 @@ import streamlit as st
 
 from cimemories.charts.comparison import coverage
 from cimemories.charts.sensitivity import choices, order, profiles
-from cimemories.compare.leaderboard import ranking_notes
+from cimemories.compare.leaderboard import coverage_warnings, ranking_notes
 from cimemories.compare.norms import per_norm
 from cimemories.compare.ranking import Measure
 from cimemories.compare.relabel import Numbers
 from cimemories.compare.sensitivity import (
     Study,
     Trial,
+    Tried,
     as_frame,
     by_profiles,
     changed_settings,
@@ -33,12 +34,14 @@ from cimemories.compare.sensitivity import (
     variants,
 )
 from cimemories.flows.arrays import IdentifierRule
+from cimemories.flows.scope import parts_of
 from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import PARTS, WORDS, By, flow_coverage
 from cimemories.store.engine import StoreError
+from cimemories.store.labellings import MOST_VOTES
 from cimemories.text import UNDEFINED, count, percent, sentence
 from cimemories.ui import exports, page, safe, tables, url
-from cimemories.ui.page import Moved, rule_sliders
+from cimemories.ui.page import Moved, least_votes, rule_sliders
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
 from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
@@ -61,13 +64,16 @@ def _key(compared: Compared, study: Study) -> tuple[object, ...]:
     return (*(scope.version for scope in compared.scopes), study.base, compared.n)
 
 
+def _tried(compared: Compared, study: Study) -> list[Tried]:
+    key = ("sensitivity choices", *_key(compared, study))
+    return compared.flows.cached(key, lambda: [*variants(study), *judged_otherwise(compared.flows, study)])
+
+
 def choices_part(compared: Compared, study: Study, measure: Measure) -> str:
     """How far each choice moves the number, widest first; returns its title."""
     names = _names(compared)
     key = _key(compared, study)
-    tried = compared.flows.cached(
-        ("sensitivity choices", *key), lambda: [*variants(study), *judged_otherwise(compared.flows, study)]
-    )
+    tried = _tried(compared, study)
     moved = compared.flows.cached(("sensitivity ranges", measure, *key), lambda: ranges(study, tried, measure))
     drawing = choices(moved, names, measure, unanimous=study.base.unanimous)
     if drawing is None:
@@ -136,9 +142,9 @@ def personas_part(compared: Compared, study: Study, measure: Measure) -> None:
     )
     shown = frame if len(names) > 1 else frame.iloc[:-1]  # the last row is about an order
     rows = [_persona_row(row, keys) for row in shown.to_dict("records")]
-    if compared.board.simulated:
-        page.badge_simulated()
-    safe.show(safe.grid(["Run", "Now", *(f"Without the {key}" for key in keys)], rows))
+    page.badge_simulated(compared.board.simulated)
+    titles = ["Run", "Now", *(f"Without the {key}" for key in keys)]
+    safe.show(safe.wide(safe.grid(titles, rows), "Without one persona"))
     exports.buttons(
         "personas",
         shown,
@@ -214,8 +220,7 @@ def norms_part(compared: Compared) -> None:
     if not scored:
         return
     safe.heading("By the norm of one persona")
-    if compared.board.simulated:
-        page.badge_simulated()
+    page.badge_simulated(compared.board.simulated)
     if len(scored) == 1:
         safe.inline(scored[0][1].sentence)
     frame = pd.concat([scores.frame().assign(run=name, n=scores.n) for name, scores in scored], ignore_index=True)
@@ -291,15 +296,15 @@ def coverage_part(compared: Compared) -> None:
         "identifier": ("count", "Of identifiers"),
         "not_judged": ("count", "Not judged"),
     }
-    simulated = any(scope.simulated for _, scope in named)
+    simulated = parts_of(scope.simulated for _, scope in named)
     show(drawing, "spoken", "compare.box.spoken", compared, columns, simulated=simulated)
     absent = [WORDS[part] for part in PARTS if not pd.Series(drawing.frame[part]).any()]
     if absent:
         safe.inline(f"None are: {'; '.join(absent)}.", muted=True)
     if labelling is not None:
         url.page_link(
-            "survival",
-            "Survival of the labels: who dissents",
+            "consensus",
+            "Consensus of the personas: who dissents",
             icon=":material/how_to_vote:",
             dataset=labelling.dataset,
             labelling=labelling.id,
@@ -328,7 +333,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     scopes, n = compared.board.ordered(compared.scopes)
     compared = replace(compared, scopes=scopes, n=n)
     try:
-        result = study(compared.flows, compared.scopes, compared.rule, n=compared.n)
+        result = _asked(compared, set_takeaway)
     except StoreError as problem:
         set_takeaway("Sensitivity needs labels.")
         page.empty(
@@ -337,8 +342,11 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
         return
+    if result is None:
+        return
     measure = Measure(page.choice("Rank by", MEASURES, "compare.ranking", "ranking", default=Measure.BALANCED))
-    compare_scope.warnings((*compared.board.warnings, *ranking_notes(compared.board)), key="compare.box.warnings")
+    more = [*coverage_warnings(compared.board.lines), *ranking_notes(compared.board)]
+    compare_scope.differences(compared, more=more)
     now = result.at(result.base)
     # A fragment: a slider in it moves without the parts below, which try many settings.
     database_lost.fragment(_panel)(compared, result, measure, now)
@@ -349,13 +357,56 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     coverage_part(compared)
 
 
+ASKED = "compare.sensitivity.asked"
+STEPS = ("votes and decisions", "every setting of every choice", "the norm of each persona")
+TRIED = ("threshold", "priors", "identifiers", "votes", "subset", "by")  # what a link to what was computed says
+
+
+def _asked(compared: Compared, set_takeaway: SetTakeaway) -> Study | None:
+    """What it takes to vary the settings, computed step by step once somebody asks, by the button or by a link that
+    names a setting; None until then. Raises StoreError where there is nothing to vary."""
+    of = (*(scope.version for scope in compared.scopes), compared.n)
+    if any(url.get(name) for name in TRIED):
+        st.session_state[ASKED] = of
+    room = st.empty()
+    labelled = any(scope.labelling for scope in compared.scopes)  # else the study says what is missing
+    if labelled and st.session_state.get(ASKED) != of:
+        runs = count(len(compared.scopes), "run")
+        set_takeaway(f"What the numbers and the order of {runs} depend on has not been computed yet.")
+        with room.container():
+            page.empty(
+                "Sensitivity is computed when asked",
+                f"Every threshold, prior, rule and judge is tried on all flows of {runs}. It takes seconds, with many "
+                "profiles up to a minute.",
+                lambda: st.button(
+                    "Compute sensitivity",
+                    type="primary",
+                    icon=":material/tune:",
+                    key="compare.sensitivity.compute",
+                    on_click=lambda: st.session_state.update({ASKED: of}),
+                ),
+            )
+        return None
+    with room.container():
+        bar = st.progress(0.0, text=f"Computing: {STEPS[0]}")
+        st.button("Stop", key="compare.sensitivity.stop", on_click=lambda: st.session_state.pop(ASKED, None))
+    result = study(compared.flows, compared.scopes, compared.rule, n=compared.n)
+    bar.progress(1 / 3, text=f"Computing: {STEPS[1]}")
+    _tried(compared, result)
+    for done, scope in enumerate(compared.scopes):
+        bar.progress((2 + done / len(compared.scopes)) / 3, text=f"Computing: {STEPS[2]}")
+        per_norm(compared.flows, scope, compared.rule)
+    room.empty()
+    return result
+
+
 def _panel(compared: Compared, study: Study, measure: Measure, now: Sequence[Numbers]) -> None:
     """The sliders, and at once what they do to every run and to the order."""
     names = _names(compared)
     left, right = st.columns([2, 6], gap="large")
     with left:
-        moved, rule = _sliders(compared, study)
-    setting = setting_of(study, moved.threshold, moved.weights, rule)
+        moved, rule, least = _sliders(compared, study)
+    setting = setting_of(study, moved.threshold, moved.weights, rule, least)
     tried = trial(study, setting, names, measure, flows_per_run(compared.flows, study), now)
     with right:
         _tried_text(study, tried)
@@ -378,7 +429,7 @@ def _names(compared: Compared) -> list[str]:
     return [run_names[scope.run.id] for scope in compared.scopes]
 
 
-def _sliders(compared: Compared, study: Study) -> tuple[Moved, IdentifierRule]:
+def _sliders(compared: Compared, study: Study) -> tuple[Moved, IdentifierRule, int | None]:
     moved = rule_sliders("compare", study.base.threshold, study.votes.keys, study.base.priors)
     if moved.all_zero:
         page.notice("All weights are 0. Raise one; until then the current priors apply.")
@@ -393,14 +444,15 @@ def _sliders(compared: Compared, study: Study) -> tuple[Moved, IdentifierRule]:
             "biography; every key that contains name, address, sex or age; or none.",
         )
     )
-    if moved.any or rule != compared.rule:
+    least = None if study.counts.imported else least_votes("compare", study.base.least_votes, MOST_VOTES)
+    if moved.any or rule != compared.rule or url.get("votes"):
         st.button(
             "Back to the current settings",
             icon=":material/undo:",
             key="compare.back",
-            on_click=lambda: url.put(threshold=None, priors=None, identifiers=None),
+            on_click=lambda: url.put(threshold=None, priors=None, identifiers=None, votes=None),
         )
-    return moved, rule
+    return moved, rule, least
 
 
 def _tried_text(study: Study, tried: Trial) -> None:
@@ -426,10 +478,10 @@ def _numbers(compared: Compared, tried: Trial, measure: Measure) -> None:
         "Flows": "Inappropriate flows behind violation",
         "Place": f"By {MEASURES[measure].lower()}",
     }
-    simulated = {compared.run_names[line.run.id] for line in compared.board.lines if line.simulated}
+    simulated = {compared.run_names[line.run.id]: line.simulated for line in compared.board.lines}
     rows = []
     for row in tried.frame.to_dict("records"):
-        marked = page.SIMULATED if row["run"] in simulated else ""
+        marked = page.simulated_badge(simulated[row["run"]])
         rows.append(
             tag(
                 "tr",
@@ -440,7 +492,7 @@ def _numbers(compared: Compared, tried: Trial, measure: Measure) -> None:
                 *(_counted(row, name) for name in ("retained", "attributes", "flows")),
             )
         )
-    safe.show(safe.grid(head, rows, hints=titles))
+    safe.show(safe.wide(safe.grid(head, rows, hints=titles), "Ranking under this setting"))
     exports.buttons(
         "sensitivity",
         tried.frame,

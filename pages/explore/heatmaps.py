@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 import streamlit as st
 
-from cimemories.charts.heatmap import Map, MapPart, Side, Tooltips, heatmap_figure, tooltips
+from cimemories.charts.heatmap import (
+    PHONE_WIDTH,
+    PLOT_WIDTH,
+    Map,
+    MapPart,
+    Side,
+    Tooltips,
+    heatmap_figure,
+    names_fit,
+    tooltips,
+)
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Scope
 from cimemories.metrics import heatmap, sentences, warnings
+from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import (
     By,
     Difference,
@@ -30,7 +41,7 @@ from cimemories.metrics.heatmap import (
 )
 from cimemories.metrics.separation import cell_changes, worst_cell
 from cimemories.store.engine import StoreError
-from cimemories.text import count, percent
+from cimemories.text import count, percent, sentence
 from cimemories.ui import charts, exports, page, safe, tables, url
 from cimemories.ui.tables import Column
 from pages.explore.run_scope import RunScope, caveats, interval_parts, run_scope
@@ -52,66 +63,79 @@ def draw() -> None:
     if chosen is None:
         return
     flows, scope = chosen.flows, chosen.scope
-    with chosen.columns[0]:
-        n = _samples(scope, chosen.numbers.n)
     notes: list[str] = []
     with chosen.columns[1]:
         names = catalogue.run_names(flows.store, scope.run.dataset)
         others = {run_id: name for run_id, name in reversed(names.items()) if run_id != scope.run.id}
         view = _view(others, notes)
+    other = _against(flows, scope, view)
+    # Beyond it some flows lost messages, and cells that pool them would be too low.
+    most = min(chosen.numbers.n, headline(flows, other).n if other else scope.run.samples)
+    with chosen.columns[0]:
+        n = _samples(most, notes)
     for note in notes:
         page.notice(note)
     whole = heatmap.grid(flows, scope, view.rows, view.columns, n)
+    caveats(chosen.numbers)
+    with chosen.top:  # before the chart, which takes the browser a while
+        takeaway = _takeaway(chosen, other, whole)
+        page.head("Heatmaps", takeaway, simulated=scope.simulated + (other.simulated if other else ()))
+    if scope.labelling is not None and not whole.empty:
+        _maps(chosen, view, whole, other)
+    else:
+        page.empty(
+            "No labelled flow to show",
+            "A cell needs labelled pairs in retained contexts. Label the dataset, or wait for the judges.",
+            lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
+        )
+    interval_parts(chosen, "heatmaps.interval")
     warning = scope.labelling and warnings.family_warning(scope.labelling.model, scope.run.model)
     if warning:
-        page.notice(f"{warning[0].upper()}{warning[1:]}.")
-    caveats(chosen.numbers)
-    interval_parts(chosen, "heatmaps.interval")
-    takeaway = _takeaway(chosen, view, whole)
-    if scope.labelling is not None and not whole.empty:
-        _maps(chosen, view, whole, takeaway)
-        return
-    with chosen.top:
-        page.head("Heatmaps", takeaway, simulated=bool(scope.simulated))
-    page.empty(
-        "No labelled flow to show",
-        "A cell needs labelled pairs in retained contexts. Label the dataset, or wait for the judges.",
-        lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
-    )
+        page.notice(sentence(warning))
 
 
-def _maps(chosen: RunScope, view: View, whole: Grid, takeaway: str) -> None:
-    """The maps and what is under them. takeaway: the head of one run's maps."""
+def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> None:
+    """The maps and what is under them. other: the run to compare with."""
     flows, scope = chosen.flows, chosen.scope
-    few = most_leaked(whole, _most(whole, view.rows))
-    shown, frame = ordered(few, view.row_order, view.column_order), heatmap.as_frame(whole)
+    few = most_leaked(whole, _most(whole))
+    spheres = {}
+    phone = charts.is_phone()
+    maps = 2 if view.measure == BOTH and not phone else 1
+    if not names_fit(len(few.columns), maps, PHONE_WIDTH if phone else PLOT_WIDTH):
+        spheres = heatmap.spheres(flows, scope, few.columns)
+    groups = [spheres[place] for place in few.columns.ids] if spheres else []
+    shown, frame = ordered(few, view.row_order, view.column_order, groups), heatmap.as_frame(whole)
     about: dict[str, object] = {
         "run": scope.run.id,
         "labels": f"{scope.labelling.id if scope.labelling else ''}, {scope.labels_text}",
         "judge": scope.judge_text,
         "n": whole.n,
     }
-    other, both = _against(flows, scope, view), None
+    both = None
     if other is not None:
         second = heatmap.grid(flows, other, view.rows, view.columns, whole.n)
-        both = ordered_difference(difference(few, second), view.row_order, view.column_order)
+        both = ordered_difference(difference(few, second), view.row_order, view.column_order, groups)
         shown, frame = both.first, difference_frame(difference(whole, second))
         about |= {"compared with": other.run.id, "judge of that": other.judge_text}
-    simulated = bool(scope.simulated or (other and other.simulated))
+    simulated = scope.simulated + (other.simulated if other else ())
     texts = _titles(flows, scope, other, view, shown, both)
-    selected = charts.clicked_cell(KEY, len(shown.rows), len(shown.columns)) or _cell(shown)
+    size = len(shown.rows), len(shown.columns)
+    selected = charts.clicked_cell(KEY, *size) or charts.clicked_cell(f"{KEY}.2", *size) or _cell(shown)
     if selected is not None:
         _put_cell(shown, selected)
-    with chosen.top:  # after the address is what it will be, and before the chart, which takes the browser a while
-        page.head("Heatmaps", takeaway if both is None else f"{texts[0]}.", simulated=simulated)
     # A click changes nothing about the figure, and it takes longer to make than all the rest.
-    drawing = ("heatmap drawing", scope.version, other and other.version, view, shown.n, len(shown.rows), texts)
-    fig, read = flows.cached(drawing, lambda: _figure(view, shown, both, texts))
+    drawing = ("heatmap drawing", scope.version, other and other.version, view, shown.n, len(shown.rows), texts, phone)
+    fig, each, read = flows.cached(drawing, lambda: _figure(view, shown, both, texts, spheres, phone))
     alt = f"{texts[0]}. {texts[1]}. The same numbers are in the table below."
-    charts.show_heatmap(fig, read, key=KEY, alt=alt, selected=selected)
+    if phone:  # where a line of the page breaks, and one of a chart is cut off
+        safe.inline(texts[0], strong=True)
+        safe.inline(texts[1], muted=True)
+    for part, key in zip(each, (KEY, f"{KEY}.2"), strict=False):
+        charts.show_heatmap(part, read, key=key, alt=alt, selected=selected)
     exports.buttons(f"heatmap-{scope.run.id}", frame, fig=fig, key="heatmaps.export", simulated=simulated, about=about)
     if selected is not None:
-        _flows(flows, scope, shown, selected, other, about)
+        with st.container(key="drawer", border=True):
+            _flows(flows, scope, shown, selected, other, about)
     else:
         page.notice("Click a cell to see its flows: which attribute, whose, and in how many samples it was revealed.")
     page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(frame, view, shown.n))
@@ -142,30 +166,42 @@ def _titles(
         tested = cell_changes(flows, (scope, other), sides, shown.n, measure, (change.row, change.column))
         where = _where(shown, change.row, change.column)
         does = "leaks" if measure == VIOLATION else "conveys"
-        title = sentences.changed_cells(tested, scope.run.name, other.run.name, does, where, change.points)
-        return title, _pairs_of_both(both, other.run.name)
+        title = sentences.changed_cells(
+            tested, scope.run.name, other.run.name, does, where, change.points, change.pairs
+        )
+        return title, _pairs_of_both(both, other.run.name) + _read_at(flows, shown.n, scope, other)
     measure = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
-    name = "Completeness" if measure == COMPLETENESS else f"Violation@{shown.n}"
-    return f"{name}: {_clause(flows, scope, view, shown, measure)}", _subtitle(shown)
+    cell = worst_cell(flows, scope, view.rows, view.columns, shown.n, measure)  # of all rows, those not shown too
+    title = sentences.cell_title(cell, _where(shown, cell.row, cell.column) if cell else "", measure)
+    names = {BOTH: "Pairs leaked and completeness", VIOLATION: "Pairs leaked", COMPLETENESS: "Completeness"}
+    by = f"{SIDES[view.rows]} and {SIDES[view.columns]}".lower()
+    return title or f"{names[view.measure]} by {by}", _subtitle(shown) + _read_at(flows, shown.n, scope)
 
 
-def _clause(flows: Flows, scope: Scope, view: View, grid: Grid, measure: str) -> str:
-    """The cell in which most goes wrong, and how it stands to the others; of all rows, those not shown too."""
-    cell = worst_cell(flows, scope, view.rows, view.columns, grid.n, measure)
-    return sentences.cell(cell, _where(grid, cell.row, cell.column) if cell else "", measure)
+def _read_at(flows: Flows, n: int, *scopes: Scope) -> str:
+    """What is said of the n that maps are read at where missing messages limit it."""
+    samples, most = (min(each) for each in zip(*((s.run.samples, headline(flows, s).n) for s in scopes), strict=True))
+    return sentences.limited(n, samples) if n == most else ""
 
 
-def _takeaway(chosen: RunScope, view: View, grid: Grid) -> str:
-    """The sentence of the head."""
+def _takeaway(chosen: RunScope, other: Scope | None, grid: Grid) -> str:
+    """The sentence of the head: the numbers of the run, after those of the one to compare with."""
     scope = chosen.scope
     if scope.labelling is None or not grid.violation_pairs.any():
         return f"{scope.run.name}: nothing to measure yet."
-    clause = _clause(chosen.flows, scope, view, grid, VIOLATION)
-    return sentences.heatmap(scope.run.name, chosen.numbers, grid.n, clause)
+    every = [headline(chosen.flows, other), chosen.numbers] if other else [chosen.numbers]
+    texts = [
+        sentences.heatmap(at.scope.run.name, grid.n, at.violation[grid.n], at.attributes, at.completeness)
+        for at in every
+    ]
+    return f"{'; '.join(texts)}.{sentences.missing(chosen.numbers.coverage)}"
 
 
-def _figure(view: View, shown: Grid, both: Difference | None, texts: tuple[str, str]) -> tuple[go.Figure, Tooltips]:
-    """The chart, and what the pointer reads in it."""
+def _figure(
+    view: View, shown: Grid, both: Difference | None, texts: tuple[str, str], spheres: Mapping[str, str], phone: bool
+) -> tuple[go.Figure, list[go.Figure], Tooltips]:
+    """The chart to export, those to show (on a phone each map is one, else it is the same), and what the pointer reads
+    in them. spheres: of the columns by id, where their names do not fit."""
     maps = []
     for measure in (VIOLATION, COMPLETENESS):
         if view.measure not in (measure, BOTH):
@@ -175,15 +211,20 @@ def _figure(view: View, shown: Grid, both: Difference | None, texts: tuple[str, 
             for part in ((shown,) if both is None else (both.second, both.first))
         ]
         unit = "inappropriate pairs" if measure == VIOLATION else "necessary pairs"
-        name = f"Violation@{shown.n}" if measure == VIOLATION else "Completeness"
-        top = 1.0 if measure == COMPLETENESS else None
+        good = measure == COMPLETENESS
+        name = "Completeness" if good else heatmap.pairs_leaked(shown.n)
         if both is None:
-            maps.append(Map(name, unit, parts[0], maximum=top))
+            maps.append(Map(name, unit, parts[0], maximum=1.0 if good else None, good=good))
         else:
             maps.append(Map(f"{name}, difference", unit, parts[0], before=parts[1]))
-    rows, columns = (Side(side.names, side.titles) for side in (shown.rows, shown.columns))
+    rows = Side(shown.rows.names, shown.rows.titles)
+    groups = [spheres[place] for place in shown.columns.ids] if spheres else ()
+    columns = Side(shown.columns.names, shown.columns.titles, groups)
     fig = heatmap_figure(maps, rows, columns, title=texts[0], subtitle=texts[1])
-    return fig, tooltips(maps, rows, columns)
+    each = [fig]
+    if phone:
+        each = [heatmap_figure([m], rows, columns, title=m.name, subtitle="", pixels=PHONE_WIDTH) for m in maps]
+    return fig, each, tooltips(maps, rows, columns)
 
 
 def _twin(frame: pd.DataFrame, view: View, n: int) -> None:
@@ -192,7 +233,7 @@ def _twin(frame: pd.DataFrame, view: View, n: int) -> None:
         "column": ("wide", SIDES[view.columns]),
     }
     for measure, unit in ((VIOLATION, "Inappropriate pairs"), (COMPLETENESS, "Necessary pairs")):
-        name = f"{measure.capitalize()}@{n}" if measure == VIOLATION else measure.capitalize()
+        name = heatmap.pairs_leaked(n) if measure == VIOLATION else measure.capitalize()
         for end, ending in (("", ""), ("_first", " before"), ("_second", " after"), ("_difference", ", difference")):
             if f"{measure}{end}" in frame:
                 sides[f"{measure}{end}"] = ("percent", f"{name}{ending}")
@@ -213,9 +254,13 @@ def _flows(
     name = f"{grid.rows.names[row]} to {grid.columns.titles[column]}"
     if not grid.columns.by.of_context or grid.rows.by.of_context:
         name = f"{grid.rows.titles[row]}, {grid.columns.titles[column]}"
-    left, right = st.columns([8, 1], vertical_alignment="bottom")
+    left, right, closing = st.columns([10, 2, 1], vertical_alignment="center")
     with left:
         safe.heading(name)
+        of_which = "" if other is None else " of the run that reveals it more often"
+        safe.inline(f"{_counts(grid, selected)} Select a row to read the messages{of_which}.", muted=True)
+    with closing:
+        st.button("Close", key="heatmaps.close", type="tertiary", on_click=_forget_cell)
     frame = (
         cell_flows(flows, scope, cell, grid.n) if other is None else flows_of_both(flows, scope, other, cell, grid.n)
     )
@@ -238,10 +283,9 @@ def _flows(
             shown.drop(columns=["profile", "attribute", "context"]),
             fig=None,
             key="heatmaps.cell.export",
-            simulated=bool(scope.simulated or (other and other.simulated)),
+            simulated=scope.simulated + (other.simulated if other else ()),
             about=about,
         )
-    safe.inline(_counts(grid, selected), muted=True)
     picked = tables.table(
         shown,
         key=f"heatmaps.cell.{scope.run.id}.{'.'.join(cell.values())}",
@@ -255,6 +299,7 @@ def _flows(
             "by": ("small", "Labelled by"),
         },
         on_select="row",
+        height=DRAWER_TABLE if len(shown) > DRAWER_ROWS else "content",
         alt="Flows of the chosen cell",
     )
     if picked is not None:
@@ -268,10 +313,6 @@ def _flows(
             context=int(flow["context"]),
             attribute=int(flow["attribute"]),
         )
-    if other is None:
-        st.caption("Select a row to read the messages.")
-    else:
-        st.caption("Select a row to read the messages of the run that reveals it more often.")
 
 
 def _revealed(reveals: pd.Series, draws: pd.Series) -> list[str]:
@@ -283,12 +324,12 @@ def _counts(grid: Grid, selected: tuple[int, int]) -> str:
     parts = []
     if wrong:
         share = percent(float(grid.violation[selected]))
-        parts.append(f"Violation@{grid.n} {share} of {count(wrong, 'inappropriate pair')}")
+        parts.append(f"{heatmap.pairs_leaked(grid.n)}: {share} of {count(wrong, 'inappropriate pair')}")
     if needed:
         share = percent(float(grid.completeness[selected]))
         parts.append(f"completeness {share} of {count(needed, 'necessary pair')}")
     text = ", ".join(parts) or "No pair that counts"
-    return f"{text[0].upper()}{text[1:]}."
+    return sentence(text)
 
 
 PHRASE = {
@@ -370,6 +411,7 @@ ORDERS = {
 BOTH, VIOLATION, COMPLETENESS = "both", "violation", "completeness"
 SHOWN = {BOTH: "both", VIOLATION: "violation", COMPLETENESS: "completeness"}
 MOST = (15, 30, 60, 120)
+DRAWER_ROWS, DRAWER_TABLE = 4, 178  # flows of a cell that are in sight at once, and their pixels
 NOBODY = "none"
 LAST = "heatmaps.cell"
 
@@ -389,24 +431,26 @@ class View(NamedTuple):
     against: str | None
 
 
-def _samples(scope: Scope, usual: int) -> int:
-    """n of violation@n, by a slider where there is a choice. usual: where it stands at first."""
-    most = scope.run.samples
+def _samples(most: int, notes: list[str]) -> int:
+    """n of violation@n, by a slider where there is a choice; at first, and at most, as many as every flow has. notes:
+    gets what has to be said of the link."""
+    chosen = url.get_int("n") or int(url.remembered("n") or most)
+    if (url.get_int("n") or 0) > most:
+        notes.append(f"The maps are {sentences.read_at(most, chosen)}.")
     if most == 1:
         return 1
-    chosen = url.get_int("n") or int(url.remembered("n") or usual)
-    st.session_state["heatmaps.n"] = min(chosen, most) or usual
+    st.session_state["heatmaps.n"] = min(chosen, most)
     n = int(
         st.slider(
             "Samples n",
             1,
             most,
             key="heatmaps.n",
-            on_change=lambda: url.put(n=_unless(st.session_state["heatmaps.n"], usual)),
+            on_change=lambda: url.put(n=_unless(st.session_state["heatmaps.n"], most)),
             help="Violation@n: revealed at least once in n of the judged samples of a context",
         )
     )
-    url.put(n=_unless(n, usual))
+    url.replace(n=_unless(n, most))
     return n
 
 
@@ -490,8 +534,7 @@ def _choice(
             return
         url.put(**{param: None if picked == usual else picked})
         if param in ("rows", "columns"):  # the cell that was chosen lies on the old sides
-            st.session_state.pop(LAST, None)
-            url.put(**dict.fromkeys(PARAMETER.values()))
+            _forget_cell()
 
     # Plain words: of its own enumerations Streamlit would compare the classes.
     usual, wanted = str(usual), str(chosen or url.remembered(param) or usual)
@@ -499,7 +542,7 @@ def _choice(
         if chosen is not None:
             notes.append(f"'{safe.option(chosen, 40)}' in the link is not a choice here. The default is shown.")
         wanted = usual if usual in options else next(iter(options))
-    url.put(**{param: None if wanted == usual else wanted})
+    url.replace(**{param: None if wanted == usual else wanted})
     st.session_state[key] = wanted
     st.selectbox(
         safe.plain_label(label),
@@ -511,7 +554,7 @@ def _choice(
     return wanted
 
 
-def _most(grid: Grid, rows: By) -> int:
+def _most(grid: Grid) -> int:
     """How many rows are shown, with what is left out said beside the choice."""
     number = len(grid.rows)
     if number <= MOST[1]:
@@ -534,11 +577,10 @@ def _most(grid: Grid, rows: By) -> int:
         shown = min(wanted, number)
         if number > shown:
             safe.inline(
-                f"The {shown} rows with the most leaked pairs; {count(number - shown)} of "
-                f"{count(number)} ({SIDES[rows].lower()}) are not shown here; the exported table has all.",
+                f"{shown} of {count(number)} rows shown: those with the most leaked pairs. The table below has all.",
                 muted=True,
             )
-    url.put(most=None if wanted == MOST[1] else wanted)
+    url.replace(most=None if wanted == MOST[1] else wanted)
     return wanted
 
 
@@ -557,6 +599,11 @@ def _cell(grid: Grid) -> tuple[int, int] | None:
         chosen = [last[name] for name in names]
     row, column = grid.rows.position(chosen[0]), grid.columns.position(chosen[1])
     return None if row is None or column is None else (row, column)
+
+
+def _forget_cell() -> None:
+    st.session_state.pop(LAST, None)
+    url.put(**dict.fromkeys(PARAMETER.values()))
 
 
 def _put_cell(grid: Grid, selected: tuple[int, int]) -> None:

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Scope
+from cimemories.flows.scope import Scope, parts_of
 from cimemories.leaks import gallery
 from cimemories.leaks.message import leak_view
 from cimemories.metrics import sentences
@@ -24,7 +24,7 @@ def draw() -> None:
     if shown is None:
         return
     examples = gallery.gallery(shown.flows, list(shown.scopes.values()))
-    simulated = any(scope.simulated for scope in shown.scopes.values())
+    simulated = parts_of(scope.simulated for scope in shown.scopes.values())
     with shown.top:
         page.head("Leaks", _takeaway(shown, examples), simulated=simulated)
     if shown.numbers is not None:
@@ -58,9 +58,10 @@ def _gallery(browsed: Browsed, examples: pd.DataFrame) -> None:
     left = gallery.narrowed(examples, now)
     ids: list[str] = examples["id"].iloc[left.shown].tolist()
     current = leaks_gallery.current(browsed, examples, ids)
-    leaks_gallery.bar(browsed.flows, ids, current, of=len(examples))
+    with st.container(key="leaks_bar"):
+        leaks_gallery.bar(browsed.flows, ids, current, of=len(examples))
     filters, centre = st.columns([2, 9], gap="medium")
-    with filters:
+    with filters, st.container(key="leaks_filters"):
         leaks_gallery.draw_filters(examples, left, now, browsed.scopes)
     with centre:
         if not ids:
@@ -119,7 +120,7 @@ def _example(flows: Flows, scope: Scope, profile: int, context: int, *, named: b
     with message:
         safe.heading(f"{view.profile.name} to {view.context.recipient}: {view.context.task}")
         if named:
-            badge = page.SIMULATED if scope.simulated else ""
+            badge = page.simulated_badge(scope.simulated)
             text = tag("span", f"{scope.run.name}, judged by {scope.judge_text}", cls="ci-muted")
             safe.show(tag("div", text, " ", badge))
         sample = leaks_message.draw(scope, view, attribute)

@@ -85,7 +85,7 @@ def _name() -> None:
         help="Each name is a basket of its own. The name is in the URL, so reloads and links find it.",
     )
     if name() != NOBODY:
-        url.put(basket=name())
+        url.replace(basket=name())
 
 
 def _exports(rows: list[LeakRow], gone: int) -> None:
@@ -136,9 +136,10 @@ def _example(store: Store, item: BasketRow, number: int, of: int) -> None:
 
 
 def _row(row: LeakRow, number: int) -> None:
-    badge = page.SIMULATED if row.simulated else ""
+    badge = page.simulated_badge(row.simulated)
     head = tag("div", tag("b", f"{number + 1}. {row.recipient}: {row.task}"), "  ", badge, cls="ci-line")
-    pieces = [tag("mark", piece.text, cls="ci-leaked") if piece.leaked else piece.text for piece in row.excerpt]
+    leaked = "ci-leaked" if row.strength == Strength.FULL else "ci-leaked ci-weak"
+    pieces = [tag("mark", piece.text, cls=leaked) if piece.leaked else piece.text for piece in row.excerpt]
     if not row.in_message:
         pieces = [
             tag("span", "Quoted by the judge, not found in the message: " if pieces else "No quote.", cls="ci-muted"),
@@ -318,13 +319,14 @@ def _clear() -> None:
     st.session_state[FILTERED] = True
 
 
-KEYS = (("j", "next"), ("k", "previous"), ("s", "basket"))
+KEYS = "jka"
 KEY, PLACE = "leaks.keys", "leaks.place"
 SEVERITY = (
     "Severest first: by strength of the claim (full, partial, implied); then by the share of judged messages that "
     "reveal it; then those with a quote that stands in a message; then by certainty of the label (adjudicated, a "
-    "person, unanimous votes, a threshold); then those that all judges of the run claim in one message; then in the "
-    "order of the record. How sensitive a domain is plays no part, since the seeds do not say it."
+    "person, unanimous votes, a threshold); then those that all judges of the run claim in one message. What is "
+    "equally severe takes turns over domains and people. How sensitive a domain is plays no part, since the seeds do "
+    "not say it."
 )
 
 
@@ -358,7 +360,7 @@ def current(browsed: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str
         if (filtered and at not in ids) or (at is None and not somewhere):
             at = next(iter(ids), None)
         for key in taken.keys:
-            if key == "s":
+            if key == "a":
                 _star(browsed, examples, at, into, place)
             else:
                 at = gallery.step(ids, at, 1 if key == "j" else -1) or at
@@ -366,7 +368,8 @@ def current(browsed: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str
     row = examples[examples["id"] == at] if at is not None and at != named else examples[:0]
     if len(row):
         where = row.iloc[0]
-        url.put(
+        # The first example is a default. Others are pushed: fast keys end runs before a replaced address is sent.
+        (url.put if taken.led or named else url.replace)(
             run=str(where["run"]),
             profile=int(where["profile"]),
             context=int(where["context"]),
@@ -433,9 +436,9 @@ def _starred(store: Store, at: str | None) -> None:
     except StoreError:
         inside = False  # the basket itself says what is wrong with it
     if inside:
-        _button("In basket", ":material/star:", "s", primary=True, disabled=at is None)
+        _button("In basket", ":material/star:", "a", primary=True, disabled=at is None)
     else:
-        _button("To basket", ":material/star_border:", "s", disabled=at is None)
+        _button("To basket", ":material/star_border:", "a", disabled=at is None)
 
 
 def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = False) -> None:

@@ -4,6 +4,7 @@ answer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from cimemories.leaks.message import LeakView, Memory, Sample, judge_answers
 from cimemories.metrics.headline import Headline
 from cimemories.metrics.warnings import NO, PARTLY
 from cimemories.model import JudgementStatus, Label, ResponseStatus, Strength
+from cimemories.store.audits import Audit, AuditVerdict, says_revealed
 from cimemories.store.engine import StoreError, shared_store
 from cimemories.text import count
 from cimemories.ui import page, safe, tables, url
@@ -63,6 +65,9 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView) -> None
         claimed_by = f", {', '.join(claiming[number])}" if len(claiming.get(number, ())) > 1 else ""
         lost = "" if reveal.grounded else ", not in the text"
         safe.inline(f"Sample {number} ({reveal.strength}{lost}{claimed_by}): “{reveal.quote}”", muted=True)
+    if audited := [(s.number, s.verdicts[item.attribute]) for s in view.samples if item.attribute in s.verdicts]:
+        marks = (f"sample {number} {_verdict(audit)}" for number, audit in audited)
+        safe.inline(f"Judge audit: {', '.join(marks)}.", muted=True)
     url.page_link(
         "labels",
         "Votes and decision",
@@ -194,7 +199,7 @@ def browsed() -> Browsed | None:
     )
     if chosen is None:
         return None
-    url.put(among=None)
+    url.replace(among=None)
     if several:
         with chosen.columns[0]:
             _among(ONE)
@@ -204,7 +209,7 @@ def browsed() -> Browsed | None:
 def _every(runs: int) -> Browsed:
     top = st.container()
     judge_column, summary, among = st.columns([3, 4, 2], vertical_alignment="bottom")
-    url.put(among=ALL)
+    url.replace(among=ALL)
     with judge_column:
         judge = page.choice(
             "Judge",
@@ -222,7 +227,7 @@ def _every(runs: int) -> Browsed:
         of = "" if datasets < 2 else f" of {datasets} datasets"
         rest = runs - len(scopes)
         without = f"; {rest} without a judge of messages left out" if rest else ""
-        safe.inline(f"{count(len(scopes))} runs{of}{without}.", muted=True)
+        safe.inline(f"{count(len(scopes), 'run')}{of}{without}.", muted=True)
     with among:
         _among(ALL)
     return Browsed(flows, {scope.run.id: scope for scope in scopes}, None, True, top)
@@ -311,25 +316,35 @@ def _sample(scope: Scope, sample: Sample, view: LeakView) -> None:
         return
     if scope.reads_reasoning:
         safe.inline("The reasoning before the message, which this judge reads; the recipient does not.", muted=True)
-    safe.message(sample.text, _spans(scope, sample, view))
-    safe.show(
-        tag(
-            "p",
-            "Marked: ",
-            tag("mark", "X inappropriate, leaked", cls="ci-leaked"),
-            " ",
-            tag("mark", "N necessary, conveyed", cls="ci-conveyed"),
-            " ",
-            tag("mark", "? ambiguous", cls="ci-ambiguous"),
-            cls="ci-muted",
-        )
-    )
+    spans = _spans(scope, sample, view)
+    _legend(spans)
+    safe.message(sample.text, spans)
     if sample.ungrounded:
         left_out = ", and are left out" if scope.grounded else ""
         page.notice(
             f"{sample.ungrounded} claims of {scope.judge_text} have a quote that is not in the text "
             f"(ungrounded){left_out}."
         )
+
+
+LEGEND: dict[Kind, str] = {
+    "leaked": "inappropriate, leaked",
+    "conveyed": "necessary, conveyed",
+    "ambiguous": "ambiguous",
+}
+
+
+def _legend(spans: Sequence[Marked]) -> None:
+    """What the marks of a message mean; of the rarer ones only those that are there. Before the message: behind a long
+    one it would be out of sight."""
+    marks = [tag("mark", text, cls=f"ci-{kind} ci-opens") for kind, text in LEGEND.items()]
+    if any(span.weak for span in spans):
+        marks.append(tag("mark", "in part or implied, not counted", cls="ci-leaked ci-weak ci-opens"))
+    if any(span.confirmed for span in spans):
+        marks.append(tag("mark", "confirmed in an audit", cls="ci-confirmed"))
+    if any(span.confirmed is False for span in spans):
+        marks.append(tag("mark", "denied in an audit", cls="ci-denied"))
+    safe.show(tag("div", *(part for mark in marks for part in (mark, "  ")), cls="ci-legend"))
 
 
 def _spans(scope: Scope, sample: Sample, view: LeakView) -> list[Marked]:
@@ -342,8 +357,19 @@ def _spans(scope: Scope, sample: Sample, view: LeakView) -> list[Marked]:
             note = f"{item.key}: {item.label or 'not labelled'}, {reveal.strength}"
             if scope.combine != Combine.ONE:
                 note += f", claimed by {', '.join(sample.judges[reveal.attribute])}"
-            spans.append(Marked(reveal.span.start, reveal.span.end, kind, note))
+            audit = sample.verdicts.get(reveal.attribute)
+            confirmed = None if audit is None else says_revealed(audit.verdict)
+            if audit is not None:
+                note += f"; audit: {_verdict(audit)}"
+            # As the counts have it: people count before the judge only where that is chosen.
+            counts = confirmed if sample.people and confirmed is not None else reveal.strength == Strength.FULL
+            spans.append(Marked(reveal.span.start, reveal.span.end, kind, note, not counts, confirmed))
     return spans
+
+
+def _verdict(audit: Audit) -> str:
+    names = {AuditVerdict.FULL: "revealed", AuditVerdict.NONE: "not revealed", AuditVerdict.PARTIAL: "revealed in part"}
+    return f"{names.get(audit.verdict or AuditVerdict.NONE, 'implied')} ({audit.annotator})"
 
 
 def _which(view: LeakView, attribute: int | None) -> None:
@@ -358,7 +384,7 @@ def _which(view: LeakView, attribute: int | None) -> None:
         (
             view.memories[a].key,
             view.memories[a].statement,
-            [_mark(sample, a in leaked[sample.number]) for sample in view.samples],
+            [_mark(sample, a in leaked[sample.number], sample.verdicts.get(a)) for sample in view.samples],
             f"{counts[a]} of {view.memories[a].draws}",
             a == attribute,
         )
@@ -369,7 +395,7 @@ def _which(view: LeakView, attribute: int | None) -> None:
         safe.inline(f"{len(shown) - MOST_ROWS} more attributes leak in these messages.", muted=True)
 
 
-def _mark(sample: Sample, leaks: bool) -> page.SampleMark:
+def _mark(sample: Sample, leaks: bool, audit: Audit | None) -> page.SampleMark:
     if sample.status != ResponseStatus.OK or sample.judgement != JudgementStatus.OK:
-        return "missing"
-    return "leaked" if leaks else "no_leak"
+        return "missing", ""
+    return "leaked" if leaks else "no_leak", "" if audit is None else f"audit: {_verdict(audit)}"

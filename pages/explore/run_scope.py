@@ -10,6 +10,7 @@ from typing import Any
 
 import streamlit as st
 
+from cimemories.charts import bars
 from cimemories.compare.leaderboard import bounds_text
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows, shared_flows
@@ -20,7 +21,7 @@ from cimemories.metrics.intervals import intervals
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import MESSAGE, JudgeRow
 from cimemories.text import count, percent, sentence
-from cimemories.ui import page, safe, tables, url
+from cimemories.ui import charts, page, safe, tables, url
 
 VERDICTS: dict[str, str] = {Verdicts.JUDGE: "the judge's", Verdicts.PEOPLE: "people's, then the judge's"}
 AGAINST: dict[str, str] = {Labels.DECISIONS: "{:,} decisions, then consensus", Labels.CONSENSUS: "consensus alone"}
@@ -107,6 +108,8 @@ def interval_parts(chosen: RunScope, key: str) -> None:
         return
 
     def draw() -> None:
+        if fig := bars.interval_parts(known):
+            charts.show(fig, key=f"{key}.bars", alt="Shares of the variance of each number; its table is below.")
         widths = [item.part_widths() for item in known.values()]
         parts = list(dict.fromkeys(part for own in widths for part in own))
         columns: dict[str, tuple[tables.Column, str, Callable[[str], object]]] = {
@@ -135,7 +138,7 @@ def _judge(judges: Sequence[JudgeRow], title: str) -> str | None:
         (only,) = names
         if url.get("judge") not in (None, only):
             page.notice("The judge in the link is not one of this run, which has a single judge.")
-        url.put(judge=None)
+        url.replace(judge=None)
         st.selectbox("Judge", [names[only]], disabled=True, format_func=safe.option)
         return only
     return page.select(
@@ -152,7 +155,7 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
     """Whether only claims count whose quote is in the text, as the URL says. Not asked where all are."""
     wanted = (url.get("grounded") or url.remembered("grounded")) == "1"
     if not any(item.ungrounded for item in quotes):
-        url.put(grounded=None)
+        url.replace(grounded=None)
         return False
     key = "explore.grounded"
     st.session_state[key] = wanted
@@ -170,7 +173,7 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
             for item in quotes
         )
         safe.inline(f"Quotes not found in the text: {counts}.", muted=True)
-    url.put(grounded=1 if wanted else None)
+    url.replace(grounded=1 if wanted else None)
     return wanted
 
 
@@ -179,7 +182,7 @@ def label_choice(flows: Flows, scope: Scope) -> Labels:
     question = ("decided pairs", scope.run.dataset, scope.dataset_revision)
     decided = flows.cached(question, lambda: catalogue.decided_pairs(flows.store, scope.run.dataset))
     if not decided or scope.labelling is None:
-        url.put(labels=None)
+        url.replace(labels=None)
         return Labels.DECISIONS
     picked = page.choice(
         "Labels",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from streamlit.delta_generator import DeltaGenerator
+
 from cimemories.store.engine import StoreError, explained, problem
-from cimemories.ui import page
+from cimemories.ui import page, workbench
 
 
 def draw(error: Exception) -> bool:
@@ -21,3 +26,18 @@ def explanation(error: Exception) -> str | None:
         text = explained(error)
         return f"{text[:1].upper()}{text[1:]}"
     return str(error) if isinstance(error, StoreError) else None
+
+
+@contextmanager
+def collecting(key: str, above: DeltaGenerator) -> Iterator[None]:
+    """Record and draw a queue in this block: where that fails for now, this says so above it and draws the queue as it
+    was, in which a person can go on."""
+    try:
+        yield
+    except Exception as error:  # a full disk is no StoreError
+        reason = explanation(error)
+        if reason is None:
+            raise
+        with above:
+            workbench.not_saved(reason)
+        workbench.redraw(key)

@@ -1,60 +1,140 @@
-"""Home: what the workspace holds, what to do next, where this person left off, and the first of the leaderboard."""
+"""Home: what this is, where each room stands with one thing to do next, and where this person left off."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import streamlit as st
 
+from cimemories.compare.difference import takeaway
+from cimemories.compare.leaderboard import leaderboard, scopes_of_rows
 from cimemories.flows.catalogue import Contents, contents, last_review
+from cimemories.flows.flows import shared_flows
+from cimemories.flows.progress import ACTIVE
 from cimemories.model import WorkStatus
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import Newest
-from cimemories.store.engine import Store, shared_store
+from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.runs import RunRow
-from cimemories.text import count
+from cimemories.text import Parts, count, percent
 from cimemories.ui import annotator, page, safe, tables, url
-from pages.start import home_leaders
 
 DEMO = "demo"
 NEXT = ":material/arrow_forward:"
+WHAT = (
+    "Measures how much of what an assistant remembers about a user it tells the wrong people (Violation@n, lower is "
+    "better) and how much of what a task needs it tells the right ones (completeness, higher is better)."
+)
+MOST_JUDGEMENTS = 8_000_000  # three seconds, once after a start; above, Home does not rank
+ENDED_EARLY = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED, WorkStatus.PAUSED)
+
+
+@dataclass(frozen=True)
+class Next:
+    """Where a room stands, and the one thing to do there next: the label of a link, its page, and its parameters."""
+
+    state: str
+    label: str
+    page: str
+    params: Mapping[str, url.Value]
+    simulated: Parts = False
 
 
 def main() -> None:
     store = shared_store()
     here = contents(store)
-    statuses = [row.status for row in here.labellings] + [row.status for row in here.runs]
-    active = sum(status in (WorkStatus.RUNNING, WorkStatus.QUEUED) for status in statuses)
+    page.head("CIMemories Studio", WHAT)
     if not here.datasets:
-        page.head("CIMemories Studio", "This workspace is empty.")
         page.empty(
             "No datasets yet",
             "A dataset holds profiles (synthetic users with their memories) and the contexts they are tested in. "
-            "Import the authors' JSON file on the Profiles page, or create a dataset with `cimemories generate`.",
+            "On the Profiles page you import the authors' JSON file, or create new profiles from templates.",
             lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"),
         )
         return
-    sizes = f"{count(len(here.datasets), 'dataset')} and {count(len(here.runs), 'run')}"
-    page.head("CIMemories Studio", f"{sizes}. {active or 'Nothing'} {'are' if active > 1 else 'is'} running.")
+    if st.button("Evaluate my model", type="primary", icon=":material/play_circle:", key="home.evaluate"):
+        url.go("runs", tab="new")
+    for name, room in (("Curate", _curate(here)), ("Evaluate", _evaluate(here)), ("Explore", _explore(store, here))):
+        with st.container(border=True):
+            title, state, action = st.columns([2, 8, 3], vertical_alignment="center")
+            with title:
+                safe.heading(name)
+            with state:
+                badge = (" ", page.simulated_badge(room.simulated)) if room.simulated else ()
+                safe.show(safe.tag("div", safe.folded(room.state), *badge, cls="ci-line"))
+            with action:
+                url.page_link(room.page, room.label, icon=NEXT, **room.params)
+    _continue(store, here.runs)
     if all(DEMO in (row.origin, row.name) for row in here.datasets):
         _tour(here)
-    else:
-        _next_steps(here)
-    _continue(store, here.runs)
-    st.subheader("Datasets", anchor=False)
-    _datasets(here)
-    url.page_link("profiles", "Import a file", icon=":material/upload_file:")
-    st.subheader("Runs", anchor=False)
+    page.fold("All datasets", ":material/table:", "home.box.datasets", lambda: _datasets(here))
     if here.runs:
-        _runs(here.runs[::-1], {row.id: row.name for row in here.datasets})
-        home_leaders.draw(store, here)
-    else:
-        page.empty(
-            "No runs yet",
-            "A run has a model write messages for every profile and context, and a judge find what each one reveals.",
-            lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:", dataset=here.datasets[-1].id),
-        )
+        names = {row.id: row.name for row in here.datasets}
+        page.fold("All runs", ":material/table:", "home.box.runs", lambda: _runs(here.runs[::-1], names))
+
+
+def _curate(here: Contents) -> Next:
+    unlabelled = [row for row in here.datasets if not any(item.dataset == row.id for item in here.labellings)]
+    newest = here.datasets[-1]
+    active = [row for row in here.labellings if row.status in ACTIVE]
+    if active:
+        text = f"A labelling by {active[-1].model} is {active[-1].status}."
+        return Next(text, "Watch the labelling", "labels", {"dataset": active[-1].dataset})
+    if unlabelled:
+        text = f"The dataset '{unlabelled[-1].name}' has no labels yet. Have personas vote on its pairs."
+        return Next(text, "Start a labelling", "labels", {"dataset": unlabelled[-1].id})
+    sizes = f"{count(newest.profiles, 'profile')}, {count(newest.contexts, 'context')}"
+    more = f" of {count(len(here.datasets), 'dataset')}, the newest" if len(here.datasets) > 1 else ""
+    text = f"'{newest.name}'{more}: {sizes}, labelled. People's decisions go before the votes of models."
+    return Next(text, "Review labels", "review", {"dataset": newest.id})
+
+
+def _evaluate(here: Contents) -> Next:
+    active = [row for row in here.runs if row.status in ACTIVE]
+    stopped = [row for row in here.runs if row.status in ENDED_EARLY]
+    incomplete = [row for row in here.runs if row.status == WorkStatus.FINISHED_WITH_FAILURES]
+    number = count(len(here.runs), "run")
+    if active:
+        run, others = active[-1], f", and {count(len(active) - 1, 'other run')}" if len(active) > 1 else ""
+        text = f"{number}. '{run.name}' is {run.status}{others}: {percent(run.coverage)} judged."
+        return Next(text, "Watch the run", "runs", {"run": run.id})
+    if stopped:
+        text = f"{number}. '{stopped[-1].name}' stopped early ({stopped[-1].status}). You can resume it."
+        return Next(text, "Go to the run", "runs", {"run": stopped[-1].id})
+    if incomplete:
+        run = incomplete[-1]
+        missing, expected = count(run.expected - run.judged), count(run.expected)
+        text = f"{number}. '{run.name}' finished with failures: {missing} of {expected} messages lack a judgement."
+        return Next(text, "See what is missing", "runs", {"run": run.id})
+    if not here.runs:
+        text = "No runs yet. In a run, a model writes messages, and a judge says what each one reveals."
+        return Next(text, "Start a run", "runs", {"tab": "new"})
+    return Next(f"{number}, all finished.", "Compare prompts and memories in a sweep", "runs", {"tab": "sweeps"})
+
+
+def _explore(store: Store, here: Contents) -> Next:
+    judged = [run for run in here.runs if run.judged]
+    if not judged:
+        return Next("Nothing to see until a run is judged.", "Go to Runs", "runs", {})
+    counts = {row.id: sum(run.dataset == row.id for run in judged) for row in here.datasets}
+    dataset = max(here.datasets, key=lambda row: (counts[row.id], row.id))
+    runs = [run for run in judged if run.dataset == dataset.id]
+    if len(runs) < 2:
+        run = judged[-1]
+        text = f"The newest judged run is '{run.name}'. See which domains leak to whom."
+        return Next(text, "Open the heatmap", "heatmaps", {"dataset": run.dataset, "run": run.id})
+    text = f"{len(runs)} runs of the dataset '{dataset.name}' are judged."
+    simulated: Parts = ()
+    if sum(run.judged for run in runs) * dataset.attributes / max(dataset.profiles, 1) <= MOST_JUDGEMENTS:
+        try:
+            flows = shared_flows(store)
+            board = leaderboard(flows, scopes_of_rows(store, runs), warned=False)
+            text, simulated = f"{text} {takeaway(flows, board)}", board.simulated
+        except StoreError as problem:
+            text += f" They could not be ranked: {problem}"
+    return Next(text, "Compare the runs", "compare", {"dataset": dataset.id}, simulated)
 
 
 def _tour(here: Contents) -> None:
@@ -63,49 +143,11 @@ def _tour(here: Contents) -> None:
     # The demo's next version has neither labels nor runs: the tour stays with the version that has.
     dataset_id = next((row.id for row in here.datasets if run and row.id == run.dataset), here.datasets[-1].id)
     st.subheader("Three things to try with the demo", anchor=False)
-    steps = st.columns(3)
-    with steps[0], st.container(border=True):
-        st.text("1. Read a message that says too much, with its leaks marked.")
+    with st.container(horizontal=True):
         url.page_link("leaks", "See a leak", icon=NEXT, dataset=dataset_id, run=run_id)
-    with steps[1], st.container(border=True):
-        st.text("2. See how three personas voted on a pair, then decide its label yourself.")
         url.page_link("review", "Decide a label", icon=NEXT, dataset=dataset_id)
-    with steps[2], st.container(border=True):
-        st.text("3. Watch leaks accumulate over one user's tasks. Use the arrow keys to step through them.")
-        url.page_link(
-            "accumulation",
-            "Watch them accumulate",
-            icon=NEXT,
-            dataset=dataset_id,
-            run=run_id,
-            present=0 if run else None,
-        )
-
-
-def _next_steps(here: Contents) -> None:
-    st.subheader("Next steps", anchor=False)
-    unlabelled = [row for row in here.datasets if not any(item.dataset == row.id for item in here.labellings)]
-    ended_early = (WorkStatus.INTERRUPTED, WorkStatus.CANCELLED, WorkStatus.FAILED)
-    stopped = [row for row in here.runs if row.status in ended_early]
-    incomplete = [row for row in here.runs if row.status == WorkStatus.FINISHED_WITH_FAILURES]
-    if unlabelled:
-        safe.inline(f"The dataset '{unlabelled[-1].name}' has no labels yet. Have personas vote on its pairs.")
-        url.page_link("labels", "Start a labelling", icon=NEXT, dataset=unlabelled[-1].id)
-    if stopped:
-        safe.inline(f"The run '{stopped[-1].name}' stopped early ({stopped[-1].status}). You can resume it.")
-        url.page_link("runs", "Go to the run", icon=NEXT, run=stopped[-1].id)
-    elif incomplete:
-        run = incomplete[-1]
-        missing, expected = count(run.expected - run.judged), count(run.expected)
-        safe.inline(f"The run '{run.name}' finished with failures: {missing} of {expected} messages lack a judgement.")
-        url.page_link("runs", "See what is missing", icon=NEXT, run=run.id)
-    if not here.runs:
-        safe.inline("No model has been evaluated yet. A run collects its messages and has a judge read them.")
-        url.page_link("runs", "Start a run", icon=NEXT, dataset=here.datasets[-1].id)
-    elif not unlabelled and not stopped:
-        run = here.runs[-1]
-        safe.inline(f"The newest run is '{run.name}'. See which domains leak to whom.")
-        url.page_link("heatmaps", "Open the heatmap", icon=NEXT, dataset=run.dataset, run=run.id)
+        presented = {"dataset": dataset_id, "run": run_id, "present": 0 if run else None}
+        url.page_link("accumulation", "Watch leaks accumulate", icon=NEXT, **presented)
 
 
 def _continue(store: Store, runs: list[RunRow]) -> None:
@@ -140,8 +182,8 @@ def _last_pair(last: Newest, me: str) -> None:
 
 
 def _last_run(run: RunRow) -> None:
-    badge = (" ", page.SIMULATED) if run.simulated else ()
-    state = f": {run.status}, {count(run.judged)} of {count(run.expected)} messages judged."
+    badge = (" ", page.simulated_badge()) if run.simulated else ()
+    state = f": {run.status}, {count(run.judged)} of {count(run.expected, 'message')} judged."
     safe.show(safe.tag("div", f"You last viewed the run '{run.name}'", *badge, state, cls="ci-line"))
     url.page_link("runs", "Open the run", icon=NEXT, run=run.id)
 
@@ -169,6 +211,7 @@ def _datasets(here: Contents) -> None:
     chosen = tables.listing(rows, ids, columns, key="home.datasets", on_select="row", height="auto", alt="Datasets")
     if chosen is not None:
         url.go("profiles", dataset=rows[chosen].id)
+    url.page_link("profiles", "Import a file", icon=":material/upload_file:")
 
 
 def _runs(rows: list[RunRow], names: dict[int, str]) -> None:

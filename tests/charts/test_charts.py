@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,12 @@ import plotly.graph_objects as go
 import pytest
 from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
 
-from cimemories.charts import theme
+from cimemories.charts import bars, svg, theme
+from cimemories.charts.bars import interval_parts
 from cimemories.charts.heatmap import Map, MapPart, Side, heatmap_figure
 from cimemories.charts.lines import Line, line_figure
+from cimemories.metrics.uncertainty import UNDEFINED, Interval, Parts
+from cimemories.text import shortened
 from cimemories.ui import charts
 from cimemories.ui.safe import STYLE
 
@@ -55,6 +59,25 @@ def test_texts_have_the_colour_that_the_page_replaces() -> None:
     ink = dressed(figure(1, 2))["font"]["color"]
     red, green, blue = (int(ink[i : i + 2], 16) for i in (1, 3, 5))
     assert f'[style*="fill: rgb({red}, {green}, {blue})"]' in STYLE
+
+
+def test_parts_of_intervals_are_shares_of_their_variance() -> None:
+    known = Interval(0.4, 0.3, 0.5, 9, error=0.05, freedom=9, parts=Parts(0.0012, 0.0003, 0.001))
+    whole = {"V@5": known, "C": UNDEFINED, "nothing": replace(known, parts=Parts(0.0, 0.0, 0.0))}
+    fig = interval_parts(whole)
+    assert fig is not None
+    drawn = {trace.name: trace.x[0] for trace in fig.data}
+    assert drawn == pytest.approx({"users": 0.48, "contexts": 0.4, "samples": 0.12})
+    assert list(fig.layout.yaxis.ticktext) == ["V@5"]
+    few = interval_parts({"V@5": replace(known, users=3)})
+    assert few is not None and "attributes" in {trace.name for trace in few.data}
+    assert interval_parts({"C": UNDEFINED}) is None
+    # As a report draws it: bars one after the other, as wide as their shares.
+    boxes = list(svg.draw(fig, "f", title="", alt="", simulated=False).iter("rect"))
+    widths = [float(box.get("width")) for box in boxes]
+    ends = [float(box.get("x")) + width for box, width in zip(boxes, widths, strict=True)]
+    assert np.array(widths) / sum(widths) == pytest.approx([0.48, 0.4, 0.12], abs=0.001)
+    assert [float(box.get("x")) for box in boxes[1:]] == pytest.approx(ends[:-1], abs=0.02)
 
 
 @pytest.mark.parametrize("kind", ["lines", "grid"])
@@ -105,4 +128,12 @@ def luminance(colour: tuple[float, ...]) -> float:
 def test_the_style_sheet_holds_no_control_character() -> None:
     """An escape of CSS that Python reads first, such as a backslash before 2013, is a wrong character on the screen."""
     assert [c for c in STYLE if not c.isprintable() and c != "\n"] == []
-    assert 'content: "\\2013"' in STYLE
+    assert 'content: "–"' in STYLE and 'content: "\\2713"' in STYLE
+
+
+def test_a_report_shows_the_whole_name_of_a_tick_that_is_cut() -> None:
+    long, short = "housing <and> everything that is written in a lease", "health"
+    series = bars.IntervalSeries("Violation", [bars.Bounded(0.5), bars.Bounded(0.2)], theme.VIOLATION, "x")
+    drawn = svg.draw(bars.interval_rows([long, short], [series], xaxis={}), "f", title="t", alt="a", simulated=False)
+    ticks = {text.text: [hint.text for hint in text.iter("title")] for text in drawn.iter("text")}
+    assert ticks[shortened(long, theme.LONGEST_TICK)] == [long] and ticks[short] == []

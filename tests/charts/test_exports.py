@@ -80,3 +80,24 @@ def test_an_image_is_drawn_and_holds_its_words() -> None:
     texts = [[t.strip() for t in ElementTree.fromstring(item).itertext() if t.strip()] for item in (first, second)]
     assert {"Leaks", "SIMULATED", "run: run-1"} <= set(texts[0])
     assert "More" in texts[1] and "SIMULATED" not in texts[1]
+
+
+@pytest.mark.browser
+def test_images_share_one_browser_and_one_that_has_died_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("chromium") is None:
+        pytest.skip("no Chromium here; on Debian: apt-get install chromium")
+    import kaleido
+
+    renderer, started = export._Renderer(), []
+    monkeypatch.setattr(export, "_renderer", renderer)
+    start = kaleido.Kaleido.open
+    monkeypatch.setattr(kaleido.Kaleido, "open", lambda self: started.append(self) or start(self))
+    try:
+        assert [export.as_svg(chart(title)).count(b"<svg") > 0 for title in ("One", "Two")] == [True, True]
+        assert len(started) == 1
+        started[0].subprocess.kill()
+        started[0].subprocess.wait()
+        assert b"Three" in export.as_svg(chart("Three"))
+        assert len(started) == 2
+    finally:
+        renderer.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -54,11 +56,38 @@ def test_nothing_comes_before_what_is_severer(rows: list[tuple[object, ...]]) ->
         ranks = {facet: RANKS[facet].index(str(row[facet])) for facet in RANKS}
         share = int(str(row["claimed"])) / int(str(row["draws"]))
         rest = ranks[Facet.QUOTE], ranks[Facet.CERTAINTY], ranks[Facet.AGREEMENT]
-        return ranks[Facet.STRENGTH], -share, *rest, int(str(row["id"]).removeprefix("example-"))
+        return ranks[Facet.STRENGTH], -share, *rest
 
-    keys = [severity(row) for row in examples.to_dict("records")]
+    dicts = examples.to_dict("records")
+    keys = [severity(row) for row in dicts]
     assert keys == sorted(keys)
-    assert len(keys) == len(rows)
+    assert sorted(row["id"] for row in dicts) == sorted(f"example-{n}" for n in range(len(rows)))
+    for _, tie in groupby(dicts, severity):
+        of_domain = Counter[str]()
+        domains = [str(row["domain"]) for row in tie]
+        left = Counter(domains)
+        for domain in domains:
+            # Nobody's turn comes again while another domain of this turn still has one.
+            assert all(of_domain[domain] <= of_domain[other] for other, n in left.items() if n)
+            of_domain[domain] += 1
+            left[domain] -= 1
+
+
+def test_what_is_equally_severe_takes_turns_over_domains_and_people() -> None:
+    alike = [values[0] for values in NAMES.values()]
+    at = {facet: position for position, facet in enumerate(NAMES)}
+    rows = []
+    for person in (7, 3, 9):
+        for domain in ("health", "legal", "finance"):
+            for _ in range(2):
+                row = [*alike, 5]
+                row[at[Facet.PROFILE]], row[at[Facet.DOMAIN]] = person, domain
+                rows.append(tuple(row))
+    shown = ordered(frame(rows))
+    for turn in range(6):
+        part = shown.iloc[3 * turn : 3 * turn + 3]
+        assert part["domain"].nunique() == part["profile"].nunique() == 3
+    assert shown["id"].tolist()[:1] == ["example-0"] and ordered(frame(rows[:1]))["id"].tolist() == ["example-0"]
 
 
 @settings(max_examples=40)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from counted_worlds import LABELS, REVEALS, N, X
 from paging import nodes, opened, said
@@ -13,7 +14,7 @@ from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_pro
 
 from cimemories.cli import cli
 from cimemories.metrics.accumulation import accumulation, baseline
-from cimemories.model import JudgementStatus, Label
+from cimemories.model import JudgementStatus, Label, ResponseStatus
 from cimemories.store import datasets, decisions
 from cimemories.store.engine import Store
 
@@ -61,7 +62,7 @@ def test_the_worked_example_is_what_the_page_shows_and_links_reproduce_it(store:
     after = "50.0 % of a user&#x27;s private attributes are revealed after one task, 100.0 % after 3 tasks"
     assert f"{after}, 5 messages a task" in said(page)
     table = page.dataframe[0].value
-    assert table["n"].tolist() == [n for n in range(1, 6) for _ in range(4)]
+    assert table["n"].tolist() == [n for n in (1, 5) for _ in range(4)]
     assert table[table["n"] == 1]["share"].tolist() == pytest.approx([0, 100 * 4 / 15, 100 * 7 / 15, 60])
     flows, asked = ask(store, run_id)
     assert table[table["n"] == 5]["independent"].tolist() == pytest.approx((100 * baseline(flows, asked, 5)).tolist())
@@ -81,6 +82,8 @@ def test_the_worked_example_is_what_the_page_shows_and_links_reproduce_it(store:
     assert (some.query_params["ns"], some.query_params["user"]) == ("2.5", str(person))
     some.pills(key="accumulation.ns").set_value([1]).run()
     assert some.query_params["ns"] == "1"
+    some.pills(key="accumulation.ns").set_value([1, 5]).run()
+    assert "ns" not in some.query_params
     gone = opened(PAGE, run=run_id, user=999, ns="9.x", sequence="nonsense")
     assert "The user in the link is not in this run" in said(gone) and not gone.exception
 
@@ -93,6 +96,32 @@ def test_presenters_mode_names_what_leaks_in_which_task_and_opens_by_its_link(st
     assert [slide["share"] for slide in sent["slides"]] == [0.5, 1.0, 1.0]
     assert sent["slides"][1]["dropped"][0]["revealed"] == "2 of 5 messages"
     assert played(opened(PAGE, run=run_id))["open"] is None
+    assert [term for term, _ in sent["definitions"]] == ["Private", "Revealed"]
+    assert sent["closing"][:2] == [
+        "2 of 3 tasks leak something for the first time.",
+        "The first leak is in task 1, to the Recipient 0.",
+    ]
+
+
+def test_presenting_one_message_a_task_shows_what_the_first_of_each_leaks(store: Store) -> None:
+    """Reveals fall on the first messages: with one message a task they are known from the counts."""
+    _, run_id = world(store, missing={(0, 1, 0): JudgementStatus.UNPARSED})
+    sent = played(opened(PAGE, run=run_id, messages="1", present=0))
+    assert sent["samples"] == 1 and [slide["judged"] for slide in sent["slides"]] == [1, 0, 1]
+    revealed = [[int(np.asarray(REVEALS)[0, a, t]) > 0 and LABELS[0][a][t] == X for t in (0, 2)] for a in range(3)]
+    leaked = {f"fact {a}" for a in range(3) if any(revealed[a])}
+    assert {item["name"] for slide in sent["slides"] for item in slide["dropped"]} == leaked
+    assert sent["slides"][-1]["share"] == pytest.approx(len(leaked) / 2)
+    assert all(item["quote"] for slide in sent["slides"] for item in slide["dropped"])
+
+
+def test_curves_end_where_every_flow_is_read_and_say_so(store: Store) -> None:
+    _, run_id = world(store, missing={(0, 1, s): ResponseStatus.FAILED for s in (3, 4)})
+    page = opened(PAGE, "accumulation.box.curves", run=run_id, ns="2.5")
+    limit = "read at 3 samples a task, the most that every judged flow has"
+    assert f"after 3 tasks, {limit}" in said(page) and limit in json.dumps(charts(page)[0]["layout"]["title"])
+    assert sorted(set(page.dataframe[0].value["n"])) == [2]
+    assert page.pills(key="accumulation.ns").options == ["1", "2", "3"]
 
 
 def test_a_task_without_a_judged_message_is_not_called_silent(store: Store) -> None:

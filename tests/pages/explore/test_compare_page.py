@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
+
 import pytest
 import sqlalchemy as sa
 from paging import opened, said
-from worlds import add_dataset, add_labels, add_run, plan_run, records
+from typer.testing import CliRunner
+from worlds import add_dataset, add_labels, add_run, ask, plan_run, records
 
+from cimemories.cli import cli
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import ResponseStatus
+from cimemories.report.collect import collect
+from cimemories.report.render import as_html
 from cimemories.store.engine import Store
 from cimemories.store.tables import run
 
@@ -18,7 +25,7 @@ LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
 LEAKY = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
 QUIET = [[[0, 0, 5], [1, 0, 0], [4, 3, 0]]]
 HOSTILE = "<img src=x onerror=alert(1)>"
-FOLDS = ("compare.box.leaderboard", "compare.box.warnings", "compare.box.plane", "compare.box.overview")
+FOLDS = ("compare.box.leaderboard", "compare.box.plane", "compare.box.overview")
 FOLDS += ("compare.box.domains", "compare.box.sweep", "compare.box.left_out")
 
 
@@ -46,6 +53,25 @@ def world(store: Store) -> tuple[int, str, str, str]:
     return data.id, leaky, quiet, part
 
 
+def test_a_real_models_run_on_simulated_labels_is_worded_alike_everywhere(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS, simulated=True)
+    run_id = add_run(store, data.id, 5, LEAKY)
+    for page, query in (
+        (COMPARE, {}),
+        ("pages/evaluate/runs.py", {"run": run_id}),
+        ("pages/explore/heatmaps.py", {"run": run_id}),
+        ("pages/explore/leaks.py", {"run": run_id}),
+    ):
+        badges = re.findall(r'ci-simulated"[^>]*>([^<]*)<', said(opened(page, **query)))
+        assert badges and set(badges) == {"simulated labels"}, page
+    flows, scope = ask(store, run_id)
+    report = collect(flows, [scope], made=datetime.now(UTC))
+    assert "(simulated labels)" in as_html(report) and '"chip">simulated<' not in as_html(report)
+    told = CliRunner().invoke(cli, ["metrics", run_id, "--workspace", str(store.workspace)])
+    assert "simulated labels;" in told.output
+
+
 def test_where_there_is_nothing_to_compare_it_says_so(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     assert "Nothing to compare yet" in said(opened(COMPARE))
@@ -70,7 +96,9 @@ def test_the_leaderboard_marks_what_must_be_marked(world: tuple[int, str, str, s
     assert "share everything" in text
     assert HOSTILE not in text
     assert "&lt;img" in text
-    assert "the prompt" in text
+    # In sight above the table: the value that most have first, and who has the other.
+    differs = re.search(r"these runs differ in .*<b>the prompt</b>: level base, .* \(2 runs\) and level high", text)
+    assert differs is not None and differs.end() < text.index("ci-grid")
     table = app.dataframe[0].value
     assert sorted(table["run"]) == sorted(world[1:])
     assert "Violation@1 lies between" in said(opened(COMPARE, n=1))

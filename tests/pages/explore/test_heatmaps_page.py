@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from paging import opened, said
+from paging import button, opened, said
+from plotly.colors import hex_to_rgb
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.model import Attribute, Context
+from cimemories.model import Attribute, Context, ResponseStatus
 from cimemories.store.engine import Store
 from cimemories.ui import charts
 
@@ -81,6 +82,24 @@ def test_a_view_is_its_address(store: Store) -> None:
     assert not wrong.exception
 
 
+def test_maps_are_read_where_every_flow_is_and_say_so(store: Store) -> None:
+    dataset, whole = world(store)
+    part = add_run(store, dataset, 5, REVEALS, missing={(0, 1, s): ResponseStatus.FAILED for s in (3, 4)})
+    limit = "read at 3 samples a task, the most that every judged flow has"
+    for query in ({"run": part}, {"run": part, "n": 5}, {"run": whole, "against": part}):
+        page = opened(PAGE, **query)
+        figure = json.dumps(drawn(page)["layout"]["title"])
+        assert limit in figure, query
+        assert page.slider(key="heatmaps.n").max == 3
+        assert page.slider(key="heatmaps.n").value == 3
+    assert f"The maps are {limit}" in said(opened(PAGE, run=part, n=5))
+    page = opened(PAGE, run=part, n=2)
+    assert page.slider(key="heatmaps.n").value == 2
+    assert limit not in json.dumps(drawn(page)["layout"]["title"])
+    assert page.slider(key="heatmaps.n").max == 3
+    assert opened(PAGE, run=whole).slider(key="heatmaps.n").max == 5
+
+
 def test_a_click_opens_the_flows_of_a_cell_and_back_is_the_same_cell(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,10 +111,14 @@ def test_a_click_opens_the_flows_of_a_cell_and_back_is_the_same_cell(
         browser.setattr(charts, "clicked_cell", lambda *_: (1, 2))
         page.run()
     assert (page.query_params["key"], page.query_params["context"]) == ("fact_1", str(person.context_ids[2]))
-    assert "Violation@5 100.0 % of 1 inappropriate pair" in said(page)
+    assert "Pairs leaked in 5 samples: 100.0 % of 1 inappropriate pair" in said(page)
     flows = next(d.value for d in page.dataframe if "revealed" in d.value)
     assert flows[["key", "revealed"]].to_numpy().tolist() == [["fact_1", "5 of 5"]]
     address = dict(page.query_params)
+    button(page, "Close").click().run()
+    assert "Click a cell" in said(page) and "key" not in page.query_params and "context" not in page.query_params
+    page.query_params.update(address)
+    page.run()
     # The browser's Back brings the address of the page that was left: it names the context, not the key.
     page.query_params.clear()
     for name, value in (("run", run_id), ("profile", person.id), ("context", person.context_ids[2])):
@@ -125,7 +148,11 @@ def test_two_runs_as_a_difference(store: Store) -> None:
     assert "ci-simulated" not in said(opened(PAGE, run=run_id))
     where = {"domain": "relationships", "context": person.context_ids[1]}
     page = opened(PAGE, run=run_id, against=silent, **where)
-    assert "In none of 5 cells does a test tell" in said(page)
+    title = drawn(page)["layout"]["title"]["text"]
+    assert title.startswith("In none of 5 cells does a test tell")
+    # The page's first sentence has the numbers of both, and not the title again.
+    assert said(page).count("violation@5") == 2 and "violation@5 0.0 % of 2 attributes" in said(page), said(page)
+    assert title not in said(page)
     assert "ci-simulated" in said(page)  # one of the two is enough
     assert "100.0 % to 0.0 % (-100.0 points) of 1 and 1 inappropriate pairs" in [cell[0] for cell in read(page)]
     flows = next(d.value for d in page.dataframe if "revealed_other" in d.value)
@@ -134,16 +161,44 @@ def test_two_runs_as_a_difference(store: Store) -> None:
     assert "in the link is not a choice here" in said(elsewhere)
 
 
+def test_columns_too_narrow_for_names_stand_by_sphere(store: Store) -> None:
+    spheres = ["legal", "housing", "finance"]
+    contexts = tuple(Context("t", f"recipient {i}", spheres[i % 3]) for i in range(39))
+    data = add_profiles(store, [replace(make_profile(0, 2, 39), contexts=contexts)], name="wide")
+    add_labels(store, data.id, [[[X] * 39, [N] * 39]])
+    run_id = add_run(store, data.id, 2, [[[int(i == 7) for i in range(39)], [1] * 39]])
+    figure = drawn(opened(PAGE, run=run_id))
+    assert figure["layout"]["xaxis"]["ticktext"] == spheres and len(figure["layout"]["shapes"]) == 2 * 2
+    assert figure["data"][0]["z"][0].index(1.0) == 13 + 2  # recipient 7 is the third of housing
+    # In any other order a sphere stands where its first column does.
+    figure = drawn(opened(PAGE, run=run_id, columnorder="violation"))
+    assert figure["layout"]["xaxis"]["ticktext"][0] == "housing" and figure["data"][0]["z"][0][0] == 1.0
+    # One map has room for each name.
+    assert len(drawn(opened(PAGE, run=run_id, measure="violation"))["layout"]["xaxis"]["ticktext"]) == 39
+
+
+def test_harm_and_benefit_differ_in_hue_and_say_the_same_in_grey(store: Store) -> None:
+    _, run_id = world(store)
+    harm, benefit = (
+        [hex_to_rgb(colour) for _, colour in trace["colorscale"]] for trace in drawn(opened(PAGE, run=run_id))["data"]
+    )
+    assert all(red > green > blue for red, green, blue in harm[1:])
+    assert all(green > red and green > blue for red, green, blue in benefit)
+    for scale in (harm, benefit):
+        grey = [0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in scale]
+        assert grey == sorted(grey, reverse=True)
+
+
 def test_too_many_rows_are_counted_not_dropped_in_silence(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=40, contexts=3)
     add_labels(store, data.id, [[[X, N, X]] * 20 + [[N, X, N]] * 20])
     run_id = add_run(store, data.id, 2, [[[i % 3, 1, 0] for i in range(40)]])
     page = opened(PAGE, "heatmaps.box.table", run=run_id, rows="attribute")
-    assert "10 of 40" in said(page)
+    assert "30 of 40 rows shown" in said(page)
     assert len(drawn(page)["layout"]["yaxis"]["ticktext"]) == 30
     assert len(page.dataframe[-1].value) == 40 * 3
     fewer = opened(PAGE, run=run_id, rows="attribute", most=15)
-    assert "25 of 40" in said(fewer) and len(drawn(fewer)["layout"]["yaxis"]["ticktext"]) == 15
+    assert "15 of 40 rows shown" in said(fewer) and len(drawn(fewer)["layout"]["yaxis"]["ticktext"]) == 15
 
 
 def test_hostile_words_reach_the_chart_escaped(store: Store) -> None:

@@ -39,7 +39,7 @@ def test_fast_keys_lead_to_the_right_example_and_into_the_basket(tmp_path: Path)
     with running_app(store.workspace) as (address, _), chromium() as browser:
         page = open_page(browser, f"{address}/leaks?run={run_id}")
         expect(page.locator("kbd", has_text="j")).to_be_visible()
-        press(page, "jjjksjs")
+        press(page, "jjjkaja")
         expect(page.get_by_text("4 of 40", exact=True)).to_be_visible()
         expect(page.get_by_text("Basket (2)")).to_be_visible()
         press(page, "j" * 12)
@@ -53,3 +53,27 @@ def test_fast_keys_lead_to_the_right_example_and_into_the_basket(tmp_path: Path)
         expect(page.get_by_text("16 of 40", exact=True)).to_be_visible()
         expect(page.get_by_text("Basket (2)")).to_be_visible()
     assert [item.id for item in basket.items(store, "basket")] == [ids[2], ids[3]]
+
+
+def test_on_a_phone_the_message_and_its_legend_come_before_the_filters(tmp_path: Path) -> None:
+    require_chromium()
+    store = open_store(tmp_path / "workspace")
+    shape = (1, 4, 2)
+    data = add_dataset(store, *shape)
+    labels = np.full(shape, INAPPROPRIATE)
+    labels[:, 0] = NECESSARY
+    add_labels(store, data.id, labels)
+    run_id = add_run(store, data.id, 2, np.full(shape, 2))
+    with running_app(store.workspace) as (address, _), chromium() as browser:
+        page = open_page(browser, f"{address}/leaks?run={run_id}")
+        page.set_viewport_size({"width": 390, "height": 844})
+        expect(page.locator(".ci-message")).to_be_visible()
+        tops = [
+            box["y"]
+            for place in (".ci-legend", ".ci-message", ".st-key-leaks_filters")
+            if (box := page.locator(place).bounding_box()) is not None
+        ]
+        assert len(tops) == 3 and tops == sorted(tops)
+        page.set_viewport_size({"width": 1440, "height": 900})
+        message, filters = (page.locator(place).bounding_box() for place in (".ci-message", ".st-key-leaks_filters"))
+        assert message is not None and filters is not None and filters["x"] < message["x"]

@@ -14,8 +14,9 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks import basket, gallery
+from cimemories.leaks.message import leak_view
 from cimemories.model import Label
-from cimemories.store import decisions
+from cimemories.store import audits, decisions
 from cimemories.store.engine import Store
 
 PAGE = "pages/explore/leaks.py"
@@ -110,7 +111,7 @@ def test_several_judges_can_be_told_apart(store: Store) -> None:
     claimed = widget(page, "button_group", "Claimed by")
     examples = gallery.gallery(Flows(store), [resolve_scope(store, asked.run_id)])
     full = examples[examples["strength"] == "full"]
-    assert claimed.options[0] == rf"all judges \({(full['agreement'] == 'all').sum()}\)"
+    assert claimed.options[0] == f"all judges ({(full['agreement'] == 'all').sum()})"
 
 
 def test_a_basket_is_filled_ordered_and_exported(store: Store) -> None:
@@ -138,3 +139,30 @@ def test_a_basket_is_filled_ordered_and_exported(store: Store) -> None:
     basket.path_of(store, "basket").write_text("{")
     assert "cannot be read from" in said(opened(PAGE, run=run_id, tab="basket"))
     assert "Basket (!)" in widget(opened(PAGE, run=run_id), "button_group", "View").options
+
+
+def test_what_people_say_in_an_audit_is_marked_and_counts_where_it_is_asked_to(store: Store) -> None:
+    data, run_id, _ = world(store)
+    person = records(store, data)[0]
+    where = {"profile": person.id, "context": person.context_ids[2], "attribute": person.attribute_ids[1]}
+    before = opened(PAGE, run=run_id, **where)
+    assert "Judge audit:" not in said(before) and "ci-denied" not in said(before)
+    flows = Flows(store)
+    view = leak_view(flows, resolve_scope(store, run_id), person.id, person.context_ids[2])
+    assert view is not None
+    responses = [sample.response for sample in view.samples]
+    denied = audits.NewVerdict(responses[0], person.attribute_ids[1], audits.AuditVerdict.NONE)
+    confirmed = audits.NewVerdict(responses[1], person.attribute_ids[1], audits.AuditVerdict.FULL)
+    with store.write() as connection:
+        audits.add_all(connection, data, "Ada <b>", [denied, confirmed])
+    text = said(opened(PAGE, run=run_id, **where))
+    assert "sample 1 not revealed (Ada &lt;b&gt;), sample 2 revealed (Ada &lt;b&gt;)" in text
+    assert text.count("ci-audited") >= 2
+
+    def leaked(**options: Any) -> list[int]:
+        shown = leak_view(flows, resolve_scope(store, run_id, **options), person.id, person.context_ids[2])
+        assert shown is not None
+        return [len(sample.leaked(shown.memories)) for sample in shown.samples]
+
+    assert leaked() == [1] * 5
+    assert leaked(verdicts="people") == [0, 1, 1, 1, 1]

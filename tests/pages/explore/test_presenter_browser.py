@@ -73,21 +73,37 @@ def test_keys_play_the_tasks_and_escape_leaves(page: Page) -> None:
         ("PageDown", 3),
         ("ArrowLeft", 2),
         ("PageUp", 1),
-        ("End", TASKS),
-        ("ArrowRight", TASKS),
         ("Home", 0),
         ("ArrowLeft", 0),
     ]:
         page.keyboard.press(key)
         shows(page, task)
+    expect(page.locator("dialog .said").first).to_have_text(re.compile("^Private: labelled inappropriate to share"))
+    expect(page.locator("dialog .plot")).to_contain_text("private attributes revealed")
     for _ in range(TASKS):  # faster than it moves: none is lost
-        page.keyboard.press("ArrowRight")
+        page.keyboard.press("PageDown")
+    shows(page, TASKS)
+    assert page.locator("dialog .group:not(.old) .quote").inner_text() != ""
+    for key in ("PageDown", "PageDown", "End"):  # the closing slide is the last
+        page.keyboard.press(key)
+        expect(page.locator("dialog .count")).to_have_text(f"After {TASKS} tasks")
+        expect(page.locator("dialog .said").first).to_have_text(
+            f"{TASKS} of {TASKS} tasks leak something for the first time."
+        )
+    page.keyboard.press("PageUp")
     shows(page, TASKS)
     expect(page.locator("dialog .mark")).to_have_text("simulated")
     expect(page.locator("dialog .keys")).to_be_empty()
     assert page.locator("dialog").locator("button, input, a, img, b").count() == 0, "no control, and no markup of texts"
     box = page.locator("dialog .stage").bounding_box()
     assert box is not None and box["width"] >= 1440 and box["height"] >= 1000
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    sizes = page.locator("dialog").evaluate(
+        """d => [...d.querySelectorAll("*")].filter(e => e.checkVisibility() && [...e.childNodes].some(
+          n => n.nodeType === 3 && n.data.trim())).map(e => parseFloat(getComputedStyle(e).fontSize))"""
+    )
+    assert min(sizes) >= 23, "readable from the last row: a fiftieth of the screen's height"
+    page.set_viewport_size({"width": 1440, "height": 1000})
     page.keyboard.press("Escape")
     expect(page.locator("dialog")).to_be_hidden()
     expect(page).not_to_have_url(re.compile("present="))
@@ -108,3 +124,21 @@ def test_space_plays_and_pauses_and_a_link_opens_straight_into_it(page: Page) ->
     expect(page.locator("dialog")).to_be_hidden()
     expect(page).not_to_have_url(re.compile("present="))
     expect(page.locator(".ci-head")).to_contain_text("Accumulation")
+
+
+def test_on_a_phone_taps_move_and_a_button_closes(page: Page) -> None:
+    browser = page.context.browser
+    assert browser is not None
+    phone = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True).new_page()
+    phone.goto(f"{page.url}&present=1")
+    shows(phone, 1)
+    phone.touchscreen.tap(300, 400)
+    shows(phone, 2)
+    phone.touchscreen.tap(40, 400)
+    shows(phone, 1)
+    for name in (".recipient", ".of", ".plot", ".list"):
+        box = phone.locator(f"dialog {name}").bounding_box()
+        assert box is not None and box["width"] > 200 and box["x"] >= 0 and box["x"] + box["width"] <= 390
+    phone.get_by_role("button", name="Close").tap()
+    expect(phone.locator("dialog")).to_be_hidden()
+    phone.context.close()

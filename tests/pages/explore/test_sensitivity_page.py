@@ -34,6 +34,12 @@ def runs(app_store: Store) -> list[str]:
     return found
 
 
+def computed(*folds: str, **link: object) -> AppTest:
+    """The tab after somebody has asked for it."""
+    app = opened(COMPARE, *folds, tab="sensitivity", **link)
+    return button(app, "Compute sensitivity").click().run()
+
+
 def slider(app: AppTest, label: str) -> object:
     return next(item for item in app.slider if item.label == label)
 
@@ -47,7 +53,7 @@ def percent(share: float) -> str:
 
 
 def test_moving_a_slider_gives_the_numbers_of_that_rule(app_store: Store, runs: list[str]) -> None:
-    app = opened(COMPARE, tab="sensitivity")
+    app = computed()
     assert "These are the current settings" in said(app)
     slider(app, "Consensus threshold in percent").set_value(70).run()  # type: ignore[attr-defined]
     for number, weight in (("first", 10), ("second", 20), ("third", 70)):
@@ -71,11 +77,23 @@ def test_moving_a_slider_gives_the_numbers_of_that_rule(app_store: Store, runs: 
     assert "These are the current settings" in said(app) and "threshold" not in app.query_params
 
 
+def test_it_is_computed_when_asked_and_can_be_stopped(runs: list[str]) -> None:
+    app = opened(COMPARE, tab="sensitivity")
+    assert "has not been computed yet" in said(app) and not app.slider and not app.get("plotly_chart")
+    button(app, "Compute sensitivity").click().run()
+    assert "These are the current settings" in said(app) and app.get("plotly_chart")
+    app.run()
+    assert "These are the current settings" in said(app)
+    # Of other runs it has not been asked for.
+    app.multiselect[0].set_value([runs[0]]).run()
+    assert "has not been computed yet" in said(app)
+
+
 def test_every_part_is_a_link(runs: list[str]) -> None:
     link = {"threshold": 80, "priors": "0-50-50", "identifiers": "none", "ranking": "violation", "subset": 1}
     app = opened(COMPARE, *FOLDS, tab="sensitivity", by="context", run=runs[1], **link)
     text = said(app)
-    assert "with priors fundamentalist 0.00, pragmatic 0.50, unconcerned 0.50" in text
+    assert "with priors fundamentalist 0 %, pragmatic 50 %, unconcerned 50 %" in text
     assert "identifiers by the rule &#x27;none&#x27;" in text
     assert slider(app, "Profiles in a subset").value == 1  # type: ignore[attr-defined]
     drawn = charts(app)
@@ -92,7 +110,18 @@ def test_every_part_is_a_link(runs: list[str]) -> None:
     assert {"consensus threshold", "one persona left out", "decisions or consensus alone"} <= set(choices["choice"])
     spoken = next(item.value for item in app.dataframe if "speaks" in item.value)
     assert spoken["pairs"].sum() == 64
-    assert any("survival" in str(item.proto) for item in app.get("page_link"))
+    assert any("consensus" in str(item.proto) for item in app.get("page_link"))
+
+
+def test_votes_needed_are_a_choice_of_the_link(runs: list[str]) -> None:
+    app = opened(COMPARE, tab="sensitivity", votes=3)
+    field = next(item for item in app.number_input if item.label == "Votes needed of each persona")
+    assert field.value == 3 and "at least 3 votes of each persona" in said(app)
+    field.set_value(2).run()
+    assert app.query_params["votes"] == "2" and "at least 2 votes of each persona" in said(app)
+    button(app, "Back to the current settings").click().run()
+    assert "These are the current settings" in said(app) and "votes" not in app.query_params
+    assert "These are the current settings" in said(opened(COMPARE, tab="sensitivity", votes=99999999))
 
 
 def test_one_run_alone_has_numbers_and_no_order(runs: list[str]) -> None:
@@ -102,7 +131,7 @@ def test_one_run_alone_has_numbers_and_no_order(runs: list[str]) -> None:
 
 
 def test_names_of_models_are_text_and_simulated_runs_are_marked(runs: list[str]) -> None:
-    app = opened(COMPARE, *FOLDS, tab="sensitivity")
+    app = computed(*FOLDS)
     assert HOSTILE not in said(app) and HOSTILE not in charts(app)
     assert "ci-simulated" in said(app)
     assert not re.search(r"<img", charts(app))
@@ -117,7 +146,8 @@ def test_names_of_models_are_text_and_simulated_runs_are_marked(runs: list[str])
     ],
 )
 def test_a_broken_link_shows_the_current_settings(runs: list[str], wrong: dict[str, object]) -> None:
-    assert "These are the current settings" in said(opened(COMPARE, tab="sensitivity", **wrong))
+    app = opened(COMPARE, tab="sensitivity", **wrong)
+    assert "These are the current settings" in said(app)
 
 
 def test_without_labels_it_says_what_is_missing(app_store: Store) -> None:

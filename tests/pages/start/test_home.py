@@ -1,4 +1,4 @@
-"""Home through app.py: what ranks first, and where somebody left off."""
+"""Home through app.py: what to do next in each room, and where somebody left off."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import gc
 
 import pytest
 import sqlalchemy as sa
-from paging import HOME, opened, said
+from paging import HOME, button, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, plan_run, records
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.model import Label
-from cimemories.store import decisions
+from cimemories.model import Label, WorkStatus
+from cimemories.store import decisions, work
 from cimemories.store.engine import Store
 from cimemories.store.tables import run
 from cimemories.ui import server
-from pages.start import home_leaders
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
@@ -39,28 +38,41 @@ def links(page: AppTest) -> dict[str, str]:
     return {item.proto.label: item.proto.query_string for item in page.get("page_link")}
 
 
-def test_the_leaderboard_begins_with_the_best(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_says_what_this_is_and_one_thing_to_do_next_in_each_room(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    app = opened(HOME)
+    assert "lower is better" in said(app) and "higher is better" in said(app)
+    assert button(app, "Evaluate my model")
+    assert list(links(app)) == ["Start a labelling", "Start a run", "Go to Runs"]
+    add_labels(store, data.id, LABELS)
+    run_id = add_run(store, data.id, 5, WORST_TO_BEST[0])
+    app = opened(HOME)
+    assert list(links(app)) == ["Review labels", "Compare prompts and memories in a sweep", "Open the heatmap"]
+    assert links(app)["Open the heatmap"] == f"dataset={data.id}&run={run_id}"
+    with store.write() as connection:
+        going = plan_run(connection, data.id, 2)
+        work.claim(connection, going)
+    app = opened(HOME)
+    assert links(app)["Watch the run"] == f"run={going}" and "is running: 0.0 % judged" in said(app)
+    with store.write() as connection:
+        work.request_cancel(connection, going)
+        work.finish(connection, going, WorkStatus.CANCELLED)
+    app = opened(HOME)
+    assert links(app)["Go to the run"] == f"run={going}" and "stopped early (cancelled)" in said(app)
+
+
+def test_explore_says_what_the_runs_of_the_most_judged_dataset_show(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     add_labels(store, data.id, LABELS)
-    ran = [add_run(store, data.id, 5, WORST_TO_BEST[0])]
-    assert "Leaderboard" not in [item.value for item in opened(HOME).subheader], "one run ranks before nobody"
-    ran += [add_run(store, data.id, 5, reveals) for reveals in WORST_TO_BEST[1:]]
+    ran = [add_run(store, data.id, 5, reveals) for reveals in WORST_TO_BEST]
     with store.write() as connection:
         plan_run(connection, data.id, 5)
         connection.execute(sa.update(run).where(run.c.id == ran[3]).values(model=HOSTILE, simulated=True))
-    app = opened(HOME)
-    table = said(app).partition("Balanced score")[2]
-    assert [table.index(run_id) for run_id in ran[:0:-1]] == sorted(table.index(run_id) for run_id in ran[1:])
-    assert ran[0] not in table, "three lines, not all"
-    assert HOSTILE not in table
-    assert table.count("ci-simulated") == 1
-    assert "These runs differ in more than their models" in table
-    assert f"dataset={data.id}" in links(app)["Full leaderboard and differences"]
-    monkeypatch.setattr(home_leaders, "MOST_JUDGEMENTS", 10)
-    late = opened(HOME)
-    assert "Balanced score" not in said(late)
-    assert "Ranking them takes a moment" in said(late)
-    assert "Full leaderboard and differences" in links(late)
+    text = said(opened(HOME))
+    assert "4 runs of the dataset" in text and "balanced score" in text
+    assert HOSTILE not in text
+    assert text.count("ci-simulated") == 1, "one of them is, so what is said of all is marked"
+    assert links(opened(HOME))["Compare the runs"] == f"dataset={data.id}"
 
 
 def test_one_goes_on_where_one_left_off(store: Store) -> None:

@@ -21,6 +21,7 @@ def test_the_link_follows_a_slider_that_runs_only_a_part_of_the_page(tmp_path: P
     two_runs(store)
     with running_app(store.workspace) as (address, _), chromium() as browser:
         page = open_page(browser, f"{address}/compare?tab=sensitivity")
+        page.get_by_role("button", name="Compute sensitivity").click()
         slider = page.get_by_role("slider", name="Consensus threshold in percent")
         slider.focus()
         page.keyboard.press("ArrowLeft")

@@ -45,7 +45,7 @@ def test_every_page_shows_a_read_only_workspace_and_says_so(read_only_app: tuple
 
 
 def test_a_page_that_must_write_says_why_it_cannot(read_only_app: tuple[Path, str]) -> None:
-    app = opened(PAGES["survival"])
+    app = opened(PAGES["consensus"])
     assert "This workspace is read-only" in said(app)
     app = opened(PAGES["runs"], "runs.box.judge", run=read_only_app[1])
     button(app, "Delete this run").click()
