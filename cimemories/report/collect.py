@@ -6,14 +6,49 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from cimemories import __version__
+from cimemories.compare.difference import difference, together
+from cimemories.compare.leaderboard import Line
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Scope
+from cimemories.flows.scope import Scope, parts_of
+from cimemories.metrics import sentences
+from cimemories.metrics.accumulation import effort
+from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.report import methods, results
-from cimemories.report.document import Basis, Report, Section, basis
+from cimemories.report.document import Basis, Points, Report, Section, Text, basis
 from cimemories.text import count, listed
 
+
+def abstract(report_basis: Basis) -> Section:
+    """What was measured, the main numbers with their intervals, and what may not be concluded."""
+    lines, run_names, flows = report_basis.lines, report_basis.run_names, report_basis.flows
+    efforts = [effort(flows, line.scope) for line in lines]
+    sizes = [(line.numbers.profiles, line.numbers.attributes) for line in lines]
+    points = []
+    for line, judged in zip(lines, efforts, strict=True):
+        bounds, n = report_basis.intervals(line.scope), line.numbers.n
+        text = sentences.headline(run_names[line.run.id], n, bounds.violation[n], bounds.completeness, judged)
+        points.append(f"{text}; balanced score {sentences.bounds_text(bounds.balanced_at[n])}.")
+    first, *others = report_basis.scopes
+    for apart in together([difference(flows, first, other, report_basis.rule) for other in others]):
+        points += apart.sentences(run_names[first.run.id], run_names[apart.second.run.id])
+    parts = _simulated_parts(lines)
+    limits = [f"Anything about real models from what is simulated: {parts}."] if parts else []
+    limits += sentences.not_concluded(
+        max(line.numbers.n for line in lines),
+        max(line.completeness.users for line in lines),
+        audited=all(violation_audits(flows, line.scope, report_basis.rule) for line in lines),
+        several=len(lines) > 1,
+    )
+    if report_basis.board.warnings:
+        limits.append("That differences come from the models alone: see what else differs, under Comparison.")
+    measured = sentences.measured(list(run_names.values()), lines[0].scope.dataset_name, efforts, sizes)
+    blocks = (Text(measured), Points(tuple(points)), Text("What may not be concluded:"), Points(tuple(limits), True))
+    return Section("abstract", "Abstract", blocks)
+
+
 PARTS: tuple[tuple[str, Callable[[Basis], Section | None]], ...] = (
+    ("abstract", abstract),
     ("headline numbers", results.headline_section),
     ("comparison", results.comparison),
     ("breakdowns", results.breakdowns),
@@ -65,12 +100,17 @@ def collect(
     )
 
 
+def _simulated_parts(lines: Sequence[Line]) -> str:
+    """'responses and labels': what is simulated of any of these runs; empty where nothing is."""
+    return listed(parts_of(line.simulated for line in lines))
+
+
 def _simulated(report_basis: Basis) -> str:
     """Which parts of which runs are simulated; empty where none is."""
     lines = [line for line in report_basis.lines if line.simulated]
     if not lines:
         return ""
-    parts = listed(list(dict.fromkeys(part for line in lines for part in line.scope.simulated)))
+    parts = _simulated_parts(lines)
     if len(lines) == len(report_basis.lines):
         return f"Everything here rests on simulated {parts} and says nothing about any real model."
     which = listed([report_basis.run_names[line.run.id] for line in lines])

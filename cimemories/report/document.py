@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element
 
 from cimemories.compare.leaderboard import Leaderboard, Line, leaderboard, names
@@ -21,7 +22,10 @@ from cimemories.model import Persona
 from cimemories.store import labellings
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import listed
+from cimemories.text import Parts, exact_percent, simulated_text
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 @dataclass(frozen=True)
@@ -56,27 +60,28 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """columns: (title, whether it holds numbers). simulated: whether any number in it rests on a simulator. folded: so
-    long that it is shown on request."""
+    """columns: (title, whether it holds numbers). simulated: whether any number in it rests on a simulator. folded: it
+    stands below a figure that shows the same, or is long, and is shown on request."""
 
     caption: str
     columns: tuple[tuple[str, bool], ...]
     rows: tuple[Row, ...]
-    simulated: bool = False
+    simulated: Parts = False
     folded: bool = False
 
 
 @dataclass(frozen=True)
 class Figure:
     """A picture: `name` is its id and that of its file; title says the takeaway, subtitle the counts behind it, alt
-    what can be seen. svg: as charts/svg.py draws it."""
+    what can be seen. svg: as charts/svg.py draws it, of fig."""
 
     name: str
     title: str
     subtitle: str
     alt: str
     svg: Element
-    simulated: bool = False
+    fig: go.Figure
+    simulated: Parts = False
 
 
 @dataclass(frozen=True)
@@ -176,10 +181,8 @@ class Basis:
 
 
 def marked(parts: Sequence[str]) -> str:
-    """What is put behind the name of a run of which these parts are simulated: where its messages are, just that."""
-    if not parts:
-        return ""
-    return SIMULATED if "responses" in parts else f" (simulated {listed(list(parts))})"
+    """What is put behind the name of a run of which these parts are simulated."""
+    return f" ({simulated_text(parts)})" if parts else ""
 
 
 def basis(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule, *, texts: bool) -> Basis:
@@ -197,7 +200,7 @@ def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str] | Row],
     *,
-    simulated: bool = False,
+    simulated: Parts = False,
     folded: bool = False,
     text_columns: Sequence[int] = (0,),
 ) -> Table:
@@ -232,7 +235,7 @@ class LabelFacts:
         return int(self.row.ballots.get(labellings.OK, 0))
 
     def prior(self, persona: Persona) -> str:
-        return f"{self.survival.rule.prior_by_key.get(persona.key, persona.prior):.4g}"
+        return exact_percent(self.survival.rule.prior_by_key.get(persona.key, persona.prior))
 
 
 def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from cimemories.charts import comparison, svg
+from cimemories.charts import bars, comparison, svg
 from cimemories.charts.bars import Bounded, HasBounds, IntervalSeries, interval_rows
 from cimemories.charts.heatmap import Map, MapPart, Side, heatmap_figure
 from cimemories.charts.lines import Line as Curve
@@ -20,38 +20,45 @@ from cimemories.compare.leaderboard import Leaderboard, Line
 from cimemories.flows.arrays import Floats
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, Effort
-from cimemories.metrics.heatmap import Grid
+from cimemories.metrics.heatmap import Grid, pairs_leaked
+from cimemories.metrics.intervals import Intervals
 from cimemories.metrics.separation import Cell, Standing
 from cimemories.metrics.uncertainty import Interval
 from cimemories.report.document import Figure
-from cimemories.text import count, percent
+from cimemories.text import Parts, count, percent
 
 CURVES_HEIGHT = 420
 SHARE_AXIS = {"range": [-0.01, 1.01], "tickformat": ".0%"}
 
 
-def _figure(fig: go.Figure, name: str, title: str, subtitle: str, alt: str, *, simulated: bool) -> Figure:
+def _figure(fig: go.Figure, name: str, title: str, subtitle: str, alt: str, *, simulated: Parts) -> Figure:
     drawn = svg.draw(fig, name, title=title, alt=alt, simulated=simulated)
-    return Figure(name, title, subtitle, alt, drawn, simulated)
+    return Figure(name, title, subtitle, alt, drawn, fig, simulated)
 
 
-def _drawing(drawing: comparison.Drawing | None, name: str, *, simulated: bool) -> Figure | None:
+def _drawing(drawing: comparison.Drawing | None, name: str, *, simulated: Parts) -> Figure | None:
     if drawing is None:
         return None
     return _figure(drawing.fig, name, drawing.title, drawing.subtitle, drawing.alt, simulated=simulated)
 
 
 def heatmap(
-    grid: Grid, worst: tuple[Cell | None, Cell | None], name: str, run_id: str, *, simulated: bool
+    grid: Grid, worst: tuple[Cell | None, Cell | None], name: str, run_id: str, samples: str = "", *, simulated: Parts
 ) -> Figure | None:
     """Violation@n and completeness side by side, one row a context, one column a domain; rows with the highest
-    violation first. worst: the cells where most leaks, and where most is left out. None where no cell has a value."""
+    violation first. worst: the cells where most leaks, and where most is left out. samples: what
+    is said of the n that it is read at, where missing messages limit it. None where no cell has a value."""
     if grid.empty:
         return None
     kept = _order(grid)
     maps = [
-        Map(f"Violation@{grid.n}", "inappropriate pairs", MapPart(grid.violation[kept], grid.violation_pairs[kept])),
-        Map("Completeness", "necessary pairs", MapPart(grid.completeness[kept], grid.completeness_pairs[kept])),
+        Map(pairs_leaked(grid.n), "inappropriate pairs", MapPart(grid.violation[kept], grid.violation_pairs[kept])),
+        Map(
+            "Completeness",
+            "necessary pairs",
+            MapPart(grid.completeness[kept], grid.completeness_pairs[kept]),
+            good=True,
+        ),
     ]
     names = [grid.rows.names[row] for row in kept]
     columns = Side(grid.columns.names, grid.columns.names)
@@ -62,10 +69,10 @@ def heatmap(
     ]
     subtitle = (
         f"{int(grid.violation_pairs.sum()):,} inappropriate and {int(grid.completeness_pairs.sum()):,} necessary "
-        f"pairs of all profiles, {len(kept)} contexts, {len(grid.columns)} domains"
+        f"pairs of all profiles, {len(kept)} contexts, {len(grid.columns)} domains{samples}"
     )
     alt = (
-        f"Two grids of {len(kept)} contexts by {len(grid.columns)} domains, violation left and completeness right; "
+        f"Two grids of {len(kept)} contexts by {len(grid.columns)} domains, pairs leaked left and completeness right; "
         "the same numbers are in the table."
     )
     title = f"{name}: {'; '.join(clauses)}"
@@ -122,7 +129,7 @@ def _named_curve(
     return Curve(name, range(len(values)), shares, colour, low=low, high=high, dash=dash, end=end)
 
 
-def curves(name: str, lines: Sequence[Curve], title: str, subtitle: str, *, simulated: bool) -> Figure | None:
+def curves(name: str, lines: Sequence[Curve], title: str, subtitle: str, *, simulated: Parts) -> Figure | None:
     """Lines over the number of tasks. None where no line has a value."""
     shown = [line for line in lines if len(line.x) > 1 and line.end]
     if not shown:
@@ -136,45 +143,59 @@ def curves(name: str, lines: Sequence[Curve], title: str, subtitle: str, *, simu
     return _figure(fig, name, title, subtitle, alt, simulated=simulated)
 
 
-def violations(line: Line, violation_at: Mapping[int, Interval], name: str, judged: Effort) -> Figure | None:
-    """Violation@n for every n, completeness and the balanced score of one run, with intervals. judged: what is judged
-    of it. None where nothing is defined."""
+def violations(line: Line, bounds: Intervals, name: str, judged: Effort) -> Figure | None:
+    """Violation@n for every n that can be read, completeness and the balanced score of one run, with intervals. judged:
+    what is judged of it. None where nothing is defined."""
+    numbers = line.numbers
+    violation_at = {n: interval for n, interval in bounds.violation.items() if numbers.reads(n)}
+    balanced = bounds.balanced_at[numbers.n]
     rows: dict[str, Interval] = {f"Violation@{n}": interval for n, interval in violation_at.items()}
-    rows |= {"Completeness": line.completeness, "Balanced score": line.balanced}
+    rows |= {"Completeness": bounds.completeness, "Balanced score": balanced}
     if all(math.isnan(interval.value) for interval in rows.values()):
         return None
     # Each series has an entry in every row; undefined ones are left out, so that a row has its own mark alone.
     undefined: list[HasBounds] = [Bounded(math.nan)] * len(violation_at)
     series = [
         IntervalSeries("Violation", [*violation_at.values(), Bounded(math.nan), Bounded(math.nan)], VIOLATION, "x"),
-        IntervalSeries("Completeness", [*undefined, line.completeness], COMPLETENESS, "circle"),
-        IntervalSeries("Balanced score", [*undefined, Bounded(math.nan), line.balanced], GREY, "diamond"),
+        IntervalSeries("Completeness", [*undefined, bounds.completeness], COMPLETENESS, "circle"),
+        IntervalSeries("Balanced score", [*undefined, Bounded(math.nan), balanced], GREY, "diamond"),
     ]
-    names = [f"{label}  {percent(interval.value)}" for label, interval in rows.items()]
+    names = [f"{label}  {sentences.bounds_text(interval)}" for label, interval in rows.items()]
     fig = interval_rows(names, series, xaxis=SHARE_AXIS, row_height=26, apart=0, legend=False)
-    numbers = line.numbers
-    title = sentences.headline(name, numbers.n, violation_at[numbers.n].value, line.completeness.value, judged)
+    title = sentences.headline(name, numbers.n, violation_at[numbers.n], bounds.completeness, judged)
     subtitle = (
         f"{numbers.attributes:,} attributes, {numbers.flows:,} inappropriate flows, "
         f"{count(numbers.retained, 'retained context')} of {count(numbers.profiles, 'profile')} with a judged message; "
         "bars are 95 % intervals"
     )
-    alt = f"One row a number: {'; '.join(f'{label} {percent(interval.value)}' for label, interval in rows.items())}."
+    alt = f"One row a number: {'; '.join(' '.join(name.split()) for name in names)}."
     return _figure(fig, f"figure-headline-{line.run.id}", title, subtitle, alt, simulated=line.simulated)
+
+
+def interval_parts(numbers: Mapping[str, Interval], line: Line, name: str) -> Figure | None:
+    """What the intervals of a run's numbers are made of. None where nothing varies."""
+    fig = bars.interval_parts(numbers)
+    if fig is None:
+        return None
+    alt = f"One bar a number: {', '.join(numbers)}; the same is in the table."
+    title, subtitle = f"{name}: what the 95 % intervals are made of", "shares of the variance of each number"
+    return _figure(fig, f"figure-parts-{line.run.id}", title, subtitle, alt, simulated=line.simulated)
 
 
 def groups(
     frame: pd.DataFrame,
+    bounds: Mapping[str, tuple[Interval, Interval]],
     most: tuple[str, Standing] | None,
     what: str,
     n: int,
     name: str,
     run_id: str,
     *,
-    simulated: bool,
+    simulated: Parts,
 ) -> Figure | None:
-    """Violation and completeness by group (domain, sphere), the highest violation first. most: that group, and how it
-    stands to the others. None where no group has either."""
+    """Violation and completeness by group (domain, sphere), the highest violation first. bounds: both with their
+    intervals, by group. most: the group of the highest, and how it stands to the others. None where no group has
+    either."""
     shown = frame.dropna(subset=["violation", "completeness"], how="all").sort_values(
         "violation", ascending=False, kind="stable"
     )
@@ -182,16 +203,16 @@ def groups(
         return None
     names = [str(group).replace("_", " ") or "(none)" for group in shown["group"]]
     series = [
-        IntervalSeries(f"Violation@{n}", [Bounded(v) for v in shown["violation"]], VIOLATION, "x"),
-        IntervalSeries("Completeness", [Bounded(v) for v in shown["completeness"]], COMPLETENESS, "circle"),
+        IntervalSeries(f"Violation@{n}", [bounds[group][0] for group in shown["group"]], VIOLATION, "x"),
+        IntervalSeries("Completeness", [bounds[group][1] for group in shown["group"]], COMPLETENESS, "circle"),
     ]
     fig = interval_rows(names, series, xaxis=SHARE_AXIS, row_height=26)
     title = sentences.groups(name, what, n, most)
     subtitle = (
         f"{count(len(shown), what)}, {int(shown['inappropriate_flows'].sum()):,} inappropriate and "
-        f"{int(shown['necessary_flows'].sum()):,} necessary flows"
+        f"{int(shown['necessary_flows'].sum()):,} necessary flows; bars are 95 % intervals of each {what} alone"
     )
-    alt = f"One row a {what}, violation as a cross and completeness as a circle, from 0 to 100 %."
+    alt = f"One row a {what}, violation as a cross and completeness as a circle; the same is in the table."
     return _figure(fig, f"figure-{what}-{run_id}", title, subtitle, alt, simulated=simulated)
 
 
@@ -206,4 +227,4 @@ def plane(board: Leaderboard, names_by_run: Mapping[str, str]) -> Figure | None:
     if sum(not math.isnan(line.balanced.value) for line in board.lines) < 2:
         return None
     drawing = comparison.plane(board, names_by_run)
-    return _drawing(drawing, "figure-plane", simulated=any(line.simulated for line in board.lines))
+    return _drawing(drawing, "figure-plane", simulated=board.simulated)

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
@@ -18,7 +18,7 @@ import jinja2
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from cimemories.charts import svg
+from cimemories.charts import export, svg
 from cimemories.leaks.table import as_markdown as leak_table
 from cimemories.leaks.table import rests_on
 from cimemories.report.document import (
@@ -35,7 +35,7 @@ from cimemories.report.document import (
     Text,
 )
 from cimemories.store.engine import StoreError
-from cimemories.text import markdown_escaped, visible
+from cimemories.text import Parts, markdown_escaped, simulated_text, visible
 
 # ---- html
 #
@@ -65,7 +65,13 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         autoescape=True,
     )
-    environment.filters.update(svg=_svg, markdown=_markdown, rests_on=rests_on, kind=lambda block: type(block).__name__)
+    environment.filters.update(
+        svg=_svg,
+        simulated=simulated_text,
+        markdown=_markdown,
+        rests_on=rests_on,
+        kind=lambda block: type(block).__name__,
+    )
     return environment
 
 
@@ -80,8 +86,10 @@ def _markdown(text: str) -> Markup:
     tokens = reader.parse(text)
     empty = False
     for position, token in enumerate(tokens):
-        if token.type == "th_open":
+        if token.type == "th_open" and tokens[position + 1].content:
             token.attrSet("scope", "col")
+        elif token.type == "th_open":  # an empty header names nothing
+            token.tag = tokens[position + 2].tag = "td"
         # A Markdown table must have a head; an empty one (a table of facts) is left out, since HTML needs none.
         if token.type == "thead_open":
             end = next(i for i in range(position, len(tokens)) if tokens[i].type == "thead_close")
@@ -95,12 +103,34 @@ def _markdown(text: str) -> Markup:
 
 # ---- markdown
 #
-# A report as Markdown: the same blocks, tables with pipes, figures as SVG files beside it. Everything is escaped.
+# A report as Markdown: the same blocks, tables with pipes, figures as files beside it. Everything is escaped.
 
 
 def as_markdown(report: Report, folder: str) -> tuple[str, dict[str, str]]:
     """The text, and its figures by file name; the text looks for them in `folder`, beside itself. The same report gives
     the same texts."""
+    text = _text(report, folder, "svg")
+    return text, {f"{figure.name}.svg": svg.as_file(figure.svg) for figure in report.figures()}
+
+
+def markdown_files(
+    report: Report, folder: str, progress: Callable[[float], object] = lambda share: None
+) -> tuple[str, dict[str, bytes]]:
+    """The same with figures that every reader of Markdown shows: PNG, drawn by the browser that draws exports (some
+    0.5 s each, and 3 to 6 s to start it), with white paper around. Without a browser they stay SVG."""
+    figures = list(report.figures())
+    try:
+        pictures = {}
+        for i, figure in enumerate(figures):
+            pictures[f"{figure.name}.png"] = export.as_png(figure.fig, simulated=figure.simulated)
+            progress((i + 1) / len(figures))
+    except export.ImageError:
+        text, drawn = as_markdown(report, folder)
+        return text, {name: picture.encode() for name, picture in drawn.items()}
+    return _text(report, folder, "png"), pictures
+
+
+def _text(report: Report, folder: str, form: str) -> str:
     lines = [f"# {markdown_escaped(report.title)}", ""]
     if report.simulated:
         lines += [f"> **Simulated.** {markdown_escaped(report.simulated)}", ""]
@@ -109,12 +139,11 @@ def as_markdown(report: Report, folder: str) -> tuple[str, dict[str, str]]:
     for section in report.sections:
         lines += ["", f"## {markdown_escaped(section.title)}"]
         for block in section.blocks:
-            lines += ["", _block(block, folder)]
-    text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
-    return svg.printable(text), {f"{figure.name}.svg": svg.as_file(figure.svg) for figure in report.figures()}
+            lines += ["", _block(block, folder, form)]
+    return svg.printable(re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n")
 
 
-def _block(block: Block, folder: str) -> str:
+def _block(block: Block, folder: str, form: str) -> str:
     match block:
         case Text(text):
             return markdown_escaped(text)
@@ -130,7 +159,7 @@ def _block(block: Block, folder: str) -> str:
         case Table():
             return _table(block)
         case Figure():
-            return _figure(block, folder)
+            return _figure(block, folder, form)
         case Code(text, title):
             # A fence longer than any run of backticks inside, so that no text can end its own block.
             longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
@@ -145,24 +174,29 @@ def _block(block: Block, folder: str) -> str:
 
 def _table(block: Table) -> str:
     titles = [markdown_escaped(title) for title, _ in block.columns]
-    lines = [f"**{markdown_escaped(block.caption)}**{' (**simulated**)' if block.simulated else ''}", ""]
+    caption = f"**{markdown_escaped(block.caption)}**{_mark(block.simulated)}"
+    # Blank lines inside, so that what stands between the tags is read as Markdown, escaped as everywhere.
+    lines = ["<details>\n<summary>\n", caption, "\n</summary>\n"] if block.folded else [caption, ""]
     lines += [_row(titles), _row(["---:" if numbers else "---" for _, numbers in block.columns])]
     for row in block.rows:
         cells = [markdown_escaped(cell) for cell in row.cells]
         if row.kind == "published":
             cells[0] += " (*published*)"
         lines.append(_row(cells))
-    return "\n".join(lines)
+    return "\n".join([*lines, *(["\n</details>"] if block.folded else [])])
+
+
+def _mark(parts: Parts) -> str:
+    return f" (**{simulated_text(parts)}**)" if parts else ""
 
 
 def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _figure(block: Figure, folder: str) -> str:
-    path = quote(str(PurePosixPath(folder) / f"{block.name}.svg"))
-    simulated = " (**simulated**)" if block.simulated else ""
-    caption = f"**{markdown_escaped(block.title)}**{simulated} {markdown_escaped(block.subtitle)}"
+def _figure(block: Figure, folder: str, form: str) -> str:
+    path = quote(str(PurePosixPath(folder) / f"{block.name}.{form}"))
+    caption = f"**{markdown_escaped(block.title)}**{_mark(block.simulated)} {markdown_escaped(block.subtitle)}"
     return f"![{markdown_escaped(block.alt)}]({path})\n\n{caption}"
 
 
@@ -197,7 +231,9 @@ def check_report(path: Path, *, force: bool) -> None:
         raise StoreError(f"{folder} holds other things than figures of a report. Name another file.")
 
 
-def write_report(report: Report, path: Path, *, force: bool = False) -> list[Path]:
+def write_report(
+    report: Report, path: Path, *, force: bool = False, progress: Callable[[float], object] = lambda share: None
+) -> list[Path]:
     """Write the report; returns what was written, the report first. Raises StoreError as `check_report` does, before
     anything is written, and OSError. File and folder are written under other names and put in place whole."""
     # Again, though a caller has checked before: making a report takes a while, and a file may be there by now.
@@ -206,10 +242,10 @@ def write_report(report: Report, path: Path, *, force: bool = False) -> list[Pat
         _place(path, as_html(report).encode())
         return [path]
     folder = figures_folder(path)
-    text, pictures = as_markdown(report, folder.name)
+    text, pictures = markdown_files(report, folder.name, progress)
     if pictures:
         # Figures first: a text that is there never names one that is not.
-        _place_folder(folder, {name: picture.encode() for name, picture in pictures.items()})
+        _place_folder(folder, pictures)
     elif folder.exists():
         shutil.rmtree(folder)
     _place(path, text.encode())
@@ -217,7 +253,7 @@ def write_report(report: Report, path: Path, *, force: bool = False) -> list[Pat
 
 
 def _only_figures(folder: Path) -> bool:
-    return folder.is_dir() and all(item.is_file() and item.suffix == ".svg" for item in folder.iterdir())
+    return folder.is_dir() and all(item.is_file() and item.suffix in (".svg", ".png") for item in folder.iterdir())
 
 
 def _place(path: Path, content: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pandas as pd
@@ -15,7 +16,7 @@ from cimemories.compare.difference import difference, takeaway, together
 from cimemories.compare.leaderboard import Line
 from cimemories.compare.norms import per_norm
 from cimemories.flows.arrays import IdentifierRule, flow_arrays
-from cimemories.flows.scope import Labels
+from cimemories.flows.scope import Labels, parts_of
 from cimemories.labels.votes import GroupBy
 from cimemories.leaks.gallery import SEVERITY, gallery
 from cimemories.leaks.table import leak_rows
@@ -24,12 +25,14 @@ from cimemories.metrics.accumulation import Accumulation, accumulation, baseline
 from cimemories.metrics.breakdown import By, breakdown, dropped
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By as Side
-from cimemories.metrics.heatmap import as_frame, grid
+from cimemories.metrics.heatmap import as_frame, grid, pairs_leaked
+from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
 from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.metrics.label_uncertainty import WIDTH, decisions_needed, label_effects
+from cimemories.metrics.power import POWER, pilot
 from cimemories.metrics.sentences import bias, confirmed, corrected, label_width
 from cimemories.metrics.separation import most_violated_group, worst_cell
-from cimemories.metrics.uncertainty import Interval
+from cimemories.metrics.uncertainty import PARTS, Interval
 from cimemories.report import figures
 from cimemories.report.document import (
     SIMULATED,
@@ -52,13 +55,14 @@ from cimemories.report.document import (
 from cimemories.review.index import pair_index
 from cimemories.review.random_share import share_agreement
 from cimemories.review.value import Aim, Target, candidates, valued
+from cimemories.store.engine import StoreError
 from cimemories.text import count, listed, percent, sentence
 
 # ---- what the results rest on: labels, judges, what is missing, and which attributes only sign
 
 
 def labels_section(basis: Basis) -> Section:
-    """What became of the labelled pairs: survival overall and by domain, the rule, the personas, decisions."""
+    """The labelled pairs: on how many the personas agree, overall and by domain, the rule, the personas, decisions."""
     all_facts = all_label_facts(basis.flows, basis.scopes)
     if not all_facts:
         text = "The dataset has no labels, so violation and completeness are undefined."
@@ -69,11 +73,11 @@ def labels_section(basis: Basis) -> Section:
         blocks += _labelling(facts)
     blocks += _sureness(basis)
     blocks += _norms(basis)
-    return Section("labels", "Labels and what share of them survives", tuple(blocks))
+    return Section("labels", "Labels and the consensus of the personas", tuple(blocks))
 
 
 def _labelling(facts: LabelFacts) -> list[Block]:
-    row, simulated, counted = facts.row, facts.row.simulated, facts.survival
+    row, simulated, counted = facts.row, ("labels",) * facts.row.simulated, facts.survival
     decided = counted.decisions.pairs
     missing = sum(count for _, _, count in facts.missing)
     ballots = "imported as shares, without ballots" if row.imported else f"{facts.ballots:,} of {row.expected:,}"
@@ -87,7 +91,7 @@ def _labelling(facts: LabelFacts) -> list[Block]:
         ("Rule", f"{counted.rule.name}: {counted.rule.text}"),
         ("Decisions of people", f"{decided:,} pairs; they {order}" if decided else "none"),
     )
-    columns = ("Domain", "Labelled pairs", "Survive", "necessary", "inappropriate", "ambiguous")
+    columns = ("Domain", "Labelled pairs", "Consensus", "necessary", "inappropriate", "ambiguous")
     domains = [
         (_name(item["name"]), *_cells(item, "pairs", "survival", *columns[3:]))
         for item in counted.by[GroupBy.DOMAIN].to_dict("records")
@@ -106,7 +110,7 @@ def _labelling(facts: LabelFacts) -> list[Block]:
         Text(summary),
         Facts(pairs),
         table("The personas that vote", ("Persona", "Prior"), [(p.name, facts.prior(p)) for p in facts.personas]),
-        table("Survival of labels by domain", columns, domains, simulated=simulated),
+        table("Pairs with a consensus by domain", columns, domains, simulated=simulated),
     ]
     if len(counted.dissent):
         rows = [
@@ -147,11 +151,6 @@ def _sureness(basis: Basis) -> list[Block]:
     return [Heading("Whether labelling may stop"), Points(tuple(points_))] if points_ else []
 
 
-def _with_ends(interval: Interval) -> str:
-    ends = f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]" if interval.low == interval.low else ""
-    return percent(interval.value) + ends
-
-
 def _norms(basis: Basis) -> list[Block]:
     """Each run's score by the norm of one persona at a time."""
     blocks: list[Block] = []
@@ -162,14 +161,14 @@ def _norms(basis: Basis) -> list[Block]:
         rows = [
             (
                 item.key,
-                *(_with_ends(interval) for interval in (item.violation, item.completeness)),
+                *(sentences.bounds_text(interval) for interval in (item.violation, item.completeness)),
                 *(f"{number:,}" for number in (item.labelled, item.retained, item.attributes)),
             )
             for item in scores.rows
         ]
         head = ("Norm", f"Violation@{scores.n}", "Completeness", "Pairs labelled", "Contexts retained", "Attributes")
         caption = f"{basis.run_names[line.run.id]}: scores by the norm of one persona alone, with 95 % intervals"
-        blocks += [table(caption, head, rows, simulated=bool(line.simulated)), Text(scores.sentence)]
+        blocks += [table(caption, head, rows, simulated=line.simulated), Text(scores.sentence)]
     return blocks
 
 
@@ -271,10 +270,10 @@ def identifiers_section(basis: Basis) -> Section:
     for line in basis.lines:
         n = line.numbers.n
         for rule in IdentifierRule:
-            numbers = headline(basis.flows, line.scope, rule)
+            numbers, bounds = headline(basis.flows, line.scope, rule), intervals(basis.flows, line.scope, rule)
             used = "used here" if rule == basis.rule else ""
             name = basis.run_names[line.run.id]
-            rows.append((name, str(rule), percent(numbers.violation[n]), f"{numbers.attributes:,}", used))
+            rows.append((name, str(rule), sentences.bounds_text(bounds.violation[n]), f"{numbers.attributes:,}", used))
         lost += dropped(flow_arrays(basis.flows, line.scope, basis.rule), IdentifierRule.SUBSTRING)
     text = (
         "A message has to be signed, so attributes that repeat the biography never count as violations. The rule "
@@ -300,6 +299,8 @@ def identifiers_section(basis: Basis) -> Section:
 
 
 EXAMPLES = 6  # of leaks, of all runs together
+COUNTED = "counted"  # in place of an interval: what was not drawn from anything has none
+LEAK_RATE = 4  # column of the leaderboard
 NUMBERS = 6  # columns of the leaderboard with the name and its numbers; the others say what they rest on
 STEPS = (1, 2, 5, 10, 20, 30, 40)  # numbers of tasks that the table of accumulation gives
 
@@ -321,11 +322,13 @@ def headline_section(basis: Basis) -> Section:
             blocks.append(Heading(name))
         if line.numbers.coverage_text:
             blocks.append(Text(sentence(line.numbers.coverage_text)))
-        readable = {n: i for n, i in basis.intervals(line.scope).violation.items() if line.numbers.reads(n)}
-        figure = figures.violations(line, readable, name, effort(basis.flows, line.scope))
+        figure = figures.violations(line, basis.intervals(line.scope), name, effort(basis.flows, line.scope))
         blocks += [figure] if figure else []
         blocks.append(_numbers(basis, line))
-        blocks += [Points(made)] if (made := _parts(basis, line)) else []
+        blocks += _parts(basis, line)
+        with suppress(StoreError):  # of fewer than LEAST_USERS profiles nothing is known
+            known = pilot(basis.flows, line.scope, rule=basis.rule)
+            blocks.append(Text(sentences.plan(known.row(known.size), POWER, "this run itself")))
         if notes_of_run := [text for text in line.numbers.notes if text != line.numbers.coverage_text]:
             blocks.append(Points(tuple(map(sentence, notes_of_run)), warning=True))
     return Section("headline", "Headline numbers", tuple(blocks))
@@ -334,10 +337,14 @@ def headline_section(basis: Basis) -> Section:
 def _leaderboard(basis: Basis) -> list[Table]:
     """The table of the paper's form in two, so that it fits on a page: numbers, and what they rest on."""
     run_names, waiting = basis.run_names, [line.run.id for line in basis.board.lines]
-    rows = []
+    by_id, rows = {scope.run.id: scope for scope in basis.scopes}, []
     for row in leaderboard.leaderboard_rows(basis.board):
         # Rows of runs come in the order of the board's lines, with published and constant ones between and after them.
-        cells = (run_names[waiting.pop(0)], *row.cells[1:]) if row.kind == "run" else row.cells
+        cells = row.cells
+        if row.kind == "run":
+            run_id = waiting.pop(0)
+            leak, _ = rate_intervals(basis.flows, by_id[run_id], basis.rule)
+            cells = (run_names[run_id], *cells[1:LEAK_RATE], sentences.bounds_text(leak), *cells[LEAK_RATE + 1 :])
         rows.append(Row(cells, "" if row.kind == "run" else row.kind))
     head, simulated = leaderboard.header_row(basis.board), basis.board.simulated
     caption_start = "Runs, the highest balanced score first" if basis.several else "The run"
@@ -347,7 +354,12 @@ def _leaderboard(basis: Basis) -> list[Table]:
     return [
         table(caption, head[:NUMBERS], numbers, simulated=simulated),
         table(
-            "What they rest on", (head[0], *head[NUMBERS:]), rests, simulated=simulated, text_columns=(0, 2, 3, 4, 5, 6)
+            "What they rest on",
+            (head[0], *head[NUMBERS:]),
+            rests,
+            simulated=simulated,
+            folded=True,
+            text_columns=(0, 2, 3, 4, 5, 6),
         ),
     ]
 
@@ -356,14 +368,23 @@ def _points(low: float, high: float) -> str:
     return "" if math.isnan(low) else f"[{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _parts(basis: Basis, line: Line) -> tuple[str, ...]:
-    """What the intervals of the headline are made of, and what none of them can say."""
-    numbers, bounds = line.numbers, basis.intervals(line.scope)
+def _parts(basis: Basis, line: Line) -> list[Block]:
+    """What the intervals of the headline are made of, as a figure and a table, and what none of them can say."""
+    numbers, bounds, name = line.numbers, basis.intervals(line.scope), basis.run_names[line.run.id]
     made = {f"Violation@{numbers.n}": bounds.violation[numbers.n], "Completeness": bounds.completeness}
-    texts = {name: sentences.made_of(item) for name, item in made.items()}
-    lines = [f"{name}: {text}." for name, text in texts.items() if text]
+    blocks: list[Block] = []
+    if figure := figures.interval_parts(made, line, name):
+        rows = []
+        for number, item in made.items():
+            widths = {"whole": (item.high - item.low) / 2} | item.part_widths()
+            rows.append((number, *(points(widths.get(part, math.nan)) for part in ("whole", *PARTS))))
+        first = bounds.completeness.speaks_for
+        heads = ("Number", "Half of the interval, ± points", first, *PARTS[1:])
+        caption = f"Parts of the intervals of {name}, in ± points; the squares of a row add up"
+        blocks = [figure, table(caption, heads, rows, simulated=line.simulated, folded=True)]
+    texts = [f"{number}: {text}." for number, item in made.items() if (text := sentences.made_of(item))]
     rare = sentences.unseen(bounds.completeness.users)
-    return (*lines, sentence(rare)) if rare else tuple(lines)
+    return [*blocks, Points((*texts, *([sentence(rare)] if rare else [])))] if texts or rare else blocks
 
 
 def _numbers(basis: Basis, line: Line) -> Table:
@@ -373,14 +394,22 @@ def _numbers(basis: Basis, line: Line) -> Table:
     attributes = f"{count(numbers.attributes, 'attribute')}, {count(numbers.flows, 'inappropriate flow')}"
     contexts = f"{count(numbers.retained, 'retained context')}, {numbers.discarded:,} discarded"
     spread, rate = numbers.spread, numbers.leak_rate
+    audited = violation_audits(basis.flows, line.scope, basis.rule)
+    leak, ambiguous = rate_intervals(basis.flows, line.scope, basis.rule)
+    by_n = []
+    for n, item in bounds.violation.items():
+        if numbers.reads(n):
+            by_n.append((f"Violation@{n}", item, points(spread.violation) if n == most else "", attributes))
+        # Beside the number by the judge alone, which its errors may move by more than its interval.
+        if n in audited and audited[n].result.correction is not None:
+            by = f"for the judge's errors, by {count(sum(audited[n].result.audited), 'audited attribute')}"
+            by_n.append((f"Violation@{n}, corrected", audited[n].result.corrected, "", by))
     with_bounds = [
-        *(
-            (f"Violation@{n}", item, points(spread.violation) if n == most else "", attributes)
-            for n, item in bounds.violation.items()
-            if numbers.reads(n)
-        ),
+        *by_n,
         ("Completeness", bounds.completeness, points(spread.completeness), contexts),
         ("Balanced score", bounds.balanced_at[most], "", f"harmonic mean of completeness and 1 − violation@{most}"),
+        ("Leak rate", leak, "", f"{rate.reveals:,} of {rate.draws:,} exposures"),
+        ("Ambiguous exposure", ambiguous, "", "pairs without a label that is agreed on"),
     ]
     open_ns = [n for n in bounds.violation if not numbers.reads(n)]
     rows = [
@@ -389,17 +418,14 @@ def _numbers(basis: Basis, line: Line) -> Table:
             (f"Violation@{n}", numbers.violation_text(n), _points(*bounds.bounds[n]), "", "whatever is missing says")
             for n in open_ns
         ),
-        ("Leak rate", percent(rate.micro), "", "", f"{rate.reveals:,} of {rate.draws:,} exposures"),
-        ("Leak rate, mean over contexts", percent(rate.macro), "", "", "no worst case: it does not grow with use"),
-        ("Ambiguous exposure", percent(numbers.ambiguous_exposure), "", "", "pairs without a label that is agreed on"),
-        ("Coverage", percent(numbers.coverage), "", "", f"{numbers.judged:,} of {line.run.expected:,} judged"),
+        ("Coverage", percent(numbers.coverage), COUNTED, "", f"{numbers.judged:,} of {line.run.expected:,} judged"),
     ]
     if (check := numbers.does_task) is not None:
         answers = f"{check.yes:,} yes, {check.partly:,} partly, {check.no:,} no, {check.unchecked:,} not checked"
-        rows.append(("Does the task", percent(check.share), "", "", f"{answers}, by {check.name}"))
+        rows.append(("Does the task", percent(check.share), COUNTED, "", f"{answers}, by {check.name}"))
     columns = ("Number", "Value", "95 % interval", "sd over profiles", "Rests on")
     caption = f"Numbers of {basis.run_names[line.run.id]}, run {line.run.id}"
-    return table(caption, columns, rows, simulated=line.simulated, text_columns=(0, 4))
+    return table(caption, columns, rows, simulated=line.simulated, text_columns=(0, 4), folded=True)
 
 
 def comparison(basis: Basis) -> Section | None:
@@ -414,7 +440,7 @@ def comparison(basis: Basis) -> Section | None:
     blocks += [plane] if plane else []
     first, *others = basis.scopes
     one = run_names[first.run.id]
-    rows, changed, pictures = [], [], list[Block]()
+    rows, changed = [], []
     for compared in together([difference(basis.flows, first, other, basis.rule) for other in others]):
         two = run_names[compared.second.run.id]
         for sentence_text, name, apart in zip(
@@ -424,23 +450,27 @@ def comparison(basis: Basis) -> Section | None:
             strict=True,
         ):
             rows.append((two, name, sentences.points(apart), sentences.bounds(apart), sentence_text))
+        if compared.corrected is not None:
+            n, apart = compared.corrected
+            explained = compared.corrected_sentence(one, two)
+            name = f"Violation@{n}, corrected"
+            rows.append((two, name, sentences.points(apart), sentences.bounds(apart), explained))
         counts = compared.tallied
         cells = [f"{n:,}" for n in (counts.flows, counts.newly, counts.stopped, counts.both, counts.neither)]
         by_chance = [sentences.about(n) for n in (counts.newly_by_chance, counts.stopped_by_chance)]
         changed.append((two, *cells, *by_chance, f"{compared.paired.profiles:,}"))
         picture = figures.differences(compared, one, two)
-        pictures += [picture] if picture else []
+        blocks += [picture] if picture else []
     simulated = basis.board.simulated
     columns = ("Run", "Number", "Difference in points", "95 % interval", "In words")
     blocks.append(
         table(f"Each run minus {one}, on common flows", columns, rows, simulated=simulated, text_columns=(0, 1, 4))
     )
-    heads = ("Run", "Common inappropriate flows", "newly leak", "stopped leaking", "leak in both", "in neither")
+    heads = ["Run", "Common inappropriate flows", "newly leak", "stopped leaking", "leak in both", "in neither"]
     caption = f"Flows that change, against {one}; by chance: so many would, if both leaked with equal probabilities"
-    blocks.append(
-        table(caption, (*heads, "new by chance", "stopped by chance", "Common profiles"), changed, simulated=simulated)
-    )
-    return Section("comparison", "Comparison", (*blocks, *pictures))
+    heads += ["new by chance", "stopped by chance", "Common profiles"]
+    blocks.append(table(caption, heads, changed, simulated=simulated, folded=True))
+    return Section("comparison", "Comparison", tuple(blocks))
 
 
 def breakdowns(basis: Basis) -> Section:
@@ -453,24 +483,28 @@ def breakdowns(basis: Basis) -> Section:
             frame = breakdown(basis.flows, line.scope, by, n, basis.rule)
             if frame.empty or (by == By.SPHERE and set(frame["group"]) <= {""}):
                 continue
+            bounds, groups = group_intervals(basis.flows, line.scope, by, n, basis.rule), list(frame["group"])
             # Names of users are texts too.
             if by == By.PROFILE and not basis.texts:
-                frame = frame.assign(group=[f"profile {i + 1}" for i in range(len(frame))])
+                groups = [f"profile {i + 1}" for i in range(len(frame))]
             if by != By.PROFILE:
                 most = most_violated_group(basis.flows, line.scope, by, n, basis.rule)
-                figure = figures.groups(frame, most, str(by), n, name, line.run.id, simulated=line.simulated)
+                figure = figures.groups(frame, bounds, most, str(by), n, name, line.run.id, simulated=line.simulated)
                 blocks += [figure] if figure else []
             rows = [
                 (
-                    _name(item["group"]),
-                    *_cells(item, "violation", "attributes", "leak_rate", "inappropriate_flows"),
-                    *_cells(item, "completeness", "necessary_flows", "ambiguous_exposure", "coverage"),
+                    shown,
+                    sentences.bounds_text(bounds[item["group"]][0]),
+                    *_cells(item, "attributes", "inappropriate_flows"),
+                    sentences.bounds_text(bounds[item["group"]][1]),
+                    *_cells(item, "necessary_flows", "coverage"),
                 )
-                for item in frame.to_dict("records")
+                for shown, item in zip(map(_name, groups), frame.to_dict("records"), strict=True)
             ]
-            columns = [str(by).capitalize(), f"Violation@{n}", "attributes", "Leak rate", "inappropriate flows"]
-            columns += ["Completeness", "necessary flows", "Ambiguous exposure", "Coverage"]
-            blocks.append(table(f"{name} by {by}", columns, rows, simulated=line.simulated))
+            columns = [str(by).capitalize(), f"Violation@{n}", "attributes", "inappropriate flows"]
+            columns += ["Completeness", "necessary flows", "Coverage"]
+            caption = f"{name} by {by}, with 95 % intervals of each {by} alone"
+            blocks.append(table(caption, columns, rows, simulated=line.simulated, folded=True))
     return Section("groups", "By domain, sphere and profile", tuple(blocks))
 
 
@@ -482,7 +516,8 @@ def heatmaps(basis: Basis) -> Section | None:
         name = basis.run_names[line.run.id]
         sides = (basis.flows, line.scope, Side.CONTEXT, Side.DOMAIN, cells.n)
         worst = worst_cell(*sides, "violation", basis.rule), worst_cell(*sides, "completeness", basis.rule)
-        figure = figures.heatmap(cells, worst, name, line.run.id, simulated=line.simulated)
+        samples = sentences.limited(cells.n, line.run.samples)
+        figure = figures.heatmap(cells, worst, name, line.run.id, samples, simulated=line.simulated)
         if figure is None:
             continue
         blocks += [Heading(name)] if basis.several else []
@@ -497,7 +532,7 @@ def heatmaps(basis: Basis) -> Section | None:
             )
             for item in frame.to_dict("records")
         ]
-        columns = ("Context", "Domain", f"Violation@{cells.n}", "pairs", "Completeness", "pairs")
+        columns = ("Context", "Domain", pairs_leaked(cells.n), "pairs", "Completeness", "pairs")
         caption = f"The cells of the heatmap of {name}"
         blocks += [
             figure,
@@ -520,28 +555,28 @@ def accumulated(basis: Basis) -> Section | None:
         return None
     rows = []
     for line, item in runs:
-        n = line.run.samples
+        n = max(item.curves.ns)
         # The last step always: there the curve is at Violation@n.
         steps = [k for k in STEPS if k < item.most] + [item.most]
         for k in steps:
             i = item.curves.ns.index(n)
-            band = f"[{100 * float(item.low[i, k]):.1f}, {100 * float(item.high[i, k]):.1f}]"
-            rows.append((basis.run_names[line.run.id], str(k), percent(item.at(1, k)), percent(item.at(n, k)), band))
+            ends = [Interval(item.mean[row, k], item.low[row, k], item.high[row, k], 0) for row in (0, i)]
+            rows.append((basis.run_names[line.run.id], str(k), *map(sentences.bounds_text, ends)))
     figure = _curves(basis, runs)
-    simulated = any(line.simulated for line, _ in runs)
-    columns = ("Run", "Tasks", "Share, n = 1", "Share, all samples", "95 % band")
-    caption = "Expected share of attributes revealed inappropriately after so many tasks"
+    simulated = parts_of(line.simulated for line, _ in runs)
+    columns = ("Run", "Tasks", "Share, n = 1", "Share, most samples")
+    caption = "Expected share of attributes revealed inappropriately after so many tasks, with 95 % bands"
     text = (
         "The expectation over all orders of the tasks is exact, not drawn. The denominator stays fixed: every "
         "attribute that is inappropriate in some retained context."
     )
-    if partial := [line for line, _ in runs if not line.covered]:
-        named = listed([basis.run_names[line.run.id] for line in partial])
-        text += f" Messages of {named} are missing: where fewer than n are left, the curve is too low."
+    for line, item in runs:
+        if limit := sentences.limited(max(item.curves.ns), line.run.samples, ""):
+            text += f" {basis.run_names[line.run.id]} is {limit}."
     return Section(
         "accumulation",
         "Accumulation over tasks",
-        (Text(text), *([figure] if figure else []), table(caption, columns, rows, simulated=simulated)),
+        (Text(text), *([figure] if figure else []), table(caption, columns, rows, simulated=simulated, folded=True)),
     )
 
 
@@ -551,7 +586,7 @@ def _curves(basis: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | Non
     among = f"{numbers[0]} to " if len(numbers) > 1 else ""
     users = f"{among}{count(numbers[-1], 'profile')}; the area is a 95 % band"
     if len(runs) == 1:
-        n = line.run.samples
+        n = max(item.curves.ns)
         lines = figures.curves_of_run(item, baseline(basis.flows, line.scope, n, basis.rule))
         judged = effort(basis.flows, line.scope)
         title = sentences.accumulation(basis.run_names[line.run.id], item, judged, line.numbers.coverage)
@@ -565,8 +600,9 @@ def _curves(basis: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | Non
         ]
     )
     lines = figures.curves_of_runs([(basis.run_names[one.run.id], i) for one, i in runs])
-    simulated = any(one.simulated for one, _ in runs)
-    return figures.curves("figure-accumulation", lines, title, f"All samples of each run, {users}", simulated=simulated)
+    simulated = parts_of(one.simulated for one, _ in runs)
+    subtitle = f"Each run at the most samples that it is read at, {users}"
+    return figures.curves("figure-accumulation", lines, title, subtitle, simulated=simulated)
 
 
 def examples(basis: Basis) -> Section | None:

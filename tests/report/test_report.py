@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 import valued_worlds
@@ -23,7 +24,11 @@ from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.metrics.intervals import intervals
+from cimemories.metrics import sentences
+from cimemories.metrics.breakdown import By, breakdown
+from cimemories.metrics.headline import headline
+from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
+from cimemories.metrics.uncertainty import PARTS
 from cimemories.model import Label, ResponseStatus
 from cimemories.report.collect import collect
 from cimemories.report.document import Report
@@ -90,7 +95,15 @@ def test_the_numbers_are_those_of_the_worked_example(still: tuple[Store, str, st
     curve = page.table("Expected share of attributes")
     rows = next(rows for caption, rows in page.tables if "so many tasks" in caption)
     assert [row[1] for row in rows[1:]] == ["1", "2", "3"]
-    assert curve["test-model"][1] == "60.0 %"  # the last row of the run: all tasks, n = 1, which is Violation@1
+    # One number, one interval: the last row of the run, of all tasks at n = 1, is Violation@1.
+    one = " ".join(told["Violation@1"][:2])
+    assert curve["test-model"][1] == one
+    assert f"Violation@1 {one};" in page.text  # in the figure
+    five, complete, score = (" ".join(told[name][:2]) for name in ("Violation@5", "Completeness", "Balanced score"))
+    abstract = page.text[page.text.index("Measured is") : page.text.index("What may not be concluded")]
+    assert f"gives away {five} of what it should withhold" in abstract
+    assert f"conveys {complete} of what is needed; balanced score {score}." in abstract
+    assert page.table("Violation under each")["test-model"][1] == five  # the last of the three rules
     # Words for a paper carry the same counts.
     for words in (
         "1 synthetic user with 3 attributes",
@@ -99,7 +112,7 @@ def test_the_numbers_are_those_of_the_worked_example(still: tuple[Store, str, st
         assert words in page.text
     assert "5 messages for each user and context" in page.text
     assert "all 15 planned messages were judged" in page.text
-    assert "fundamentalist (prior 0.26), pragmatic (prior 0.64) and unconcerned (prior 0.1)" in page.text
+    assert "fundamentalist (prior 26 %), pragmatic (prior 64 %) and unconcerned (prior 10 %)" in page.text
     assert "With 1 user an interval speaks of these attributes and hardly of users" in page.text
 
 
@@ -169,7 +182,7 @@ def test_simulated_results_are_marked_at_every_table_of_numbers(world: tuple[Sto
     change(store, first, simulated=True)
     page = Page(as_html(made(store, first)))
     plain = {caption.strip() for caption, _ in page.tables if caption} - set(page.chips)
-    assert plain <= {"The personas that vote", "Survival of labels by domain", "Ballots that are missing"} | {
+    assert plain <= {"The personas that vote", "Pairs with a consensus by domain", "Ballots that are missing"} | {
         caption for caption in plain if caption.startswith("Who stands in the way")
     }
     assert "banner" in page.values("class")
@@ -273,6 +286,42 @@ def test_the_rule_is_said_with_what_it_leaves_out(sqlite_store: Store) -> None:
     assert "--identifiers substring" in other.text
     numbers = [p.table("Numbers of test-model")["Violation@1"] for p in (page, other)]
     assert [row[0] for row in numbers] == ["60.0 %", "100.0 %"]
+
+
+def test_intervals_come_with_their_parts_and_what_the_run_can_show(sqlite_store: Store) -> None:
+    shape, random = (6, 8, 5), np.random.default_rng(2)
+    data = add_dataset(sqlite_store, *shape)
+    add_labels(sqlite_store, data.id, np.where(random.random(shape) < 0.3, N, X))
+    run_id = add_run(sqlite_store, data.id, 3, random.binomial(3, 0.2, shape))
+    page = Page(as_html(made(sqlite_store, run_id)))
+    scope = resolve_scope(sqlite_store, run_id)
+    bounds = intervals(Flows(sqlite_store), scope)
+    parts = page.table("Parts of the intervals")
+    for name, item in (("Violation@3", bounds.violation[3]), ("Completeness", bounds.completeness)):
+        widths = item.part_widths()
+        assert float(parts[name][0]) == pytest.approx(50 * (item.high - item.low), abs=0.05)
+        assert [float(cell) for cell in parts[name][1:] if cell != "–"] == pytest.approx(
+            [100 * widths[part] for part in PARTS if part in widths], abs=0.05
+        )
+    flows = Flows(sqlite_store)
+    for by in (By.DOMAIN, By.SPHERE, By.PROFILE):
+        groups = group_intervals(flows, scope, by, 3)
+        rows = page.table(f"test-model by {by}")
+        for item in breakdown(flows, scope, by, 3).to_dict("records"):
+            for position, interval in zip((0, 3), groups[item["group"]], strict=True):
+                assert interval.value == pytest.approx(item["violation" if position == 0 else "completeness"])
+                assert 0 <= interval.low <= interval.value <= interval.high <= 1
+                assert rows[item["group"].replace("_", " ") or "(none)"][position] == sentences.bounds_text(interval)
+    rates, numbers = rate_intervals(flows, scope), headline(flows, scope)
+    assert [rate.value for rate in rates] == pytest.approx(
+        [numbers.leak_rate.micro, numbers.ambiguous_exposure], nan_ok=True
+    )
+    assert rates[0].low < rates[0].value < rates[0].high
+    assert "what the 95 % intervals are made of" in page.text
+    assert "With 6 profiles, 5 contexts and 3 samples this run can show a difference" in page.text
+    drawn = as_markdown(made(sqlite_store, run_id), "f")[1]
+    (figure,) = (text for name, text in drawn.items() if "figure-parts" in name)
+    assert figure.count("on-fill") > figure.count("on-fill {") >= 1
 
 
 @pytest.mark.parametrize("labelled", [False, True])

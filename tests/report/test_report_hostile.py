@@ -15,6 +15,7 @@ from evaluating import cli_inside, outside
 from markdown_it import MarkdownIt
 from paging import button, opened, said
 from reports import Page
+from serving import require_chromium
 from worlds import add_labels, add_profiles, add_run, make_profile
 
 from cimemories.charts import svg
@@ -133,6 +134,7 @@ def simple(store: Store) -> str:
 def test_a_file_is_written_whole_or_stays_as_it_was(
     sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("BROWSER_PATH", "/nowhere")  # figures stay SVG, in no time
     report = report_of(sqlite_store, simple(sqlite_store))
     page, text, folder = tmp_path / "r.html", tmp_path / "r.md", tmp_path / "r-figures"
     assert render.write_report(report, page) == [page]
@@ -165,6 +167,19 @@ def test_a_file_is_written_whole_or_stays_as_it_was(
     for wrong, why in ((tmp_path / "r.pdf", "neither"), (tmp_path / "no" / "r.html", "no folder"), (folder, "neither")):
         with pytest.raises(StoreError, match=why):
             render.check_report(wrong, force=True)
+
+
+def test_figures_beside_markdown_are_png_where_there_is_a_browser(sqlite_store: Store, tmp_path: Path) -> None:
+    require_chromium()
+    report = report_of(sqlite_store, simple(sqlite_store))
+    shares: list[float] = []
+    text, *figures = render.write_report(report, tmp_path / "r.md", progress=shares.append)
+    assert sorted(Page(MarkdownIt("commonmark").render(text.read_text())).values("src")) == sorted(
+        f"r-figures/{path.name}" for path in figures
+    )
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in figures)
+    assert len(shares) == len(figures) >= 5 and shares[-1] == 1.0
+    assert {path.stem for path in figures} == {name.removesuffix(".svg") for name in as_markdown(report, "f")[1]}
 
 
 def _umask() -> int:
