@@ -25,10 +25,11 @@ from cimemories import seeds
 from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.planning import SIMULATED_JUDGE_TOKENS, Server, look_up, write
+from cimemories.evaluation.planning import SIMULATED_JUDGE_TOKENS, look_up, write
 from cimemories.evaluation.planning import prepare as prepare_run
 from cimemories.formats.batch_files import read_calls, write_calls
 from cimemories.formats.official import read_profiles, write_profiles
+from cimemories.llm.capabilities import Server
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.metrics.headline import warm
 from cimemories.model import Profile

@@ -35,6 +35,7 @@ def serve_app(port: int, workspace: Path, *, demo_wanted: bool = True, mode: Mod
     if reserved is not None:
         os.set_inheritable(reserved.fileno(), True)
         environment[HELD_SOCKET] = str(reserved.fileno())
+    output.note("starting the app: its address follows")  # importing what pages need takes seconds
     os.chdir(ROOT)  # Streamlit reads .streamlit/config.toml of the folder it is started in
     command = [sys.executable, "-m", "cimemories.ui.server", str(page), str(port)]
     os.execvpe(command[0], command, environment)

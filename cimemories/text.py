@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 # C0 and C1 controls, the line separators that only some programs break lines at, and the embeddings, overrides and
@@ -27,6 +27,7 @@ _SECRET_FIELD = re.compile(
 )
 HIDDEN = "[hidden]"
 UNDEFINED = "–"
+Parts = Collection[str] | bool  # which parts of a result are simulated, or just whether it is
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&#|~!$])")
 
 
@@ -56,11 +57,26 @@ def listed(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
+def simulated_text(parts: Parts) -> str:
+    """What the badge of a result says of which these parts are simulated (Scope.simulated): 'simulated' where its
+    messages are, else which, as 'simulated labels and judge'; '' for none."""
+    if not parts:
+        return ""
+    return "simulated" if parts is True or "responses" in parts else f"simulated {listed(tuple(parts))}"
+
+
 def sentence(text: object) -> str:
-    """A remark or an error as a sentence begins and ends; '' for nothing."""
+    """A remark or an error as a sentence begins and ends; '' for nothing. A name that it begins with stays as it is:
+    'sw_bad.yaml', 'http://host', 'run-1', 'vLLM'."""
     stripped = str(text).strip()
     end = "" if not stripped or stripped.endswith((".", "!", "?")) else "."
-    return f"{stripped[:1].upper()}{stripped[1:]}{end}"
+    word = re.match(r"[a-z]+(?='s?\b|@\d|[,;:.]?(\s|$))", stripped)  # violation@5, too
+    return f"{stripped[:1].upper() if word else stripped[:1]}{stripped[1:]}{end}"
+
+
+def without_options(text: str) -> str:
+    """An error as a page shows it: its note on the options of the command line is for those who are there."""
+    return re.sub(r" \(on the command line: [^)]*\)", "", text)
 
 
 def shortened(text: object, limit: int) -> str:
@@ -124,3 +140,21 @@ def without_credentials(text: str) -> str:
     """The text with user and password of every address hidden, and every field of one that is named like a secret:
     `http://[hidden]@host/v1?api_key=[hidden]`."""
     return _SECRET_FIELD.sub(rf"\1{HIDDEN}", _USER.sub(f"{HIDDEN}@", text))
+
+
+# What Python's decoder says, as people say it.
+_JSON = {
+    "Expecting value": "a value is expected here",
+    "Expecting ',' delimiter": "a comma is expected here, or the end of the list or object",
+    "Expecting ':' delimiter": "a colon is expected here",
+    "Expecting property name enclosed in double quotes": "the name of a field is expected here, in double quotes",
+    "Extra data": "the file should end here",
+    "Unterminated string starting at": "a text begins here and has no closing quote",
+    "Invalid control character at": "a text has a line break or control character here; write it as \\n or \\u",
+    "Invalid \\escape": "a backslash in a text must be written twice",
+}
+
+
+def json_problem(message: str) -> str:
+    """What Python's JSON decoder has against a text, in words for people; a message of the caller's own as it is."""
+    return _JSON.get(message, message)

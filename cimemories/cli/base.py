@@ -18,9 +18,8 @@ import sqlalchemy as sa
 import typer
 from typer import Option
 
-from cimemories import __version__
+from cimemories import __version__, files
 from cimemories.cli import output
-from cimemories.store import engine
 from cimemories.store.engine import StoreError, explained, problem
 from cimemories.text import visible, without_credentials
 
@@ -43,7 +42,7 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as of a shell's background job: it stays so
             signal.signal(number, _interrupter())
     # Before any command makes a file: what it writes is the user's alone.
-    engine.adopt_umask()
+    files.adopt_umask()
     try:
         cli()
     except KeyboardInterrupt:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+from cimemories import files
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AllowMissing, AsJson, Replace, Run, Workspace
 from cimemories.cli.work import exit_if_incomplete
-from cimemories.store import engine
 from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
+from cimemories.text import count
 
 if TYPE_CHECKING:
     from cimemories.evaluation.batches import BatchImported
@@ -39,7 +40,7 @@ def export_batch(
     from cimemories.evaluation import batches
 
     store = open_store(workspace)
-    with engine.written_for_user(out, workspace):
+    with files.written_for_user(out, workspace):
         result = batches.export_batch(store, run, out, model=model, replace=replace)
     # Where nothing is owed there is no file, and one of that name may be of another run.
     size = out.stat().st_size if result.lines else 0
@@ -51,10 +52,10 @@ def export_batch(
     if not result.lines:
         output.line(f"{run} has no requests left{f' to {model}' if result.elsewhere else ''}; no file was written")
     else:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in result.kinds.items())
-        output.line(f"{result.lines:,} requests of {run} ({kinds}): {out} ({size / 1e6:,.1f} MB)")
+        kinds = ", ".join(f"{number:,} {kind}" for kind, number in result.kinds.items())
+        output.line(f"{count(result.lines, 'request')} of {run} ({kinds}): {out} ({size / 1e6:,.1f} MB)")
     if result.elsewhere:
-        output.note(f"note: {result.elsewhere:,} requests to other models are left")
+        output.note(f"note: {count(result.elsewhere, 'request')} to other models are left")
     if len(result.models) > 1:
         models = ", ".join(result.models)
         output.note(f"note: the file has requests to several models ({models}), but a batch has one: use --model")
@@ -88,11 +89,11 @@ def import_batch(
 
 
 def _print_imported(run: str, result: BatchImported) -> None:
-    output.line(f"{run}: {result.settled:,} answers recorded, {result.owed:,} requests left")
+    output.line(f"{run}: {count(result.settled, 'answer')} recorded, {count(result.owed, 'request')} left")
     if result.there:
         output.note(f"note: {result.there:,} lines were recorded before")
-    for cause, count in result.failed.most_common():
-        output.note(f"note: {count:,} failed ({cause}); they are in the next batch")
+    for cause, number in result.failed.most_common():
+        output.note(f"note: {number:,} failed ({cause}); they are in the next batch")
     if result.unknown:
         named = ", ".join(repr(custom_id[:64]) for custom_id in result.unknown_ids)
         rest = result.unknown - len(result.unknown_ids)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
@@ -26,14 +25,13 @@ from cimemories.cli.options import (
 from cimemories.cli.output import mark
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.text import percent
+from cimemories.text import exact_percent, percent, simulated_text
 
 if TYPE_CHECKING:
     from cimemories.agreement.judges import JudgesAgreement
     from cimemories.agreement.statistics import Estimate
     from cimemories.compare.ranking import Measure, Swap
     from cimemories.compare.sensitivity import ByProfiles, Range, Setting, Study, Trial, Tried
-    from cimemories.flows.scope import Scope
     from cimemories.metrics.breakdown import FlowCoverage
     from cimemories.metrics.headline import Headline
 
@@ -291,6 +289,7 @@ def sensitivity(
     threshold: Annotated[float | None, Option(help="Consensus threshold to try.")] = None,
     priors: Annotated[str | None, Option(help="Priors to try, e.g. fundamentalist=0.3,pragmatic=0.7.")] = None,
     without: Annotated[str | None, Option(help="Key of a persona to leave out.")] = None,
+    least_votes: Annotated[int | None, Option(help="Counted votes to ask of each persona on a pair.")] = None,
     samples: Samples = None,
     by: Annotated[
         str, Option(help="Coverage of flows by domain, context, sphere, event, profile or attribute.")
@@ -300,8 +299,8 @@ def sensitivity(
     """Show how results depend on the choices behind them.
 
     One choice is changed at a time: consensus threshold, priors, a persona left out, decisions, judge, identifier
-    rule, number of profiles. --threshold, --priors and --without try one setting. Also shown is the share of flows
-    that the headline covers.
+    rule, number of profiles. --threshold, --priors, --without and --least-votes try one setting. Also shown is the
+    share of flows that the headline covers.
 
     Example: cimemories sensitivity run-3f9a run-77 --threshold 0.8
     """
@@ -321,7 +320,9 @@ def sensitivity(
     ordered, n = board.ordered(scopes)
     scopes = list(ordered)
     study = library.study(flows, scopes, rule, n=n)
-    setting, names = _setting(study, threshold, priors, without), _names(scopes)
+    by_run = boards.names(board.lines)
+    names = [by_run[scope.run.id] for scope in scopes]
+    setting = _setting(study, threshold, priors, without, least_votes)
     settings = [*library.variants(study), *library.judged_otherwise(flows, study)]
     result = Sensitivity(
         study,
@@ -345,23 +346,21 @@ def sensitivity(
         output.notes(comparison_warnings(store, scopes), "warning")
     for scope in scopes:
         if scope.simulated:
-            output.note(f"note on {scope.run.id}: simulated: {' and '.join(scope.simulated)}")
+            output.note(f"note on {scope.run.id}: {simulated_text(scope.simulated)}")
 
 
-def _names(scopes: Sequence[Scope]) -> list[str]:
-    """The model of each run, with the run's id where several are of one model."""
-    counts = Counter(scope.run.model for scope in scopes)
-    return [s.run.model if counts[s.run.model] == 1 else f"{s.run.model} ({s.run.id})" for s in scopes]
-
-
-def _setting(study: Study, threshold: float | None, priors: str | None, without: str | None) -> Setting:
+def _setting(
+    study: Study, threshold: float | None, priors: str | None, without: str | None, least_votes: int | None
+) -> Setting:
     """The setting to try. Raises StoreError where it is no rule, or for a persona that does not exist."""
     from cimemories.flows.labels import custom_rule
 
     base, keys = study.base, study.votes.keys
     by_key = priors_by_key(priors) if priors else dict(zip(keys, base.priors, strict=True))
-    applied = custom_rule(study.counts.personas, "tried", base.threshold if threshold is None else threshold, by_key)
-    setting = replace(base, threshold=applied.threshold, priors=applied.priors)
+    at = base.threshold if threshold is None else threshold
+    applied = custom_rule(study.counts.personas, "tried", at, by_key, least_votes)
+    least = base.least_votes if least_votes is None else least_votes
+    setting = replace(base, threshold=applied.threshold, priors=applied.priors, least_votes=least)
     if without is None:
         return setting
     if without not in keys:
@@ -427,8 +426,10 @@ def _print_ranges(result: Sensitivity) -> None:
 
 
 def _print_coverage(coverage: FlowCoverage) -> None:
+    from cimemories.metrics import sentences
+
     counts = [str(name) for name in coverage.frame.columns if name not in ("group", "share")]
-    output.line(f"\n{coverage.text}; by group:")
+    output.line(f"\n{sentences.flow_coverage(coverage)}; by group:")
     output.table(
         ("", ">share", *(f">{name.replace('_', ' ')}" for name in counts)),
         [
@@ -443,7 +444,7 @@ def _print_trial(study: Study, trial: Trial) -> None:
     from cimemories.compare.sensitivity import changed_settings
 
     output.line(
-        f"\ntried: a threshold of {trial.setting.threshold:.4g}"
+        f"\ntried: a threshold of {exact_percent(trial.setting.threshold)}"
         f"{changed_settings(study.base, trial.setting, study.votes.keys)}"
     )
     numbers = ("violation", "completeness", "balanced")
@@ -532,6 +533,7 @@ def _trial_json(study: Study, trial: Trial) -> dict[str, object]:
     return {
         "threshold": trial.setting.threshold,
         "priors": dict(zip(study.votes.keys, trial.setting.priors, strict=True)),
+        "least_votes": trial.setting.least_votes,
         "kendall_tau": trial.tau,
         "words": trial.order_change,
         "runs": trial.frame,

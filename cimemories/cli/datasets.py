@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+from cimemories import files
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
@@ -31,13 +32,13 @@ from cimemories.cli.work import work_on
 from cimemories.seeds import PersonaPack, packs
 from cimemories.seeds.reading import SeedError
 from cimemories.store import datasets as store_datasets
-from cimemories.store import engine
 from cimemories.store import generations as store_generations
 from cimemories.store import runs as store_runs
 from cimemories.store import versions as store_versions
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 from cimemories.store.versions import Version
+from cimemories.text import count
 
 if TYPE_CHECKING:
     from cimemories.curation.authoring import AuthoringSpec
@@ -118,7 +119,7 @@ def export(
     if kind is None and form != "results":
         raise typer.BadParameter(f"'{form}' is none of {', '.join(exporting.FORMATS)}, results", param_hint="--format")
     store = open_store(workspace)
-    with engine.written_for_user(out, workspace):
+    with files.written_for_user(out, workspace):
         if kind is None:
             result = exporting.export_run(store, dataset, out, judge_id=judge, labelling=labelling, replace=replace)
         else:
@@ -156,7 +157,9 @@ def _as_json(row: DatasetRow) -> dict[str, object]:
 
 
 def _sizes(row: DatasetRow) -> str:
-    return f"{row.profiles} profiles, {row.attributes:,} attributes, {row.contexts} contexts"
+    return ", ".join(
+        (count(row.profiles, "profile"), count(row.attributes, "attribute"), count(row.contexts, "context"))
+    )
 
 
 # ---- generate
@@ -489,6 +492,6 @@ def card(
     if out is None:
         output.line(text.rstrip("\n"))
         return
-    with engine.written_for_user(out, workspace):
+    with files.written_for_user(out, workspace):
         out.write_text(text, encoding="utf-8")
     output.note(f"wrote {out}")

@@ -34,7 +34,7 @@ from cimemories.cli.work import work_on
 from cimemories.store import datasets as store_datasets
 from cimemories.store import labellings as store_labellings
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.text import exact_percent, percent
+from cimemories.text import count, exact_percent, percent
 
 if TYPE_CHECKING:
     from cimemories.agreement.models import Agreement
@@ -120,11 +120,12 @@ def _labelling_json(row: LabellingRow, dataset: str) -> dict[str, object]:
     }
 
 
-# ---- survival
+# ---- consensus
 
 
-@cli.command("survival")
-def show_survival(
+@cli.command("consensus")
+@cli.command("survival", hidden=True)  # its older name
+def show_consensus(
     dataset: DatasetName,
     labelling: LabellingOption = None,
     as_json: AsJson = False,
@@ -132,7 +133,7 @@ def show_survival(
 ) -> None:
     """Show which pairs have a consensus, and who dissents. Also why contexts are discarded, and the paper's Table 2.
 
-    Example: cimemories survival -d official --json
+    Example: cimemories consensus -d official --json
     """
     from cimemories.labels import survival
     from cimemories.metrics.warnings import family_warnings
@@ -143,9 +144,9 @@ def show_survival(
     table2 = survival.table2(store, row.id)
     warnings = [item for item in family_warnings(store, row.id) if item.warning]
     if as_json:
-        output.as_json(_survival_json(dataset, row, result, contexts, table2, warnings))
+        output.as_json(_consensus_json(dataset, row, result, contexts, table2, warnings))
         return
-    _print_survival(result, contexts, table2)
+    _print_consensus(result, contexts, table2)
     if result.imported:
         output.notes(["imported as shares, no votes"])
     if row.simulated:
@@ -155,13 +156,13 @@ def show_survival(
         output.note(f"warning: {item.run_id}: {item.warning}")
 
 
-def _print_survival(result: Survival, contexts: ContextCounts, table2: Sequence[Statistic]) -> None:
+def _print_consensus(result: Survival, contexts: ContextCounts, table2: Sequence[Statistic]) -> None:
     from cimemories.labels.votes import GroupBy
 
     output.line(
-        f"survival {percent(result.share)} of {result.pairs:,} labelled pairs "
+        f"consensus of the personas on {percent(result.share)} of {count(result.pairs, 'labelled pair')} "
         f"({result.necessary:,} necessary, {result.inappropriate:,} inappropriate, {result.ambiguous:,} ambiguous); "
-        f"{result.planned:,} pairs in all"
+        f"{count(result.planned, 'pair')} in all"
     )
     if result.too_few:
         output.line(result.too_few_text)
@@ -169,7 +170,7 @@ def _print_survival(result: Survival, contexts: ContextCounts, table2: Sequence[
     for group_by in (GroupBy.DOMAIN, GroupBy.SPHERE):
         counts = ("necessary", "inappropriate", *["too_few"] * bool(result.too_few), "pairs")
         output.table(
-            (group_by, ">survival", *output.right(counts)),
+            (group_by, ">consensus", *output.right(counts)),
             [
                 (row["name"], percent(row["survival"]), *(row[count] for count in counts))
                 for row in result.by[group_by].to_dict("records")
@@ -196,7 +197,7 @@ def _print_survival(result: Survival, contexts: ContextCounts, table2: Sequence[
     )
 
 
-def _survival_json(
+def _consensus_json(
     dataset: str,
     row: LabellingRow,
     result: Survival,
@@ -258,7 +259,7 @@ def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspa
                 (
                     row.name,
                     exact_percent(row.threshold),
-                    ", ".join(f"{key} {prior:.4g}" for key, prior in row.priors.items()),
+                    ", ".join(f"{key} {exact_percent(prior)}" for key, prior in row.priors.items()),
                     text(row.least_votes),
                     row.annotator,
                     "current" if row.current else "",
@@ -335,14 +336,11 @@ def rule(
 
 def _labelling(store: Store, dataset: str, labelling_id: str | None) -> LabellingRow:
     """The labelling of that id, or the newest finished one. Raises StoreError where there is none."""
-    from cimemories.flows.labels import default_labelling
+    from cimemories.flows.labels import chosen_labelling
 
     with store.read() as connection:
         data = store_datasets.named(connection, dataset)
-        rows = {row.id: row for row in store_labellings.all_rows(connection, data.id)}
-    row = rows.get(labelling_id) if labelling_id else default_labelling(store, data.id)
-    if row is None and labelling_id:
-        raise StoreError(f"'{dataset}' has no labelling '{labelling_id}'. It has: {', '.join(rows) or 'none yet'}.")
+    row = chosen_labelling(store, data, labelling_id)
     if row is None:
         raise StoreError(f"'{dataset}' has no labels yet. Label it first: cimemories label -d {dataset} ...")
     return row
@@ -375,7 +373,7 @@ def _print_effect(effect: WhatIf) -> None:
     from cimemories.labels.votes import GroupBy
 
     output.line(
-        f"{effect.changed:,} of {effect.pairs:,} pairs with votes change; survival "
+        f"{effect.changed:,} of {count(effect.pairs, 'pair')} with votes change; consensus on "
         f"{percent(effect.survival_before)} -> {percent(effect.survival_after)}"
     )
     for before, after, pairs in effect.changes:
@@ -401,8 +399,7 @@ def _effect_json(effect: WhatIf, name: str) -> dict[str, object]:
 
 
 def _rule_json(rule: AppliedRule) -> dict[str, object]:
-    numbers = {"threshold": rule.threshold, "priors": rule.prior_by_key, "least_votes": rule.least_votes}
-    return {"name": rule.name, **numbers, "note": rule.note or None}
+    return rule.as_json() | {"note": rule.note or None}
 
 
 # ---- agreement

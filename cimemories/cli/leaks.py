@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from cimemories import files
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AsJson, AsLatex, AsMarkdown, LabelOptions, NumberOptions, Run, Workspace, grouped
-from cimemories.store import engine
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
+from cimemories.text import simulated_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,7 +151,7 @@ def _print_notes(scope: Scope, printed: int, left: int) -> None:
     elif printed < left:
         output.note(f"note: showing the {printed} severest of {left:,}; --top 0 shows all")
     if scope.simulated:
-        output.note(f"note: simulated: {' and '.join(scope.simulated)}; says nothing about any real model")
+        output.note(f"note: {simulated_text(scope.simulated)}; says nothing about any real model")
 
 
 # ---- report
@@ -187,8 +188,10 @@ def report(
             texts=not no_texts,
             progress=lambda share, part: status.update(f"report: {part}, {share:.0%}"),
         )
-    with engine.written_for_user(to, workspace):
-        written = render.write_report(result, to, force=force)
+        with files.written_for_user(to, workspace):
+            written = render.write_report(
+                result, to, force=force, progress=lambda share: status.update(f"report: figures, {share:.0%}")
+            )
     figures = f" and {len(written) - 1} figures in {render.figures_folder(to)}" if len(written) > 1 else ""
     output.line(f"wrote {written[0]}{figures}")
     output.notes([result.simulated])

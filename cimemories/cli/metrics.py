@@ -13,7 +13,7 @@ from cimemories.cli.base import cli
 from cimemories.cli.options import AsJson, NumberOptions, Run, Workspace, grouped, one_of
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.text import count, listed, percent, sentence
+from cimemories.text import count, listed, percent, sentence, simulated_text
 
 if TYPE_CHECKING:
     from cimemories.compare.norms import PerNorm
@@ -106,7 +106,7 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
         output.line(sentence(numbers.coverage_text))
     for n, value in numbers.violation.items():
         if numbers.reads(n):
-            details = f"{numbers.attributes:,} attributes, {numbers.flows:,} flows"
+            details = f"{count(numbers.attributes, 'attribute')}, {count(numbers.flows, 'flow')}"
             number(f"violation@{n}", value, bounds.violation[n], details)
         else:
             low, high = bounds.bounds[n]
@@ -125,10 +125,10 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     balance = f"harmonic mean of completeness and 1 - violation@{numbers.n}"
     number("balanced", numbers.balanced, bounds.balanced_at[numbers.n], balance)
     rate = numbers.leak_rate
-    exposures = f"{rate.reveals:,} of {rate.draws:,} exposures; mean over contexts {percent(rate.macro)}"
+    exposures = f"{rate.reveals:,} of {count(rate.draws, 'exposure')}; mean over contexts {percent(rate.macro)}"
     number("leak rate", rate.micro, None, exposures)
     number("ambiguous", numbers.ambiguous_exposure, None, "exposure of pairs without a consensus")
-    judged = f"{numbers.judged:,} of {numbers.scope.run.expected:,} messages judged"
+    judged = f"{numbers.judged:,} of {count(numbers.scope.run.expected, 'message')} judged"
     number("coverage", numbers.coverage, None, judged)
     data = flow_arrays(flows, scope, rule)
     for item in baselines(data):
@@ -344,7 +344,8 @@ def accumulate(
     flows = Flows(store)
     result = accumulation(flows, scope, rule)
     if n is not None and n not in result.curves.ns:
-        raise StoreError(f"{scope.run.id} has {scope.run.samples} samples per task, so --n {n} is too many.")
+        most = sentences.read_at(max(result.curves.ns), scope.run.samples)
+        raise StoreError(f"{scope.run.id} is {most}, so --n {n} is too many.")
     ns = result.curves.ns if n is None else (n,)
     profile_id = None if profile is None else _profile_id(store, scope, profile)
     user = None if profile_id is None else one_user(flows, scope, profile_id, task_order, seed, rule)
@@ -362,7 +363,7 @@ def accumulate(
     whose = f"of {user.name}" if user else "of all users, each in this order"
     output.line(f"\n{sentences.first_leak_line(first, whose)}")
     if scope.simulated:
-        output.note(f"note: simulated: {', '.join(scope.simulated)}")
+        output.note(f"note: {simulated_text(scope.simulated)}")
 
 
 def _profile_id(store: Store, scope: Scope, ordinal: int) -> int:
@@ -398,7 +399,7 @@ def _print_curves(result: Accumulation, ns: Iterable[int], independent: dict[int
         whole=True,
     )
     output.line(
-        f"share of {result.attributes:,} attributes of {count(result.curves.profiles, 'user')} revealed "
+        f"share of {count(result.attributes, 'attribute')} of {count(result.curves.profiles, 'user')} revealed "
         f"inappropriately, {result.flows:,} flows, mean over all orders of tasks\nband, independence baseline and "
         f"hazard at n = {last}; "
         "users: how many have this many tasks (the others keep their last value)"

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cimemories.text import CONTROL, UNDEFINED, visible
+from cimemories.text import CONTROL, UNDEFINED, Parts, simulated_text, visible
 
 WIDEST = 500  # characters of a table that is shown whole
 
@@ -97,6 +97,6 @@ def figure(value: float) -> str:
     return UNDEFINED if math.isnan(value) else f"{value:.0f}" if value == int(value) else f"{value:.2f}"
 
 
-def mark(simulated: object) -> str:
-    """'simulated', or nothing: a cell of its own in every table."""
-    return "simulated" if simulated else ""
+def mark(simulated: Parts) -> str:
+    """What is simulated, or nothing: a cell of its own in every table."""
+    return simulated_text(simulated)

@@ -1,7 +1,8 @@
-"""Commands about people's review: export and import of its events, and its progress."""
+"""Commands about people's review: export and import of its events, its progress, and samples to audit judges by."""
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -9,13 +10,14 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from cimemories import files
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AsJson, Dataset, Replace, Workspace
-from cimemories.store import engine
+from cimemories.cli.options import AsJson, Dataset, LabelOptions, Replace, Run, Workspace, grouped
 from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
+from cimemories.text import count
 
-review = typer.Typer(name="review", help="Review by people: export, import, status.", no_args_is_help=True)
+review = typer.Typer(name="review", help="Review by people: export, import, status, audit.", no_args_is_help=True)
 cli.add_typer(review)
 
 
@@ -47,7 +49,7 @@ def export_review(
         raise typer.BadParameter(f"'{form}' is none of {', '.join(FORMS)}", param_hint="--format")
     filters = Filters(annotator, source, domain, profile, since, blind)
     store = open_store(workspace)
-    with engine.written_for_user(out, workspace):
+    with files.written_for_user(out, workspace):
         result = export_events(store, dataset, out, kind, filters, replace=replace)
     if as_json:
         output.as_json({"path": result.path, "format": kind, **output.attributes(result, "counts simulated")})
@@ -116,8 +118,8 @@ def review_status(
         return
     simulated = ", simulated" if result.simulated else ""
     output.line(
-        f"'{result.dataset}'{simulated}: {result.decided:,} of {result.pairs:,} pairs decided; "
-        f"{result.disputed:,} of {result.shared:,} pairs with several reviewers are disputed"
+        f"'{result.dataset}'{simulated}: {result.decided:,} of {count(result.pairs, 'pair')} decided; "
+        f"{result.disputed:,} of {count(result.shared, 'pair')} with several reviewers are disputed"
     )
     output.line(
         f"comments: {result.open_comments:,} of {result.comments:,} open; flagged pairs: {result.flagged:,}; "
@@ -129,18 +131,70 @@ def review_status(
         return
     labels = ("necessary", "inappropriate", "ambiguous")
     output.table(
-        ("reviewer", ">N", ">X", ">?", ">taken back", ">events", "sources"),
+        ("reviewer", ">N", ">X", ">?", ">own in force", ">adjudicated", ">taken back"),
         [
             (
                 person.name,
                 *(person.labels[label] for label in labels),
+                sum(person.labels.values()),
+                person.adjudicated,
                 person.taken_back,
-                person.events,
-                ", ".join(f"{source} {count:,}" for source, count in person.sources.items()),
             )
             for person in result.people
         ],
     )
+
+
+@review.command("audit")
+@grouped
+def review_audit(
+    run_id: Run,
+    options: LabelOptions,
+    attributes: Annotated[int, Option(min=1, help="How many attributes to sample.")] = 150,
+    samples: Annotated[int, Option("--samples", "-n", min=1, help="n of the Violation@n to correct.")] = 1,
+    seed: Annotated[int, Option(min=0, help="Of the same seed a larger sample holds the smaller one.")] = 1,
+    claimed_only: Annotated[bool, Option("--claimed-only", help="Only those with a claim: a lower bound.")] = False,
+    annotator: Annotated[str | None, Option(help="Your name; default: your login.")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show the plan, and sample nothing.")] = False,
+    as_json: AsJson = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Sample attributes whose messages people read to correct Violation@n for its judge (Neyman allocation).
+
+    The sample is read on the Judge audit page; `metrics`, `compare` and `report` then give the corrected number.
+
+    Example: cimemories review audit run-3f9a --attributes 150 --samples 5
+    """
+    from cimemories.flows.flows import Flows
+    from cimemories.metrics.judge_uncertainty import STRATA
+    from cimemories.review.attribute_audit import attribute_plan, attribute_population, draw_attribute_slice, pilot_of
+
+    store = open_store(workspace)
+    scope, flows = options.scope(store, run_id), Flows(store)
+    judged, pilot = attribute_population(flows, scope, samples), pilot_of(flows, scope, samples)
+    planned = attribute_plan(judged, attributes, pilot, claimed_only=claimed_only)
+    made = None
+    if not dry_run:
+        made = draw_attribute_slice(
+            flows,
+            scope,
+            number=attributes,
+            n=samples,
+            seed=seed,
+            annotator=annotator or getpass.getuser(),
+            pilot=pilot,
+            claimed_only=claimed_only,
+        )
+    if as_json:
+        strata = [
+            {"stratum": name, "size": size, "sampled": sampled}
+            for name, size, sampled in zip(STRATA, judged.sizes.tolist(), planned.drawn, strict=True)
+        ]
+        plan = {"run": scope.run.id, "judge": scope.judge.name, "n": samples, "seed": seed, "strata": strata}
+        output.as_json(plan | {"slice": made, "messages": planned.messages, "half_width": planned.half_width})
+        return
+    output.line(planned.sentence(judged))
+    output.note("nothing is sampled" if made is None else f"slice {made}: read it on the Judge audit page")
 
 
 def _counted(counts: Mapping[str, int]) -> str:

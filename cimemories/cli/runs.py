@@ -296,7 +296,7 @@ def runs(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> N
         return
     output.table(
         ("id", "name", "status", ">judged", ">of", ""),
-        [(r.id, r.name, r.status, r.judged, r.expected, output.mark(r.simulated)) for r in rows],
+        [(r.id, r.name, r.status, r.judged, r.expected, output.mark(r.simulated_parts)) for r in rows],
     )
 
 
@@ -459,7 +459,7 @@ def print_estimate(store: Store, spec: RunSpec, concurrency: int) -> None:
         ],
         whole=True,
     )
-    output.line(f"messages   {plan.responses:,} in {plan.places:,} pairs of profile and context")
+    output.line(f"messages   {plan.size_text}")
     output.line(f"requests   {plan.requests:,}; {plan.recorded:,} of {plan.draws:,} samples are already recorded")
     output.line(
         f"tokens     about {plan.prompt_tokens:,} prompt ({plan.cacheable:,} of them can come from the server's prefix "

@@ -15,7 +15,7 @@ from cimemories.cli.runs import duration
 from cimemories.cli.work import work_on
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
-from cimemories.text import percent
+from cimemories.text import count, percent
 
 if TYPE_CHECKING:
     from cimemories.compare.sweeps import SweepTable
@@ -37,7 +37,7 @@ def sweep(
 
     Example: cimemories sweep small-models.yaml --plan
     """
-    from cimemories.compare.sweeps import sweep_table
+    from cimemories.compare.sweeps import plan_sentence, sweep_table
     from cimemories.evaluation import sweeps as evaluation_sweeps
     from cimemories.labels.whatif import effective_labels
 
@@ -56,7 +56,7 @@ def sweep(
     # Also without --plan: it is kept with the sweep, and its warning about the cap comes before money is spent.
     estimate = evaluation_sweeps.estimate_sweep(store, spec, find_labels=effective_labels, concurrency=work.concurrency)
     if plan:
-        _print_estimate(estimate, as_json)
+        _print_estimate(estimate, as_json, plan_sentence(store, spec.runs[0]))
         return
     output.notes([estimate.total.warning], "warning")
     work_on(store, evaluation_sweeps.plan(store, spec, find_labels=effective_labels, estimated=estimate), work)
@@ -113,11 +113,11 @@ def _print_sweep(sweep: SweepTable) -> None:
     output.notes(sweep.warnings, "warning")
 
 
-def _print_estimate(estimate: SweepEstimate, as_json: bool) -> None:
-    """What a sweep would ask, cost and take, by cell and in all."""
+def _print_estimate(estimate: SweepEstimate, as_json: bool, shows: str) -> None:
+    """What a sweep would ask, cost and take, by cell and in all. shows: how small a difference it can show."""
     total = estimate.total
     if as_json:
-        output.as_json({**estimate.as_json(), "assumptions": total.notes})
+        output.as_json({**estimate.as_json(), "assumptions": total.notes, "power": shows})
         return
     axes = _varying(
         [
@@ -136,11 +136,12 @@ def _print_estimate(estimate: SweepEstimate, as_json: bool) -> None:
         for i, cell in enumerate(estimate.cells)
     ]
     output.table((*(title for title, _ in axes), *output.right(numbers)), rows, whole=True)
-    output.line(f"runs       {len(estimate.cells):,} with {total.responses:,} messages")
+    output.line(f"runs       {len(estimate.cells):,} with {count(total.responses, 'message')}")
     output.line(f"requests   {total.requests:,}; {total.recorded:,} of {total.draws:,} samples will be recorded")
     output.line(f"tokens     about {total.prompt_tokens:,} prompt and {total.completion_tokens:,} completion")
     output.line(f"cost       {total.cost_text}")
     output.line(f"time       {duration(total.seconds)}")
+    output.line(shows)
     output.notes(total.notes)
     output.notes([total.warning], "warning")
 

@@ -13,6 +13,7 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AsJson, Workspace
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
+from cimemories.text import count
 
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would be removed, and stop.")]
@@ -39,7 +40,7 @@ def backup(
     if as_json:
         output.as_json({"file": file, "bytes": size, **result.backup.as_json()})
         return
-    output.note(f"backed up {sum(result.backup.counts.values()):,} rows, {size / 1e6:,.1f} MB")
+    output.note(f"backed up {count(sum(result.backup.counts.values()), 'row')}, {size / 1e6:,.1f} MB")
     output.line(str(file))
 
 
@@ -62,7 +63,7 @@ def restore(
         return
     if result.kept:
         output.note(f"the database from before is kept as {result.kept}; delete it when you no longer need it")
-    output.note(f"restored {sum(result.backup.counts.values()):,} rows as of {result.backup.created}")
+    output.note(f"restored {count(sum(result.backup.counts.values()), 'row')} as of {result.backup.created}")
     output.line(str(workspace))
 
 
@@ -77,7 +78,7 @@ def check(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> 
     else:
         output.table(("table", ">rows"), result.counts.items())
         for fault in result.faults:
-            rows = f" ({fault.rows:,} rows)" if fault.rows > 1 else ""
+            rows = f" ({count(fault.rows, 'row')})" if fault.rows > 1 else ""
             output.line(f"{fault.kind}: {f'{fault.table}: ' if fault.table else ''}{fault.text}{rows}")
         if result.schema != result.newest:
             output.note(f"schema {result.schema or 'none'}; it is updated to {result.newest} when opened")
@@ -111,7 +112,7 @@ def purge(
     )
     if planned.kept:
         named = ", ".join(planned.unfinished[:5]) + (" ..." if len(planned.unfinished) > 5 else "")
-        output.note(f"kept for unfinished work: {planned.kept:,} calls ({named})")
+        output.note(f"kept for unfinished work: {count(planned.kept, 'call')} ({named})")
     if dry_run:
         return
     if not planned.nothing:

@@ -201,11 +201,11 @@ class _Parts:
         return self.count
 
     def cost(self, done: Done) -> str:
-        from cimemories.curation.authoring import cost
+        from cimemories.curation.authoring import at_prices, cost
 
         if not any(self.prices):
             return ""
-        return f", cost {cost(done.prompt_tokens, done.completion_tokens, *self.prices):,.2f}"
+        return f", cost {at_prices(cost(done.prompt_tokens, done.completion_tokens, *self.prices))}"
 
 
 def outcome(store: Store, work_id: str) -> None:

@@ -196,11 +196,25 @@ def checked(path: Path, content: object, schema: type[S]) -> S:
     try:
         return schema.model_validate(content)
     except ValidationError as error:
-        problems = [f"{_field(p['loc'])}: {p['msg']}" for p in error.errors(include_input=False, include_url=False)]
+        problems = [
+            f"{_field(p['loc'])}: {_in_words(p['msg'])}" for p in error.errors(include_input=False, include_url=False)
+        ]
         more = len(problems) - PROBLEMS_NAMED
         named = problems[:PROBLEMS_NAMED] + ([f"and {more} more"] if more > 0 else [])
         # Chained to nothing: pydantic's error repeats the input, which may hold a password.
         raise SeedError(f"{path}: {'; '.join(named)}") from None
+
+
+# What pydantic says of a value, and what it says of a missing or unknown field, as people say it.
+_SHOULD = re.compile(r"^(?:Input|Value|String|List|Tuple|Dictionary|Set) should ")
+_WORDS = {"Field required": "is missing", "Extra inputs are not permitted": "is not a field that is known here"}
+
+
+def _in_words(message: str) -> str:
+    message = _WORDS.get(message, message).removeprefix("Value error, ")
+    short = _SHOULD.sub("must ", message).replace(" after validation, not ", ", and there are ")
+    # Behind the comma stands how it tried to read a number.
+    return re.sub(r"(must be a valid \w+), .*", r"\1", short)
 
 
 def _field(location: Iterable[int | str]) -> str:

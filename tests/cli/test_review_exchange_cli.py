@@ -95,7 +95,7 @@ def test_status_counts_people_labels_sources_and_what_is_open(sqlite_store: Stor
         "disputed": 1,
     }
     text = ran(sqlite_store, "status", row.name)
-    assert "1 of 1 pairs with several reviewers are disputed" in text
+    assert "1 of 1 pair with several reviewers are disputed" in text
     assert "comments: 1 of 2 open" in text
     with pytest.raises(StoreError, match="no dataset named 'nothing'"):
         ran(sqlite_store, "status", "nothing")

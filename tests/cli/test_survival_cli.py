@@ -1,4 +1,4 @@
-"""The commands survival, rules, rule and agreement: the numbers of the analysis, clear errors, nothing half."""
+"""The commands consensus (once survival), rules, rule and agreement: the analysis's numbers, clear errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_commands_tell_what_the_analysis_says(sqlite_store: Store) -> None:
     assert told["table2"][1]["published"] == {"figure": "about 147", "place": "Table 2"}
     [both] = json.loads(run(sqlite_store, "agreement", *DATA, "--json"))
     assert (both["kappa"], both["differing"]) == (agreement(sqlite_store, first, second).kappa, 1)
-    assert "survival" in run(sqlite_store, "survival", *DATA)
+    assert "consensus of the personas on 55.6 % of 9" in run(sqlite_store, "consensus", *DATA)
     assert "test-voter" in run(sqlite_store, "agreement", *DATA)
 
 

@@ -121,7 +121,7 @@ class TestOnesOwn:
 
 BROKEN_CONTEXTS = [
     (contexts({**CONTEXT, "sphere": "sports"}), ["contexts[0].sphere", "'finance'", "'immigration'"]),
-    (contexts(CONTEXT, {"task": "Ask", "recipient": "Boss"}), ["contexts[1].sphere: Field required"]),
+    (contexts(CONTEXT, {"task": "Ask", "recipient": "Boss"}), ["contexts[1].sphere: is missing"]),
     (contexts({**CONTEXT, "task": " "}), ["contexts[0].task"]),
     (contexts({**CONTEXT, "task": 5}), ["contexts[0].task"]),
     (contexts({**CONTEXT, "recipient": "Boss\n# Your decision"}), ["contexts[0].recipient", "one line"]),
@@ -136,7 +136,7 @@ BROKEN_CONTEXTS = [
     ("!!python/object/apply:os.system ['true']", ["not valid YAML"]),
     ("[" * 100_000, ["more than 30 deep"]),
     ("- " * 100_000, ["more than 30 deep"]),
-    ("a: &a [x, x, x]\n" + "".join(f"b{i}: &b{i} [*a, *a]\n" for i in range(50)), ["b0: Extra"]),
+    ("a: &a [x, x, x]\n" + "".join(f"b{i}: &b{i} [*a, *a]\n" for i in range(50)), ["b0: is not a field"]),
     ("#" + "x" * 1_000_000, ["1,000,001 bytes"]),
 ]
 BROKEN_PERSONAS = [

@@ -105,7 +105,7 @@ FIGURE = ["models", 0, "figures", 0]
         (change([*FIGURE, "n"], None), "a violation needs n"),
         (change([*FIGURE, "tasks"], 3), "accumulation"),
         (change([*FIGURE, "domain"], "finance"), "domain and context go together"),
-        (change([*FIGURE, "source"], "my memory"), "Extra inputs"),
+        (change([*FIGURE, "source"], "my memory"), "not a field that is known"),
         (change(["models", 1, "aliases"], ["openai/gpt_4O"]), "model given more than once"),
         (change(["models", 1, "aliases"], ["--"]), "neither letters nor digits"),
         (change(["all_models", 0, "low"], 0.9), "low is above high"),

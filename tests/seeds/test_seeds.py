@@ -169,7 +169,7 @@ class TestErrors:
 
     def test_the_field_is_named(self, tmp_path: Path) -> None:
         content = {"pack": "mine", "contexts": [{"task": "Ask", "recipient": "Boss"}, {"task": "Ask", "to": "Boss"}]}
-        with pytest.raises(SeedError, match=r"contexts\[1\]\.recipient: Field required") as caught:
+        with pytest.raises(SeedError, match=r"contexts\[1\]\.recipient: is missing") as caught:
             seeds.load_contexts(write(tmp_path / "c.yaml", content))
         assert "contexts[1].to" in str(caught.value)
 
