@@ -1,0 +1,102 @@
+"""Makes the pictures of README and docs anew, from the demo in a real browser:
+
+    .venv/bin/python docs/pictures.py [--workspace FOLDER]
+
+images/leak.gif leads from the heatmaps to a cell and on to the sentence that leaks; images/presenter.png is a slide of
+Accumulation. FOLDER: a workspace with the demo; left out, it is prepared. Views are opened by their addresses, which
+outlast what stands where on a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import urlencode
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+import serving
+from PIL import Image
+from playwright.sync_api import Page
+
+from cimemories import demo
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import resolve_scope
+from cimemories.leaks.gallery import gallery, run_ids
+from cimemories.store.engine import open_store
+
+IMAGES = Path(__file__).resolve().parent / "images"
+RUN = "sim-average"
+SIZE, SLIDE_SIZE = (1440, 1000), (1920, 1080)
+GIF_WIDTH, COLOURS = 1080, 256
+STAY_MS = (2500, 3500, 5000)  # of each view
+TASKS = 12  # done on the slide
+
+
+def views(workspace: Path) -> list[str]:
+    """The addresses of the heatmaps, of the cell of the severest leak there, of that leak, and of a slide."""
+    store = open_store(workspace)
+    scopes = (resolve_scope(store, run_id) for run_id in run_ids(store))
+    scope = next(scope for scope in scopes if scope.run.model == RUN)
+    leak = gallery(Flows(store), [scope]).iloc[0]
+    store.close()
+    run, context = {"run": scope.run.id}, {"context": int(leak["context"])}
+    flow = {"profile": int(leak["profile"]), **context, "attribute": int(leak["attribute"])}
+    asked = {
+        "heatmaps": [run, {**run, "domain": str(leak["domain"]), **context}],
+        "leaks": [{**run, **flow}],
+        "accumulation": [{**run, "present": TASKS}],
+    }
+    return [f"{page}?{urlencode(query)}" for page, queries in asked.items() for query in queries]
+
+
+def shot(page: Page, address: str, ready: str, size: tuple[int, int] = SIZE) -> bytes:
+    """A picture of a view as it stands once `ready`, a selector, is there and nothing more is drawn."""
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.goto(address)
+    page.locator(ready).first.wait_for()
+    serving.settled(page)
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(1500)  # charts fade in
+    return page.screenshot()
+
+
+def save_gif(frames: list[bytes]) -> None:
+    """The views one after the other, smaller, in 256 colours: by octree, since a median cut drops violet and blue."""
+    first, *others = (
+        image.resize((GIF_WIDTH, GIF_WIDTH * image.height // image.width), Image.Resampling.LANCZOS).quantize(
+            COLOURS, Image.Quantize.FASTOCTREE
+        )
+        for image in (Image.open(io.BytesIO(frame)).convert("RGB") for frame in frames)
+    )
+    first.save(IMAGES / "leak.gif", save_all=True, append_images=others, duration=list(STAY_MS), loop=0, optimize=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workspace", type=Path)
+    given = parser.parse_args().workspace
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = given or Path(folder) / "workspace"
+        if given is None:
+            store = open_store(workspace)
+            demo.prepare(store, lambda text: None)
+            store.close()
+        heatmaps, cell, leak, slide = views(workspace)
+        with serving.running_app(workspace, "--no-demo") as (address, _), serving.chromium() as browser:
+            page = serving.open_page(browser, address)
+            frames = [
+                shot(page, f"{address}/{heatmaps}", ".js-plotly-plot .nsewdrag"),
+                shot(page, f"{address}/{cell}", "[data-testid=stDataFrame]"),
+                shot(page, f"{address}/{leak}", ".ci-message"),
+            ]
+            save_gif(frames)
+            slide_at = shot(page, f"{address}/{slide}", "dialog[open] .quote", SLIDE_SIZE)
+            (IMAGES / "presenter.png").write_bytes(slide_at)
+
+
+if __name__ == "__main__":
+    main()
