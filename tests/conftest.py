@@ -26,8 +26,9 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import settings
 
+from cimemories.files import USERS_UMASK
 from cimemories.llm.endpoint import KEYS, SETTINGS
-from cimemories.store.engine import DATABASE_URL, USERS_UMASK, WORKSPACE, Store, open_store, shared_store
+from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store, shared_store
 
 # Shared machines stall now and then; a stall is no failure of what is tested.
 settings.register_profile("project", deadline=None, print_blob=True)
@@ -38,9 +39,14 @@ settings.load_profile("project")
 LONG = (
     "test_review_browser.py",
     "test_browser.py",
+    "test_accessibility.py",
+    "test_journeys_browser.py",
     "test_presenter_browser.py",
     "test_leaks_browser.py",
-    "test_compare_page.py",
+    "test_access_served.py",
+    "test_link_browser.py",
+    "test_exchange_fuzz.py",
+    "test_costs.py",
     "test_leaderboard.py",
     "test_resume.py",
     "test_cli.py",
@@ -57,6 +63,14 @@ LONG = (
     "test_vllm_cli.py",
     "test_executor_stops.py",
     "test_profiles.py",
+    "test_editing_series.py",
+    "test_run_pages.py",
+    "test_experiments.py",
+    "test_problems.py",
+    "test_uploads.py",
+    "test_lost_database.py",
+    "test_invariance.py",
+    "test_nothing_stale.py",
 )
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 PROGRAMS = ("initdb", "pg_ctl")

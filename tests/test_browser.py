@@ -153,8 +153,7 @@ def test_a_decision_in_the_browser_is_in_the_record(app: str, browser: Browser, 
     page.get_by_label("Your name").fill("Ada")
     page.get_by_label("Your name").press("Enter")  # ends the typing, decides nothing
     page.get_by_label("Reason").fill("The message cannot do without it")
-    page.get_by_test_id("stRadio").get_by_text("necessary", exact=False).first.click()
-    page.get_by_role("button", name="Set decision").click()
+    page.get_by_role("button", name="N necessary").click()
     expect(page.get_by_text("decided by Ada")).to_be_visible()
     with record.read() as connection:
         history = decisions.history(connection, dataset.id)
@@ -165,9 +164,18 @@ def test_a_decision_in_the_browser_is_in_the_record(app: str, browser: Browser, 
     page.context.close()
 
 
+def test_an_older_link_to_the_survival_page_opens_consensus(app: str, browser: Browser) -> None:
+    page = serving.open_page(browser, f"{app}/survival?part=whatif&threshold=80")
+    expect(page.locator(".ci-head h2")).to_have_text("Consensus")
+    page.wait_for_url(re.compile(r"/consensus\?"))
+    address = parse_qs(urlparse(page.url).query)
+    assert (address["part"], address["threshold"]) == (["whatif"], ["80"])
+    page.context.close()
+
+
 def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Browser, record: Store) -> None:
     page = serving.open_page(browser, f"{app}/runs")
-    expect(page.get_by_text("735 of 735 messages written")).to_be_visible()  # the newest run is the chosen one
+    expect(page.get_by_role("button", name="on the demo")).to_have_count(3)
     before = page.url
     page.get_by_text("New run").click()
     page.get_by_text("Simulator", exact=True).click()
@@ -188,6 +196,44 @@ def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Brow
     page.context.close()
 
 
+OWN = {
+    "Home": set(),
+    "Profiles": {"dataset", "profile"},
+    "Labels": {"dataset", "labelling", "profile"},
+    "Review": {"dataset", "labelling"},
+    "Consensus": {"dataset", "labelling", "part"},
+    "Runs": {"run"},
+    "Judge audit": {"run", "judge"},
+    "Heatmaps": {"run"},
+    "Leaks": {"run", "profile", "context", "attribute"},
+    "Accumulation": {"run"},
+    "Compare": {"dataset", "tab"},
+}
+
+
+def test_each_back_is_one_page_with_its_own_address_and_title(app: str, browser: Browser) -> None:
+    page = serving.open_page(browser, app)
+    serving.settled(page)
+    visited: list[tuple[str, str]] = [("Home", page.url)]
+    for name in list(OWN)[1:]:
+        page.get_by_test_id("stSidebarNav").get_by_text(name, exact=True).click()
+        expect(page.locator(".ci-head h2")).to_have_text(name)
+        serving.settled(page)
+        expect(page).to_have_title(re.compile(f"^{name} · .*CIMemories Studio$"))
+        if name != "Runs":  # every other page has defaults, which the shell writes once it is drawn
+            page.wait_for_function("() => location.search")
+        assert set(parse_qs(urlparse(page.url).query)) <= OWN[name], page.url
+        visited.append((name, page.url))
+    for name, address in visited[-2::-1]:
+        page.go_back()
+        expect(page).to_have_title("CIMemories Studio" if name == "Home" else re.compile(f"^{name} · "))
+        serving.settled(page)
+        # The list of runs names the one that it shows only once it is drawn.
+        assert page.url == address or (name == "Runs" and urlparse(page.url).path == "/runs")
+        assert set(parse_qs(urlparse(page.url).query)) <= OWN[name], page.url
+    page.context.close()
+
+
 def test_no_page_asks_anything_of_the_internet(app: str, browser: Browser) -> None:
     page = serving.open_page(browser, app)
     asked: list[str] = []
@@ -197,7 +243,7 @@ def test_no_page_asks_anything_of_the_internet(app: str, browser: Browser) -> No
         "profiles",
         "labels",
         "review",
-        "survival",
+        "consensus",
         "runs",
         "heatmaps",
         "leaks",
@@ -301,3 +347,39 @@ def test_nothing_that_a_text_names_is_ever_fetched(browser: Browser, tmp_path: P
                 assert f"<b>{sees}</b>" in page.locator("[data-testid='stMain']").inner_text(), path
             page.context.close()
     assert canary.asked == []
+
+
+def test_a_cell_opens_a_drawer_in_sight_that_closes(app: str, browser: Browser, record: Store) -> None:
+    page = serving.open_page(browser, f"{app}/heatmaps?run={demo_run(record)}")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    chart = page.locator(".js-plotly-plot[data-linked]").first
+    chart.wait_for()
+    serving.settled(page)
+    # 49 columns are named by their spheres.
+    expect(chart.locator(".xtick text").first).to_have_text("finance")
+    expect(chart.locator(".xtick text")).to_have_count(10)
+    box = chart.locator(".nsewdrag").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] * 0.35, box["y"] + box["height"] * 0.25)
+    drawer = page.locator(".st-key-drawer")
+    expect(drawer.locator(".ci-heading")).to_be_in_viewport(ratio=1)
+    expect(drawer.get_by_test_id("stDataFrame")).to_be_in_viewport(ratio=1)
+    assert page.locator("[data-testid=stMain]").evaluate("element => element.scrollTop") == 0
+    # The maps stay in sight above it, for the next click.
+    expect(chart.locator(".ytick text").first).to_be_in_viewport()
+    drawer.get_by_role("button", name="Close").click()
+    expect(drawer).to_have_count(0)
+    assert "domain" not in parse_qs(urlparse(page.url).query)
+    page.context.close()
+
+
+def test_sensitivity_is_computed_when_asked(app: str, browser: Browser) -> None:
+    page = serving.open_page(browser, f"{app}/compare?tab=sensitivity")
+    ask = page.get_by_role("button", name="Compute sensitivity")
+    ask.wait_for()
+    serving.settled(page)
+    expect(page.locator(".js-plotly-plot")).to_have_count(0)
+    ask.press("Enter")
+    expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+    page.context.close()

@@ -12,7 +12,8 @@ from cimemories.evaluation import planning, runs
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.planning import Memory
 from cimemories.manifest import ModelPart, Part, RunManifest, read_manifest
-from cimemories.store import calls, work
+from cimemories.store import runs as store_runs
+from cimemories.store import work
 from cimemories.store.engine import Store, canonical_json
 from cimemories.store.tables import run
 from tests.evaluating import add_labelled, row_of, simulated
@@ -72,8 +73,8 @@ def test_what_is_written_back_keeps_what_is_not_known_here(sqlite_store: Store) 
     assert canonical_json(after | {"judges": after["judges"][:1]}) == canonical_json(before)
     assert [judge["kind"] for judge in after["judges"]] == ["llm", "matcher"]
     with sqlite_store.write() as connection:
-        assert calls.cap_of(connection, run_id) == 3
-        calls.set_cap(connection, run_id, 4.5)
+        assert store_runs.cap_of(connection, run_id) == 3
+        store_runs.set_cap(connection, run_id, 4.5)
     assert recorded_text(sqlite_store, run_id) == canonical_json(after | {"cap": 4.5})
 
 

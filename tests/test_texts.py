@@ -188,6 +188,7 @@ def test_a_name_given_in_the_app_is_one_that_the_record_takes() -> None:
 
         from cimemories.ui import annotator as ui_annotator
 
-        st.text(ui_annotator.set_name("  A\x1b\u202eda \n Lovelace "))
+        ui_annotator.set_name("  A\x1b\u202eda \n Lovelace ")
+        st.text(ui_annotator.name())
 
     assert AppTest.from_function(script).run().text[0].value == "Ada Lovelace"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cimemories.store import engine
+from cimemories import files
 from cimemories.store.engine import open_store
 
 
@@ -31,7 +31,7 @@ def mode(path: Path) -> int:
 def too_open(folder: Path) -> dict[str, str]:
     """What in a folder, itself included, somebody else may touch."""
     paths = [folder, *folder.rglob("*")]
-    return {str(p): oct(mode(p)) for p in paths if not p.is_symlink() and mode(p) & engine.OTHERS}
+    return {str(p): oct(mode(p)) for p in paths if not p.is_symlink() and mode(p) & files.OTHERS}
 
 
 @pytest.mark.usefixtures("open_umask")
@@ -68,8 +68,8 @@ def test_a_folder_of_the_whole_machine_is_left_as_it_is(tmp_path: Path, monkeypa
         (tmp_path / name).mkdir()
         (tmp_path / name).chmod(sticky)
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
-    engine.make_folder(tmp_path / "tmp")
-    engine.make_folder(tmp_path / "home")
+    files.make_folder(tmp_path / "tmp")
+    files.make_folder(tmp_path / "home")
     assert (mode(tmp_path / "tmp"), mode(tmp_path / "home")) == (0o1777, 0o755)
 
 
@@ -97,13 +97,13 @@ def test_commands_write_privately_into_the_workspace_and_as_usual_elsewhere(tmp_
 
 
 def test_processes_that_ours_start_know_the_users_umask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(engine.USERS_UMASK, raising=False)
-    monkeypatch.setenv(engine.USERS_UMASK, "27")
+    monkeypatch.delenv(files.USERS_UMASK, raising=False)
+    monkeypatch.setenv(files.USERS_UMASK, "27")
     previous = os.umask(0o022)
     try:
-        engine.adopt_umask()
-        assert engine.users_umask() == 0o027
-        with engine.written_for_user(tmp_path / "out", tmp_path / "workspace"):
+        files.adopt_umask()
+        assert files.users_umask() == 0o027
+        with files.written_for_user(tmp_path / "out", tmp_path / "workspace"):
             (tmp_path / "out").touch()
         (tmp_path / "ours").touch()
     finally:
