@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 # C0 and C1 controls, the line separators that only some programs break lines at, and the embeddings, overrides and
@@ -57,12 +57,18 @@ def listed(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
+def part_names(parts: Iterable[str]) -> str:
+    """Which parts of a result (Scope.simulated), as 'messages and labels': the record's responses are messages to those
+    who read them."""
+    return listed(["messages" if part == "responses" else part for part in parts])
+
+
 def simulated_text(parts: Parts) -> str:
     """What the badge of a result says of which these parts are simulated (Scope.simulated): 'simulated' where its
     messages are, else which, as 'simulated labels and judge'; '' for none."""
     if not parts:
         return ""
-    return "simulated" if parts is True or "responses" in parts else f"simulated {listed(tuple(parts))}"
+    return "simulated" if parts is True or "responses" in parts else f"simulated {part_names(parts)}"
 
 
 def sentence(text: object) -> str:

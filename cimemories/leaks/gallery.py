@@ -33,7 +33,6 @@ from cimemories.store.judgements import MESSAGE
 from cimemories.store.tables import dataset, judgement, labelling, response, reveal, run, run_judge
 
 PAIR = ["attribute", "context"]
-ADJUDICATED = "adjudicated"  # source of a decision
 
 
 class Certainty(StrEnum):
@@ -118,8 +117,7 @@ def label_certainty(store: Store, scope: Scope, pairs: pd.DataFrame) -> list[Cer
     settled: set[tuple[int, int]] = set()
     if scope.labels == Labels.DECISIONS and pairs["decided"].any():
         with store.read() as connection:
-            standing = decisions.standing(decisions.history(connection, scope.run.dataset))
-        settled = {pair for pair, decision in standing.items() if decision.source == ADJUDICATED}
+            settled = decisions.adjudicated(decisions.history(connection, scope.run.dataset))
     certainties = []
     for of, into, decided, all_agree in zip(*(pairs[name] for name in [*PAIR, "decided"]), agreed, strict=True):
         if decided:

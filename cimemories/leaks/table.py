@@ -24,7 +24,7 @@ from cimemories.flows.scope import Scope
 from cimemories.leaks.gallery import Certainty
 from cimemories.leaks.message import LeakView, Sample, leak_view
 from cimemories.model import Reveal
-from cimemories.text import count, markdown_escaped
+from cimemories.text import count, markdown_escaped, part_names
 
 # Text as LaTeX that reads the same and compiles in any engine: what comes out is printable ASCII. Characters that LaTeX
 # gives a meaning become commands, letters with an accent the accent's command, common signs their own commands.
@@ -360,7 +360,7 @@ def rests_on(row: LeakRow) -> str:
         f"{row.profile}; run {row.run} ({row.run_name}){message}",
         f"claimed ({row.strength}) in {row.claimed} of {row.draws} judged messages by {row.judge}{together}",
         f"label inappropriate: {row.origin}",
-        f"simulated: {' and '.join(row.simulated)}" if row.simulated else "",
+        f"simulated: {part_names(row.simulated)}" if row.simulated else "",
         f"note: {row.note}" if row.note else "",
     ]
     return "; ".join(part for part in parts if part) + "."

@@ -16,7 +16,7 @@ from cimemories.metrics.accumulation import effort
 from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.report import methods, results
 from cimemories.report.document import Basis, Points, Report, Section, Text, basis
-from cimemories.text import count, listed
+from cimemories.text import count, listed, part_names
 
 
 def abstract(report_basis: Basis) -> Section:
@@ -101,8 +101,8 @@ def collect(
 
 
 def _simulated_parts(lines: Sequence[Line]) -> str:
-    """'responses and labels': what is simulated of any of these runs; empty where nothing is."""
-    return listed(parts_of(line.simulated for line in lines))
+    """'messages and labels': what is simulated of any of these runs; empty where nothing is."""
+    return part_names(parts_of(line.simulated for line in lines))
 
 
 def _simulated(report_basis: Basis) -> str:

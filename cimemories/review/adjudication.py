@@ -98,11 +98,7 @@ def disputes(store: Store, dataset_id: int) -> Disputes:
         histories = _histories(connection, dataset_id)
         people = {pair: _by_person(history) for pair, history in histories.items()}
         own = {pair: _own(stacks) for pair, stacks in people.items()}
-        standing = {pair: list(decisions.standing(history).values()) for pair, history in histories.items()}
-        # Settled: the pair's label rests on an adjudication, which an undo may have brought back; nobody has decided
-        # since.
-        last = {pair: people[pair][made[0].annotator] for pair, made in standing.items() if made}
-        settled = [pair for pair, stack in last.items() if stack and stack[-1].source == ADJUDICATED]
+        settled = decisions.adjudicated([item for history in histories.values() for item in history])
         differing = [pair for pair, made in own.items() if len({item.label for item in made}) > 1]
         described = _described(connection, {*differing, *settled})
     items = {
@@ -117,11 +113,12 @@ def disputes(store: Store, dataset_id: int) -> Disputes:
         )
         for pair, texts in described.items()
     }
-    ended = set(settled)
-    still_open = (items[pair] for pair in differing if pair not in ended)
+    still_open = (items[pair] for pair in differing if pair not in settled)
     return Disputes(
         open=tuple(sorted(still_open, key=lambda item: (-len(item.decisions), item.pair))),
-        settled=tuple(sorted((items[p] for p in settled), key=lambda item: item.history[-1].created, reverse=True)),
+        settled=tuple(
+            sorted((items[p] for p in sorted(settled)), key=lambda item: item.history[-1].created, reverse=True)
+        ),
         shared=sum(len(made) > 1 for made in own.values()),
     )
 

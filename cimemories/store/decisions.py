@@ -571,3 +571,13 @@ def standing(decisions: Sequence[Decision]) -> dict[tuple[int, int], Decision]:
         if item.label is not None and item.id not in superseded:
             stand[item.attribute, item.context] = item
     return stand
+
+
+def adjudicated(made: Sequence[Decision]) -> set[tuple[int, int]]:
+    """The pairs (attribute id, context id) whose label rests on an adjudication: the newest decision that stands is
+    one, or an undo that has brought one back. made: every decision on these pairs."""
+    stand = standing(made)
+    who = {pair: item.annotator for pair, item in stand.items()}
+    mine = [d for d in made if who.get((d.attribute, d.context)) == d.annotator]
+    of_pairs = stacks(sorted(mine, key=lambda d: (d.created, d.uid or "", d.id)))
+    return {pair for pair, stack in of_pairs.items() if stack and stack[-1].source == ADJUDICATED}

@@ -61,7 +61,7 @@ def draw_basket(flows: Flows) -> None:
     if not items_shown:
         page.empty(
             "Nothing in this basket yet",
-            "Press s, or the star, to put the current example into the basket. The workspace keeps it under its name.",
+            "Press a, or the star, to put the current example into the basket. The workspace keeps it under its name.",
         )
         return
     rows = [item.row for item in items_shown if item.row is not None]

@@ -24,6 +24,7 @@ from cimemories.leaks.table import leak_rows
 from cimemories.metrics.heatmap import cell_flows
 from cimemories.model import Label, Strength
 from cimemories.store import decisions, runs
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -134,6 +135,16 @@ def test_full_examples_are_the_leaks_that_count_and_severity_is_their_order(sqli
     asked = resolve_scope(sqlite_store, asked.run.id)
     examples = gallery.gallery(flows, [asked])
     assert examples["certainty"].tolist() == ["unanimous", "person", "unanimous"]
+    pair, settled = (person.attribute_ids[1], person.context_ids[1]), {"source": decisions.ADJUDICATED, "cause": "slip"}
+    said = [
+        NewDecision(*pair, Label.INAPPROPRIATE, uid="settled", **settled),
+        NewDecision(*pair, Label.NECESSARY, uid="other", **settled),
+    ]
+    with sqlite_store.write() as connection:
+        decisions.add_all(connection, data.id, "Bruno", said)
+        assert decisions.undo(connection, data.id, "Bruno", "other", "taken back")
+    examples = gallery.gallery(flows, [resolve_scope(sqlite_store, asked.run.id)])
+    assert examples["certainty"].tolist() == ["unanimous", "adjudicated", "unanimous"], "an undo brought it back"
     with sqlite_store.write() as connection:
         decisions.add(connection, attribute=person.attribute_ids[1], label=Label.NECESSARY, **where)
     assert len(gallery.gallery(flows, [resolve_scope(sqlite_store, asked.run.id)])) == 2

@@ -171,7 +171,7 @@ def test_a_table_says_what_every_row_rests_on() -> None:
         assert "decided by a person" in text and "note: the worst" in text and "by all judges in one message" in text
         assert "(simulated)" in text.replace(r"\emph{(simulated)}", "(simulated)")
         assert "not found in the message" in text and "people found it" in text
-        assert "1 of 3 rows" in text
+        assert "1 of 3 rows" in text and "simulated: messages and labels" in text
     assert "<b>B</b>" in table.as_markdown(rows)
     assert r"My blood type is \cileaked{B}." in table.as_latex(rows)
 

@@ -189,7 +189,7 @@ def test_simulated_results_are_marked_at_every_table_of_numbers(world: tuple[Sto
     drawn = made(store, first)
     assert all(figure.simulated and "SIMULATED" in _texts(figure.svg) for figure in drawn.figures())
     mixed = made(store, second, first)
-    assert mixed.simulated.startswith("1 of 2 runs rest on simulated responses")
+    assert mixed.simulated.startswith("1 of 2 runs rest on simulated messages")
     text, _ = as_markdown(mixed, "f")
     assert "> **Simulated.**" in text
     assert "test-model (simulated)" in text
