@@ -306,14 +306,19 @@ class Item:
     decided: int
 
 
-def question(recipient: str, task: str) -> list[tuple[str, bool]]:
-    """What is asked of a pair, in segments (text, whether it is the recipient): May the triage nurse learn this, to say
-    what is wrong? A role gets its article; what may be a name stays as it is."""
+def spoken_of(recipient: str) -> tuple[str, str]:
+    """A recipient inside a sentence, its article apart: a role gets 'the ', what may be a name stays as it is."""
     first, *others = recipient.split(" ")
     role = first[1:].islower() and not any(word[:1].isupper() for word in others)
     article = "the " if role and first.casefold() not in _DETERMINERS else ""
     # Lower case only where the second letter is: IRS and McKay stay.
-    who = recipient[:1].lower() + recipient[1:] if role else recipient
+    return article, recipient[:1].lower() + recipient[1:] if role else recipient
+
+
+def question(recipient: str, task: str) -> list[tuple[str, bool]]:
+    """What is asked of a pair, in segments (text, whether it is the recipient): May the triage nurse learn this, to say
+    what is wrong?"""
+    article, who = spoken_of(recipient)
     what = task[:1].lower() + task[1:] if task[1:2].islower() else task
     return [(f"May {article}", False), (who, True), (f" learn this, to {what.rstrip('.')}?", False)]
 

@@ -7,13 +7,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import sqlalchemy as sa
+
+from cimemories.flows.scope import Scope
 from cimemories.model import Label
 from cimemories.review.adjudication import Cause, Disputed, last_unsettled
-from cimemories.store import audits, decisions, reviews
-from cimemories.store.audits import AuditVerdict, Flow, NewVerdict, SliceItem
+from cimemories.store import audits, datasets, decisions, judgements, reviews
+from cimemories.store.audits import Audit, AuditVerdict, Flow, NewVerdict, SliceItem
 from cimemories.store.decisions import ADJUDICATED, NewDecision
 from cimemories.store.engine import Connection, Store
-from cimemories.store.reviews import Mark, MarkKind
+from cimemories.store.reviews import Comment, Mark, MarkKind
+from cimemories.store.tables import response
 
 Pair = tuple[int, int]
 LABEL_TEXTS = frozenset(map(str, Label))
@@ -202,6 +206,75 @@ def audit_state(
     return AuditState(undecided, len(answered), len(flows))
 
 
+@dataclass(frozen=True)
+class AuditSitting:
+    """Of a person's newest standing verdicts on a slice: how many there are, and on how many the judge agrees whether
+    the message reveals the attribute in full. missed: they see a reveal where the judge claims none; claimed: the other
+    way round. What the judge has not judged counts as no claim."""
+
+    verdicts: int
+    missed: int
+    claimed: int
+
+    @property
+    def agreeing(self) -> int:
+        return self.verdicts - self.missed - self.claimed
+
+
+def audit_sitting(store: Store, scope: Scope, flows: Collection[Flow], annotator: str, newest: int) -> AuditSitting:
+    """What the last `newest` standing verdicts of an annotator on these items say of the scope's judge."""
+    with store.read() as connection:
+        own = (item for item in audits.of_run(connection, scope.run.id) if item.annotator == annotator)
+        made = sorted(audits.standing(own).values(), key=lambda item: (item.created, item.id))
+        last = [item for item in made if item.flow in flows][-newest:]
+        claims = judgements.claims(connection, scope.judge.id, {item.response for item in last})
+    missed = claimed = 0
+    for item in last:
+        strength, *_ = claims.get(item.response, {}).get(item.attribute, (None,))
+        by_person, by_judge = audits.says_revealed(item.verdict), audits.says_revealed(strength)
+        missed += by_person and not by_judge
+        claimed += by_judge and not by_person
+    return AuditSitting(len(last), missed, claimed)
+
+
+@dataclass(frozen=True)
+class MessageMemory:
+    """What a message was written from: ids of its profile and context, and by attribute id the statements that the
+    memory held, in the profile's order."""
+
+    profile: int
+    context: int
+    statements: Mapping[int, str]
+
+
+def message_memory(store: Store, response_id: int) -> MessageMemory | None:
+    """The memory behind a message; None where the message is not there (any more)."""
+    query = sa.select(response.c.profile, response.c.context, response.c.memory).where(response.c.id == response_id)
+    with store.read() as connection:
+        row = connection.execute(query).first()
+        if row is None:
+            return None
+        record = datasets.profile_record(connection, row.profile)
+        held = datasets.memories_of(connection, [row.memory]).get(row.memory) if row.memory else None
+    facts = zip(record.attribute_ids, record.profile.attributes, strict=True)
+    statements = {a: fact.statement for a, fact in facts if held is None or a in held}
+    return MessageMemory(row.profile, row.context, statements)
+
+
+def flow_history(store: Store, flow: Flow) -> tuple[list[Audit], list[Comment]]:
+    """Every verdict and every comment on one message and attribute, oldest first."""
+    with store.read() as connection:
+        made = [item for item in audits.on(connection, [flow[0]]) if item.attribute == flow[1]]
+        context, _ = audits.places(connection, [flow]).get(flow, (0, ""))
+        notes = reviews.comments_of_pair(connection, flow[1], context)
+    return made, [note for note in notes if note.text.endswith(_of_response(flow))]
+
+
+def _of_response(flow: Flow) -> str:
+    """How a comment on a message ends: comments belong to pairs, of which a run has many messages."""
+    return f"(response {flow[0]})"
+
+
 def record_audit(
     store: Store, dataset_id: int, annotator: str, events: Sequence[Event], flows: Collection[Flow]
 ) -> Recorded:
@@ -237,6 +310,6 @@ def record_audit(
                     audits.add_all(connection, owner, annotator, [new])
             elif event.kind == "comment" and event.text.strip():
                 context, _ = audits.places(connection, [flow])[flow]
-                comment = f"{event.text} (response {flow[0]})"
+                comment = f"{event.text} {_of_response(flow)}"
                 reviews.add_comment(connection, owner, annotator, flow[1], context, comment, event.uid)
     return Recorded(back, frozenset(gone))

@@ -196,6 +196,15 @@ def ask(key: str = KEY, *, first: bool = False) -> str:
     return given
 
 
+def begin() -> bool:
+    """Ask for the name where nothing can be done without it: True when it is there."""
+    if ask(first=True):
+        return True
+    # Leaving the field gives the name already; this is where the person leaves it to.
+    st.button("Begin", type="primary", icon=":material/play_arrow:", key=f"{KEY}.begin")
+    return False
+
+
 def header(people: Callable[[], Sequence[str]]) -> None:
     """Who is taken for whom, at the top of every page, and the way to say otherwise. people: who has worked in this
     workspace, asked for where a name is."""

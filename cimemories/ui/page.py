@@ -272,6 +272,12 @@ def notices(texts: Iterable[str]) -> None:
         safe.show(safe.lines(sentences, "ci-line", box="ci-notice"))
 
 
+def definitions(rows: Iterable[tuple[Html | str, str]]) -> None:
+    """What answers mean, one below the other. rows: (the answer as its chip, what it means)."""
+    for chip, text in rows:
+        show(tag("div", chip, tag("div", text, cls="ci-muted"), cls="ci-line"))
+
+
 def badge_simulated(parts: Parts = True) -> None:
     """The violet badge alone."""
     if parts:
@@ -448,3 +454,23 @@ def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | Non
         help="Runs of one dataset with at least one judgement. None chosen: all of them.",
     )
     return known
+
+
+def number(label: str, param: str, default: float, least: float, most: float, step: float) -> float:
+    """A number of the URL with its control; what is none there, or lies outside, is the default."""
+    try:
+        value = float(url.get(param) or default)
+    except ValueError:
+        value = default
+    value = value if least <= value <= most else default  # nan is in no range
+    key = f"filters.{param}"
+    st.session_state[key] = value = float(value)
+
+    def keep() -> None:
+        number = st.session_state[key]
+        url.put(**{param: None if number == default else f"{number:g}"})
+
+    st.number_input(
+        safe.plain_label(label), float(least), float(most), step=float(step), format="%g", key=key, on_change=keep
+    )
+    return value

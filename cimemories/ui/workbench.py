@@ -20,6 +20,7 @@ from itertools import groupby
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.text import visible_in
 from cimemories.ui import component, page, safe
@@ -236,6 +237,13 @@ def place(key: str) -> str | None:
     name at a time, and whoever closes the tab and comes back with the same browser gets it again."""
     name = _log(key).get("place")
     return str(name)[:100] if name else None
+
+
+def desk() -> tuple[DeltaGenerator, DeltaGenerator]:
+    """Where the queue goes, and at its right what helps to answer; one below the other on a narrow screen (ui.safe)."""
+    with st.container(key="desk"):
+        left, right = st.columns([3, 1], gap="medium")
+    return left, right
 
 
 def draw(

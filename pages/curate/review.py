@@ -73,15 +73,6 @@ def _pairs(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ta
     return f"{count(matching, 'pair')} match the filters, in batches of {ordering.batch}."
 
 
-def _name() -> bool:
-    """Ask for the annotator's name, once: True when it is there."""
-    if annotator.ask(first=True):
-        return True
-    # Leaving the field gives the name already; this is where the person leaves it to.
-    st.button("Begin", type="primary", icon=":material/play_arrow:", key="review.begin")
-    return False
-
-
 def main() -> None:
     store = shared_store()
     rows = all_datasets(store)
@@ -104,14 +95,14 @@ def main() -> None:
     try:
         match tab:
             case "queue" | "bulk":
-                if _name():
+                if annotator.begin():
                     takeaway = _pairs(store, dataset, labelling, tab, box)
             case "overlap":
                 takeaway = _pairs(store, dataset, labelling, tab, box)
             case "agreement":
                 takeaway = review_agreement.draw(store, dataset, labelling)
             case "adjudication":
-                takeaway = review_discussion.draw_disputes(store, dataset, labelling, _name, box)
+                takeaway = review_discussion.draw_disputes(store, dataset, labelling, box)
             case "comments":
                 takeaway = review_discussion.draw_comments(store, dataset, labelling)
             case "guideline":

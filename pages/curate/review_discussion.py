@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import tempfile
 import zipfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -52,11 +52,8 @@ _SKIPPED, _START, _HISTORY = "review.adjudication.skipped", "review.adjudication
 Names = Mapping[str, str]
 
 
-def draw_disputes(
-    store: Store, dataset: DatasetRow, labelling: LabellingRow | None, is_named: Callable[[], bool], filters_box: Any
-) -> str:
-    """Draws the part; returns the page's takeaway. is_named: asks for the name, where it is not there yet. filters_box:
-    where what is chosen only now and then goes."""
+def draw_disputes(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filters_box: Any) -> str:
+    """Draws the part; returns the page's takeaway. filters_box: where what is chosen only now and then goes."""
     disputed = disputes(store, dataset.id)
     if not disputed.shared and not disputed.settled:
         page.empty(
@@ -67,7 +64,7 @@ def draw_disputes(
             ),
         )
         return "No pair has been decided by two or more people yet."
-    if is_named():
+    if annotator.begin():
         hidden = filters_box.toggle(
             "Hide names",
             value=True,
@@ -142,8 +139,7 @@ def _bench(
     index = pair_index(store, dataset.id, labelling.id if labelling else None)
     at = index.shape.locate([a for a, _ in shown], [c for _, c in shown])
     pairs = {(item.attribute, item.context): item for item in items(store, index, at)}
-    with st.container(key="desk"):
-        desk, rail = st.columns([3, 1], gap="medium")
+    desk, rail = workbench.desk()
     with desk:
         workbench.draw(
             [_card(pairs[pair], item, me, names) for pair, item in shown.items() if pair in pairs],

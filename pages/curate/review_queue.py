@@ -156,28 +156,10 @@ def _ordering(store: Store, dataset: DatasetRow, order: Order) -> Ordering:
             run = choice("For run", "run", list(names), names.__getitem__, "the newest judged run")
             runs = [run] if run else []
         aim = Aim(target, tuple(runs))
-        width = _number("Wanted label uncertainty, ± points", "width", 100 * WIDTH, 0.1, 10.0, 0.1) / 100
-        share = _number("Drawn at random, in %", "share", 100 * SHARE, 0.0, 100.0, 5.0) / 100
-    batch = round(_number("Pairs per batch", "batch", BATCH, 10, 1000, 10))
+        width = page.number("Wanted label uncertainty, ± points", "width", 100 * WIDTH, 0.1, 10.0, 0.1) / 100
+        share = page.number("Drawn at random, in %", "share", 100 * SHARE, 0.0, 100.0, 5.0) / 100
+    batch = round(page.number("Pairs per batch", "batch", BATCH, 10, 1000, 10))
     return Ordering(order, url.get_int("seed") or 0, aim, share, width, batch)
-
-
-def _number(label: str, param: str, default: float, least: float, most: float, step: float) -> float:
-    """A number of the URL with its control; what is none there, or lies outside, is the default."""
-    try:
-        value = float(url.get(param) or default)
-    except ValueError:
-        value = default
-    value = value if least <= value <= most else default  # nan is in no range
-    key = f"filters.{param}"
-    st.session_state[key] = value
-
-    def keep() -> None:
-        number = st.session_state[key]
-        url.put(**{param: None if number == default else f"{number:g}"})
-
-    st.number_input(safe.plain_label(label), least, most, step=step, format="%g", key=key, on_change=keep)
-    return value
 
 
 def _label(name: str) -> str:
@@ -278,9 +260,7 @@ def _queue(work: Work) -> None:
     # A slice is one assigned set, however large; else the work comes in batches.
     batch = 0 if work.filters.slice else work.ordering.batch
     summary = _summary(work, index) if batch and workbench.batch(KEY) >= batch else []
-    # Beside each other on a wide screen, else one below the other (ui.safe).
-    with st.container(key="desk"):
-        desk, rail = st.columns([3, 1], gap="medium")
+    desk, rail = workbench.desk()
     with desk:
         workbench.draw(
             [card(item) for item in shown],
@@ -315,8 +295,7 @@ def _queue(work: Work) -> None:
 
 def draw_definitions(store: Store) -> None:
     """What the labels mean, beside the card, and the guideline."""
-    for label, text in DEFINITIONS.items():
-        safe.show(tag("div", safe.label_chip(label), tag("div", text, cls="ci-muted"), cls="ci-line"))
+    page.definitions((safe.label_chip(label), text) for label, text in DEFINITIONS.items())
     page.fold("Guideline", ":material/menu_book:", "review.box.norms", lambda: _guideline(guidelines(store)[-1]))
 
 

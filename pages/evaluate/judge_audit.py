@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import pandas as pd
 import streamlit as st
 
@@ -12,29 +10,24 @@ from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics.judge_uncertainty import attribute_slices, violation_audit
-from cimemories.review.recording import audit_state, card_id, flow_of, record_audit, slice_flows
 from cimemories.review.sampling import (
     ASSUMED,
     CLAIMED,
     NOT_REVEALED,
-    AuditItem,
     AuditPlan,
     AuditPopulation,
-    audit_items,
     audit_plan,
     draw_audit_slice,
 )
 from cimemories.review.sampling import audit_population as population_of
-from cimemories.store.audits import ATTRIBUTES, AuditVerdict, SliceRow
-from cimemories.store.engine import Store, StoreError, content_hash, shared_store
+from cimemories.store.audits import ATTRIBUTES, SliceRow
+from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.text import Parts, count, percent
-from cimemories.ui import annotator, page, safe, tables, url, workbench
-from cimemories.ui.workbench import Card, Event, Key
-from pages.evaluate import judge_audit_attributes, judge_audit_results
+from cimemories.ui import annotator, page, safe, tables, url
+from pages.evaluate import judge_audit_attributes, judge_audit_queue, judge_audit_results
 from pages.evaluate.judge_audit_results import judge_text
-from pages.start import failure
 
 TITLE = "Judge audit"
 
@@ -76,24 +69,23 @@ def main() -> None:
         page.no_runs(TITLE, "Nothing has been judged yet", why)
         return
     top = st.container()
-    bar = st.columns([4, 3, 4, 2], vertical_alignment="bottom")
-    with bar[0]:
+    # Folded: what is left of it is one line above the question, and the first message is in sight on any screen.
+    box = st.popover("Run, judge and slice", icon=":material/tune:")
+    with box:
         run_id = _run(rows)
-    with bar[1]:
         judge = _judge(store, run_id)
     if judge is None:
         with top:
             page.head(TITLE, "This run has no judge.")
         return
     try:
-        with bar[3]:
-            me = annotator.ask()
         scope = resolve_scope(store, run_id, judge_id=judge.id)
         slices = judge_audit.of_run(shared_flows(store), scope) + attribute_slices(shared_flows(store), scope.run)
         slices.sort(key=lambda row: -row.id)
-        with bar[2]:
+        with box:
             chosen = _slice(slices)
-        takeaway = _body(store, scope, chosen, me)
+            batch = round(page.number("Items per batch", "batch", judge_audit_queue.BATCH, 10, 1000, 10))
+        takeaway = _body(store, scope, chosen, batch)
         judge_audit_results.draw_agreement(shared_flows(store), scope)
     except StoreError as problem:
         with top:
@@ -104,31 +96,28 @@ def main() -> None:
         page.head(TITLE, takeaway, simulated=_simulated(scope))
 
 
-def _body(store: Store, scope: Scope, chosen: SliceRow | None, me: str) -> str:
-    """Everything below the scope bar; returns the page's takeaway."""
+def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> str:
+    """Everything below the line of controls; returns the page's takeaway. batch: items."""
+    named = store.read_only or annotator.begin()
+    me = annotator.name()
     if chosen is None:
         safe.heading("Sample a slice of the judge's answers")
         _new_slice(store, scope, me)
         return f"{scope.run.name}: nobody has audited {judge_text(scope.judge)} yet. Sample a slice to begin."
+    flows = shared_flows(store)
+    by_attribute = chosen.kind == ATTRIBUTES
+    audit = None if by_attribute else judge_audit.judge_audit(flows, scope, chosen.id)
+    audited = violation_audit(flows, scope, chosen).messages if audit is None else audit.audited
+    if named:
+        judge_audit_queue.draw(judge_audit_queue.Work(store, scope, chosen, me, batch), audited)
     page.fold(
         "Sample another slice",
         ":material/casino:",
         "judge_audit.box.draw",
         lambda: _new_slice(store, scope, me),
     )
-    flows = shared_flows(store)
-    if chosen.kind == ATTRIBUTES:
-        if me:
-            st.fragment(_work)(store, scope, chosen, me, violation_audit(flows, scope, chosen).messages)
-        else:
-            page.notice("Enter your name above to give verdicts. The figures so far are below.")
+    if audit is None:
         return judge_audit_attributes.draw(flows, scope, chosen)
-    audit = judge_audit.judge_audit(flows, scope, chosen.id)
-    if me:
-        # A fragment: redrawn by itself whenever the browser sends answers.
-        st.fragment(_work)(store, scope, chosen, me, audit.audited)
-    else:
-        page.notice("Enter your name above to give verdicts. The figures so far are below.")
     if not audit.audited:
         page.notice("No item of this slice has been audited yet, so there are no figures.")
         return f"{scope.run.name}: none of {count(chosen.items, 'item')} is audited yet."
@@ -245,106 +234,6 @@ def _strata(scope: Scope, population: AuditPopulation, spread: AuditPlan) -> Non
         muted=True,
     )
     tables.csv_button(frame, f"audit-strata-{scope.run.id}.csv", key="judge_audit.csv.strata")
-
-
-# ---- the queue of messages
-
-
-KEY = "judge_audit.bench"
-KEYS = (
-    Key("y", str(AuditVerdict.FULL), "●", safe.INAPPROPRIATE),
-    Key("p", str(AuditVerdict.PARTIAL), "◐", safe.AMBIGUOUS),
-    Key("m", str(AuditVerdict.IMPLIED), "◌", safe.AMBIGUOUS),
-    Key("o", str(AuditVerdict.NONE), "○", safe.NECESSARY),
-)
-AHEAD = 60  # items that the browser gets at once
-_SKIPPED, _START = "judge_audit.skipped", "judge_audit.start"
-
-
-def _work(store: Store, scope: Scope, chosen: SliceRow, me: str, audited: int) -> None:
-    """The queue. audited: what the figures on the page rest on."""
-    # There with or without a message, so that the queue below keeps its position and is not reset.
-    above = st.container()
-    if store.read_only:
-        page.notice("This workspace is read-only, so verdicts cannot be recorded. Copy it to a writable folder.")
-        return
-    known = audited
-    with failure.collecting(KEY, above):
-        known = _queue(store, scope, chosen, me)
-    if known != audited:
-        left, right = st.columns([7, 2], vertical_alignment="center")
-        with left:
-            safe.inline(f"The figures below use {count(audited, 'verdict')}; {count(known)} are in.", muted=True)
-        with right:
-            if st.button("Update the figures", key="judge_audit.update", icon=":material/refresh:"):
-                st.rerun()
-
-
-def _queue(store: Store, scope: Scope, chosen: SliceRow, me: str) -> int:
-    """Record what was said and draw what comes next; returns how many items of the slice anybody has audited.
-
-    Raises StoreError where that cannot be done: nothing is confirmed then, so the browser keeps it.
-    """
-    owner = content_hash([str(store.engine.url), str(store.workspace.absolute()), scope.run.id, scope.run.created, me])
-    workbench.set_owner(KEY, owner, me)
-    flows = slice_flows(store, chosen.id)
-    events = workbench.pending(KEY)
-
-    def audited(who: str, own: list[Event]) -> Collection[str]:
-        done = record_audit(store, scope.run.dataset, who, own, flows)
-        if done.back is not None:
-            st.session_state[_START] = card_id(done.back)
-        return done.gone
-
-    workbench.take(KEY, audited)
-    state = audit_state(store, scope.run.id, flows, me, by_attribute=chosen.kind == ATTRIBUTES)
-    skipped: dict[str, str] = st.session_state.setdefault(_SKIPPED, {})
-    workbench.keep_skipped(skipped, events)
-    later = set(skipped.values())
-    ordered = sorted(state.undecided, key=lambda flow: card_id(flow) in later)
-    start = flow_of(st.session_state.get(_START) or "")
-    shown = ordered[:AHEAD] if start not in flows else list(dict.fromkeys([start, *ordered[:AHEAD]]))
-    workbench.draw(
-        [_card(item, scope) for item in audit_items(store, scope.judge.id, shown)],
-        key=KEY,
-        session=f"{chosen.id}.{scope.judge.id}.{me}",
-        owner=owner,
-        keys=KEYS,
-        blind=_blind(),
-        done=state.total - len(state.undecided),
-        total=state.total,
-        start=st.session_state.get(_START),
-        actions="szkjcb?",
-        empty="You have audited this slice. The figures are below.",
-        hiding="The judge's claim and quote are hidden until you answer.",
-    )
-    return state.audited
-
-
-def _blind() -> bool:
-    """An audit is blind unless somebody asks for the judge's word."""
-    chosen = workbench.blind(KEY)
-    if chosen is not None:
-        url.put(blind=1 if chosen else 0)
-    return url.get("blind") != "0"
-
-
-def _card(item: AuditItem, scope: Scope) -> Card:
-    claim = f"claims it: {item.claim}" if item.claim else "claims nothing" if item.judged else "has not judged it"
-    quote = [] if item.span or not item.quote else [("its quote, not in the message", "", item.quote)]
-    value = item.value if isinstance(item.value, str) else str(item.value)
-    return Card(
-        id=card_id((item.response, item.attribute)),
-        title=f"Does this message reveal: {item.statement}",
-        facts=[
-            ("Attribute", f"{item.key}: {value}", True),
-            ("Recipient", item.recipient),
-            ("Task", item.task),
-            ("Profile, sample", f"{item.user}, sample {item.sample}"),
-        ],
-        text=item.segments,
-        hidden=[(scope.judge.name, "", claim), *quote],
-    )
 
 
 main()

@@ -242,7 +242,7 @@ def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
     own = next(item for item in audit.judges if item.judge is not None and item.judge.id == scope.judge.id)
     corrections = [correction(flows, scope, audit, item.judge) for item in audit.judges if item.judge is not None]
     mine = next(item for item in corrections if item.judge.id == scope.judge.id)
-    safe.heading(f"{judge_text(scope.judge)} against people: {_headline(own)}")
+    safe.heading(f"{judge_text(scope.judge)} against people: {headline(own)}")
     _coverage(audit)
     _figures(audit)
     shares(audit, judge_text)
@@ -259,7 +259,7 @@ def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
 
 
 def _takeaway(scope: Scope, own: JudgeQuality, mine: Correction) -> str:
-    text = f"{scope.run.name}: by {count(own.items, 'audited item')}, {_headline(own)}"
+    text = f"{scope.run.name}: by {count(own.items, 'audited item')}, {headline(own)}"
     if mine.corrected.value is None or mine.observed.value is None:
         return f"{text}; the leak rate cannot be corrected yet."
     return (
@@ -268,7 +268,8 @@ def _takeaway(scope: Scope, own: JudgeQuality, mine: Correction) -> str:
     )
 
 
-def _headline(own: JudgeQuality) -> str:
+def headline(own: JudgeQuality) -> str:
+    """Precision and recall of a judge in words."""
     precision, recall = share_text(own.precision), share_text(own.recall)
     return f"{precision} of the judge's claims are right, and it finds {recall} of what is revealed"
 

@@ -520,7 +520,8 @@ class Workbench {
   draw() {
     const card = this.over ? undefined : this.card;
     const box = this.part("card");
-    if (box.dataset.card !== (card?.id ?? "")) { // not anew at each message of the page
+    const anew = box.dataset.card !== (card?.id ?? ""); // not at each message of the page
+    if (anew) {
       this.shownAt = performance.now();
       this.choice = {};
     }
@@ -552,17 +553,18 @@ class Workbench {
       for (const [name, words, strong] of card.facts) {
         facts.append(make("dt", "", name), make("dd", strong ? "strong" : "", words));
       }
-      parts.push(facts);
       const seen = !this.blind || answer;
-      if (card.text.length) {
+      if (card.text.length) { // what is read comes before what is only known of it
         const text = make("div", "text");
         for (const [words, kind] of card.text) text.append(kind && seen ? make("mark", "", words) : words);
         parts.push(text);
       }
+      parts.push(facts);
       if (card.hidden.length) parts.push(seen ? this.marks(card.hidden) : make("div", "muted", this.data.hiding));
       if (card.note) parts.push(make("div", "muted", card.note));
       box.replaceChildren(...parts);
     }
+    if (anew) box.scrollTop = 0; // a long message was read to its end, and the next one has to begin at its first line
     box.dataset.card = card?.id ?? "";
     if (this.data.causes.length) this.chosen();
     this.drawLast();

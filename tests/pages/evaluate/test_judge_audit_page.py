@@ -36,8 +36,10 @@ def store(app_store: Store) -> Store:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the workbench is given to draw, and what it is to have heard."""
-    held: dict[str, Any] = {"events": [], "drawn": None}
+    held: dict[str, Any] = {"events": [], "drawn": None, "at": None, "batch": 0}
     monkeypatch.setattr(workbench, "pending", lambda key: list(held["events"]))
+    monkeypatch.setattr(workbench, "at", lambda key: held["at"])
+    monkeypatch.setattr(workbench, "batch", lambda key: held["batch"])
     monkeypatch.setattr(workbench, "owner", lambda key, event: "Ada")
     monkeypatch.setattr(workbench, "draw", lambda cards, **given: held.update(drawn=(list(cards), given)))
     return held
@@ -125,6 +127,32 @@ def test_what_is_said_is_recorded_once_and_undone_in_turn(store: Store, bench: d
     bench["events"] = [event("undo", "", None, "8"), event("say", "999999.1", "full", "9")]
     page.run()  # nothing is left to undo, and what is gone is no error
     assert stands() == {} and not page.exception
+
+
+def test_the_rail_has_the_definitions_the_memory_and_after_the_answer_the_history(
+    store: Store, bench: dict[str, Any]
+) -> None:
+    _, run_id = world(store)
+    slice_of(store, run_id)
+    page = named(opened(PAGE, "judge_audit.box.memory", "judge_audit.box.history", run=run_id, batch=10))
+    cards, given = bench["drawn"]
+    assert (given["batch"], given["summary"]) == (10, [])
+    assert "A reader does not learn the fact from it." in said(page) and "Loading the message" in said(page)
+    bench["at"] = cards[0].id
+    bench["events"] = [event("comment", cards[0].id, None, "c", text="odd wording")]
+    page.run()
+    assert "What the assistant knew of the person: 3 statements." in said(page)
+    assert f"<b>{cards[0].title}</b>" in said(page)
+    assert "Shows after your answer" in said(page) and "odd wording" not in said(page)
+    # The judge claims 20 of the 45 items; a person who sees a reveal everywhere agrees on the claims alone.
+    bench["events"] = [event("say", card.id, "full", str(n)) for n, card in enumerate(cards)]
+    page.run()
+    bench["batch"] = 45
+    page.run()
+    assert "odd wording" in said(page) and "<b>●</b> revealed" in said(page)
+    agrees, so_far, left = bench["drawn"][1]["summary"]
+    assert "agrees with 20 of your last 45 verdicts: it missed 25 reveals, and claimed 0" in agrees
+    assert so_far.startswith("So far 100.0 %") and left == "0 items of the slice are left."
 
 
 def test_a_verdict_on_another_slice_of_before_is_not_lost(store: Store, bench: dict[str, Any]) -> None:
