@@ -160,6 +160,12 @@ def all_sweeps(store: Store) -> list[SweepRow]:
         return runs.all_sweeps(connection)
 
 
+def run_marks(store: Store) -> frozenset[tuple[str, ...]]:
+    """What differs once a run or sweep is there, renamed, begun, ended or gone: cheap enough to be read now and then."""
+    with store.read() as connection:
+        return runs.marks(connection)
+
+
 def run_names(store: Store, dataset_id: int | None = None) -> dict[str, str]:
     """Names of runs by id, oldest first; of one dataset where given."""
     with store.read() as connection:

@@ -368,6 +368,13 @@ def names(connection: sa.Connection, dataset_id: int | None = None) -> dict[str,
     return {row.id: row.name for row in connection.execute(query)}
 
 
+def marks(connection: sa.Connection) -> frozenset[tuple[str, ...]]:
+    """What tells that a list of runs and sweeps is out of date: id, name, status and claim of each, without any counts,
+    which take long."""
+    parts = (sa.select(*(table.c[name] for name in ("id", "name", "status", "claim"))) for table in (run, sweep))
+    return frozenset(tuple(row) for row in connection.execute(sa.union_all(*parts)))
+
+
 def of_sweep(connection: sa.Connection, sweep_id: str) -> list[RunRow]:
     """The runs of a sweep, by cell; empty for an unknown sweep."""
     return _rows(connection, work.select(run).where(run.c.sweep == sweep_id).order_by(run.c.cell))

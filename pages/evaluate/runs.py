@@ -32,6 +32,7 @@ TABS = {LIST: "Runs", NEW: "New run", SWEEPS: "Sweeps", SERVERS: "Servers"}
 
 def draw() -> None:
     store = shared_store()
+    marks = catalogue.run_marks(store)  # before the rows: what comes in between is seen at the next look
     rows, data = catalogue.all_runs(store)[::-1], catalogue.all_datasets(store)
     active = sum(row.status in ACTIVE for row in rows)
     number = count(len(rows), "run")
@@ -66,6 +67,14 @@ def draw() -> None:
         )
     else:
         _list_and_panel(store, rows)
+    if tab in (LIST, SWEEPS) and not active:
+        database_lost.fragment(_watch, run_every=IDLE_LOOK)(store, marks)
+
+
+def _watch(store: Store, seen: frozenset[tuple[str, ...]]) -> None:
+    """Draw the page anew once a run or sweep has come, begun or ended elsewhere, as by a command."""
+    if catalogue.run_marks(store) != seen:
+        st.rerun()
 
 
 def _first() -> None:
@@ -75,7 +84,7 @@ def _first() -> None:
 
 
 MOST_BESIDE = 8
-LOOK = "2s"
+LOOK, IDLE_LOOK = "2s", "10s"
 COUNTING_SECONDS = 1.0  # before rows are drawn; what is not counted by then comes at the next look
 HEADS = (
     Head("Run"),

@@ -157,22 +157,33 @@ def test_a_phone_shows_the_panel_alone(app: str, browser: Browser) -> None:
 def test_the_list_lives_while_a_run_does(app: str, browser: Browser, store: Store) -> None:
     with store.read() as connection:
         (data,) = connection.execute(sa.select(run.c.dataset)).first() or (0,)
+    # Opened before the run is there, which then appears by itself, and nothing that is open closes for it.
+    page = serving.open_page(browser, f"{app}/runs")
+    link = page.get_by_test_id("stPopover").get_by_role("button", name="Link")
+    link.click()
+    copied = page.get_by_test_id("stPopoverBody").get_by_role("button").first
+    copied.focus()
     with store.write() as connection:
         going = plan_run(connection, data, 2)
         connection.execute(sa.update(run).where(run.c.id == going).values(name="going"))
         work.claim(connection, going)
-    page = serving.open_page(browser, f"{app}/runs")
     row = page.get_by_role("row").filter(has=page.get_by_role("button", name="going", exact=True))
     expect(row).to_contain_text("0.0 %running, 0 of 6 written")
+    expect(copied).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(copied).to_have_count(0)
     page.get_by_role("button", name="Cancel: going").click()
     expect(row).to_contain_text("cancelling")
     with store.read() as connection:
         assert work.load(connection, going)["status"] == WorkStatus.CANCELLING
+    whole = page.get_by_role("button", name="whole", exact=True)
+    whole.focus()
     with store.write() as connection:
         work.finish(connection, going, WorkStatus.CANCELLED)
     expect(row).to_contain_text("cancelled")  # without a reload
     expect(page.get_by_role("button", name="Resume: going")).to_be_visible()
     expect(page.locator(".ci-head p")).to_contain_text("0 running")
+    expect(whole).to_be_focused()
     page.context.close()
 
 
@@ -187,12 +198,16 @@ def test_a_run_with_a_price_tells_its_time_left_and_cost_in_its_row_while_it_goe
         spec = simulated(slow.url, samples=100, judge=judge, prices=prices, name="priced")
         # All of it in another thread, since Playwright keeps an event loop in this one.
 
+        at_work = threading.Event()
+
         def work_off() -> None:
             with suppress(WorkError):  # it is cancelled below
-                evaluation.execute(store, planning.plan(store, spec), concurrency=2)
+                run_id = planning.plan(store, spec)
+                evaluation.execute(store, run_id, concurrency=2, on_progress=lambda _: at_work.set())
 
         worker = threading.Thread(target=work_off, daemon=True)
         worker.start()
+        assert at_work.wait(timeout=60)
         page = serving.open_page(browser, f"{app}/runs")
         row = page.get_by_role("row").filter(has=page.get_by_role("button", name="priced", exact=True))
         expect(row).to_contain_text(re.compile(r"running, [\d,]+ of 400 written, [\d.]+ a second, about .+ left"))
