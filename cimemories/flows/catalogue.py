@@ -161,7 +161,7 @@ def all_sweeps(store: Store) -> list[SweepRow]:
 
 
 def run_marks(store: Store) -> frozenset[tuple[str, ...]]:
-    """What differs once a run or sweep is there, renamed, begun, ended or gone: cheap enough to be read now and then."""
+    """What differs once a run or sweep has come, begun, ended or gone, or has a new name; quick to read."""
     with store.read() as connection:
         return runs.marks(connection)
 

@@ -13,8 +13,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -232,6 +234,44 @@ def test_a_cancel_reaches_a_living_worker_and_ends_what_nobody_works_on(store: S
         assert work.load(connection, run_id)["status"] == WorkStatus.FINISHED
         runs.delete(connection, run_id)
         assert work.beat(connection, run_id) == WorkStatus.CANCELLING
+
+
+@pytest.mark.parametrize("request_stop", [work.request_cancel, work.request_pause])
+@pytest.mark.parametrize("before", [WorkStatus.QUEUED, WorkStatus.RUNNING])
+def test_a_stop_waits_for_a_claim_or_an_end_that_is_being_written(
+    store: Store, before: WorkStatus, request_stop: Callable[[sa.Connection, str], None]
+) -> None:
+    """Decided by the status of before, it would undo a claim, or leave what has ended stopping for ever."""
+    run_id = add_run(store, add_dataset(store, profiles=1).id, 1, {}, status=WorkStatus.QUEUED)
+
+    def stop() -> None:
+        with store.write() as connection:
+            request_stop(connection, run_id)
+
+    other = threading.Thread(target=stop)
+    with store.write() as connection:
+        if before == WorkStatus.RUNNING:
+            work.claim(connection, run_id)
+    with store.write() as connection:
+        if before == WorkStatus.RUNNING:
+            work.finish(connection, run_id, WorkStatus.FINISHED)
+        else:
+            work.claim(connection, run_id)
+        other.start()
+        # SQLite lets nobody else begin to write; PostgreSQL stops who would change the row.
+        while not store.is_sqlite and not _waiting_for_a_lock(store):
+            assert other.is_alive()
+    other.join()
+    with store.read() as connection:
+        status = work.load(connection, run_id)["status"]
+    stopping = WorkStatus.CANCELLING if request_stop is work.request_cancel else WorkStatus.PAUSING
+    assert status == (WorkStatus.FINISHED if before == WorkStatus.RUNNING else stopping)
+
+
+def _waiting_for_a_lock(store: Store) -> bool:
+    with store.read() as connection:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        return bool(connection.execute(sa.text(query)).scalar())
 
 
 # --- killed in the middle ---
