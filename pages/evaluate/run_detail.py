@@ -270,28 +270,42 @@ def _delete(store: Store, row: RunRow) -> None:
 def draw_controls(store: Store, row: RunRow, now: RunProgress) -> None:
     """The buttons that make sense now; none where nothing is owed."""
     if now.active:
-        _stop(store, row, now)
-        return
-    if now.cost.cap_reached and now.retriable:
+        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+            stop_buttons(store, row.id, now.status)
+    elif now.cost.cap_reached and now.retriable:
         raise_and_resume(store, row.id, now.cost)
     elif now.retriable and row.sweep is not None and sweep_cost(store, row.sweep).cap_reached:
         safe.inline("Its sweep has reached its cost cap. Raise the cap there to go on.")
         url.page_link("runs", "Open the sweep", icon=":material/arrow_forward:", tab="sweeps", sweep=row.sweep)
     elif now.status in RESUMABLE and (not now.imported or now.retriable):
-        _button("Resume", ":material/resume:", f"runs.resume.{row.id}", lambda: launch.launch(store, row.id))
+        resume_button(store, row.id)
     elif now.retriable:
-        button, text = st.columns([5, 7], vertical_alignment="center")
-        with text:
-            safe.inline(
-                f"{count(now.retriable, 'call')} failed or are left. Answers that are there are kept.", muted=True
-            )
-        with button:
-            _button(
-                "Retry failed calls",
-                ":material/replay:",
-                f"runs.resume.{row.id}",
-                lambda: launch.launch(store, row.id),
-            )
+        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+            resume_button(store, row.id, again=True)
+            left = f"{count(now.retriable, 'call')} failed or are left. Answers that are there are kept."
+            safe.inline(left, muted=True)
+
+
+def resume_button(store: Store, work_id: str, *, again: bool = False) -> None:
+    """The button that goes on with a run or sweep. again: it has ended, and calls failed."""
+    label, icon = ("Retry failed calls", ":material/replay:") if again else ("Resume", ":material/resume:")
+    _button(label, icon, f"runs.resume.{work_id}", lambda: launch.launch(store, work_id))
+
+
+STOPPING = {
+    WorkStatus.PAUSING: "Pausing: waiting for calls in flight.",
+    WorkStatus.CANCELLING: "Cancelling: dropping calls in flight.",
+}
+
+
+def stop_buttons(store: Store, work_id: str, status: WorkStatus) -> None:
+    """Pause and cancel of a run or sweep that is active; what is pausing can still be cancelled."""
+    pause, cancel = (lambda: catalogue.pause(store, work_id)), (lambda: catalogue.cancel(store, work_id))
+    _button("Pause", ":material/pause_circle:", f"runs.pause.{work_id}", pause, disabled=status in STOPPING)
+    cancelling = status == WorkStatus.CANCELLING
+    _button("Cancel", ":material/stop_circle:", f"runs.cancel.{work_id}", cancel, disabled=cancelling)
+    usual = "Pause waits for calls in flight; cancel drops them. You can resume after either."
+    safe.inline(STOPPING.get(status, usual), muted=True)
 
 
 def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
@@ -318,34 +332,6 @@ def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
 
     with button:
         _button("Raise the cap and resume", ":material/resume:", f"runs.resume.{work_id}", go_on)
-
-
-def _stop(store: Store, row: RunRow, now: RunProgress) -> None:
-    pause, cancel, why = st.columns([1, 1, 6], vertical_alignment="center")
-    with pause:
-        _button(
-            "Pause",
-            ":material/pause_circle:",
-            f"runs.pause.{row.id}",
-            lambda: catalogue.pause(store, row.id),
-            disabled=now.status in (WorkStatus.PAUSING, WorkStatus.CANCELLING),
-        )
-    with cancel:
-        _button(
-            "Cancel",
-            ":material/stop_circle:",
-            f"runs.cancel.{row.id}",
-            lambda: catalogue.cancel(store, row.id),
-            disabled=now.status == WorkStatus.CANCELLING,
-        )
-    with why:
-        safe.inline(
-            {
-                WorkStatus.PAUSING: "Pausing: waiting for calls in flight.",
-                WorkStatus.CANCELLING: "Cancelling: dropping calls in flight.",
-            }.get(now.status, "Pause waits for calls in flight; cancel drops them. You can resume after either."),
-            muted=True,
-        )
 
 
 def _button(label: str, icon: str, key: str, act: Callable[[], None], *, disabled: bool = False) -> None:

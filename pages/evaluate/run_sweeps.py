@@ -437,38 +437,16 @@ def _controls(store: Store, table: SweepTable) -> None:
     # A finished sweep can be asked again for calls that failed; refused and cut answers would come again as they are.
     failed = sum(cell.run.responses.get(status, 0) for cell in table.cells for status in RETRIABLE)
     again = row.status == WorkStatus.FINISHED_WITH_FAILURES and failed > 0
-    capped = (row.status in RESUMABLE or again) and table.cost.cap_reached
-    if capped:
+    resumable = row.status in RESUMABLE or again
+    if resumable and table.cost.cap_reached:
         run_detail.raise_and_resume(store, row.id, table.cost)
-    with st.container(horizontal=True, gap="small"):
-        act = None
+    with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         if row.status in ACTIVE:
-            stopping = row.status in (WorkStatus.PAUSING, WorkStatus.CANCELLING)
-            if st.button("Pause", icon=":material/pause_circle:", key=f"sweeps.pause.{row.id}", disabled=stopping):
-                act = catalogue.pause
-            if st.button("Cancel", icon=":material/stop_circle:", key=f"sweeps.cancel.{row.id}", disabled=stopping):
-                act = catalogue.cancel
-        elif (
-            not capped
-            and (row.status in RESUMABLE or again)
-            and st.button(
-                "Retry failed calls" if again else "Resume",
-                icon=":material/replay:" if again else ":material/resume:",
-                key=f"sweeps.resume.{row.id}",
-                type="primary",
-            )
-        ):
-            try:
-                launch.launch(store, row.id)
-            except StoreError as problem:
-                page.error("The sweep was not resumed.", sentence(problem))
-                return
-            st.rerun()
+            run_detail.stop_buttons(store, row.id, row.status)
+        elif resumable and not table.cost.cap_reached:
+            run_detail.resume_button(store, row.id, again=again)
         with st.popover("YAML", icon=":material/data_object:"):
             show_yaml(row.spec, f"sweeps.yaml.{row.id}")
-    if act is not None:
-        act(store, row.id)
-        st.rerun()
 
 
 def _matrices(table: SweepTable) -> None:

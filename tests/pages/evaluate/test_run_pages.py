@@ -170,6 +170,16 @@ def test_pause_and_cancel_reach_the_worker(store: Store) -> None:
     assert rows(store)[0].status == "pausing"
     button(app, "Cancel").click().run()
     assert rows(store)[0].status == "cancelling"
+    with store.write() as connection:
+        sweep_id = store_runs.add_sweep(connection, name="grid", dataset_id=data.id, spec={}, plan={}, cap=None)
+        connection.execute(sa.update(run_rows).values(sweep=sweep_id, cell=0))
+        work.claim(connection, sweep_id)
+    app = opened(RUNS, tab="sweeps", sweep=sweep_id)
+    for label, status in (("Pause", "pausing"), ("Cancel", "cancelling")):
+        button(app, label).click().run()
+        with store.read() as connection:
+            assert store_runs.sweep_named(connection, sweep_id).status == status
+    assert button(app, "Cancel").disabled and "Cancelling: dropping calls in flight." in said(app)
 
 
 def test_a_cap_that_is_reached_is_raised_on_the_page(store: Store, at_once: None) -> None:
