@@ -331,20 +331,19 @@ def left_out(study: Study) -> list[tuple[str, Setting]]:
     return [(key, setting) for key, setting in settings if setting is not None]
 
 
-def judged_otherwise(flows: Flows, study: Study) -> list[Tried]:
+def judged_otherwise(flows: Flows, study: Study) -> Iterator[Tried]:
     """The numbers by every other judge of the runs, and by any, most or all of them. A run that has no such judge keeps
     its numbers; where all do, there is no such setting. Takes as long as it takes to count their claims the first time.
     """
     with flows.store.read() as connection:
         judges_of_runs = [messages_first(judgements.of_run(connection, s.scope.run.id)) for s in study.subjects]
     if all(len(judges) < 2 for judges in judges_of_runs):
-        return []
+        return
     named = dict.fromkeys(
         judge_title(judge, judges) for judges in judges_of_runs for judge in judges if judge.channel == "message"
     )
     candidates: list[tuple[str, str]] = [(name, f"judge {name}") for name in named]
     candidates += [(str(way), f"{way} of the judges") for way in (Combine.ANY, Combine.MAJORITY, Combine.ALL)]
-    tried = []
     for judge_name, setting in candidates:
         scopes = []
         for item, judges in zip(study.subjects, judges_of_runs, strict=True):
@@ -354,8 +353,7 @@ def judged_otherwise(flows: Flows, study: Study) -> list[Tried]:
             subjects = tuple(
                 subject(flows, new, study.counts, item.n) for new, item in zip(scopes, study.subjects, strict=True)
             )
-            tried.append(Tried(Choice.JUDGE, setting, replace(study, subjects=subjects).at(study.base)))
-    return tried
+            yield Tried(Choice.JUDGE, setting, replace(study, subjects=subjects).at(study.base))
 
 
 def _scope(flows: Flows, now: Scope, judge: str) -> Scope:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 import streamlit as st
 from streamlit import runtime
+from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from cimemories.model import Verdict
@@ -328,6 +330,52 @@ def no_runs(title: str, nothing: str, why: str) -> None:
     """The same for a page that needs a run."""
     head(title, "No runs yet.")
     empty(nothing, why, lambda: url.page_link("runs", "Start a run", icon=":material/play_circle:"))
+
+
+LOOK_SECONDS = 0.1
+Report = Callable[[float, str], None]  # share done, 0 to 1, and what is done now
+
+
+class _StoppedError(Exception):
+    """Nobody waits for the result any more."""
+
+
+def computed(compute: Callable[[Report], T], room: DeltaGenerator, *, key: str, on_stop: Callable[[], None]) -> T:
+    """The result of `compute`, with a bar and a Stop button where it takes its time. Stop works at once, since a thread
+    computes: it ends at its next report, and may draw nothing. room: an `st.empty` for these, empty in the end. Raises
+    what `compute` raises."""
+    stopped, results, problems = threading.Event(), list[T](), list[Exception]()
+    now = 0.0, ""
+
+    def report(share: float, text: str) -> None:
+        nonlocal now
+        if stopped.is_set():
+            raise _StoppedError
+        now = share, text
+
+    def work() -> None:
+        try:
+            results.append(compute(report))
+        except Exception as problem:  # raised below, in the thread of the page
+            problems.append(problem)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(LOOK_SECONDS)  # what is there already needs no bar
+    if thread.is_alive():
+        with room.container():
+            bar = st.progress(now[0], text=now[1])
+            st.button("Stop", key=f"{key}.stop", on_click=on_stop)
+        try:
+            while thread.is_alive():
+                thread.join(LOOK_SECONDS)
+                bar.progress(*now)  # here the run of the page ends where Stop was pressed
+        finally:
+            stopped.set()
+    room.empty()
+    if problems:
+        raise problems[0]
+    return results[0]
 
 
 def fold(label: str, icon: str, key: str, draw: Callable[[], T], *, expanded: bool = False) -> T | None:

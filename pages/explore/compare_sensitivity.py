@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pandas as pd
@@ -64,9 +65,17 @@ def _key(compared: Compared, study: Study) -> tuple[object, ...]:
     return (*(scope.version for scope in compared.scopes), study.base, compared.n)
 
 
-def _tried(compared: Compared, study: Study) -> list[Tried]:
-    key = ("sensitivity choices", *_key(compared, study))
-    return compared.flows.cached(key, lambda: [*variants(study), *judged_otherwise(compared.flows, study)])
+def _tried(compared: Compared, study: Study, report: Callable[[str], None] = lambda _: None) -> list[Tried]:
+    """Every setting of every choice. report: called with the name of each when it has been tried."""
+
+    def compute() -> list[Tried]:
+        tried = []
+        for one in chain(variants(study), judged_otherwise(compared.flows, study)):
+            report(one.name)
+            tried.append(one)
+        return tried
+
+    return compared.flows.cached(("sensitivity choices", *_key(compared, study)), compute)
 
 
 def choices_part(compared: Compared, study: Study, measure: Measure) -> str:
@@ -387,17 +396,19 @@ def _asked(compared: Compared, set_takeaway: SetTakeaway) -> Study | None:
                 ),
             )
         return None
-    with room.container():
-        bar = st.progress(0.0, text=f"Computing: {STEPS[0]}")
-        st.button("Stop", key="compare.sensitivity.stop", on_click=lambda: st.session_state.pop(ASKED, None))
-    result = study(compared.flows, compared.scopes, compared.rule, n=compared.n)
-    bar.progress(1 / 3, text=f"Computing: {STEPS[1]}")
-    _tried(compared, result)
-    for done, scope in enumerate(compared.scopes):
-        bar.progress((2 + done / len(compared.scopes)) / 3, text=f"Computing: {STEPS[2]}")
-        per_norm(compared.flows, scope, compared.rule)
-    room.empty()
-    return result
+
+    def compute(report: page.Report) -> Study:
+        report(0, f"Computing: {STEPS[0]}")
+        result = study(compared.flows, compared.scopes, compared.rule, n=compared.n)
+        _tried(compared, result, lambda name: report(1 / 3, f"Computing: {STEPS[1]}: {name}"))
+        for done, scope in enumerate(compared.scopes):
+            report((2 + done / len(compared.scopes)) / 3, f"Computing: {STEPS[2]}")
+            per_norm(compared.flows, scope, compared.rule)
+        return result
+
+    return page.computed(
+        compute, room, key="compare.sensitivity", on_stop=lambda: st.session_state.update({ASKED: None})
+    )
 
 
 def _panel(compared: Compared, study: Study, measure: Measure, now: Sequence[Numbers]) -> None:

@@ -156,7 +156,7 @@ def test_another_judge_is_a_choice_where_runs_have_several(sqlite_store: Store) 
         assert tried[name].flows[0] == theirs.flows
     assert len({item.mean_violation[0] for item in tried.values()}) > 1
     alone = study(flows, [resolve_scope(sqlite_store, world(sqlite_store)[0])])
-    assert judged_otherwise(flows, alone) == []
+    assert list(judged_otherwise(flows, alone)) == []
 
 
 def test_a_trial_is_the_difference_of_two_settings(sqlite_store: Store) -> None:
