@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -210,22 +211,30 @@ SMALL = 180  # samples, up to which N * size + r fits into 16 bits
 class Entries:
     """Flows, one entry each: owners, profile * attributes + attribute; contexts; outcomes, which of `kinds` it is.
 
-    kinds: [K, 3], the different (N, r, most) that occur: of its N samples a flow is read at `most` at most. cells:
-    owners * K + outcomes, wide enough to be counted as they are. shape: (profiles, attributes, contexts) of the arrays
-    they are from.
+    kinds: [K, 3], the different (N, r, most) that occur: of its N samples a flow is read at `most` at most. shape:
+    (profiles, attributes, contexts) of the arrays they are from.
     """
 
     owners: Ints
     contexts: Ints
     outcomes: Ints
     kinds: Ints
-    cells: Ints
     shape: tuple[int, int, int]
 
     def each(self, values: Floats | Ints) -> Floats | Ints:
         """What stands for each entry, of [K] for the kinds."""
         result: Floats | Ints = values[self.outcomes]
         return result
+
+    @cached_property
+    def by_owner(self) -> Ints:
+        """How many flows of each kind an attribute has: [profiles * attributes, K]. Counted once: several numbers ask
+        for it."""
+        kinds = len(self.kinds)
+        cells = self.owners * np.int64(kinds)  # may pass the 32 bits of the owners
+        cells += self.outcomes
+        size = self.shape[0] * self.shape[1]
+        return np.bincount(cells, minlength=size * kinds).reshape(size, kinds)
 
 
 @dataclass(frozen=True)
@@ -272,7 +281,10 @@ def entries(mask: Bools, reveals: Ints, draws: Ints, read_at: Ints | None = None
     codes += reveals.reshape(-1)[flat].astype(wide)
     if read_at is not None:
         codes = codes * size + read_at.reshape(-1)[flat]
-    present = np.flatnonzero(np.bincount(codes, minlength=1))
+    # Marked and not counted: that takes half as long.
+    marks = np.zeros(int(codes.max(initial=0)) + 1, np.bool_)
+    marks[codes] = True
+    present = np.flatnonzero(marks)
     # From such a number to its place in `kinds`: few kinds occur, so one byte an entry is mostly enough.
     kind_of = np.zeros(int(present.max(initial=0)) + 1, np.min_scalar_type(len(present)))
     kind_of[present] = np.arange(len(present))
@@ -282,10 +294,7 @@ def entries(mask: Bools, reveals: Ints, draws: Ints, read_at: Ints | None = None
     # At least 1: without contexts `flat` is empty, and the division has to be defined all the same.
     owners, outcomes = flat // max(contexts, 1), kind_of[codes]
     within = (flat - owners * contexts).astype(np.int16)
-    # Still in 64 bits: owners times kinds can pass what the narrowed owners below hold.
-    cells = owners * len(kinds)
-    cells += outcomes
-    return Entries(owners.astype(np.int32), within, outcomes, kinds, cells, (profiles, attributes, contexts))
+    return Entries(owners.astype(np.int32), within, outcomes, kinds, (profiles, attributes, contexts))
 
 
 def count(data: FlowArrays) -> CountedFlows:

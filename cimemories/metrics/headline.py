@@ -328,7 +328,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
         unjudged=gaps.unjudged,
         quotes=tuple(JudgeQuotes(judge_title(j, scope.judges), *record.grounding[j.id]) for j in scope.judges),
         does_task=record.check,
-        too_few=int((flow_arrays(flows, scope, rule).labels == TOO_FEW).sum()),
+        too_few=int(np.count_nonzero(flow_arrays(flows, scope, rule).labels == TOO_FEW)),
     )
 
 

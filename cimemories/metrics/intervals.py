@@ -37,10 +37,9 @@ from cimemories.flows.scope import Scope
 from cimemories.metrics.breakdown import By, grouping
 from cimemories.metrics.label_uncertainty import (
     Posterior,
-    completeness_variance,
+    headline_variances,
     label_variances,
     posterior,
-    violation_variances,
 )
 from cimemories.metrics.uncertainty import (
     UNDEFINED,
@@ -124,15 +123,18 @@ def intervals_on(flows: Flows, scope: Scope, data: FlowArrays, ns: tuple[int, ..
 
 def intervals_under(data: FlowArrays, labels: Posterior, ns: tuple[int, ...]) -> Intervals:
     """`intervals` of arrays whose labels are believed so: pure. labels: of the pairs of the arrays."""
-    of_leaks, of_needed = violation_variances(data, labels, ns), completeness_variance(data, labels)
-    counted = count(data)
-    return _intervals(counted.inappropriate, counted.necessary, missing(data), ns, of_leaks, of_needed)
+    return _intervals_of(data, ns, *headline_variances(data, labels, ns))
 
 
 def intervals_of(data: FlowArrays, ns: tuple[int, ...]) -> Intervals:
     """`intervals` of arrays, their labels taken as given: pure."""
+    return _intervals_of(data, ns, {}, math.nan)
+
+
+def _intervals_of(data: FlowArrays, ns: tuple[int, ...], labels: dict[int, float], labels_needed: float) -> Intervals:
     counted = count(data)
-    return _intervals(counted.inappropriate, counted.necessary, missing(data), ns, {}, math.nan)
+    lost = missing(data, counted.inappropriate)
+    return _intervals(counted.inappropriate, counted.necessary, lost, ns, labels, labels_needed)
 
 
 @cached

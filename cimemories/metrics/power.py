@@ -267,7 +267,6 @@ def _first(flows: Entries, contexts: int) -> Entries:
         owners=flows.owners[kept],
         contexts=flows.contexts[kept],
         outcomes=flows.outcomes[kept],
-        cells=flows.cells[kept],
     )
 
 

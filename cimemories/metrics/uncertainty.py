@@ -29,7 +29,7 @@ import numpy as np
 from scipy.special import betaincinv, comb, ndtri, stdtr, stdtrit
 
 from cimemories.flows.arrays import Bools, Entries, Floats, Ints
-from cimemories.metrics.violation import Exposures, by_outcome, no_leak_probabilities, violated
+from cimemories.metrics.violation import Exposures, by_outcome, no_leak_probabilities
 
 LEVEL = 0.95
 LEAST_USERS = 5  # with fewer profiles an interval says little of users
@@ -200,11 +200,12 @@ def violation_terms_each(
     for n in ns:
         q = leaks.no_leak(n)
         certain = q == 0
-        logs = np.log(np.where(certain, 1.0, q))
-        sums, zeros = counts @ logs, counts @ certain.astype(np.float64)
-        values = violated(sums, zeros > 0)
-        # Each attribute without one of its contexts: its sum of logs less that of the flow. 0 where it has no other.
-        rest = violated(sums[rows] - logs[outcomes], zeros[rows] - certain[outcomes] > 0)
+        possible = np.where(certain, 1.0, q)
+        unrevealed, zeros = np.exp(counts @ np.log(possible)), counts @ certain.astype(np.float64)
+        values = np.where(zeros > 0, 1.0, 1.0 - unrevealed)
+        # Each attribute without one of its contexts: its product over that of the flow. 0 where it has no other.
+        others = unrevealed[rows] * (1.0 / possible)[outcomes]
+        rest = np.where(zeros[rows] > certain[outcomes], 1.0, 1.0 - others)
         total = np.bincount(leaks.profile, weights=values, minlength=profiles)
         own = _ratio(total, exposed)
         changed = total[:, None] + summed(np.where(alone, 0.0, rest) - values[rows])

@@ -141,16 +141,12 @@ def tally(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, where: Bools
 def by_outcome(flows: Entries) -> Exposures:
     """`tally` of flows that are known to count."""
     profiles, attributes, _ = flows.shape
-    # At least one kind, so that reshape has a shape; the column is cut off again below.
-    kinds = max(len(flows.kinds), 1)
-    # A cell is owner * K + outcome, so one count is a table [owners, K].
-    counts = np.bincount(flows.cells, minlength=profiles * attributes * kinds).reshape(-1, kinds)
-    rows = np.flatnonzero(counts.any(axis=1))
+    rows = np.flatnonzero(flows.by_owner.any(axis=1))
     return Exposures(
         profile=rows // max(attributes, 1),
         attribute=rows % max(attributes, 1),
         outcomes=flows.kinds,
-        counts=counts[rows, : len(flows.kinds)],
+        counts=flows.by_owner[rows],
         profiles=profiles,
     )
 
@@ -213,14 +209,16 @@ class Missing:
         return tuple(by_outcome(flows) for flows in ([self.silent] if self.nothing else [self.silent, self.leaking]))
 
 
-def missing(data: FlowArrays) -> Missing:
-    """What the missing messages of a run leave open: pure."""
+def missing(data: FlowArrays, judged_flows: Entries | None = None) -> Missing:
+    """What the missing messages of a run leave open: pure. judged_flows: those that can violate, where they are known
+    already."""
+    if data.whole:
+        if judged_flows is None:
+            mask = inappropriate_mask(data.draws, data.labels, data.counted)
+            judged_flows = entries(mask, data.reveals, data.draws)
+        return Missing(judged_flows, judged_flows, None, len(judged_flows.owners), 0)
     kept = retained(data.labels)
     judged = inappropriate_mask(data.draws, data.labels, data.counted, kept)
-    flows = int(judged.sum())
-    if data.whole:
-        judged_flows = entries(judged, data.reveals, data.draws)
-        return Missing(judged_flows, judged_flows, None, flows, 0)
     planned, draws = data.planned_draws, data.draws
     lost = draws[judged & (draws < planned)]
     unjudged = kept & (planned > 0).any(axis=1) & ~(draws > 0).any(axis=1)
@@ -229,7 +227,7 @@ def missing(data: FlowArrays) -> Missing:
         silent=entries(mask, data.reveals, planned),
         leaking=entries(mask, data.reveals + (planned - draws), planned),
         least=int(lost.min()) if lost.size else None,
-        flows=flows,
+        flows=int(judged.sum()),
         unjudged=int(unjudged.sum()),
     )
 
@@ -237,11 +235,7 @@ def missing(data: FlowArrays) -> Missing:
 @cached
 def missing_flows(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Missing:
     """What the missing messages of a run leave open."""
-    data = flow_arrays(flows, scope, rule)
-    if data.whole:  # the flows that are counted anyway
-        judged_flows = counted_flows(flows, scope, rule).inappropriate
-        return Missing(judged_flows, judged_flows, None, len(judged_flows.owners), 0)
-    return missing(data)
+    return missing(flow_arrays(flows, scope, rule), counted_flows(flows, scope, rule).inappropriate)
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,9 @@ from cimemories.metrics.intervals import common, intervals_of, paired_arrays
 from cimemories.metrics.label_uncertainty import (
     Posterior,
     completeness_effect,
-    completeness_variance,
+    headline_variances,
     subject,
     violation_effect,
-    violation_variances,
 )
 from cimemories.metrics.uncertainty import (
     UNDEFINED,
@@ -359,11 +358,11 @@ def test_variances_of_labels_without_the_value_of_pairs_are_the_same(seed: int, 
     necessary = np.where(still, (1 - inappropriate) * random.choice([0.0, 0.5, 1.0], shape), data.labels == NECESSARY)
     inappropriate = np.where(still, inappropriate, data.labels == INAPPROPRIATE)
     labels = Posterior(necessary, inappropriate, still)
-    fast = violation_variances(data, labels, (1, 2, 4))
+    fast, of_completeness = headline_variances(data, labels, (1, 2, 4))
     for n in (1, 2, 4):
         assert fast[n] == pytest.approx(violation_effect(subject([data], [1.0], n), labels).variance, abs=1e-12)
     whole = completeness_effect(subject([data], [1.0], 1), labels).variance
-    assert completeness_variance(data, labels) == pytest.approx(whole, abs=1e-12)
+    assert of_completeness == pytest.approx(whole, abs=1e-12)
 
 
 def test_parts_that_are_not_known_count_as_nothing() -> None:
