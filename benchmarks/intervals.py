@@ -1,6 +1,6 @@
 """How often the 95 % intervals hold the truth, and how often equal runs are said to differ: worlds with known numbers.
 
-    python benchmarks/intervals.py [--worlds 1000] [--profiles 5 10 20] [--only "shared tasks"] [--families 300]
+    python benchmarks/intervals.py [--worlds 1000] [--profiles 5 10 20] [--only "shared tasks"] [--families 1000]
 
 Each world draws a run (60 attributes, 24 tasks, 5 samples) from one population; the truth is the population's mean,
 over 20,000 profiles and, where tasks are shared, 2,000 draws of the tasks. The intervals are those of
@@ -235,38 +235,42 @@ def false_claims(of: Population, profiles: int, worlds: int) -> dict[str, float]
     return dict(zip(titles, (counts / worlds).tolist(), strict=True))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--worlds", type=int, default=1000)
-    parser.add_argument("--profiles", type=int, nargs="+", default=[5, 10, 20])
-    parser.add_argument("--only", default="", help="populations with this in their name")
-    parser.add_argument("--families", type=int, default=300, help="worlds of the families of equal runs; 0: none")
-    asked = parser.parse_args()
-    clock, inside = time.perf_counter(), []
-    print(f"{asked.worlds:,} worlds a row, {ATTRIBUTES} attributes, {TASKS} tasks, {SAMPLES} samples")
+def print_coverage(populations: list[Population], sizes: list[int], worlds: int) -> None:
+    inside = []
+    print(f"coverage, {worlds:,} worlds a row")
     heads = ("V@1", "V@5", "compl.", "balanced", "bounds")
     print(f"{'population':30}{'profiles':>9}" + "".join(f"{head:>10}" for head in heads) + "   truth")
-    for of in POPULATIONS:
-        if asked.only not in of.name:
-            continue
+    for of in populations:
         true = truth(of)
-        for profiles in asked.profiles:
-            shares, others = coverage(of, profiles, asked.worlds, true)
+        for profiles in sizes:
+            shares, others = coverage(of, profiles, worlds, true)
             inside.append(shares[:4])
             cells = "".join(f"{share:10.1%}" for share in shares)
             numbers = f"{true.violation[1]:.3f} {true.violation[SAMPLES]:.3f} {true.completeness:.3f}"
-            print(
-                f"{of.name:30}{profiles:9}{cells}   {numbers}",
-                flush=True,
-            )
+            print(f"{of.name:30}{profiles:9}{cells}   {numbers}", flush=True)
             if of is SKEWED:
                 for name, each in others.items():
                     print(f"  {name:28}{'':9}" + "".join(f"{share:10.1%}" for share in each))
     within = np.mean([(share >= LEAST) & (share <= MOST) for shares in inside for share in shares]) if inside else 0
-    print(f"{within:.0%} of the figures between {LEAST:.0%} and {MOST:.0%}; {time.perf_counter() - clock:.0f} s")
+    print(f"{within:.0%} of the figures between {LEAST:.0%} and {MOST:.0%}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--worlds", type=int, default=1000, help="worlds of the coverage; 0: none")
+    parser.add_argument("--profiles", type=int, nargs="+", default=[5, 10, 20])
+    parser.add_argument("--only", default="", help="populations with this in their name")
+    parser.add_argument("--families", type=int, default=1000, help="worlds of the families of equal runs; 0: none")
+    asked = parser.parse_args()
+    clock = time.perf_counter()
+    chosen = [of for of in POPULATIONS if asked.only in of.name]
+    print(f"{ATTRIBUTES} attributes, {TASKS} tasks, {SAMPLES} samples")
+    if asked.worlds:
+        print_coverage(chosen, asked.profiles, asked.worlds)
+        print(f"{time.perf_counter() - clock:.0f} s")
     if asked.families:
         print(f"\nequal runs said to differ, {asked.families:,} worlds a row")
-        for of in POPULATIONS[1:6]:
+        for of in (of for of in chosen if of in POPULATIONS[1:6]):
             for profiles in asked.profiles:
                 rates = false_claims(of, profiles, asked.families)
                 print(f"{of.name:30}{profiles:9}  " + ", ".join(f"{k} {v:.1%}" for k, v in rates.items()), flush=True)
