@@ -1,7 +1,9 @@
-"""Labels as small cells: the matrix of a profile, drawn on a canvas and moved in by the arrow keys, and strips.
+"""Labels as small cells: the matrix of a profile, drawn on a canvas and moved in by the arrow keys, and strips; the
+pairs of one context as a list.
 
-The matrix is a component of the page. It gets plain data; the browser's side (assets/matrix_drawing.js, matrix.js)
-holds the cursor and reports where it came to rest. No text of the data is ever read as markup there.
+Matrix and list are components of the page. They get plain data; the browser's side (assets/matrix_drawing.js,
+matrix.js, pair_list.js) holds the place that the person is at, reports where it came to rest, and takes the keys that
+decide (deciding.js): `take` records what they decided. No text of the data is ever read as markup there.
 
 A strip has one cell a context. It is one element with its letters: a profile has 147 x 49 cells, and a browser should
 neither hold as many elements nor search each of them for what must not be shown. Its colours come from
@@ -10,7 +12,7 @@ assets/strips.js.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -19,7 +21,7 @@ import streamlit as st
 from cimemories.text import visible_in
 from cimemories.ui import component, workbench
 from cimemories.ui.presses import KEYS
-from cimemories.ui.safe import Html, tag
+from cimemories.ui.safe import Html, clip, tag
 
 # ---- strips
 
@@ -115,7 +117,10 @@ def timeline(moments: Sequence[tuple[str, str]]) -> Html:
 
 
 Counts = tuple[int, int, int]  # necessary, inappropriate, ambiguous
-_component = component("matrix", "leaving", "matrix_drawing")
+_PARTS = ("leaving", "unsaved", "keys", "deciding")
+_component = component("matrix", *_PARTS, "matrix_drawing")
+_list_component = component("pair_list", *_PARTS)
+LOG = "labels"  # of both: what the matrix has left unsaved is sent by the list, too
 
 
 @dataclass(frozen=True)
@@ -189,27 +194,103 @@ def matrix(
     run, None where it has not moved: the answer holds for one run, so keep it (in the URL).
 
     keys: those that decide the pair under the cursor, for `owner` (as `workbench.draw` has it; empty: nobody is named
-    yet, and the browser says so). What they decide is read and confirmed by `workbench.pending` and `confirm`.
+    yet, and the browser says so). What they decide is recorded by `workbench.take`.
     """
-    moves = f"{key}.moves"
+    chosen = _chosen(key, cursor, {row.id for row in drawing.rows}, {column.id for column in drawing.columns})
+    if chosen:
+        cursor = chosen.attribute, chosen.context
+    data = {**visible_in(_plain(drawing)), "cursor": cursor, **_deciding(key, keys, owner)}
+    # Streamlit drops what the browser sets under a name without a callback.
+    _component(key=key, data=data, on_chosen_change=lambda: None, on_log_change=lambda: None)
+    return chosen
+
+
+@dataclass
+class _Place:
+    """Where a session's moves led, and the places before it that a late address may still name."""
+
+    at: tuple[int, int]
+    before: set[tuple[int, int]]
+
+
+def _chosen(
+    key: str, named: tuple[int, int] | None, attributes: Collection[int], contexts: Collection[int]
+) -> Chosen | None:
+    """Where the person has moved, among these; None where the page says best where they are. named: by the address, the
+    place that the page would show."""
     chosen = (st.session_state.get(key) or {}).get("chosen")
+    place: _Place | None = st.session_state.get(f"{key}.place")
     if chosen:
         # The browser counts its moves and gets the number back: by it, the browser tells its own last move, which it
-        # already shows, from a cursor that the page puts elsewhere.
-        st.session_state[moves] = int(chosen["moves"])  # kept: a run without a new move has to send the last number too
-        cursor = (int(chosen["attribute"]), int(chosen["context"]))
-    _component(
-        key=key,
-        data={
-            **visible_in(_plain(drawing)),
-            "cursor": cursor,
-            "moves": st.session_state.get(moves, 0),
-            "keys": [{**vars(item), "label": KEYS[item.key][0]} for item in keys],
-            "owner": owner,
-            "handled": list(workbench.settled(key)),
-        },
-        # Streamlit drops what the browser sets under a name without a callback.
-        on_chosen_change=lambda: None,
-        on_log_change=lambda: None,
-    )
-    return Chosen(*cursor) if chosen and cursor else None
+        # already shows, from a place that the page names. Kept: a run without a new move has to send the last number
+        # too.
+        st.session_state[f"{key}.moves"] = int(chosen["moves"])
+        before = {named, *(place.before | {place.at} if place else ())} - {None}
+        place = _Place((int(chosen["attribute"]), int(chosen["context"])), before)
+    elif place and named not in place.before:
+        place = None  # the address has caught up, or somebody has followed a link
+    # What ends this run for the next press comes with the address of before: that is no way back.
+    st.session_state[f"{key}.place"] = place
+    there = place is not None and place.at[0] in attributes and place.at[1] in contexts
+    return Chosen(*place.at) if place is not None and there else None
+
+
+def _deciding(key: str, keys: Sequence[workbench.Key], owner: str) -> dict[str, object]:
+    """What the browser needs for the keys, and to know which of its decisions are in the record."""
+    shown = [item.key for item in keys] + ["z"] * bool(keys) + ["j", "k", "?"]
+    return {
+        "log": LOG,
+        "moves": st.session_state.get(f"{key}.moves", 0),
+        "keys": [{**vars(item), "label": KEYS[item.key][0]} for item in keys],
+        "help": [(name, *KEYS[name]) for name in shown],
+        "owner": owner,
+        "handled": list(workbench.settled(key)),
+        "stranded": workbench.stranded(key),
+    }
+
+
+# ---- the pairs of one context as a list
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A pair: the id of its attribute, a text for each column, its label as glyph and word (instead of the text of that
+    column), and who decided it, as a text."""
+
+    id: int
+    cells: Sequence[str]
+    glyph: str
+    word: str
+    by: str
+
+
+def pair_list(
+    title: str,
+    columns: Sequence[tuple[str, str]],
+    rows: Sequence[Listed],
+    *,
+    label: int,
+    key: str,
+    context: int,
+    cursor: int | None,
+    keys: Sequence[workbench.Key] = (),
+    owner: str = "",
+) -> int | None:
+    """Draw pairs of a context (its id), the person at the attribute `cursor`. columns: (name, kind), of kind name,
+    plain, wide or marks, with "more" behind it where a phone leaves it out; label: which of them has the label. keys,
+    owner: as `matrix` has them. Returns the attribute that the person has moved to, None where the page says best."""
+    chosen = _chosen(key, None if cursor is None else (cursor, context), {row.id for row in rows}, {context})
+    if chosen:
+        cursor = chosen.attribute
+    shown = [{**vars(row), "cells": [clip(cell) for cell in row.cells], "by": clip(row.by)} for row in rows]
+    data = {
+        "title": clip(title),
+        "columns": [{"name": clip(name), "kind": kind} for name, kind in columns],
+        "rows": shown,
+        "label": label,
+        "context": context,
+        "cursor": cursor,
+        **_deciding(key, keys, owner),
+    }
+    _list_component(key=key, data=visible_in(data), on_chosen_change=lambda: None, on_log_change=lambda: None)
+    return chosen.attribute if chosen else None

@@ -26,7 +26,7 @@ import streamlit as st
 
 from cimemories.ui import component
 
-_component = component("presses", "leaving")
+_component = component("presses", "leaving", "keys")
 # By key: what its button says, and what the help says. No key means two things: who has learned it on one page may
 # press it on any other. docs/review.md has the same table.
 KEYS = {
@@ -112,11 +112,12 @@ def press(key: str, name: str) -> None:
 
 
 def draw(keys: Sequence[str], *, key: str) -> None:
-    """Draw a line that names these of KEYS and what they do, and listen for them. A press while a field has the
-    focus, in a dialog, or with Ctrl, Alt or Cmd does not count."""
+    """Draw a line that names these of KEYS and what they do, and listen for them; `?` opens the table of them. A press
+    while a field has the focus, in a dialog, or with Ctrl, Alt or Cmd does not count."""
     tab = str(_log(key).get("tab"))
-    shown = [{"key": name, "label": KEYS[name][0]} for name in keys]
-    data = {"keys": shown, "tab": tab, "acked": _state(key).acked.get(tab, 0)}
+    shown = [{"key": name, "label": KEYS[name][0], "words": KEYS[name][1]} for name in keys]
+    help_line = "?", KEYS["?"][1]
+    data = {"keys": shown, "help": help_line, "tab": tab, "acked": _state(key).acked.get(tab, 0)}
     _component(key=key, data=data, on_log_change=lambda: None)
 
 

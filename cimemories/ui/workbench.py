@@ -30,7 +30,7 @@ T = TypeVar("T")
 Kind = Literal["say", "skip", "flag", "comment", "undo", "spread"]
 KINDS = ("say", "skip", "flag", "comment", "undo", "spread")
 LONGEST_TEXT = 2000
-_component = component("workbench", "leaving")
+_component = component("workbench", "leaving", "unsaved", "keys")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def not_saved(problem: str) -> None:
     )
 
 
-def _stranded(key: str) -> list[str]:
+def stranded(key: str) -> list[str]:
     """uids of events that cannot be recorded in this session, since it does not know their owner: the server was
     restarted, say, and somebody else has given a name since. They wait in the browser for their owner."""
     return [event.uid for event in pending(key) if owner(key, event) is None]
@@ -313,7 +313,7 @@ def redraw(key: str) -> None:
         **drawn,
         "confirmed": [uid for uid, kept in handled.items() if kept],
         "refused": [uid for uid, kept in handled.items() if not kept],
-        "stranded": _stranded(key),
+        "stranded": stranded(key),
     }
     # The empty callback registers "log": Streamlit drops what the browser sets under a name without one.
     _component(key=key, data=visible_in(data), on_log_change=lambda: None)

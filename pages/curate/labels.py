@@ -7,26 +7,27 @@ chosen pair is beside it with its votes and decisions. All of the view is in the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Collection, Sequence
 
-import pandas as pd
 import streamlit as st
 
 from cimemories.flows import catalogue
 from cimemories.labels.matrix import Flags, Matrix, differing, matrix, view
 from cimemories.labels.votes import PairView, pairs
 from cimemories.review.recording import record
-from cimemories.store.datasets import ProfileRecord
+from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError, content_hash, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
-from cimemories.ui import annotator, page, safe, tables, url, workbench
+from cimemories.ui import annotator, page, safe, url, workbench
+from cimemories.ui import matrix as matrix_ui
+from cimemories.ui.workbench import Event, Key
 from pages.curate import label_matrix, pair_panel
 from pages.curate.label_matrix import Filters, word
 from pages.curate.profile_view import display_name
 
 MATRIX, CONTEXT, COUNTS = "matrix", "context", "counts"
+LIST = "labels.list"
 VIEWS = {MATRIX: "Matrix", CONTEXT: "One context", COUNTS: "Counts"}
 SetTakeaway = Callable[[str], None]
 
@@ -52,49 +53,59 @@ def _filtered(
     ]
 
 
-def _pair_table(views: Sequence[PairView], chosen: int | None) -> int | None:
+def _pair_list(views: Sequence[PairView], chosen: int | None, keys: Sequence[Key], owner: str) -> int | None:
+    """The pairs with votes, consensus and label; returns the attribute of the one that the person moved to."""
     personas = [v.persona.key for v in views[0].votes]
-    frame = pd.DataFrame(
-        [
-            {
-                "attribute": v.attribute.key,
-                "effective": safe.glyphed(v.effective) or v.kind or "not labelled",
-                **{f"votes{n}": item.strip for n, item in enumerate(v.votes)},
-                "statement": v.attribute.statement,
-                "domain": display_name(v.attribute.domain),
-                "consensus": safe.glyphed(v.consensus),
-                "decision": safe.glyphed(v.decision.label) if v.decision else "",
-            }
-            for v in views
-        ],
-        index=[v.attribute_id for v in views],
+    columns = [
+        ("Attribute", "name"),
+        ("Memory statement", "wide"),
+        ("Label", "plain"),
+        *((key, "marks more") for key in personas),
+        ("Domain", "plain more"),
+        ("Consensus", "plain more"),
+    ]
+    rows = [
+        matrix_ui.Listed(
+            v.attribute_id,
+            [
+                v.attribute.key,
+                v.attribute.statement,
+                "",
+                *(item.strip for item in v.votes),
+                display_name(v.attribute.domain),
+                safe.glyphed(v.consensus),
+            ],
+            glyph=safe.GLYPHS[v.effective] if v.effective else "",
+            word=str(v.effective or v.kind or "not labelled"),
+            by=f"decided by {v.decision.annotator}" if v.decision else "",
+        )
+        for v in views
+    ]
+    ids = [row.id for row in rows]
+    moved = matrix_ui.pair_list(
+        f"Pairs towards {views[0].context.recipient}. The arrow keys move from pair to pair.",
+        columns,
+        rows,
+        label=2,
+        key=LIST,
+        context=views[0].context_id,
+        cursor=chosen if chosen in ids else ids[0],
+        keys=keys,
+        owner=owner,
     )
-    columns: dict[str, tables.Column | tuple[tables.Column, str]] = {
-        "attribute": "text",
-        "statement": "wide",
-        "effective": ("text", "label"),
-        **({"decision": "text"} if any(v.decision for v in views) else {}),
-        **{f"votes{n}": ("text", key) for n, key in enumerate(personas)},
-        "domain": "text",
-        "consensus": "text",
-    }
-    ids = [v.attribute_id for v in views]
-    position = tables.table(
-        frame,
-        key="labels.pairs",
-        columns=columns,
-        on_select="row",
-        selected=ids.index(chosen) if chosen in ids else None,
-        height=640,
-        alt="Pairs with votes by persona, consensus, decision and effective label",
-    )
-    return None if position is None else ids[position]
+    return moved if moved in ids else None
 
 
 def _one_context(
-    views: list[PairView], labels: Matrix, labelling: LabellingRow | None, filters: Filters, flags: Flags | None
+    views: list[PairView],
+    labels: Matrix,
+    labelling: LabellingRow | None,
+    filters: Filters,
+    flags: Flags | None,
+    keys: Sequence[Key],
+    owner: str,
 ) -> PairView | None:
-    """The table of one context; returns the chosen pair."""
+    """The pairs of one context; returns the chosen one. keys, owner: as `matrix_ui.matrix` has them."""
     own = {v.attribute_id: v for v in views}
     attribute = url.get_int("attribute")
     if attribute is not None and attribute not in own:
@@ -102,14 +113,14 @@ def _one_context(
         url.replace(attribute=None)
         attribute = None
     shown = _filtered(views, filters, labels.record, flags)
-    clicked = _pair_table(shown, attribute) if shown else None
+    moved = _pair_list(shown, attribute, keys, owner) if shown else None
     if not shown:
         page.notice("No pair of this context matches the filters.")
     elif views[0].votes and not (labelling and labelling.imported):
         safe.inline("Votes, one character per vote: N necessary, X inappropriate, ? abstain, - missing.", muted=True)
-    if clicked is not None and clicked != attribute:
-        url.put(attribute=clicked)
-        attribute = clicked
+    if moved is not None and moved != attribute:
+        url.replace(attribute=moved)
+        attribute = moved
     return own[attribute] if attribute is not None else shown[0] if shown else None
 
 
@@ -123,34 +134,41 @@ def _takeaway(views: Sequence[PairView]) -> str:
     )
 
 
-def _owner(store: Store, dataset_id: int) -> str:
+def _owner(store: Store, dataset: DatasetRow) -> str:
     """Under what the browser keeps what is decided, until the record has it; empty while nobody is named."""
     me = annotator.name()
     if not me:
         return ""
     # A record of another workspace, or of the next dataset with this id, is not to get it.
-    created = {row.id: row.created for row in catalogue.all_datasets(store)}[dataset_id]
-    owner = content_hash([str(store.engine.url), dataset_id, created, me])
-    workbench.set_owner(label_matrix.MATRIX, owner, (dataset_id, me))
+    where = [str(store.engine.url), str(store.workspace.absolute())]
+    owner = content_hash([*where, dataset.id, dataset.created, me])
+    for key in (label_matrix.MATRIX, LIST):
+        workbench.set_owner(key, owner, (dataset.id, me))
     return owner
 
 
 def _record(store: Store) -> None:
-    """Record what the keys of the matrix decided since the last run. Where that fails, the browser sends it again."""
-    waiting = [e for e in workbench.pending(label_matrix.MATRIX) if workbench.owner(label_matrix.MATRIX, e)]
+    """Record what the keys decided since the last run. Where that fails, the browser sends it again."""
+
+    def decided(owner: tuple[int, str], events: list[Event]) -> Collection[str]:
+        return record(store, *owner, events, source="single").gone
+
     with page.Reporting("Your decisions are not saved yet; this page goes on trying.", StoreError):
-        for (dataset_id, who), group in groupby(waiting, lambda e: workbench.owner(label_matrix.MATRIX, e)):
-            events = list(group)
-            done = record(store, dataset_id, who, events, source="single")
-            if done.gone:
-                page.notice(f"{count(len(done.gone), 'decision')} not saved: an edit has removed the pair.")
-            workbench.confirm(label_matrix.MATRIX, [event.uid for event in events])
+        for key in (label_matrix.MATRIX, LIST):
+            if gone := workbench.take(key, decided):
+                page.notice(f"{count(len(gone), 'decision')} not saved: an edit has removed the pair.")
 
 
 def _matrix(
-    store: Store, labels: Matrix, labelling: LabellingRow | None, filters: Filters, flags: Flags | None
+    store: Store,
+    labels: Matrix,
+    labelling: LabellingRow | None,
+    filters: Filters,
+    flags: Flags | None,
+    keys: Sequence[Key],
+    owner: str,
 ) -> PairView | None:
-    """The matrix; returns the pair that its cursor is on."""
+    """The matrix; returns the pair that its cursor is on. keys, owner: as `matrix_ui.matrix` has them."""
     seen = view(
         labels, domain=filters.domain, event=filters.event, sphere=filters.sphere, labels=filters.labels, differs=flags
     )
@@ -159,8 +177,7 @@ def _matrix(
         with left:
             safe.inline(label_matrix.filter_summary(seen, labels, filters), muted=True)
         button.button("Clear", icon=":material/filter_alt_off:", key="labels.clear", on_click=label_matrix.clear)
-    keys = () if store.read_only else pair_panel.DECIDING
-    cursor = label_matrix.draw(labels, seen, filters, keys, _owner(store, labels.record.dataset))
+    cursor = label_matrix.draw(labels, seen, filters, keys, owner)
     if cursor is None:
         return None
     attribute, context = cursor
@@ -168,7 +185,7 @@ def _matrix(
 
 
 def _profile(
-    store: Store, labelling: LabellingRow | None, labels: Matrix, shown: str, set_takeaway: SetTakeaway
+    store: Store, labelling: LabellingRow | None, labels: Matrix, shown: str, owner: str, set_takeaway: SetTakeaway
 ) -> None:
     """One profile in the chosen view with the pair beside it; the takeaway is shown as soon as it is known."""
     if shown == COUNTS:
@@ -187,11 +204,12 @@ def _profile(
         filters = label_matrix.draw_filters(labels.record.profile, counts, spheres=context is None)
     # Only where it is filtered by: dissent takes the votes of every pair of the profile.
     flags = differing(store, labels, labelling.id if labelling else None, filters.differs) if filters.differs else None
+    keys = () if store.read_only else pair_panel.DECIDING
     with left:
         if views is None:
-            chosen = _matrix(store, labels, labelling, filters, flags)
+            chosen = _matrix(store, labels, labelling, filters, flags, keys, owner)
         else:
-            chosen = _one_context(views, labels, labelling, filters, flags)
+            chosen = _one_context(views, labels, labelling, filters, flags, keys, owner)
     with right:
         if chosen is None:
             page.empty("No pair chosen", "Choose a pair to see its votes and decide its label.")
@@ -218,6 +236,7 @@ def main() -> None:
     with fourth:
         shown = page.choice("View", VIEWS, "labels.show", "show", default=MATRIX)
     label_matrix.watch(store, labelling)
+    owner = _owner(store, dataset)  # first: in a new session the browser may already send what it had kept
     _record(store)
     if labelling is None:
         label_matrix.start(store, dataset, labelling)
@@ -230,7 +249,7 @@ def main() -> None:
             page.head("Labels", takeaway, simulated=simulated)
 
     try:
-        _shown(store, labelling, profile, shown, set_takeaway)
+        _shown(store, labelling, profile, shown, owner, set_takeaway)
     except StoreError as problem:
         page.error("These pairs could not be read.", str(problem))
         if not takeaways:
@@ -240,7 +259,12 @@ def main() -> None:
 
 
 def _shown(
-    store: Store, labelling: LabellingRow | None, profile: int | None, shown: str, set_takeaway: SetTakeaway
+    store: Store,
+    labelling: LabellingRow | None,
+    profile: int | None,
+    shown: str,
+    owner: str,
+    set_takeaway: SetTakeaway,
 ) -> None:
     if profile is None:
         set_takeaway("There are no pairs to label.")
@@ -254,7 +278,9 @@ def _shown(
         set_takeaway("This profile has no attributes.")
         page.empty("No attributes", "This profile has no memory statements, so it has no pairs.")
     else:
-        _profile(store, labelling, matrix(store, labelling.id if labelling else None, record), shown, set_takeaway)
+        _profile(
+            store, labelling, matrix(store, labelling.id if labelling else None, record), shown, owner, set_takeaway
+        )
 
 
 main()

@@ -1,22 +1,17 @@
 // The cursor in the matrix: keys, pointer, and what the server and screen readers are told. It lives here, so that no
-// key press is lost while the server is busy; the server is told where the cursor came to rest, and what was decided: all
-// of the log that it has not confirmed, by uid. Text of the data is set as textContent, never as markup.
+// key press is lost while the server is busy; the server is told where the cursor came to rest, and what was decided
+// (deciding.js). Text of the data is set as textContent, never as markup.
 
 const REST_MS = 120;
-const RETRY_MS = 4000;
-const LOG = []; // decisions not confirmed yet; they outlive the component, which another page takes away
-const UNDOABLE = []; // uids and cards of the decisions made since the app was opened
 
 class Matrix extends Drawing {
   constructor(parent, root) {
     super(parent, root);
     this.tip = root.querySelector(".tip");
-    this.moves = 0;
-    arrived();
+    this.moved = 0;
+    this.moves = [["← ↑ → ↓", "move; Home, End, Page up and Page down, too"], ["+ −", "larger or smaller cells"]];
+    this.deciding = new Deciding(this);
     this.listen();
-    this.retry = setInterval(() => {
-      if (LOG.length && !leaving() && performance.now() - this.sentAt > RETRY_MS) this.flush();
-    }, 1000);
   }
 
   listen() {
@@ -35,8 +30,8 @@ class Matrix extends Drawing {
 
   close() {
     this.watch.disconnect();
+    this.deciding.close();
     clearTimeout(this.rest);
-    clearInterval(this.retry);
     cancelAnimationFrame(this.frameAsked);
   }
 
@@ -47,15 +42,11 @@ class Matrix extends Drawing {
     const here = first ? null : this.place();
     this.data = data;
     this.send = (value) => setTriggerValue("chosen", value);
-    this.log = (value) => setStateValue("log", value);
-    const handled = new Set(data.handled);
-    LOG.splice(0, LOG.length, ...LOG.filter((event) => !handled.has(event.uid)));
-    for (const event of LOG) this.mark(event);
-    this.status();
+    this.deciding.receive(data, setStateValue);
     const rows = new Map(data.rows.map((row, i) => [row.id, i]));
     const columns = new Map(data.columns.map((column, j) => [column.id, j]));
-    const wanted = first || data.moves >= this.moves ? data.cursor : here;
-    this.moves = Math.max(this.moves, data.moves);
+    const wanted = first || data.moves >= this.moved ? data.cursor : here;
+    this.moved = Math.max(this.moved, data.moves);
     const before = here && here.join();
     this.cursor = [rows.get(wanted?.[0]) ?? 0, columns.get(wanted?.[1]) ?? 0];
     this.scroller.setAttribute("aria-label", data.title);
@@ -142,8 +133,7 @@ class Matrix extends Drawing {
     if (event.altKey || (far && !["Home", "End"].includes(event.key))) return;
     if (event.key in targets) this.move(...targets[event.key], REST_MS);
     else if (event.key === "Enter" || event.key === " ") this.tell();
-    else if (event.key === "j" || event.key === "k") this.seek(event.key === "j" ? 1 : -1);
-    else if (!far && this.decide(event)) { /* decided */ }
+    else if (this.deciding.key(event)) { /* decided */ }
     else if (event.key === "+" || event.key === "=") this.rescale(1);
     else if (event.key === "-") this.rescale(-1);
     else return;
@@ -151,67 +141,33 @@ class Matrix extends Drawing {
     event.stopPropagation();
   }
 
-  // ---- decisions
-
-  // A key that decides the pair under the cursor, or takes the last decision back: drawn at once, then sent.
-  decide(event) {
-    const pressed = event.key.toLowerCase();
-    const key = this.data.keys.find((item) => item.key === pressed);
-    if (event.repeat || (!key && !(pressed === "z" && this.data.keys.length))) return false;
+  card() {
     const place = this.place();
-    const last = key ? null : UNDOABLE.pop();
-    if (!this.data.owner) this.status("Enter your name beside the matrix, then decide.");
-    else if (place.includes(undefined) || (!key && !last)) this.status("There is nothing to take back here.");
-    else {
-      const decision = {
-        uid: crypto.randomUUID(), kind: key ? "say" : "undo", card: last?.card ?? place.join("."), says: key?.says ?? null,
-        seconds: 0, blind: false, text: "", of: last?.uid ?? null, owner: this.data.owner, glyph: key?.glyph,
-      };
-      if (key) UNDOABLE.push(decision);
-      LOG.push(decision);
-      this.mark(decision);
-      this.draw();
-      this.say();
-      this.status();
-      this.flush();
-    }
-    return true;
+    return place.includes(undefined) ? "" : place.join(".");
   }
 
-  // What is decided and not confirmed is drawn as if it were; what is taken back shows once the server says what counts.
-  mark({ kind, card, glyph, owner }) {
+  mark(card, glyph) {
     const [attribute, context] = card.split(".").map(Number);
-    const [i, j] = [this.data.rows, this.data.columns].map((items, k) => items.findIndex((x) => x.id === [attribute, context][k]));
-    if (kind !== "say" || owner !== this.data.owner || i < 0 || j < 0) return;
+    const i = this.data.rows.findIndex((row) => row.id === attribute);
+    const j = this.data.columns.findIndex((column) => column.id === context);
+    if (i < 0 || j < 0) return;
     const n = i * this.data.columns.length + j;
     const put = (text, character) => text.slice(0, n) + character + text.slice(n + 1);
     this.data.cells = put(this.data.cells, glyph);
     this.data.decided = put(this.data.decided, "1");
   }
 
-  flush() {
-    this.sentAt = performance.now();
-    this.log({ events: LOG.map(({ glyph, ...event }) => event) });
-  }
-
-  status(words = LOG.length ? `saving ${LOG.length} …` : UNDOABLE.length ? "all decisions saved" : "") {
-    this.root.querySelector(".state").textContent = words;
-    const hint = this.root.querySelector(".deciding");
-    const keys = this.data.keys.map(({ key, label }) => [key, label]);
-    if (keys.length) keys.push(["z", "take back"]);
-    hint.replaceChildren(...keys.flatMap(([key, label]) => {
-      const shown = document.createElement("kbd");
-      shown.textContent = key;
-      return [shown, label];
-    }));
+  shown() {
+    this.draw();
+    this.say();
   }
 
   // The next cell that the filters ask for, row by row, round the end.
-  seek(step) {
+  step(by) {
     const { matched, columns } = this.data;
     const here = this.cursor[0] * columns.length + this.cursor[1];
     for (let k = 1; k <= matched.length; k++) {
-      const n = (here + step * k + matched.length * 2) % matched.length;
+      const n = (here + by * k + matched.length * 2) % matched.length;
       if (matched[n] === "1") return this.move(Math.floor(n / columns.length), n % columns.length, REST_MS);
     }
     return undefined;
@@ -220,7 +176,7 @@ class Matrix extends Drawing {
   move(row, column, wait) {
     if (!this.data.rows.length || !this.data.columns.length) return;
     this.cursor = [clamp(row, 0, this.data.rows.length - 1), clamp(column, 0, this.data.columns.length - 1)];
-    this.moves += 1;
+    this.moved += 1;
     this.tip.hidden = true;
     this.reveal();
     this.redraw();
@@ -233,7 +189,7 @@ class Matrix extends Drawing {
   tell() {
     clearTimeout(this.rest);
     const [attribute, context] = this.place();
-    if (attribute !== undefined && context !== undefined) this.send({ attribute, context, moves: this.moves });
+    if (attribute !== undefined && context !== undefined) this.send({ attribute, context, moves: this.moved });
   }
 
   // Scroll so far that the chosen cell is in sight, clear of the headings.

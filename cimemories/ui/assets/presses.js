@@ -1,7 +1,6 @@
 // Keys that the page answers. A press goes into a log here, in the browser; the page is sent all of the log that it has
 // not confirmed, and confirms by sequence number, so that fast presses are neither lost nor taken twice.
 
-const TYPING = "input, textarea, select, [contenteditable=''], [contenteditable='true'], [role='dialog'] *";
 const RETRY_MS = 3000;
 const TAB = crypto.randomUUID(); // of this opening of the page: sequence numbers begin anew with it
 let sequence = 0; // they go on where the component is put up anew, or the server would take them for old ones
@@ -12,6 +11,7 @@ class Presses {
     this.root = root;
     this.log = [];
     this.sentAt = 0;
+    this.table = root.parentElement.querySelector(".table-of-keys");
     arrived();
     this.onKey = (event) => this.key(event);
     window.addEventListener("keydown", this.onKey);
@@ -28,22 +28,37 @@ class Presses {
   receive({ data, setStateValue }) {
     this.send = (value) => setStateValue("log", value);
     this.keys = new Set(data.keys.map(({ key }) => key));
+    this.help = [...data.keys.map(({ key, words }) => [key, words]), data.help];
     if (data.tab === TAB) this.log = this.log.filter((press) => press.seq > data.acked);
+    const ask = document.createElement("button");
+    ask.type = "button";
+    ask.textContent = "?";
+    ask.title = "Keys (?)";
+    ask.addEventListener("click", () => toggleHelp(this.table, this.help));
     this.root.replaceChildren(...data.keys.flatMap(({ key, label }) => {
       const shown = document.createElement("kbd");
       shown.textContent = key;
       return [shown, document.createTextNode(label)];
-    }));
+    }), ask);
   }
 
   key(event) {
     const target = event.composedPath()[0];
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.isComposing) return;
     if (event.defaultPrevented) return;
-    if (target instanceof Element && target.closest(TYPING)) return;
+    if (typing(event) || (target instanceof Element && target.closest("[role='dialog'] *"))) return;
     const pressed = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-    if (!this.keys?.has(pressed) || !this.root.isConnected) return;
+    if (!(this.keys?.has(pressed) || pressed === "?") || !this.root.isConnected) return;
     event.preventDefault();
+    // The table lies over the example, so the key that closes it does nothing else.
+    if (this.table.matches(":popover-open")) {
+      this.table.hidePopover();
+      return;
+    }
+    if (pressed === "?") {
+      toggleHelp(this.table, this.help);
+      return;
+    }
     this.log.push({ seq: ++sequence, key: pressed });
     this.flush();
   }

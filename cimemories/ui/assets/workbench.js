@@ -7,14 +7,8 @@ const MARKS = { N: "N", X: "X", "?": "Q", "-": "M" };
 const AHEAD = 30; // fewer items than this left: ask for more
 const PACE_OVER = 30; // answers, for the time that is left
 const LONGEST_ANSWER = 60; // seconds: who takes longer has been away
-const RETRY_MS = 4000;
-// Where a key is not meant for the item: fields, and while something lies over the page.
-const TYPING = "input, textarea, select, [contenteditable=''], [contenteditable='true']";
-const OVER = "[role='dialog'], [role='listbox'], [data-testid='stPopoverBody']";
 const RENEW_MS = 20000;
 const WATCH_MS = 900; // while somebody looks at what others answer
-const MOST_SENT = 500;
-const TAB = crypto.randomUUID(); // of this opening of the page
 
 // The name under which items are reserved for this tab: the first that no open tab of this browser has. Whoever closes a
 // tab and comes back gets it again, with its items. A lock ends with its tab, so nobody has to release it.
@@ -37,15 +31,6 @@ const takePlace = async () => {
 };
 const PLACE = takePlace();
 
-// Events that are not confirmed yet, by component key. They outlive the component: whoever goes to another page of the
-// app and comes back gets a new Workbench, which must go on with the log of the old one.
-const LOGS = new Map();
-
-const logOf = (key) => {
-  if (!LOGS.has(key)) LOGS.set(key, { events: [], owners: new Set() });
-  return LOGS.get(key);
-};
-
 const make = (name, cls, text) => {
   const element = document.createElement(name);
   if (cls) element.className = cls;
@@ -62,23 +47,20 @@ class Workbench {
     this.at = 0;
     this.answers = new Map(); // card -> its last answer
     this.undoable = [];
-    this.log = { events: [], owners: new Set() }; // that of the key, from the first data on
-    this.sent = new Set(); // uids of the message in flight
-    this.stranded = new Set(); // uids that the server cannot record in this session: another person's, say
+    this.log = new Unsaved();
     this.refused = new Set(); // uids that cannot be recorded: their item is gone
     this.choice = {}; // of an answer with a cause: what is chosen of says, cause and reason
     this.batch = { done: 0, seconds: [] }; // answers of the batch, and how long the newest took
-    this.sentAt = 0;
     arrived();
     this.onKey = (event) => this.key(event);
-    this.onHide = () => { if (this.data) this.keep(); };
+    this.onHide = () => { if (this.data) this.log.keep(); };
     window.addEventListener("keydown", this.onKey, true);
     window.addEventListener("pagehide", this.onHide);
     this.retry = setInterval(() => {
-      const since = performance.now() - this.sentAt;
+      const since = performance.now() - this.log.sentAt;
       const rest = this.data?.watch ? WATCH_MS : RENEW_MS;
       // Cards come only once the server has heard of this component: until then it is told again, whatever held it back.
-      const urgent = this.sendable().length || (this.data && !this.sentAt);
+      const urgent = this.log.sendable().length || (this.data && !this.log.sentAt);
       if (urgent ? since > RETRY_MS : since > rest && !document.hidden && this.card) this.flush();
     }, 1000);
     PLACE.then((place) => { this.place = place; if (this.data) this.flush(); });
@@ -87,38 +69,10 @@ class Workbench {
   }
 
   close() {
-    if (this.data) this.keep();
+    if (this.data) this.log.keep();
     clearInterval(this.retry);
     window.removeEventListener("keydown", this.onKey, true);
     window.removeEventListener("pagehide", this.onHide);
-  }
-
-  // What is not saved is kept by owner (who works on what, in which workspace) and by tab: no answer may become somebody
-  // else's, or another dataset's, and a tab that has nothing to keep must not drop what another one has.
-  shelf(owner) { return `cimemories.unsaved.${this.data.key}.${owner}.`; }
-
-  keep() {
-    for (const owner of this.log.owners) {
-      const own = this.log.events.filter((event) => event.owner === owner);
-      try {
-        if (own.length) localStorage.setItem(this.shelf(owner) + TAB, JSON.stringify(own));
-        else localStorage.removeItem(this.shelf(owner) + TAB);
-      } catch { /* storage is full or forbidden: the log still holds all of it, as long as this tab is open */ }
-    }
-  }
-
-  // Take over what this owner had left unsaved when a tab was closed.
-  adopt(owner) {
-    this.log.owners.add(owner);
-    const here = new Set(this.log.events.map((event) => event.uid));
-    for (const name of Object.keys(localStorage)) {
-      if (!name.startsWith(this.shelf(owner)) || name.endsWith(TAB)) continue;
-      let left = [];
-      try { left = JSON.parse(localStorage.getItem(name)); } catch { left = []; }
-      this.log.events.push(...left.filter((event) => !here.has(event.uid)).map((event) => ({ ...event, owner })));
-      localStorage.removeItem(name);
-    }
-    this.keep();
   }
 
   // How far the batch is, by owner: a reload or a visit elsewhere does not begin it anew.
@@ -163,14 +117,10 @@ class Workbench {
     this.send = (value) => setStateValue("log", value);
     if (first) {
       this.blind = data.blind;
-      this.log = logOf(data.key);
+      this.log.open(data.key);
     }
-    if (!this.log.owners.has(data.owner)) this.adopt(data.owner);
-    const confirmed = new Set(data.confirmed);
     for (const uid of data.refused) this.refused.add(uid);
-    this.log.events = this.log.events.filter((event) => !confirmed.has(event.uid) && !this.refused.has(event.uid));
-    this.stranded = new Set(data.stranded);
-    this.keep();
+    this.log.receive(data.owner, new Set([...data.confirmed, ...this.refused]), data.stranded);
     if (this.session !== data.session) {
       this.session = data.session;
       this.cards = [];
@@ -199,7 +149,7 @@ class Workbench {
     this.draw();
     // Told at once which item is on the screen, too: the page shows its history.
     const moved = this.card && this.card.id !== this.reported;
-    if (first || moved || this.sendable().some((event) => !this.sent.has(event.uid))) this.flush();
+    if (first || moved || this.log.unsent) this.flush();
   }
 
   // Where nothing else is left, what was skipped comes again, the longest ago first, if the server still offers it.
@@ -238,10 +188,6 @@ class Workbench {
     return answers;
   }
 
-  sendable() {
-    return this.log.events.filter((event) => !this.stranded.has(event.uid) || event.owner === this.data.owner);
-  }
-
   get card() { return this.cards[this.at]; }
 
   // ---- keys
@@ -249,7 +195,7 @@ class Workbench {
   key(event) {
     const target = event.composedPath()[0];
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.isComposing) return;
-    if (target instanceof Element && target.closest(TYPING)) {
+    if (typing(event)) {
       if (event.key === "Escape" && this.part("words").contains(target)) this.closeWords();
       return;
     }
@@ -314,7 +260,7 @@ class Workbench {
       uid: crypto.randomUUID(), kind, card: card.id, says, text, cause, of: null,
       seconds: Math.round(now - this.shownAt) / 1000, blind: this.blind, owner: this.data.owner,
     };
-    this.log.events.push(event);
+    this.log.add(event);
     const before = this.answers.get(card.id);
     if (kind === "say" && before?.kind !== "say") this.count(1, event.seconds);
     if (kind === "comment") {
@@ -344,7 +290,7 @@ class Workbench {
       uid: crypto.randomUUID(), kind: "undo", card: last?.card ?? "", says: null, text: "",
       of: last?.uid ?? null, seconds: 0, blind: this.blind, owner: this.data.owner,
     };
-    this.log.events.push(event);
+    this.log.add(event);
     if (!last || (last.kind === "say" && last.before?.kind !== "say")) this.count(-1);
     if (last) {
       if (last.before) this.answers.set(last.card, last.before);
@@ -371,7 +317,7 @@ class Workbench {
 
   // Asks the page for what it offers beside the queue; in the log like an answer, so that it comes after those before it.
   spread() {
-    this.log.events.push({
+    this.log.add({
       uid: crypto.randomUUID(), kind: "spread", card: "", says: null, text: "", of: null, seconds: 0, blind: this.blind,
       owner: this.data.owner,
     });
@@ -409,25 +355,17 @@ class Workbench {
   help() {
     const box = this.part("help");
     box.hidden = !box.hidden;
-    box.replaceChildren(...this.allKeys().map(([key, , words]) => {
-      const line = make("div");
-      line.append(make("kbd", "", key), ` ${words}`);
-      return line;
-    }));
+    fillHelp(box, this.allKeys().map(([key, , words]) => [key, words]));
   }
 
   // ---- to the server
 
-  // One message is in flight at a time; later events go with the next one.
   flush() {
-    this.keep();
+    this.log.keep();
     this.status();
     if (!this.place || leaving()) return;
-    const waiting = this.log.events.some((event) => this.sent.has(event.uid) && !this.stranded.has(event.uid));
-    if (waiting && performance.now() - this.sentAt < RETRY_MS) return;
-    const events = this.sendable().slice(0, MOST_SENT);
-    this.sent = new Set(events.map((event) => event.uid));
-    this.sentAt = performance.now();
+    const events = this.log.next();
+    if (!events) return;
     const need = this.cards.length - this.at < AHEAD;
     this.reported = this.card?.id;
     this.send({ place: this.place, events, at: this.card?.id ?? null, blind: this.blind, need, batch: this.batch.done });

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
+import psutil
 import pytest
 import serving
 import worlds
@@ -21,6 +22,7 @@ from cimemories.store.engine import Store, open_store
 
 pytestmark = pytest.mark.browser
 ATTRIBUTES, CONTEXTS = 40, 30
+LABELS = ["necessary", "inappropriate", "ambiguous"]
 HOSTILE = "<img src=x onerror=alert(1)> <script>alert(2)</script> ![a](http://127.0.0.1:9/a.png) <b>bold</b>"
 
 
@@ -68,6 +70,18 @@ def opened(browser: Browser, address: str) -> Page:
     page.get_by_role("grid").wait_for()
     serving.settled(page)
     return page
+
+
+def saved(page: Page) -> None:
+    """Wait until nothing that was decided is unsaved."""
+    expect(page.locator(".state")).to_have_text("all saved")
+
+
+def made(store: Store, person: ProfileRecord, name: str) -> dict[tuple[int, int], str]:
+    """What stands of somebody, by pair, in the order in which it was decided."""
+    with store.read() as connection:
+        history = [d for d in decisions.history(connection, person.dataset) if d.annotator == name]
+    return {pair: str(decision.label) for pair, decision in decisions.standing(history).items()}
 
 
 def said(page: Page) -> str:
@@ -153,7 +167,7 @@ def test_keys_decide_in_the_matrix_and_z_takes_back(
     page = opened(browser, f"{app}/labels?attribute={pairs[0][0]}&context={pairs[0][1]}")
     page.get_by_role("grid").focus()
     page.keyboard.press("n")
-    expect(page.get_by_text("Enter your name beside the matrix, then decide.")).to_be_visible()
+    expect(page.get_by_text("Enter your name beside the pairs, then decide.")).to_be_visible()
     page.get_by_label("Your name").fill("Grace")
     page.get_by_role("button", name="? ambiguous").click()
     expect(page.get_by_text("decided by Grace")).to_be_visible()
@@ -164,7 +178,7 @@ def test_keys_decide_in_the_matrix_and_z_takes_back(
         page.keyboard.press(key)
         page.keyboard.press("ArrowDown")
     page.keyboard.press("z")  # the last of the nine
-    expect(page.get_by_text("all decisions saved")).to_be_visible()
+    saved(page)
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
     expect(page.locator(".matrix")).to_contain_text("inappropriate, decided by a person")
@@ -173,6 +187,100 @@ def test_keys_decide_in_the_matrix_and_z_takes_back(
     mine = {pair: standing[pair].label for pair in pairs if pair in standing and standing[pair].label}
     expected = ["ambiguous", *["necessary", "inappropriate", "ambiguous"] * 3][:-1]
     assert list(mine.values()) == expected and list(mine) == pairs[:-1]
+    page.context.close()
+
+
+def test_decisions_survive_a_reload_and_a_server_that_is_gone(
+    workspace: Path, browser: Browser, record: tuple[Store, ProfileRecord]
+) -> None:
+    """Also what the matrix has left unsaved is sent by the list of one context, and undone there."""
+    store, person = record
+    rows, columns = row_order(person.profile.attributes), column_order(person.profile.contexts)
+    context = person.context_ids[columns[4]]
+    pairs = [(person.attribute_ids[i], context) for i in rows[2:9]]
+    with serving.running_app(workspace, "--no-demo") as (address, server):
+        page = opened(browser, f"{address}/labels?attribute={pairs[0][0]}&context={context}")
+        page.get_by_label("Your name").fill("Maria")
+        page.get_by_label("Your name").press("Enter")
+        expect(page.locator(".st-key-who")).to_contain_text("Maria")
+        serving.settled(page)
+        page.get_by_role("grid").focus()
+        processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+        for process in processes:
+            process.suspend()
+        for key in "niun":
+            page.keyboard.press(key)
+            page.keyboard.press("ArrowDown")
+        expect(page.locator(".matrix .state")).to_have_text("4 not saved yet")
+        page.evaluate("() => void setTimeout(() => location.reload(), 0)")  # waits for no server
+        for process in processes:
+            process.resume()
+        page.wait_for_function("() => performance.getEntriesByType('navigation')[0].type === 'reload'")
+        saved(page)
+        assert made(store, person, "Maria") == dict(zip(pairs, [*LABELS, "necessary"], strict=False))
+
+        for process in processes:
+            process.suspend()
+        page.get_by_role("grid").focus()
+        page.keyboard.press("z")  # the last of before the reload
+        page.keyboard.press("u")  # of the first pair: where the cursor was, the server has not heard
+        expect(page.locator(".matrix .state")).to_have_text("2 not saved yet")
+        here = page.url
+        page.close()
+        for process in processes:
+            process.resume()
+        page = page.context.new_page()
+        page.set_default_timeout(serving.LOOK_MS)
+        page.goto(f"{here}&show=context")
+        page.get_by_role("grid").wait_for()
+        saved(page)
+        assert made(store, person, "Maria") == dict(zip(pairs, ["ambiguous", *LABELS[1:]], strict=False))
+        with store.read() as connection:
+            mine = [d for d in decisions.history(connection, person.dataset) if d.annotator == "Maria"]
+        assert len(mine) == len({d.uid for d in mine}) == 6, "each in the record once"
+        page.context.close()
+
+
+def test_keys_decide_in_the_list_of_one_context_and_its_row_stays_in_sight(
+    app: str, browser: Browser, record: tuple[Store, ProfileRecord]
+) -> None:
+    store, person = record
+    page = opened(browser, f"{app}/labels?show=context&context={person.context_ids[3]}")
+    page.get_by_label("Your name").fill("Zoe")
+    page.get_by_label("Your name").press("Enter")
+    expect(page.locator(".st-key-who")).to_contain_text("Zoe")
+    serving.settled(page)
+    page.keyboard.press("Tab")
+    page.evaluate("document.activeElement.blur()")  # keys that nothing else takes are for the list
+    for _ in range(8):
+        for key in "niu":  # no wait between: each is for the row that the person was on
+            page.keyboard.press(key)
+            page.keyboard.press("j")
+    page.keyboard.press("z")
+    saved(page)
+    pairs = [(attribute, person.context_ids[3]) for attribute in person.attribute_ids[:23]]
+    assert made(store, person, "Zoe") == dict(zip(pairs, LABELS * 8, strict=False))
+    row = page.locator("tr[aria-selected='true']")
+    expect(row).to_contain_text("Statement 24.")
+    (scroller, box) = page.locator(".pair-list .scroller").bounding_box(), row.bounding_box()
+    assert scroller is not None and box is not None
+    assert scroller["y"] <= box["y"] and box["y"] + box["height"] <= scroller["y"] + scroller["height"] + 1
+    expect(page.locator(".st-key-pair h3").first).to_contain_text("Statement 24.")
+    expect(page.locator(".pair-list tbody tr").nth(1)).to_contain_text("Xinappropriatedecided by Zoe")
+    page.wait_for_url(re.compile(rf"attribute={person.attribute_ids[24]}\b"))
+
+    page.locator(".pair-list tbody tr").nth(5).click()
+    expect(page.locator(".st-key-pair h3").first).to_contain_text("Statement 5.")
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    expect(keys).to_contain_text("undo the last answer")
+    page.keyboard.press("n")  # closes the table, and decides nothing
+    expect(keys).to_be_hidden()
+    page.keyboard.press("?")
+    expect(keys).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(keys).to_be_hidden()
+    expect(row).not_to_contain_text("necessary")
     page.context.close()
 
 

@@ -1,0 +1,124 @@
+// Decisions by keys on the pair that the person is at, in the matrix and in the list of one context: drawn at once, kept
+// until the record has them (unsaved.js), taken back with z. The table of keys is here too.
+
+const UNDOABLE = []; // the decisions made since the app was opened, and those that a closed tab has left
+
+class Deciding {
+  // host: what shows the pairs. root: its element, with places for .state, .deciding and .table-of-keys; card(): the pair
+  // that the person is at, '' for none; mark(card, glyph): show it as decided; shown(): after a key; step(by): to the next
+  // pair that is asked for, or the one before; moves: lines of the table of keys.
+  constructor(host) {
+    this.host = host;
+    this.log = new Unsaved();
+    arrived();
+    this.part = (name) => host.root.querySelector(`.${name}`);
+    this.onHide = () => { if (this.data) this.log.keep(); };
+    this.onKey = (event) => {
+      // Of a key that nothing else takes.
+      const at = event.composedPath()[0];
+      const free = (at === document.body || at.matches?.("[data-testid='stMain']")) && host.root.isConnected && !document.querySelector(OVER);
+      if (free && this.data && !event.defaultPrevented && this.key(event)) event.preventDefault();
+    };
+    window.addEventListener("pagehide", this.onHide);
+    window.addEventListener("keydown", this.onKey);
+    this.part("ask").addEventListener("click", () => this.help());
+    this.retry = setInterval(() => {
+      if (this.log.sendable().length && performance.now() - this.log.sentAt > RETRY_MS) this.flush();
+    }, 1000);
+  }
+
+  close() {
+    this.onHide();
+    clearInterval(this.retry);
+    window.removeEventListener("pagehide", this.onHide);
+    window.removeEventListener("keydown", this.onKey);
+  }
+
+  receive(data, setStateValue) {
+    if (!this.data) this.log.open(data.log);
+    this.data = data;
+    this.send = (value) => setStateValue("log", value);
+    for (const event of this.log.receive(data.owner, new Set(data.handled), data.stranded)) {
+      if (event.kind === "say") UNDOABLE.push(event);
+      else this.forget(event.of);
+    }
+    this.mark();
+    this.status();
+    if (this.log.unsent) this.flush();
+  }
+
+  forget(uid) {
+    const at = UNDOABLE.findIndex((event) => event.uid === uid);
+    if (at >= 0) UNDOABLE.splice(at, 1);
+  }
+
+  // Whether the key has a meaning here. Not with Ctrl, Alt or Cmd.
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.isComposing) return false;
+    const pressed = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const says = this.data.keys.find((item) => item.key === pressed);
+    // The table lies over the pairs, so the key that closes it decides nothing.
+    if (this.part("table-of-keys").matches(":popover-open")) this.part("table-of-keys").hidePopover();
+    else if (pressed === "?") this.help();
+    else if (pressed === "j" || pressed === "k") this.host.step(pressed === "j" ? 1 : -1);
+    else if (says || (pressed === "z" && this.data.keys.length)) this.decide(says);
+    else return false;
+    return true;
+  }
+
+  // key: what decides the pair; without one the last decision is taken back.
+  decide(key) {
+    const { owner } = this.data;
+    const card = this.host.card();
+    const last = key ? null : UNDOABLE.findLast((event) => event.owner === owner);
+    if (!owner) return this.status("Enter your name beside the pairs, then decide.");
+    if (key ? !card : !last) return this.status("There is nothing to undo here.");
+    if (last) this.forget(last.uid);
+    const event = {
+      uid: crypto.randomUUID(), kind: key ? "say" : "undo", card: last?.card ?? card, says: key?.says ?? null, text: "",
+      seconds: 0, blind: false, of: last?.uid ?? null, owner,
+    };
+    if (key) UNDOABLE.push(event);
+    this.log.add(event);
+    this.mark();
+    this.host.shown();
+    this.status();
+    this.flush();
+    return undefined;
+  }
+
+  // What is decided and not confirmed is drawn as if it were; what is taken back shows once the server says what counts.
+  mark() {
+    const undone = new Set(this.log.events.map((event) => event.of));
+    for (const { uid, kind, card, says, owner } of this.log.events) {
+      const key = this.data.keys.find((item) => item.says === says);
+      if (kind === "say" && key && owner === this.data.owner && !undone.has(uid)) this.host.mark(card, key.glyph);
+    }
+  }
+
+  flush() {
+    this.log.keep();
+    if (leaving()) return;
+    const events = this.log.next();
+    if (events) this.send({ events });
+  }
+
+  status(words) {
+    const waiting = this.log.events.length;
+    const saved = waiting ? `${waiting} not saved yet` : UNDOABLE.length ? "all saved" : "";
+    this.part("state").textContent = words ?? saved;
+    const hint = this.part("deciding");
+    if (hint.childElementCount) return;
+    const keys = this.data.help.filter(([key]) => key !== "?" && this.data.keys.length);
+    hint.replaceChildren(...keys.flatMap(([key, label]) => {
+      const shown = document.createElement("kbd");
+      shown.textContent = key;
+      return [shown, label];
+    }));
+  }
+
+  help() {
+    const keys = this.data.help.map(([key, , words]) => [key, words]);
+    toggleHelp(this.part("table-of-keys"), [...keys, ...this.host.moves]);
+  }
+}

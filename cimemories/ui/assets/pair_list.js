@@ -1,0 +1,152 @@
+// The pairs of one context as a table: the row that the person is at, keys, and what is decided (deciding.js). The row
+// lives here, so that no key press is lost while the server is busy; the server is told where the person came to rest.
+// Text of the data is set as textContent, never as markup.
+
+const REST_MS = 120;
+const MARKS = { N: "N", X: "X", "?": "Q" };
+const PAGE = 10; // rows
+
+const make = (name, cls, text) => {
+  const element = document.createElement(name);
+  if (cls) element.className = cls;
+  if (text !== undefined) element.textContent = text;
+  return element;
+};
+
+class PairList {
+  constructor(root) {
+    this.root = root;
+    this.table = root.querySelector("table");
+    this.scroller = root.querySelector(".scroller");
+    this.at = 0;
+    this.moved = 0;
+    this.moves = [["↑ ↓", "move; Home, End, Page up and Page down, too"]];
+    this.deciding = new Deciding(this);
+    this.table.addEventListener("keydown", (event) => this.key(event));
+    this.table.addEventListener("click", (event) => {
+      const row = event.target.closest("tbody tr");
+      if (row) this.go([...row.parentElement.children].indexOf(row), 0);
+    });
+  }
+
+  close() {
+    this.deciding.close();
+    clearTimeout(this.rest);
+  }
+
+  // A row that the server names counts unless this one has moved on since.
+  receive({ data, setTriggerValue, setStateValue }) {
+    const here = this.data?.rows[this.at]?.id;
+    const first = !this.data || this.data.context !== data.context;
+    this.data = data;
+    this.send = (value) => setTriggerValue("chosen", value);
+    const wanted = first || data.moves >= this.moved ? data.cursor : here;
+    this.moved = Math.max(this.moved, data.moves);
+    this.at = Math.max(0, data.rows.findIndex((row) => row.id === wanted));
+    this.deciding.receive(data, setStateValue);
+    this.draw();
+    if (first || wanted !== here) this.reveal();
+  }
+
+  draw() {
+    const { title, columns, rows } = this.data;
+    this.table.setAttribute("aria-label", title);
+    const heads = make("tr");
+    heads.append(...columns.map(({ name, kind }) => make("th", kind, name)));
+    this.table.tHead.replaceChildren(heads);
+    this.table.tBodies[0].replaceChildren(...rows.map((row, i) => {
+      const line = make("tr");
+      line.id = `pair-${row.id}`;
+      line.append(...columns.map(({ kind }, c) => {
+        const cell = make("td", kind);
+        cell.setAttribute("role", "gridcell");
+        if (c === this.data.label) cell.append(...this.label(row));
+        else cell.textContent = row.cells[c];
+        return cell;
+      }));
+      return line;
+    }));
+    this.select();
+  }
+
+  label({ glyph, word, by }) {
+    const label = make("span", "label");
+    if (MARKS[glyph]) label.append(make("b", MARKS[glyph], glyph));
+    label.append(word);
+    return by ? [label, make("span", "by", by)] : [label];
+  }
+
+  select() {
+    [...this.table.tBodies[0].children].forEach((line, i) => line.setAttribute("aria-selected", String(i === this.at)));
+    const here = this.data.rows[this.at];
+    if (here) this.table.setAttribute("aria-activedescendant", `pair-${here.id}`);
+  }
+
+  // Scroll the table, and not the page, so far that the row is in sight.
+  reveal() {
+    const line = this.table.tBodies[0].children[this.at];
+    if (!line) return;
+    const [top, end] = [line.offsetTop - this.table.tHead.offsetHeight, line.offsetTop + line.offsetHeight];
+    const { scrollTop, clientHeight } = this.scroller;
+    this.scroller.scrollTop = Math.max(end - clientHeight, Math.min(scrollTop, top));
+  }
+
+  key(event) {
+    const last = this.data.rows.length - 1;
+    const targets = {
+      ArrowUp: this.at - 1, ArrowDown: this.at + 1, Home: 0, End: last, PageUp: this.at - PAGE, PageDown: this.at + PAGE,
+    };
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key in targets) this.go(targets[event.key], REST_MS);
+    else if (!this.deciding.key(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  step(by) { this.go(this.at + by, REST_MS); }
+
+  go(at, wait) {
+    this.at = Math.max(0, Math.min(this.data.rows.length - 1, at));
+    this.moved += 1;
+    this.select();
+    this.reveal();
+    clearTimeout(this.rest);
+    if (wait) this.rest = setTimeout(() => { if (!leaving()) this.tell(); }, wait);
+    else this.tell();
+  }
+
+  tell() {
+    const here = this.data.rows[this.at];
+    if (here) this.send({ attribute: here.id, context: this.data.context, moves: this.moved });
+  }
+
+  // ---- for the keys that decide
+
+  card() {
+    const here = this.data.rows[this.at];
+    return here ? `${here.id}.${this.data.context}` : "";
+  }
+
+  mark(card, glyph) {
+    const row = this.data.rows.find(({ id }) => `${id}.${this.data.context}` === card);
+    const key = this.data.keys.find((item) => item.glyph === glyph);
+    if (row) Object.assign(row, { glyph, word: key.label, by: "decided by you" });
+  }
+
+  shown() { this.draw(); }
+}
+
+const lists = new WeakMap();
+
+export default function (component) {
+  const parent = component.parentElement;
+  const root = parent.querySelector(".pair-list");
+  let list = lists.get(parent);
+  if (!list || list.root !== root) {
+    list?.close();
+    list = new PairList(root);
+    lists.set(parent, list);
+  }
+  list.receive(component);
+  return () => { list.close(); lists.delete(parent); };
+}
