@@ -1,9 +1,11 @@
 """How long a person waits, and what it costs: first page, switches among all pages, a click on the heatmap, a slider.
 
-    .venv/bin/python benchmarks/pages.py [ROUNDS] [--workspace FOLDER]
+    .venv/bin/python benchmarks/pages.py [ROUNDS] [--large FOLDER] [--workspace FOLDER]
 
-FOLDER: a workspace of one's own, with as many profiles and runs as are wanted; left out, the demo is prepared and its
-runs are repeated from their recorded calls until there are nine. In each round all pages are visited in another order.
+Two workspaces after each other: the demo, its runs repeated from their recorded calls until there are nine; and 100
+profiles x 8 runs of five samples, drawn at random at the sizes of the released profiles, which takes minutes to make
+(--large names a folder that keeps it, and opens it where it is there). --workspace: one of one's own instead of both.
+In each round all pages are visited in another order.
 Prints medians, 95th percentiles and worst cases in milliseconds, each median as a ratio to Home's, and each 95th
 percentile as a share of its limit. The browser itself takes the times: from the press to the frame in which the
 server's script has ended and the chart stands; the first page from its request to its largest paint. What a driver of
@@ -26,12 +28,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+import numpy as np
 import serving
-from playwright.sync_api import CDPSession, Page
+import worlds
+from playwright.sync_api import Page
 
-from cimemories import demo
+from cimemories import demo, seeds
+from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning, runs
 from cimemories.flows.catalogue import all_runs
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.llm.worker import SIMULATOR
+from cimemories.metrics.headline import warm as warm_up
+from cimemories.model import WorkStatus
+from cimemories.store import judgements, work
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, open_store
 
 PAGES = ["Home", "Profiles", "Labels", "Review", "Consensus", "Runs", "Judge audit", "Heatmaps", "Leaks"]
@@ -39,8 +50,9 @@ PAGES += ["Accumulation", "Compare"]
 CHARTS = ("Consensus", "Heatmaps", "Accumulation")
 CHART, HEAD = ".js-plotly-plot .nsewdrag", ".ci-head"
 RUNS = 9
+LARGE = 100, 8  # profiles, runs
+MODELS = "sim-careful", "sim-average", "sim-oversharing"
 MOST_FIRST, MOST_SWITCH, MOST_CLICK, MOST_SLIDE = 2000, 400, 300, 400  # milliseconds
-TICKS = os.sysconf("SC_CLK_TCK") / 1000  # of the processor's clock, in a millisecond
 
 
 # Resolves with the time when `ready` is met and painted, counted from the next press of the pointer.
@@ -120,13 +132,6 @@ def slide(page: Page, key: str) -> float:
     return took
 
 
-def used(server: int, session: CDPSession) -> tuple[float, float]:
-    """Milliseconds of processor time so far, of the server and of the page's main thread."""
-    fields = Path(f"/proc/{server}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    metrics = {item["name"]: item["value"] for item in session.send("Performance.getMetrics")["metrics"]}
-    return (int(fields[11]) + int(fields[12])) / TICKS, metrics["TaskDuration"] * 1000
-
-
 def fill(store: Store) -> None:
     """The demo, its simulated runs repeated until there are RUNS: nothing is asked, all of it is in the record."""
     demo.prepare(store, lambda text: None)
@@ -136,43 +141,87 @@ def fill(store: Store) -> None:
         runs.execute(store, planning.plan(store, replace(spec, name=f"{spec.name} {number}")))
 
 
+def fill_large(store: Store) -> None:
+    """LARGE profiles in all contexts, labelled, and runs of the simulator's models whose leaks are drawn at random,
+    each of its own inclination an attribute. What a worker leaves behind for the pages is there too."""
+    random = np.random.default_rng(1)
+    data = worlds.add_profiles(store, list(generate_profiles(LARGE[0], contexts=seeds.load_contexts())), "large")
+    people = worlds.records(store, data.id)
+    shape = len(people), max(len(p.attribute_ids) for p in people), max(len(p.context_ids) for p in people)
+    kind = random.random(shape)
+    labels = np.where(kind < 0.08, NECESSARY, np.where(kind < 0.55, INAPPROPRIATE, AMBIGUOUS)).astype(np.int8)
+    warm_up(store, worlds.add_labels(store, data.id, labels, simulated=True))
+    for number in range(LARGE[1]):
+        spec = planning.RunSpec("large", MODELS[number % len(MODELS)], SIMULATOR, name=f"Run {number + 1}")
+        run_id = planning.plan(store, spec)
+        leaning = random.beta(0.6, 25, shape[:2])[:, :, None]
+        chance = np.where(labels == NECESSARY, 0.5, leaning)
+        with store.write() as connection:
+            judge = judgements.of_run(connection, run_id)[0].id
+            key = worlds.add_call(connection, f"answer of {run_id}")
+            for p, person in enumerate(people):
+                ids = np.array(person.attribute_ids)
+                for group in store_runs.owed(connection, run_id, person.id):
+                    likely = chance[p, : len(ids), person.context_ids.index(group.context)]
+                    for response in group.samples.values():
+                        told = ids[random.random(len(ids)) < likely].tolist()
+                        worlds.settle_response(connection, response, key)
+                        worlds.settle_judgement(connection, response, judge, key, told)
+            work.finish(connection, run_id, WorkStatus.FINISHED)
+            work.bump(connection, run_id)
+        warm_up(store, run_id)
+
+
 def percentile(values: list[float]) -> float:
     return statistics.quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
 
 
-def main(rounds: int, given: Path | None) -> None:
-    load = os.getloadavg()[0]
+def main(rounds: int, large: Path | None, given: Path | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        workspace = given or Path(folder) / "workspace"
-        store = open_store(workspace)
-        if given is None:
-            fill(store)
-        held = len(all_runs(store))
-        store.close()
-        with serving.running_app(workspace) as (address, server), serving.chromium() as browser:
-            page = serving.open_page(browser, address)
-            serving.settled(page)
-            first = float(page.evaluate(PAINTS))
-            session = page.context.new_cdp_session(page)
-            session.send("Performance.enable", {"timeDomain": "threadTicks"})
-            cold = {name: switch(page, name) for name in [*PAGES[1:], "Home"]}
-            warm: dict[str, list[float]] = {name: [] for name in PAGES}
-            spent: dict[str, list[tuple[float, float]]] = {name: [] for name in PAGES}
-            order, last = random.Random(1), "Home"
-            for _ in range(rounds):
-                # The page that is open stays out of the first place: pressing it again is no switch.
-                others = [name for name in PAGES if name != last]
-                order.shuffle(others)
-                for name in [*others, last]:
-                    before = used(server.pid, session)
-                    warm[name].append(switch(page, name))
-                    after = used(server.pid, session)
-                    spent[name].append((after[0] - before[0], after[1] - before[1]))
-            switch(page, "Profiles")
-            switch(page, "Heatmaps")
-            clicks = [click(page, 0.13 + 0.07 * turn % 0.8, 0.25 if turn % 2 else 0.55) for turn in range(rounds)]
-            slides = [slide(page, "ArrowLeft" if turn % 4 < 2 else "ArrowRight") for turn in range(rounds)]
-    print(f"{os.cpu_count()} cores, load {load:.1f} before and {os.getloadavg()[0]:.1f} after; {held} runs")
+        kept = large or Path(folder) / "large"
+        cases = [
+            ("the demo", Path(folder) / "demo", fill),
+            (f"{LARGE[0]} profiles x {LARGE[1]} runs", kept, fill_large),
+        ]
+        for name, workspace, build in cases if given is None else [(str(given), given, None)]:
+            there = workspace.exists()
+            store = open_store(workspace)
+            if build is not None and not there:
+                build(store)
+            held = len(all_runs(store))
+            store.close()
+            measure(f"{name}, {held} runs", workspace, rounds)
+
+
+def measure(what: str, workspace: Path, rounds: int) -> None:
+    """Visit the pages of a workspace and print how long that took."""
+    load = os.getloadavg()[0]
+    with serving.running_app(workspace) as (address, server), serving.chromium() as browser:
+        page = serving.open_page(browser, address)
+        serving.settled(page)
+        first = float(page.evaluate(PAINTS))
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        cold = {name: switch(page, name) for name in [*PAGES[1:], "Home"]}
+        warm: dict[str, list[float]] = {name: [] for name in PAGES}
+        spent: dict[str, list[tuple[float, float]]] = {name: [] for name in PAGES}
+        order, last = random.Random(1), "Home"
+        for _ in range(rounds):
+            # The page that is open stays out of the first place: pressing it again is no switch.
+            others = [name for name in PAGES if name != last]
+            order.shuffle(others)
+            for name in [*others, last]:
+                before = serving.used(server.pid, session)
+                warm[name].append(switch(page, name))
+                after = serving.used(server.pid, session)
+                spent[name].append((after[0] - before[0], after[1] - before[1]))
+        switch(page, "Profiles")
+        switch(page, "Heatmaps")
+        before = serving.used(server.pid, session)
+        clicks = [click(page, 0.13 + 0.07 * turn % 0.8, 0.25 if turn % 2 else 0.55) for turn in range(rounds)]
+        after = serving.used(server.pid, session)
+        slides = [slide(page, "ArrowLeft" if turn % 4 < 2 else "ArrowRight") for turn in range(rounds)]
+    print(f"\n{what}; {os.cpu_count()} cores, load {load:.1f} before and {os.getloadavg()[0]:.1f} after")
     print(
         f"{'page':12} {'first':>7} {'median':>7} {'95th':>7} {'worst':>7} {'to Home':>8} {'server':>7} {'browser':>7}"
     )
@@ -184,6 +233,8 @@ def main(rounds: int, given: Path | None) -> None:
             f"{name:12} {cold[name]:7.0f} {middle:7.0f} {percentile(warm[name]):7.0f} {max(warm[name]):7.0f} "
             f"{middle / home:8.1f} {server_ms:7.0f} {browser_ms:7.0f}"
         )
+    each = [(end - start) / rounds for start, end in zip(before, after, strict=True)]
+    print(f"{'a click':12} {'':40} {each[0]:7.0f} {each[1]:7.0f}")
     print(f"\n{'':34} {'median':>7} {'95th':>7} {'worst':>7}  95th of its limit")
     for what, found, most in (
         ("first page, to its largest paint", [first], MOST_FIRST),
@@ -200,6 +251,7 @@ def main(rounds: int, given: Path | None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("rounds", type=int, nargs="?", default=10)
+    parser.add_argument("--large", type=Path, help="folder that keeps the large workspace")
     parser.add_argument("--workspace", type=Path)
     asked = parser.parse_args()
-    main(asked.rounds, asked.workspace)
+    main(asked.rounds, asked.large, asked.workspace)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, CDPSession, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = [
@@ -27,6 +27,7 @@ FLAGS = [
     "--disable-sync",
 ]
 START_SECONDS = 120
+TICKS = os.sysconf("SC_CLK_TCK") / 1000  # of the processor's clock, in a millisecond
 LOOK_MS = 120_000  # only a hang gets there: with several browsers at once 30 s were too few
 POLICY = "Content Security Policy"
 _forbidden: list[str] = []  # what a page tried to load and the app's policy forbids: none in any test
@@ -109,3 +110,11 @@ def settled(page: Page) -> None:
     """Wait until Streamlit has nothing more to draw."""
     page.wait_for_function("() => !document.querySelector('[data-testid=\"stStatusWidget\"]')")
     page.wait_for_timeout(300)
+
+
+def used(process: int, session: CDPSession) -> tuple[float, float]:
+    """Milliseconds of processor time so far, of the server's process and of the main thread of the page, whose session
+    has `Performance.enable` with thread ticks."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    metrics = {item["name"]: item["value"] for item in session.send("Performance.getMetrics")["metrics"]}
+    return (int(fields[11]) + int(fields[12])) / TICKS, metrics["TaskDuration"] * 1000

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
+from cimemories.flows.cache import workspace_cached
 from cimemories.flows.labels import (
     AMBIGUOUS,
     INAPPROPRIATE,
@@ -28,7 +29,7 @@ from cimemories.flows.labels import (
     rule_of,
 )
 from cimemories.labels.votes import GroupBy, Groups
-from cimemories.labels.whatif import labelled_pairs
+from cimemories.labels.whatif import labelled_pairs, pairs_version
 from cimemories.store import datasets, work
 from cimemories.store.engine import Store
 from cimemories.store.tables import attribute, profile, profile_context
@@ -45,6 +46,7 @@ SEVERAL = "several"
 OPPOSITE, ABSTAINS, DIVIDED, NO_VOTE = "says the opposite", "abstains", "is divided", "has no counted vote"
 # Why a context is discarded for a profile.
 NO_NECESSARY, NO_INAPPROPRIATE, NEITHER = "no necessary attribute", "no inappropriate attribute", "neither"
+RESULTS_CACHED = 8
 
 
 @dataclass(frozen=True)
@@ -114,11 +116,21 @@ class Survival:
 
 
 def survival(store: Store, labelling_id: str, rule: AppliedRule | None = None) -> Survival:
-    """Survival of a labelling under a rule; None: the one that holds. Raises StoreError for an unknown labelling."""
+    """Survival of a labelling under a rule; None: the one that holds. Cached as long as neither votes nor decisions
+    move, and shared: do not write to it. Raises StoreError for an unknown labelling."""
+    if rule is None:
+        with store.read() as connection:
+            rule = applied_rule(connection, labelling_id)
+    return _survival(store, labelling_id, pairs_version(store, labelling_id), rule)
+
+
+@workspace_cached(most=RESULTS_CACHED)
+def _survival(
+    store: Store, labelling_id: str, version: tuple[int, tuple[int, int | None]], rule: AppliedRule
+) -> Survival:
     pairs = labelled_pairs(store, labelling_id)
     with store.read() as connection:
-        rule = rule or applied_rule(connection, labelling_id)
-        sizes = datasets.sizes(connection, pairs.dataset_id).values()
+        sizes = datasets.sizes(connection, version[0]).values()
     labels = pairs.counts.labels(rule)
     # Pairs that were only decided have no votes that any could be asked for.
     voted = labels != UNLABELLED

@@ -113,12 +113,16 @@ class WhatIf:
 def labelled_pairs(store: Store, labelling_id: str) -> Pairs:
     """The pairs of a labelling, cached as long as neither its votes nor the dataset's decisions move. Raises StoreError
     for an unknown labelling."""
-    votes = vote_counts(store, labelling_id)
+    return _labelled_pairs(store, labelling_id, *pairs_version(store, labelling_id))
+
+
+def pairs_version(store: Store, labelling_id: str) -> tuple[int, tuple[int, int | None]]:
+    """The dataset of a labelling, and the version of its pairs: the revisions of the votes and of the dataset, which
+    decisions move. Raises StoreError for an unknown labelling."""
     with store.read() as connection:
-        dataset_id = int(work.load(connection, labelling_id)["dataset"])
-        revision = connection.execute(sa.select(dataset.c.revision).where(dataset.c.id == dataset_id)).scalar()
-    # Decisions move the dataset's revision, votes the labelling's.
-    return _labelled_pairs(store, labelling_id, dataset_id, (votes.revision, revision))
+        row = work.load(connection, labelling_id)
+        revision = connection.execute(sa.select(dataset.c.revision).where(dataset.c.id == row["dataset"])).scalar()
+    return int(row["dataset"]), (int(row["revision"]), revision)
 
 
 @workspace_cached(most=LABELLINGS_CACHED)

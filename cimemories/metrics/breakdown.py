@@ -141,7 +141,7 @@ def grouping(flows: Flows, scope: Scope, by: By, rule: IdentifierRule = Identifi
     match by:
         case By.PROFILE:
             with flows.store.read() as connection:
-                users, _ = datasets.wording(connection, scope.run.dataset)
+                users = datasets.profile_names(connection, scope.run.dataset)
             names = _numbered([users[p] for p in data.profiles])
             return Grouping(names, np.arange(len(names))[:, None, None])
         case By.CONTEXT | By.SPHERE:

@@ -347,7 +347,7 @@ class _Record:
 def _record(flows: Flows, scope: Scope) -> _Record:
     profiles = flow_arrays(flows, scope).profiles
     with flows.store.read() as connection:
-        names, _ = datasets.wording(connection, scope.run.dataset)
+        names = datasets.profile_names(connection, scope.run.dataset)
         return _Record(
             names=tuple(names[profile] for profile in profiles),
             missing=tuple(runs.failures(connection, scope.run.id)),

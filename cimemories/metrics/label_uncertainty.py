@@ -20,6 +20,7 @@ labels that are drawn.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,21 +106,29 @@ def posterior_of(data: FlowArrays, counts: VoteCounts | None, priors: Sequence[f
 
 @cached
 def posterior(flows: Flows, scope: Scope) -> Posterior:
-    """The posterior of the pairs of a run: people's decisions are settled, the others as `posterior_of` has them."""
+    """The posterior of the pairs of a run: people's decisions are settled, the others as `posterior_of` has them. Runs
+    on the same pairs with the same labels share one."""
     data = flow_arrays(flows, scope)
-    if scope.labelling is None:
-        labels = posterior_of(data, None, ())
-    else:
-        rule = scope.rule or rule_of(flows.store, scope.labelling.id)
-        labels = posterior_of(data, vote_counts(flows.store, scope.labelling.id), rule.priors)
     decided = flows.query(scope, _DECIDED)
     p = np.searchsorted(np.array(data.profiles, np.int64), decided["profile"].to_numpy(np.int64))
     c = np.searchsorted(np.array(data.contexts, np.int64), decided["context"].to_numpy(np.int64))
     at = p, decided["position"].to_numpy(np.int64), c
-    labels = labels.settled(at, data.labels[at])
-    for array in (labels.necessary, labels.inappropriate, labels.open):
-        array.flags.writeable = False
-    return labels
+    counts: VoteCounts | None = None
+    priors: tuple[float, ...] = ()
+    if scope.labelling is not None:
+        counts = vote_counts(flows.store, scope.labelling.id)
+        priors = (scope.rule or rule_of(flows.store, scope.labelling.id)).priors
+    votes = (counts.labelling_id, counts.revision, priors) if counts is not None else None
+    digests = [hashlib.sha256(part.tobytes()).digest() for part in (data.labels, data.names.attribute, *at)]
+    rests_on = ("posterior of labels", votes, data.labels.shape, data.contexts, *digests)
+
+    def compute() -> Posterior:
+        labels = posterior_of(data, counts, priors).settled(at, data.labels[at])
+        for array in (labels.necessary, labels.inappropriate, labels.open):
+            array.flags.writeable = False
+        return labels
+
+    return flows.cached(rests_on, compute)
 
 
 @dataclass(frozen=True)

@@ -469,16 +469,21 @@ def sizes(connection: sa.Connection, dataset_id: int) -> dict[int, Size]:
     return {ordinal: Size(name, attributes, contexts_) for ordinal, name, attributes, contexts_ in rows}
 
 
+def profile_names(connection: sa.Connection, dataset_id: int) -> dict[int, str]:
+    """Names of a dataset's profiles, by id."""
+    names = connection.execute(sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id))
+    return {row.id: row.name for row in names}
+
+
 def wording(connection: sa.Connection, dataset_id: int) -> tuple[dict[int, str], dict[int, str]]:
     """Names of profiles and memory statements of attributes, by id."""
     # Two queries: joined, every attribute would bring its profile's name along.
-    names = connection.execute(sa.select(profile.c.id, profile.c.name).where(profile.c.dataset == dataset_id))
     statements = connection.execute(
         sa.select(attribute.c.id, attribute.c.statement)
         .join(profile, attribute.c.profile == profile.c.id)
         .where(profile.c.dataset == dataset_id)
     )
-    return {row.id: row.name for row in names}, {row.id: row.statement for row in statements}
+    return profile_names(connection, dataset_id), {row.id: row.statement for row in statements}
 
 
 def dataset_hash(connection: sa.Connection, dataset_id: int) -> str:

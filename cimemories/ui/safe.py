@@ -42,6 +42,9 @@ STYLE = f"""
 [data-testid="stFullScreenFrame"]:hover [data-testid="stElementToolbar"] {{ opacity: 1; }}
 .st-key-who {{ position: fixed; top: .5rem; right: 3.75rem; width: auto !important; z-index: 999991; }}
 .st-key-who button {{ white-space: nowrap; }}
+/* What shows that a page is at work would lie under the name. */
+[data-testid="stStatusWidget"] {{ position: fixed; top: .75rem; left: 50%; }}
+@media (max-width: 40rem) {{ [data-testid="stStatusWidget"] {{ left: 20%; }} }}
 .st-key-shell {{ position: absolute; height: 0; overflow: hidden; }}
 .stPlotlyChart text[style*="fill: rgb(127, 128, 129)"] {{ fill: currentColor !important; }}
 .stApp [data-testid^="stBaseButton-primary"]:enabled, .stMultiSelect [data-tag] {{ background: {MODEL}; }}

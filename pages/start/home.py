@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import streamlit as st
@@ -56,16 +56,17 @@ def main() -> None:
         return
     if st.button("Evaluate my model", type="primary", icon=":material/play_circle:", key="home.evaluate"):
         url.go("runs", tab="new")
-    for name, room in (("Curate", _curate(here)), ("Evaluate", _evaluate(here)), ("Explore", _explore(store, here))):
+    explore, ranked = _explore(here)
+    for name, room in (("Curate", _curate(here)), ("Evaluate", _evaluate(here)), ("Explore", explore)):
         with st.container(border=True):
             title, state, action = st.columns([2, 8, 3], vertical_alignment="center")
             with title:
                 safe.heading(name)
-            with state:
-                badge = (" ", page.simulated_badge(room.simulated)) if room.simulated else ()
-                safe.show(safe.tag("div", safe.folded(room.state), *badge, cls="ci-line"))
             with action:
                 url.page_link(room.page, room.label, icon=NEXT, **room.params)
+        if room is not explore or not ranked:
+            with state:
+                _state(room)
     _continue(store, here.runs)
     if all(DEMO in (row.origin, row.name) for row in here.datasets):
         _tour(here)
@@ -73,6 +74,17 @@ def main() -> None:
     if here.runs:
         names = {row.id: row.name for row in here.datasets}
         page.fold("All runs", ":material/table:", "home.box.runs", lambda: _runs(here.runs[::-1], names))
+    if ranked:
+        # Last, since nothing else waits for it then: a second the first time, and more on a busy machine.
+        with state, st.spinner("Ranking the runs", show_time=True):
+            explore = _ranked(store, explore, ranked)
+        with state:
+            _state(explore)
+
+
+def _state(room: Next) -> None:
+    badge = (" ", page.simulated_badge(room.simulated)) if room.simulated else ()
+    safe.show(safe.tag("div", safe.folded(room.state), *badge, cls="ci-line"))
 
 
 def _curate(here: Contents) -> Next:
@@ -114,27 +126,32 @@ def _evaluate(here: Contents) -> Next:
     return Next(f"{number}, all finished.", "Compare prompts and memories in a sweep", "runs", {"tab": "sweeps"})
 
 
-def _explore(store: Store, here: Contents) -> Next:
+def _explore(here: Contents) -> tuple[Next, list[RunRow]]:
+    """How it stands without a ranking, and the runs to rank: none where that is of no use or takes too long."""
     judged = [run for run in here.runs if run.judged]
     if not judged:
-        return Next("Nothing to see until a run is judged.", "Go to Runs", "runs", {})
+        return Next("Nothing to see until a run is judged.", "Go to Runs", "runs", {}), []
     counts = {row.id: sum(run.dataset == row.id for run in judged) for row in here.datasets}
     dataset = max(here.datasets, key=lambda row: (counts[row.id], row.id))
     runs = [run for run in judged if run.dataset == dataset.id]
     if len(runs) < 2:
         run = judged[-1]
         text = f"The newest judged run is '{run.name}'. See which domains leak to whom."
-        return Next(text, "Open the heatmap", "heatmaps", {"dataset": run.dataset, "run": run.id})
+        return Next(text, "Open the heatmap", "heatmaps", {"dataset": run.dataset, "run": run.id}), []
     text = f"{len(runs)} runs of the dataset '{dataset.name}' are judged."
-    simulated: Parts = ()
-    if sum(run.judged for run in runs) * dataset.attributes / max(dataset.profiles, 1) <= MOST_JUDGEMENTS:
-        try:
-            flows = shared_flows(store)
-            board = leaderboard(flows, scopes_of_rows(store, runs), warned=False)
-            text, simulated = f"{text} {takeaway(flows, board)}", board.simulated
-        except StoreError as problem:
-            text += f" They could not be ranked: {problem}"
-    return Next(text, "Compare the runs", "compare", {"dataset": dataset.id}, simulated)
+    judgements = sum(run.judged for run in runs) * dataset.attributes / max(dataset.profiles, 1)
+    room = Next(text, "Compare the runs", "compare", {"dataset": dataset.id})
+    return room, runs if judgements <= MOST_JUDGEMENTS else []
+
+
+def _ranked(store: Store, room: Next, runs: list[RunRow]) -> Next:
+    """The same with what the ranking of these runs says."""
+    try:
+        flows = shared_flows(store)
+        board = leaderboard(flows, scopes_of_rows(store, runs), warned=False)
+        return replace(room, state=f"{room.state} {takeaway(flows, board)}", simulated=board.simulated)
+    except StoreError as problem:
+        return replace(room, state=f"{room.state} They could not be ranked: {problem}")
 
 
 def _tour(here: Contents) -> None:
