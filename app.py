@@ -26,6 +26,7 @@ def show() -> None:
     # A file of our own: for the name of an icon the browser would ask a server on the internet.
     st.set_page_config(page_title="CIMemories Studio", page_icon=str(ICON), layout="wide", initial_sidebar_state=220)
     safe.style()
+    url.catch_up()
 
     chosen = st.navigation(
         {

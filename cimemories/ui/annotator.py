@@ -23,7 +23,7 @@ from urllib.parse import unquote
 import streamlit as st
 
 from cimemories.text import has_control
-from cimemories.ui import safe
+from cimemories.ui import safe, url
 
 # ---- drafts
 
@@ -140,7 +140,7 @@ COOKIE = "cimemories_name"
 LONGEST = 80
 # Ann and Anna are alike, Maria and Marie are not: a warning costs a click, a person counted twice an agreement.
 ALIKE = 0.85
-_PEOPLE, _TWIN, _CHANGED, _TYPED = f"{KEY}.people", f"{KEY}.twin", f"{KEY}.changed", f"{KEY}.typed"
+_PEOPLE, _TWIN, _CHANGED = f"{KEY}.people", f"{KEY}.twin", f"{KEY}.changed"
 
 
 def account() -> str:
@@ -162,9 +162,6 @@ def name() -> str:
     until it is given."""
     if own := account():
         return own
-    if typed := st.session_state.get(_TYPED):
-        _given(str(st.session_state.get(typed[-1]) or ""))
-        typed.clear()  # last: until here a click can end this run, and the next one reads it again
     if KEY not in st.session_state:
         st.session_state[KEY] = _clean(unquote(st.context.cookies.get(COOKIE, "")))
     return str(st.session_state[KEY])
@@ -244,17 +241,16 @@ def _field(key: str, *, offered: bool) -> None:
         max_chars=LONGEST,
         placeholder="Ada",
         width=360,
-        # No st.session_state in this callback: where a click follows at once, Streamlit ends it there, and the name is
-        # lost.
-        on_change=st.session_state.setdefault(_TYPED, []).append,
-        args=(field,),
+        # Where a click follows at once, Streamlit ends the callback.
+        on_change=url.durable(lambda: _given(str(st.session_state.get(field) or ""))),
     )
     safe.inline("Recorded with every decision you make. This browser remembers it.", muted=True)
     if twin := st.session_state.get(_TWIN):
         typed, known = twin
         safe.inline(f"{known} has worked here before. Under another spelling you would count as a second person.")
-        st.button(safe.plain_label(f"I am {known}"), f"{key}.same", type="primary", on_click=set_name, args=(known,))
-        st.button(safe.plain_label(f"{typed} is someone else"), f"{key}.new", on_click=set_name, args=(typed,))
+        use = url.durable(set_name)
+        st.button(safe.plain_label(f"I am {known}"), f"{key}.same", type="primary", on_click=use, args=(known,))
+        st.button(safe.plain_label(f"{typed} is someone else"), f"{key}.new", on_click=use, args=(typed,))
     elif offered and (people := [person for person in _people() if person != name()]):
         st.selectbox(
             "Or one of those who have worked here",
@@ -264,7 +260,7 @@ def _field(key: str, *, offered: bool) -> None:
             key=chosen,
             width=360,
             placeholder="Choose your name",
-            on_change=lambda: set_name(st.session_state[chosen]),
+            on_change=url.durable(lambda: set_name(st.session_state.get(chosen))),
         )
 
 

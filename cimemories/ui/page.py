@@ -63,7 +63,7 @@ def _threshold(key: str, now: float) -> float | None:
         MOST,
         key=key,
         # A callback runs before the page does, which then reads the new value from the URL like any other.
-        on_change=lambda: url.put(threshold=st.session_state[key]),
+        on_change=url.durable(lambda: url.put(threshold=st.session_state[key])),
         help="A verdict becomes the label where its share in the mixture of personas reaches this value. At 100 every "
         "counted vote has to agree, as in the paper; priors then matter only where one of them is 0.",
     )
@@ -90,7 +90,7 @@ def _weight(prefix: str, number: int, key: str, weight: int, count: int) -> None
         0,
         100,
         key=name,
-        on_change=changed,
+        on_change=url.durable(changed),
         label_visibility="collapsed",
     )
 
@@ -114,7 +114,7 @@ def least_votes(page: str, now: int | None, most: int) -> int | None:
         max_value=most,
         key=key,
         placeholder="9 in 10 of the planned ones",
-        on_change=lambda: url.put(votes=st.session_state[key]),
+        on_change=url.durable(lambda: url.put(votes=st.session_state[key])),
         help="A pair with fewer counted votes of some persona gets no label. Votes agree by chance the more often, "
         "the fewer there are. Empty: nine in ten of the planned votes, all where fewer than ten are.",
     )
@@ -365,7 +365,7 @@ def computed(compute: Callable[[Report], T], room: DeltaGenerator, *, key: str, 
     if thread.is_alive():
         with room.container():
             bar = st.progress(now[0], text=now[1])
-            st.button("Stop", key=f"{key}.stop", on_click=on_stop)
+            st.button("Stop", key=f"{key}.stop", on_click=url.durable(on_stop))
         try:
             while thread.is_alive():
                 thread.join(LOOK_SECONDS)
@@ -434,7 +434,7 @@ def select(
         options,
         format_func=lambda item: safe.option(format(item)),
         key=key,
-        on_change=changed,
+        on_change=url.durable(changed),
         help=help,
     )
     return value
@@ -467,7 +467,7 @@ def choice(
     st.session_state[key] = str(linked if linked in options else default)
     shared: dict[str, Any] = {
         "key": key,
-        "on_change": lambda: url.put(**{param: address(st.session_state[key])}),
+        "on_change": url.durable(lambda: url.put(**{param: address(st.session_state[key])})),
         "help": help,
         "label_visibility": "visible" if visible else "collapsed",
     }
@@ -498,7 +498,7 @@ def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | Non
         key=key,
         max_selections=most,
         placeholder=everything,
-        on_change=lambda: url.put(runs=".".join(st.session_state[key]) or None),
+        on_change=url.durable(lambda: url.put(runs=".".join(st.session_state[key]) or None)),
         help="Runs of one dataset with at least one judgement. None chosen: all of them.",
     )
     return known
@@ -519,6 +519,12 @@ def number(label: str, param: str, default: float, least: float, most: float, st
         url.put(**{param: None if number == default else f"{number:g}"})
 
     st.number_input(
-        safe.plain_label(label), float(least), float(most), step=float(step), format="%g", key=key, on_change=keep
+        safe.plain_label(label),
+        float(least),
+        float(most),
+        step=float(step),
+        format="%g",
+        key=key,
+        on_change=url.durable(keep),
     )
     return value

@@ -2,11 +2,19 @@
 
 A parameter means the same on every page, so that no page misreads what Back or a pasted link brings it. The choices of
 a session are also kept in its state, because Streamlit's navigation clears the query at a click.
+
+A second click ends what the first one's callback does, wherever that next touches `st.session_state` or
+`st.query_params` (Streamlit 1.67), and the callback does not come again. So what changes the view at a click, or any
+other callback that touches these, goes through `durable`:
+
+    st.button("Clear", on_click=durable(lambda: put(domain=None)))
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -40,6 +48,7 @@ PAGES = {
 }
 Value = str | int | None
 _REMEMBERED = "scope."
+_WAITING = "url.waiting"  # what callbacks have not done to its end
 _BROWSER = "url.browser"  # the query in the browser's address bar, where it lags behind
 
 
@@ -91,6 +100,41 @@ def replace(**values: Value) -> None:
         for name, value in after.items():
             params.set_with_no_forward_msg(name, value)
     context.query_string = urlencode(after)  # what a rerun starts with
+
+
+def durable(do: Callable[..., object]) -> Callable[..., None]:
+    """A callback that does this, and where it is ended midway, again from the beginning in the next run. do: what may
+    be done twice until its last touch of Streamlit."""
+    # Taken now: reading it from the session at the click would be the first place to be ended at.
+    waiting: list[Callable[[], object]] = st.session_state.setdefault(_WAITING, [])
+
+    def callback(*args: Any, **kwargs: Any) -> None:
+        waiting.append(partial(do, *args, **kwargs))
+        _do(waiting)
+
+    return callback
+
+
+def catch_up() -> None:
+    """Do what callbacks were ended in the midst of: at the start of each run of the app."""
+    _do(st.session_state.get(_WAITING, []))
+
+
+def _do(waiting: list[Callable[[], object]]) -> None:
+    while waiting:
+        first = waiting[0]
+        try:
+            first()
+        except Exception:  # not what ends a run, which is no Exception
+            _drop(waiting, first)
+            raise
+        _drop(waiting, first)
+
+
+def _drop(waiting: list[Callable[[], object]], done: Callable[[], object]) -> None:
+    # Not whatever is first now: the run before may still be at it.
+    if waiting and waiting[0] is done:
+        del waiting[0]
 
 
 def unsent() -> tuple[str | None, str]:

@@ -109,7 +109,9 @@ def _sliders(current: AppliedRule) -> tuple[float, dict[str, float]]:
         muted=True,
     )
     if moved.any or url.get("votes"):
-        st.button("Back to the current rule", icon=":material/undo:", on_click=_forget, key="consensus.back")
+        st.button(
+            "Back to the current rule", icon=":material/undo:", on_click=url.durable(_forget), key="consensus.back"
+        )
     return (current.threshold if moved.threshold is None else moved.threshold), priors
 
 

@@ -170,7 +170,7 @@ def _kinds(counts: Mapping[str, int]) -> Sequence[str]:
         selection_mode="multi",
         format_func=lambda kind: f"{kind} ({count(counts.get(kind, 0))})",
         key=key,
-        on_change=lambda: url.put(label=",".join(st.session_state[key]) or None),
+        on_change=url.durable(lambda: url.put(label=",".join(st.session_state[key]) or None)),
     )
 
 
@@ -200,7 +200,7 @@ def choice(
         ["", *options] if everything else options,
         format_func=lambda name: safe.option(title(name)) if name else everything or "",
         key=key,
-        on_change=lambda: url.put(**{param: st.session_state[key] or None}),
+        on_change=url.durable(lambda: url.put(**{param: st.session_state[key] or None})),
     )
     return chosen
 

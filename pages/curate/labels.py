@@ -176,7 +176,9 @@ def _matrix(
         left, button = st.columns([6, 1], vertical_alignment="center")
         with left:
             safe.inline(label_matrix.filter_summary(seen, labels, filters), muted=True)
-        button.button("Clear", icon=":material/filter_alt_off:", key="labels.clear", on_click=label_matrix.clear)
+        button.button(
+            "Clear", icon=":material/filter_alt_off:", key="labels.clear", on_click=url.durable(label_matrix.clear)
+        )
     cursor = label_matrix.draw(labels, seen, filters, keys, owner)
     if cursor is None:
         return None

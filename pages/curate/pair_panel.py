@@ -201,7 +201,7 @@ def _decide(store: Store, dataset_id: int, view: PairView) -> None:
     # Enter ends the typing of a reason; it must never decide.
     with st.form(key, enter_to_submit=False, border=False):
         # A click kept by its callback survives that another request ends the run; what the button returns does not.
-        clicked: list[Label] = st.session_state.setdefault(f"{key}.clicked", [])
+        clicked: list[Label | None] = st.session_state.setdefault(f"{key}.clicked", [])
         with st.container(horizontal=True, gap="small"):
             for label in Label:
                 standing = view.decision is not None and view.decision.label == label
@@ -213,21 +213,19 @@ def _decide(store: Store, dataset_id: int, view: PairView) -> None:
                     args=(label,),
                 )
         reason = st.text_input("Reason", key=f"{key}.reason", max_chars=500, placeholder="Optional")
+    # Decisions are only ever added: to withdraw one is another without a label, so the last of mine says what stands.
+    mine = [d for d in view.history if d.annotator == me]
+    if mine and mine[-1].label is not None:
+        st.button(
+            "Withdraw my decision", icon=":material/undo:", key=f"{key}.undo", on_click=clicked.append, args=(None,)
+        )
     if clicked:
         chosen = clicked[-1]
         clicked.clear()
         if not me:
             page.error("No decision was saved.", "A decision needs your name.", "Add it and try again.")
             return
-        _write(store, dataset_id, view, me, chosen, reason.strip())
-    # Decisions are only ever added: to withdraw one is another without a label, so the last of mine says what stands.
-    mine = [d for d in view.history if d.annotator == me]
-    if (
-        mine
-        and mine[-1].label is not None
-        and st.button("Withdraw my decision", icon=":material/undo:", key=f"{key}.undo")
-    ):
-        _write(store, dataset_id, view, me, None, "")
+        _write(store, dataset_id, view, me, chosen, reason.strip() if chosen else "")
 
 
 def _write(store: Store, dataset_id: int, view: PairView, who: str, label: Label | None, reason: str) -> None:

@@ -68,7 +68,13 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         with st.form("profiles.save", enter_to_submit=False, border=False):
             reason = st.text_input("Reason", max_chars=500, key="profiles.save.reason", disabled=bool(pending.undo))
             save = st.form_submit_button("Save the change", type="primary", icon=":material/save:")
-        st.button("Discard the change", icon=":material/close:", key="profiles.discard", on_click=drop, type="tertiary")
+        st.button(
+            "Discard the change",
+            icon=":material/close:",
+            key="profiles.discard",
+            on_click=url.durable(drop),
+            type="tertiary",
+        )
     if save:
         _save(store, dataset, record, pending, who, reason)
 
@@ -160,7 +166,7 @@ def history(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         "Undo this change",
         icon=":material/undo:",
         key=f"profiles.undo.{row.id}",
-        on_click=lambda: st.session_state.update({_UNDO: row.id}),
+        on_click=url.durable(lambda: st.session_state.update({_UNDO: row.id})),
     )
 
 
@@ -262,7 +268,11 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
 
     st.session_state["edit.context"] = context if context in names else next(iter(own), NEW)
     chosen = st.selectbox(
-        "Context", list(names), format_func=lambda i: safe.option(names[i]), key="edit.context", on_change=changed
+        "Context",
+        list(names),
+        format_func=lambda i: safe.option(names[i]),
+        key="edit.context",
+        on_change=url.durable(changed),
     )
     before = own.get(chosen)
     key = f"edit.{dataset.id}.{dataset.revision}.{record.id}.context.{chosen}"

@@ -81,7 +81,8 @@ def draw(
         every = len(groups) > 1 and st.toggle("Open all domains", key="person.all")
         if not store.read_only:
             st.button("Add an attribute", icon=":material/add:", key="person.add", type="tertiary",
-                      on_click=_edit, args=(ATTRIBUTES,), kwargs={"attribute": profile_edit.NEW})  # fmt: skip
+                      on_click=url.durable(_edit), args=(ATTRIBUTES,),
+                      kwargs={"attribute": profile_edit.NEW})  # fmt: skip
     for number, (domain, rows) in enumerate(groups.items()):
         ids = [i for i, _ in rows]
         first = number == 0 and attribute_id not in record.attribute_ids
@@ -101,14 +102,14 @@ def _head(store: Store, dataset: DatasetRow, record: ProfileRecord, editing: boo
     if editing:
         with st.container(border=True):
             profile_edit.biography(store, dataset, record)
-            st.button("Cancel", key="person.cancel", type="tertiary", on_click=_edit, args=(None,))
+            st.button("Cancel", key="person.cancel", type="tertiary", on_click=url.durable(_edit), args=(None,))
             profile_edit.draw(store, dataset, record)
         return
     facts(record.profile)
     with st.container(horizontal=True, vertical_alignment="center"):
         if not store.read_only:
-            st.button("Edit biography", icon=":material/edit:", key="person.bio", type="tertiary", on_click=_edit,
-                      args=(BIOGRAPHY,))  # fmt: skip
+            st.button("Edit biography", icon=":material/edit:", key="person.bio", type="tertiary",
+                      on_click=url.durable(_edit), args=(BIOGRAPHY,))  # fmt: skip
         url.page_link(
             "labels", "Labels of this profile", icon=":material/label:", dataset=record.dataset, profile=record.id
         )
@@ -163,7 +164,7 @@ def _domain(
                 icon=":material/edit:",
                 type="tertiary",
                 help="Edit this attribute",
-                on_click=_edit,
+                on_click=url.durable(_edit),
                 args=(ATTRIBUTES,),
                 kwargs={"attribute": attribute_id},
             )
@@ -172,7 +173,7 @@ def _domain(
 def _form(store: Store, dataset: DatasetRow, record: ProfileRecord, attribute_id: int) -> None:
     with st.container(border=True):
         profile_edit.attribute(store, dataset, record, attribute_id)
-        st.button("Cancel", key="person.cancel", type="tertiary", on_click=_edit, args=(None,))
+        st.button("Cancel", key="person.cancel", type="tertiary", on_click=url.durable(_edit), args=(None,))
         profile_edit.draw(store, dataset, record)
 
 

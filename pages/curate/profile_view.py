@@ -46,7 +46,9 @@ def _filter(param: str, options: Sequence[str], text: Callable[[str], str]) -> l
 
     # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
     st.session_state[key] = [name for name in (url.get(param) or "").split(_BETWEEN) if name in options]
-    return st.multiselect(safe.plain_label(param.capitalize()), options, key=key, format_func=text, on_change=changed)
+    return st.multiselect(
+        safe.plain_label(param.capitalize()), options, key=key, format_func=text, on_change=url.durable(changed)
+    )
 
 
 def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[str], list[str]]:
@@ -61,7 +63,7 @@ def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[st
         key="profiles.search",
         icon=":material/search:",
         placeholder="rent",
-        on_change=changed,
+        on_change=url.durable(changed),
     )
     # Folded, under what is chosen: on a phone the people come sooner.
     names = [display_name(name) for name in (url.get("domains") or "").split(_BETWEEN) if name]

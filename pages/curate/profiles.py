@@ -66,7 +66,7 @@ def _choice(options: Mapping[str, str], key: str, current: str, *, visible: bool
         list(options),
         format_func=options.__getitem__,
         key=key,
-        on_change=changed,
+        on_change=url.durable(changed),
         required=True,
         label_visibility="visible" if visible else "collapsed",
     )

@@ -42,7 +42,7 @@ def _tabs() -> str:
         "Role",
         list(ROLES),
         key="review.role",
-        on_change=changed,
+        on_change=url.durable(changed),
         required=True,
         label_visibility="collapsed",
     )

@@ -363,7 +363,7 @@ def _confusion_buttons(item: Against) -> tuple[int, int] | None:
                 disabled=number == 0,
                 width="stretch",
                 # cell=cell: the loop's last cell would be that of every button otherwise.
-                on_click=lambda cell=cell: url.put(cell=None if chosen == cell else cell),
+                on_click=url.durable(lambda cell=cell: url.put(cell=None if chosen == cell else cell)),
             )
     return cells.get(chosen)
 
@@ -527,7 +527,7 @@ def _slice(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ro
             type="tertiary",
             icon=":material/query_stats:",
             disabled=url.get_int("slice") == row.id,
-            on_click=lambda: url.put(slice=row.id),
+            on_click=url.durable(lambda: url.put(slice=row.id)),
         )
     with more, st.popover("", icon=":material/more_vert:", type="tertiary"):
         st.text("This deletes the slice. Answers to its pairs stay.")

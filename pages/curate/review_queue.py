@@ -306,7 +306,7 @@ def _spread(work: Work, index: PairIndex) -> None:
         "Back to the queue",
         key="review.spread.back",
         icon=":material/arrow_back:",
-        on_click=lambda: st.session_state.pop(review_bulk.SPREAD, None),
+        on_click=url.durable(lambda: st.session_state.pop(review_bulk.SPREAD, None)),
     )
     safe.heading("Spread your last decision")
     review_bulk.spread(work.store, work.dataset, work.labelling, index, work.me)

@@ -81,7 +81,7 @@ def _name() -> None:
         "Name of the basket",
         key=key,
         max_chars=basket.LONGEST_NAME,
-        on_change=lambda: url.put(basket=" ".join(st.session_state[key].split()) or None),
+        on_change=url.durable(lambda: url.put(basket=" ".join(st.session_state[key].split()) or None)),
         help="Each name is a basket of its own. The name is in the URL, so reloads and links find it.",
     )
     if name() != NOBODY:
@@ -131,7 +131,7 @@ def _example(store: Store, item: BasketRow, number: int, of: int) -> None:
             max_chars=basket.LONGEST_NOTE,
             placeholder="Note for the table",
             label_visibility="collapsed",
-            on_change=lambda: _change(store, basket.noted(item.item.id, st.session_state[key])),
+            on_change=url.durable(lambda: _change(store, basket.noted(item.item.id, st.session_state[key]))),
         )
 
 
@@ -166,7 +166,9 @@ def _buttons(store: Store, item: BasketRow, number: int, of: int) -> None:
     )
     for column, (what, icon, text, change, off) in zip(st.columns(3), moves, strict=True):
         key = f"leaks.basket.{what}.{own.id}"
-        column.button("", icon=icon, key=key, help=text, disabled=off, on_click=partial(_change, store, change))
+        column.button(
+            "", icon=icon, key=key, help=text, disabled=off, on_click=url.durable(partial(_change, store, change))
+        )
     if item.row is not None:
         st.button(
             "Open",
@@ -174,14 +176,15 @@ def _buttons(store: Store, item: BasketRow, number: int, of: int) -> None:
             key=f"leaks.basket.open.{own.id}",
             help="The example in the gallery",
             type="tertiary",
-            on_click=lambda: url.put(
-                tab=None,
-                run=own.run,
-                profile=own.profile,
-                context=own.context,
-                attribute=own.attribute,
-                sample=None if item.row is None else item.row.sample,
-            ),
+            on_click=url.durable(url.put),
+            kwargs={
+                "tab": None,
+                "run": own.run,
+                "profile": own.profile,
+                "context": own.context,
+                "attribute": own.attribute,
+                "sample": item.row.sample,
+            },
         )
 
 
@@ -269,7 +272,9 @@ def draw_filters(examples: pd.DataFrame, narrowed: Narrowed, now: Wanted, scopes
 
         _filter(facet, sorted(values, key=counts.__getitem__, reverse=True) if facet in LONG else values, name_of, now)
     if any(url.get(param) for param in PARAM.values()):
-        st.button("Clear the filters", key="leaks.clear", icon=":material/filter_alt_off:", on_click=_clear)
+        st.button(
+            "Clear the filters", key="leaks.clear", icon=":material/filter_alt_off:", on_click=url.durable(_clear)
+        )
 
 
 def _filter_name(facet: Facet, value: str, scopes: dict[str, Scope], people: dict[str, str]) -> str:
@@ -287,7 +292,7 @@ def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now:
     """One filter: a list where its values are many, else buttons."""
     key = f"leaks.filter.{facet}"
     st.session_state[key] = [value for value in now[facet] if value in values]
-    shared: dict[str, Any] = {"key": key, "on_change": lambda: _changed(facet, st.session_state[key])}
+    shared: dict[str, Any] = {"key": key, "on_change": url.durable(lambda: _changed(facet, st.session_state[key]))}
     if facet in LONG:
         st.multiselect(
             safe.plain_label(TITLES[facet]),
@@ -449,7 +454,8 @@ def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = 
         disabled=disabled,
         type="primary" if primary else "secondary",
         width="stretch",
-        on_click=lambda: presses.press(KEY, key),
+        on_click=url.durable(presses.press),
+        args=(KEY, key),
     )
 
 

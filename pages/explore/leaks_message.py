@@ -248,7 +248,7 @@ def _among(now: str) -> None:
         list(AMONG),
         format_func=lambda item: AMONG[item],
         key=key,
-        on_change=changed,
+        on_change=url.durable(changed),
         required=True,
     )
 
@@ -285,7 +285,7 @@ def draw(scope: Scope, view: LeakView, attribute: int | None) -> Sample:
         default=current,
         key=key,
         required=True,
-        on_change=lambda: url.put(sample=int(st.session_state[key]) + 1),
+        on_change=url.durable(lambda: url.put(sample=int(st.session_state[key]) + 1)),
     )
     sample = view.samples[int(chosen or 0)]
     _sample(scope, sample, view)

@@ -164,7 +164,7 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
         st.toggle(
             "Grounded claims only",
             key=key,
-            on_change=lambda: url.put(grounded=1 if st.session_state[key] else None),
+            on_change=url.durable(lambda: url.put(grounded=1 if st.session_state[key] else None)),
             help="Leave out claims whose quote is not in the text that the judge read.",
         )
     with right:
