@@ -114,7 +114,7 @@ def page(app: str, browser: Browser) -> Iterator[Page]:
     page.get_by_role("button", name="Begin").click()
     page.locator(".bench .card").wait_for()
     yield page
-    page.context.close()
+    serving.leave(page)
 
 
 def look(page: Page, at: Look) -> None:

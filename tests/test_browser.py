@@ -83,7 +83,7 @@ def test_a_deep_link_as_the_first_request_goes_through_the_app(
     expect(page.get_by_test_id("stSidebarNav")).to_contain_text("Leaks")
     expect(page.locator(".ci-head p")).to_contain_text("violation@2")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    page.context.close()
+    serving.leave(page)
 
 
 def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(
@@ -127,7 +127,7 @@ def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(
     expect(page.locator(".ci-heading").first).to_contain_text(recipient)
     expect(page.locator("[data-linked] > div[aria-hidden] > div:not(.ci-cell-tooltip)")).to_have_count(2)
     assert parse_qs(urlparse(page.url).query)["domain"] == [domain]
-    page.context.close()
+    serving.leave(page)
 
 
 def test_a_leak_is_marked_where_it_stands(app: str, browser: Browser, record: Store) -> None:
@@ -140,7 +140,7 @@ def test_a_leak_is_marked_where_it_stands(app: str, browser: Browser, record: St
     words = {word.strip(".,") for word in statement.split() if len(word.strip(".,")) > 4}
     marked = " ".join(marks.all_inner_texts())
     assert any(word in marked for word in words)
-    page.context.close()
+    serving.leave(page)
 
 
 def test_a_decision_in_the_browser_is_in_the_record(app: str, browser: Browser, record: Store) -> None:
@@ -161,7 +161,7 @@ def test_a_decision_in_the_browser_is_in_the_record(app: str, browser: Browser, 
     assert stands[attribute, context].label == "necessary"
     assert stands[attribute, context].annotator == "Ada"
     assert [d.label for d in history if (d.attribute, d.context) == (attribute, context)] == ["necessary"]
-    page.context.close()
+    serving.leave(page)
 
 
 def test_an_older_link_to_the_survival_page_opens_consensus(app: str, browser: Browser) -> None:
@@ -170,7 +170,7 @@ def test_an_older_link_to_the_survival_page_opens_consensus(app: str, browser: B
     page.wait_for_url(re.compile(r"/consensus\?"))
     address = parse_qs(urlparse(page.url).query)
     assert (address["part"], address["threshold"]) == (["whatif"], ["80"])
-    page.context.close()
+    serving.leave(page)
 
 
 def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Browser, record: Store) -> None:
@@ -193,7 +193,7 @@ def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Brow
     with record.read() as connection:
         row = runs.named(connection, run_id)
     assert (row.status, row.judged, row.simulated) == ("finished", 10, True)
-    page.context.close()
+    serving.leave(page)
 
 
 OWN = {
@@ -231,7 +231,7 @@ def test_each_back_is_one_page_with_its_own_address_and_title(app: str, browser:
         # The list of runs names the one that it shows only once it is drawn.
         assert page.url == address or (name == "Runs" and urlparse(page.url).path == "/runs")
         assert set(parse_qs(urlparse(page.url).query)) <= OWN[name], page.url
-    page.context.close()
+    serving.leave(page)
 
 
 def test_no_page_asks_anything_of_the_internet(app: str, browser: Browser) -> None:
@@ -256,7 +256,7 @@ def test_no_page_asks_anything_of_the_internet(app: str, browser: Browser) -> No
     own = ("data:", "blob:", f"{app}/")
     assert asked
     assert [url for url in asked if not url.startswith(own)] == []
-    page.context.close()
+    serving.leave(page)
 
 
 class _Canary:
@@ -345,7 +345,7 @@ def test_nothing_that_a_text_names_is_ever_fetched(browser: Browser, tmp_path: P
                 expect(strip).to_have_css("background-image", re.compile(r"^linear-gradient\(.*240, 138, 69"))
             if sees in ("message", "statement0", "recipient"):
                 assert f"<b>{sees}</b>" in page.locator("[data-testid='stMain']").inner_text(), path
-            page.context.close()
+            serving.leave(page)
     assert canary.asked == []
 
 
@@ -370,7 +370,7 @@ def test_a_cell_opens_a_drawer_in_sight_that_closes(app: str, browser: Browser, 
     drawer.get_by_role("button", name="Close").click()
     expect(drawer).to_have_count(0)
     assert "domain" not in parse_qs(urlparse(page.url).query)
-    page.context.close()
+    serving.leave(page)
 
 
 def test_sensitivity_is_computed_when_asked_and_stops_at_once(app: str, browser: Browser) -> None:
@@ -396,4 +396,4 @@ def test_sensitivity_is_computed_when_asked_and_stops_at_once(app: str, browser:
     ask.press("Enter")
     expect(page.locator(".js-plotly-plot").first).to_be_visible(timeout=60_000)
     expect(page.locator(".st-key-compare-sensitivity-stop")).to_have_count(0)
-    page.context.close()
+    serving.leave(page)

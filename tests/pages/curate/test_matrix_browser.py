@@ -116,7 +116,7 @@ def test_thirty_fast_presses_are_thirty_moves_and_the_panel_follows(
     page.keyboard.press("PageUp")
     first = person.profile.attributes[row_order(person.profile.attributes)[0]]
     expect(page.locator(".st-key-pair h3").first).to_have_text(first.statement)
-    page.context.close()
+    serving.leave(page)
 
 
 def test_a_link_brings_the_cursor_and_a_click_moves_it(
@@ -136,7 +136,7 @@ def test_a_link_brings_the_cursor_and_a_click_moves_it(
     shown = person.profile.attributes[person.attribute_ids.index(int(chosen["attribute"][0]))]
     expect(page.locator(".st-key-pair h3").first).to_have_text(shown.statement)
     assert f"{shown.key} to " in said(page)
-    page.context.close()
+    serving.leave(page)
 
 
 def test_a_decision_is_drawn_and_typing_moves_nothing(
@@ -155,7 +155,7 @@ def test_a_decision_is_drawn_and_typing_moves_nothing(
     serving.settled(page)
     assert said(page).startswith("X inappropriate, decided by a person (consensus: necessary): fact_5 to Recipient 7")
     expect(page.locator(".ci-head p")).to_contain_text("1 decided by people")
-    page.context.close()
+    serving.leave(page)
 
 
 def test_keys_decide_in_the_matrix_and_z_takes_back(
@@ -187,7 +187,7 @@ def test_keys_decide_in_the_matrix_and_z_takes_back(
     mine = {pair: standing[pair].label for pair in pairs if pair in standing and standing[pair].label}
     expected = ["ambiguous", *["necessary", "inappropriate", "ambiguous"] * 3][:-1]
     assert list(mine.values()) == expected and list(mine) == pairs[:-1]
-    page.context.close()
+    serving.leave(page)
 
 
 def test_decisions_survive_a_reload_and_a_server_that_is_gone(
@@ -238,7 +238,7 @@ def test_decisions_survive_a_reload_and_a_server_that_is_gone(
         with store.read() as connection:
             mine = [d for d in decisions.history(connection, person.dataset) if d.annotator == "Maria"]
         assert len(mine) == len({d.uid for d in mine}) == 6, "each in the record once"
-        page.context.close()
+        serving.leave(page)
 
 
 def test_keys_decide_in_the_list_of_one_context_and_its_row_stays_in_sight(
@@ -281,7 +281,7 @@ def test_keys_decide_in_the_list_of_one_context_and_its_row_stays_in_sight(
     page.keyboard.press("Escape")
     expect(keys).to_be_hidden()
     expect(row).not_to_contain_text("necessary")
-    page.context.close()
+    serving.leave(page)
 
 
 def test_filters_dim_and_j_goes_to_the_next_match(app: str, browser: Browser) -> None:
@@ -293,7 +293,7 @@ def test_filters_dim_and_j_goes_to_the_next_match(app: str, browser: Browser) ->
         seen.add(said(page))
     assert len(seen) == 6
     assert all(text.startswith("? ambiguous: fact_") and int(text.split("_")[1].split(" ")[0]) % 2 for text in seen)
-    page.context.close()
+    serving.leave(page)
 
 
 def test_hostile_text_is_text_in_the_matrix(app: str, browser: Browser) -> None:
@@ -318,4 +318,4 @@ def test_hostile_text_is_text_in_the_matrix(app: str, browser: Browser) -> None:
     assert "<script>alert(2)</script>" in said(page)
     assert dialogs == []
     assert not [url for url in asked if "127.0.0.1:9" in url or url.endswith("/x")]
-    page.context.close()
+    serving.leave(page)

@@ -106,7 +106,7 @@ def test_a_row_shows_intervals_and_opens_a_panel_that_back_closes(app: str, brow
     page.get_by_role("button", name="Close").click()
     expect(page.locator(".st-key-panel")).to_have_count(0)
     assert "run=" not in page.url
-    page.context.close()
+    serving.leave(page)
 
 
 def test_a_title_sorts_and_says_so(app: str, browser: Browser) -> None:
@@ -118,7 +118,7 @@ def test_a_title_sorts_and_says_so(app: str, browser: Browser) -> None:
     expect(names.last).to_have_text("part")
     page.get_by_role("button", name="Coverage").click()
     expect(names.first).to_have_text("part")
-    page.context.close()
+    serving.leave(page)
 
 
 def test_the_runs_of_a_sweep_stand_together_and_make_a_matrix_with_intervals(
@@ -141,7 +141,7 @@ def test_the_runs_of_a_sweep_stand_together_and_make_a_matrix_with_intervals(
     expect(page.locator(".st-key-panel .ci-heading").first).to_contain_text("in the sweep 1")
     page.go_back()
     expect(matrix).to_be_visible()
-    page.context.close()
+    serving.leave(page)
 
 
 def test_a_phone_shows_the_panel_alone(app: str, browser: Browser) -> None:
@@ -151,7 +151,7 @@ def test_a_phone_shows_the_panel_alone(app: str, browser: Browser) -> None:
     expect(page.locator(".st-key-panel .ci-heading").first).to_be_visible()
     expect(page.get_by_role("button", name="part", exact=True)).to_be_hidden()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.context.close()
+    serving.leave(page)
 
 
 def test_the_list_lives_while_a_run_does(app: str, browser: Browser, store: Store) -> None:
@@ -184,7 +184,7 @@ def test_the_list_lives_while_a_run_does(app: str, browser: Browser, store: Stor
     expect(page.get_by_role("button", name="Resume: going")).to_be_visible()
     expect(page.locator(".ci-head p")).to_contain_text("0 running")
     expect(whole).to_be_focused()
-    page.context.close()
+    serving.leave(page)
 
 
 def test_a_run_with_a_price_tells_its_time_left_and_cost_in_its_row_while_it_goes(
@@ -218,7 +218,7 @@ def test_a_run_with_a_price_tells_its_time_left_and_cost_in_its_row_while_it_goe
         page.get_by_role("button", name="Cancel: priced").click()
         worker.join(timeout=60)
         expect(row).to_contain_text("cancelled")
-        page.context.close()
+        serving.leave(page)
     finally:
         slow.process.kill()
         slow.process.wait()

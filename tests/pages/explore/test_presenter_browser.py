@@ -141,4 +141,4 @@ def test_on_a_phone_taps_move_and_a_button_closes(page: Page) -> None:
         assert box is not None and box["width"] > 200 and box["x"] >= 0 and box["x"] + box["width"] <= 390
     phone.get_by_role("button", name="Close").tap()
     expect(phone.locator("dialog")).to_be_hidden()
-    phone.context.close()
+    serving.leave(phone)
