@@ -69,7 +69,7 @@ async def ask_alone(url: str, count: int, concurrency: int) -> None:
     async def worker() -> None:
         for number in numbers:
             request = request_of(number)
-            (answer,) = await client.complete(request, calls.call_keys(request, [0], simulated=False))
+            (answer,) = await client.complete(request, calls.keys_of(request, [0], simulated=False))
             assert answer.ok, answer.error
 
     await asyncio.gather(*(worker() for _ in range(concurrency)))

@@ -98,7 +98,7 @@ def _vote(
         for group in labellings.owed(connection, labelling_id, record.id):
             text = f"{model} {record.ordinal} {group.context} {group.persona}"
             item = ChatRequest("m", (("user", text),), {"temperature": 0.5}, chance.choice([None, 3]))
-            keys = calls.call_keys(item, group.ballots, simulated=simulated)
+            keys = calls.keys_of(item, group.ballots, simulated=simulated)
             for draw, ballot in group.ballots.items():
                 status = chance.choice(["ok", "ok", "ok", "failed", "unparsed", "owed"])
                 if status == "owed":

@@ -107,7 +107,7 @@ def answer(key: str, *, draw: int = 0, exchange: str = "exchange-1", **changes: 
 def add_call(connection: sa.Connection, text: str, kind: str = "respond") -> str:
     """A recorded call of a real model; returns its key."""
     item = ChatRequest("test-model", (("user", text),))
-    key = calls.call_keys(item, [0], simulated=False)[0]
+    key = calls.keys_of(item, [0], simulated=False)[0]
     outcome = answer(key, prompt_tokens=10, cached_tokens=4, completion_tokens=2)
     calls.record_all(connection, [calls.Exchange(item, [outcome], kind, "http://x", False)])
     return key

@@ -91,17 +91,19 @@ def import_batch(
 def _print_imported(run: str, result: BatchImported) -> None:
     output.line(f"{run}: {count(result.settled, 'answer')} recorded, {count(result.owed, 'request')} left")
     if result.there:
-        output.note(f"note: {result.there:,} lines were recorded before")
+        output.note(f"note: {count(result.there, 'line')} recorded before")
     for cause, number in result.failed.most_common():
         output.note(f"note: {number:,} failed ({cause}); they are in the next batch")
     if result.unknown:
         named = ", ".join(repr(custom_id[:64]) for custom_id in result.unknown_ids)
         rest = result.unknown - len(result.unknown_ids)
         output.note(
-            f"note: {result.unknown:,} lines belong to no request of this run: {named}"
+            f"note: {count(result.unknown, 'line')} of no request of this run: {named}"
             f"{f' and {rest:,} more' if rest > 0 else ''}"
         )
     if result.repeated:
-        output.note(f"note: {result.repeated:,} lines repeat a custom_id; the first successful one was used")
+        output.note(
+            f"note: {count(result.repeated, 'line')} with a custom_id used before; the first successful one counts"
+        )
     if result.owed:
         output.note(f"note: next: cimemories batch export {run} --out FILE, or cimemories resume {run}")

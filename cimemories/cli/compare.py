@@ -25,7 +25,7 @@ from cimemories.cli.options import (
 from cimemories.cli.output import mark
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.text import exact_percent, percent, simulated_text
+from cimemories.text import count, exact_percent, percent, simulated_text
 
 if TYPE_CHECKING:
     from cimemories.agreement.judges import JudgesAgreement
@@ -64,9 +64,9 @@ def judges(
     for pair in result.pairs:
         (neither, second), (first, both) = pair.table
         output.line(
-            f"\n{pair.first.title} and {pair.second.title}: {pair.places:,} attributes in {pair.messages:,} messages "
-            f"judged by both\n  revealed by both {both:,}, by the first alone {first:,}, by the second alone "
-            f"{second:,}, by neither {neither:,}"
+            f"\n{pair.first.title} and {pair.second.title}: {count(pair.places, 'attribute')} in "
+            f"{count(pair.messages, 'message')} judged by both\n  revealed by both {both:,}, by the first alone "
+            f"{first:,}, by the second alone {second:,}, by neither {neither:,}"
         )
         for name, value in (("agreement", pair.agreement), ("Cohen's kappa", pair.kappa), ("Gwet's AC1", pair.ac1)):
             shown = f"undefined: {value.why}" if value.value is None else f"{value.value:.3f}"

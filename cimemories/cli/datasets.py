@@ -370,7 +370,7 @@ def contexts(
         from cimemories.curation.editing import add_pack
 
         added = add_pack(store, dataset, add, annotator=annotator)
-        output.note(f"added {added.new} contexts of '{add}' to '{dataset}'; {added.there} were already there")
+        output.note(f"added {count(added.new, 'context')} of '{add}' to '{dataset}'; {added.there} were already there")
     with store.read() as connection:
         rows = store_datasets.contexts(connection, store_datasets.named(connection, dataset).id)
     shown = [(row.context.sphere or "", row.context.recipient, row.context.task) for row in rows]

@@ -400,8 +400,8 @@ def _print_curves(result: Accumulation, ns: Iterable[int], independent: dict[int
     )
     output.line(
         f"share of {count(result.attributes, 'attribute')} of {count(result.curves.profiles, 'user')} revealed "
-        f"inappropriately, {result.flows:,} flows, mean over all orders of tasks\nband, independence baseline and "
-        f"hazard at n = {last}; "
+        f"inappropriately, {count(result.flows, 'flow')}, mean over all orders of tasks\nband, independence baseline "
+        f"and hazard at n = {last}; "
         "users: how many have this many tasks (the others keep their last value)"
     )
 

@@ -441,8 +441,7 @@ def print_estimate(store: Store, spec: RunSpec, concurrency: int) -> None:
     from cimemories.evaluation.estimates import estimate
 
     def cost(stage: StageEstimate) -> str:
-        low, high = stage.cost_least, stage.cost_most
-        return money(high) if low == high or low is None or high is None else f"{money(low)}-{money(high)}"
+        return money(stage.cost_least, plan.currency, most=stage.cost_most)
 
     plan = estimate(store, spec, find_labels=find_labels, concurrency=concurrency)
     titles = ("samples", "recorded", "requests", "prompt tokens", "cacheable", "completion tokens", "cost")

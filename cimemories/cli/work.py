@@ -20,7 +20,7 @@ from cimemories.store import labellings as store_labellings
 from cimemories.store import runs as store_runs
 from cimemories.store import work as store_work
 from cimemories.store.engine import Store, StoreError
-from cimemories.text import percent
+from cimemories.text import count, percent
 
 if TYPE_CHECKING:
     from cimemories.evaluation.planning import LabelSource
@@ -148,7 +148,8 @@ def progress(store: Store, work_id: str) -> Iterator[Callable[[Done], None]]:
 
         def report(done: Done) -> None:
             failed = sum(done.failed.values())
-            extra = f"{done.prompt_tokens + done.completion_tokens:,} tokens" + (f", {failed} failed" if failed else "")
+            tokens = count(done.prompt_tokens + done.completion_tokens, "token")
+            extra = tokens + (f", {failed} failed" if failed else "")
             bar.update(task, completed=done.done, extra=extra)
 
         if store_work.kind_of(work_id) is not WorkKind.GENERATION:
@@ -221,18 +222,19 @@ def outcome(store: Store, work_id: str) -> None:
         if store_work.kind_of(work_id) is WorkKind.RUN:
             row = store_runs.named(connection, work_id)
             share = percent(row.coverage)
-            output.note(f"{work_id}: {row.judged:,} of {row.expected:,} messages judged ({share})")
-            for stage, status, cause, count in store_runs.failures(connection, work_id):
-                unit = "messages" if stage == "response" else f"{stage}s"
-                output.note(f"  missing: {count} {unit} {status} ({cause})")
+            output.note(f"{work_id}: {count(row.judged)} of {count(row.expected, 'message')} judged ({share})")
+            for stage, status, cause, number in store_runs.failures(connection, work_id):
+                unit = "message" if stage == "response" else stage
+                output.note(f"  missing: {count(number, unit)} {status} ({cause})")
             for cause, error in store_runs.call_errors(connection, work_id).items():
                 output.note(f"  {cause}, for example: {error}")
             capped = row.manifest.cap is not None
         else:
             labelling = next(row for row in store_labellings.all_rows(connection) if row.id == work_id)
-            output.note(f"{work_id}: {labelling.ballots.get('ok', 0):,} of {labelling.expected:,} ballots counted")
-            for status, cause, count in store_labellings.failures(connection, work_id):
-                output.note(f"  missing: {count} ballots {status} ({cause})")
+            counted = count(labelling.ballots.get("ok", 0))
+            output.note(f"{work_id}: {counted} of {count(labelling.expected, 'ballot')} counted")
+            for status, cause, number in store_labellings.failures(connection, work_id):
+                output.note(f"  missing: {count(number, 'ballot')} {status} ({cause})")
             return
     if capped:
         from cimemories.evaluation.costs import run_cost

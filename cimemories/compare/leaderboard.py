@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.compare.ranking import DECIMALS
+from cimemories.compare.ranking import DECIMALS, common_samples, memory_text, ranked_group, why_not_ranked
 from cimemories.evaluation.costs import Cost, run_cost
 from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays, inappropriate_mask
 from cimemories.flows.flows import Flows
@@ -40,7 +40,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import run_judge
-from cimemories.text import UNDEFINED, count, exact_percent, listed, markdown_escaped, percent, sentence, simulated_text
+from cimemories.text import UNDEFINED, count, listed, markdown_escaped, percent, sentence, simulated_text
 
 # ---- run table: what a run is, how far it is, and its numbers by its first judge
 
@@ -158,12 +158,6 @@ def _first(own: RunLine) -> str:
     return own.judges[0] if own.judges else ""
 
 
-def memory_text(row: RunRow) -> str:
-    """The memory of a run in few words: 'full', 'random-50, shuffled'."""
-    order = row.manifest.memory.order
-    return row.composition if order == "fixed" else f"{row.composition}, {order}"
-
-
 def _judges(flows: Flows, row: RunRow) -> list[JudgeRow]:
     with flows.store.read() as connection:
         return judgements.of_run(connection, row.id)
@@ -237,15 +231,16 @@ class Line:
             return None
         return self.published.figure(measure, self.n if measure == PublishedMeasure.VIOLATION else None)
 
-    def as_record(self) -> dict[str, object]:
-        """One flat row for tables and files; shares 0 to 1, nan where undefined."""
+    def as_record(self, parts: Callable[[tuple[str, ...]], object] = ", ".join) -> dict[str, object]:
+        """One row for tables and files; shares 0 to 1, nan where undefined. parts: how those that are simulated are
+        given, one text in a table and a list in JSON."""
         published = {f"published_{m}": self.stated(m) for m in PublishedMeasure}
         return {
             "run": self.run.id,
             "name": self.run.name,
             "model": self.run.model,
             "simulated": bool(self.simulated),
-            "simulated_parts": ", ".join(self.simulated),
+            "simulated_parts": parts(self.simulated),
             "rank": self.rank or math.nan,
             "not_ranked": self.outside,
             "n": self.n,
@@ -328,7 +323,7 @@ class Leaderboard:
             "identifier_rule": str(self.rule),
             "n": self.n,
             "ranked_on_common_flows": self.cut,
-            "runs": [{k: none_for_nan(v) for k, v in line.as_record().items()} for line in self.lines],
+            "runs": [{k: none_for_nan(v) for k, v in line.as_record(list).items()} for line in self.lines],
             "baselines": [
                 {"name": item.name}
                 | {m: none_for_nan(getattr(item, m)) for m in ("violation", "completeness", "balanced")}
@@ -404,7 +399,7 @@ def leaderboard(
         part = part_of.get(i)
         if part is not None:
             own = _on_part(flows, own, part, tuple(scopes[j].version for j in group), rule)
-        lines.append(replace(own, outside=_outside(numbers, every[group[0]] if group else None, i in part_of)))
+        lines.append(replace(own, outside=why_not_ranked(numbers, every[group[0]] if group else None, i in part_of)))
     widest = max(lines, key=lambda item: item.numbers.flows, default=None)
     return Leaderboard(
         lines=(*_places([own for own in lines if not own.outside]), *_best_first([o for o in lines if o.outside])),
@@ -414,45 +409,6 @@ def leaderboard(
         n=common_n,
         cut=any(part is not None for part in part_of.values()),
     )
-
-
-def common_samples(numbers: Headline, n: int | None) -> int:
-    """At how many samples a run can be read beside others: all that every flow of it has, at most n where given."""
-    samples = numbers.scope.run.samples
-    return min(n or samples, samples, numbers.supported_n or samples)
-
-
-def _judged_by(scope: Scope) -> tuple[Hashable, ...]:
-    # By the prompt too: one name with two wordings is two judges.
-    prompts = tuple(sorted(judge.prompt_hash or "" for judge in scope.judges))
-    return scope.judge_text, prompts, scope.grounded, str(scope.verdicts)
-
-
-def ranked_group(every: Sequence[Headline]) -> list[int]:
-    """Positions of the runs that are ranked: of those with full coverage the most that one judge read with one memory;
-    of two groups as large, the one with the most flows."""
-    groups: dict[Hashable, list[int]] = {}
-    for i, numbers in enumerate(every):
-        if numbers.covered:
-            groups.setdefault((_judged_by(numbers.scope), memory_text(numbers.scope.run)), []).append(i)
-    return max(groups.values(), key=lambda own: (len(own), max(every[i].flows for i in own)), default=[])
-
-
-def _outside(numbers: Headline, leader: Headline | None, there: bool) -> str:
-    """Why a run is not ranked; empty where it is. leader: one that is. there: whether it is in the ranked group, and
-    that has flows in common."""
-    if not numbers.covered:
-        return f"coverage {percent(numbers.coverage)}, under {exact_percent(COVERAGE_WARNING)}"
-    if there or leader is None:
-        return ""
-    own, others = numbers.scope, leader.scope
-    if memory_text(own.run) != memory_text(others.run):
-        return f"its memory is {memory_text(own.run)}, that of ranked runs {memory_text(others.run)}"
-    if own.judge_text != others.judge_text:
-        return f"judged by {own.judge_text}, ranked runs by {others.judge_text}"
-    if _judged_by(own) != _judged_by(others):
-        return "its judge has another prompt, or other claims of it count, than of ranked runs"
-    return "ranked runs would have no judged flow in common"
 
 
 def _common_flows(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule) -> list[FlowArrays | None] | None:
@@ -568,7 +524,7 @@ def names(lines: Sequence[Line]) -> dict[str, str]:
         memory_text,
         lambda run: run.manifest.mitigation.kind,
         lambda run: f"thinking {run.manifest.thinking}",
-        lambda run: f"{run.samples} samples",
+        lambda run: count(run.samples, "sample"),
     ]
     # One trait after the other, and only for runs that are still called alike and differ in it.
     for describe in kinds:

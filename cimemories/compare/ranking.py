@@ -1,9 +1,10 @@
-"""The order of runs by a number: the Pareto front, ranks, Kendall's tau between two orders, and who changes places."""
+"""Which runs are ranked together, and their order by a number: the Pareto front, ranks, Kendall's tau between two
+orders, and who changes places."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import permutations
@@ -11,6 +12,61 @@ from itertools import permutations
 import numpy as np
 
 from cimemories.flows.arrays import Bools, Floats
+from cimemories.flows.scope import Scope
+from cimemories.metrics.headline import Headline
+from cimemories.metrics.warnings import COVERAGE_WARNING
+from cimemories.store.runs import RunRow
+from cimemories.text import exact_percent, percent
+
+# ---- which runs are ranked together
+
+
+def memory_text(row: RunRow) -> str:
+    """The memory of a run in few words: 'full', 'random-50, shuffled'."""
+    order = row.manifest.memory.order
+    return row.composition if order == "fixed" else f"{row.composition}, {order}"
+
+
+def common_samples(numbers: Headline, n: int | None) -> int:
+    """At how many samples a run can be read beside others: all that every flow of it has, at most n where given."""
+    samples = numbers.scope.run.samples
+    return min(n or samples, samples, numbers.supported_n or samples)
+
+
+def _judged_by(scope: Scope) -> tuple[Hashable, ...]:
+    # By the prompt too: one name with two wordings is two judges.
+    prompts = tuple(sorted(judge.prompt_hash or "" for judge in scope.judges))
+    return scope.judge_text, prompts, scope.grounded, str(scope.verdicts)
+
+
+def ranked_group(every: Sequence[Headline]) -> list[int]:
+    """Positions of the runs that are ranked: of those with full coverage the most that one judge read with one memory;
+    of two groups as large, the one with the most flows."""
+    groups: dict[Hashable, list[int]] = {}
+    for i, numbers in enumerate(every):
+        if numbers.covered:
+            groups.setdefault((_judged_by(numbers.scope), memory_text(numbers.scope.run)), []).append(i)
+    return max(groups.values(), key=lambda own: (len(own), max(every[i].flows for i in own)), default=[])
+
+
+def why_not_ranked(numbers: Headline, leader: Headline | None, there: bool) -> str:
+    """Why a run is not ranked; empty where it is. leader: one that is. there: whether it is in the ranked group, and
+    that has flows in common."""
+    if not numbers.covered:
+        return f"coverage {percent(numbers.coverage)}, under {exact_percent(COVERAGE_WARNING)}"
+    if there or leader is None:
+        return ""
+    own, others = numbers.scope, leader.scope
+    if memory_text(own.run) != memory_text(others.run):
+        return f"its memory is {memory_text(own.run)}, that of ranked runs {memory_text(others.run)}"
+    if own.judge_text != others.judge_text:
+        return f"judged by {own.judge_text}, ranked runs by {others.judge_text}"
+    if _judged_by(own) != _judged_by(others):
+        return "its judge has another prompt, or other claims of it count, than of ranked runs"
+    return "ranked runs would have no judged flow in common"
+
+
+# ---- the order
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[bool]:

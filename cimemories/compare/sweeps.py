@@ -12,7 +12,8 @@ from itertools import islice
 
 import pandas as pd
 
-from cimemories.compare.leaderboard import MOST_LINES, Line, common_samples, memory_text, none_for_nan
+from cimemories.compare.leaderboard import MOST_LINES, Line, none_for_nan
+from cimemories.compare.ranking import common_samples, memory_text
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
 from cimemories.evaluation.planning import RunSpec
 from cimemories.evaluation.respond import CompositionError, Kind, read_composition

@@ -181,9 +181,9 @@ class Estimate:
         amount = cost(self.prompt_tokens, self.completion_tokens, price_in, price_out)
         money = f", about {at_prices(amount)}" if price_in or price_out else ""
         return (
-            f"{self.calls:,} calls for {self.attributes:,} attributes, about {self.prompt_tokens:,} prompt and "
-            f"{self.completion_tokens:,} completion tokens{money}; rejected attributes are asked for again, at most "
-            f"{ATTEMPTS - 1} times"
+            f"{count(self.calls, 'call')} for {count(self.attributes, 'attribute')}, about "
+            f"{self.prompt_tokens:,} prompt and {self.completion_tokens:,} completion tokens{money}; rejected "
+            f"attributes are asked for again, at most {ATTEMPTS - 1} times"
         )
 
 
@@ -278,7 +278,7 @@ class Report:
         lines += [f"  {count:,} {reason}" for reason, count in self.rejection_counts()]
         lines += [f"  parts {status}: {count} ({cause})" for status, cause, count in self.failures]
         if self.left_out:
-            lines.append(f"  left out: {self.left_out} profiles without a usable attribute")
+            lines.append(f"  left out: {count(self.left_out, 'profile')} without a usable attribute")
         return lines
 
 

@@ -98,13 +98,20 @@ class Prices:
         return (fresh * self.prompt + min(cached, prompt) * self.cached + completion * self.completion) / MILLION
 
 
-def money(amount: float | None, currency: str = "") -> str:
-    """An amount for people: two digits after the point, or as many as show something of a small one."""
+def money(amount: float | None, currency: str, *, most: float | None = None) -> str:
+    """An amount for people: two digits after the point, or as many as show something of a small one. most: the end of a
+    range that begins with it. Prices without a currency make amounts that say so."""
     if amount is None:
         return "not known"
+    low, high = _digits(amount), _digits(amount if most is None else most)
+    unit = currency or ("" if high == "0.00" else "(no currency)")
+    return f"{low if low == high else f'{low} to {high}'} {unit}".strip()
+
+
+def _digits(amount: float) -> str:
     # Two digits that are not zero: 0.0042, not 0.00; never more than eight after the point.
     digits = 2 if amount >= 0.1 or amount == 0 else min(8, 1 - math.floor(math.log10(amount)))
-    return f"{amount:,.{digits}f} {currency}".strip()
+    return f"{amount:,.{digits}f}"
 
 
 # ---- costs
@@ -162,7 +169,7 @@ class Cost:
             return money(self.amount, self.currency)
         if self.unpriced and self.known:
             return f"{money(self.known, self.currency)} plus an unknown cost for {', '.join(self.unpriced)}"
-        return money(None)
+        return money(None, "")
 
 
 def role_of(kind: str) -> str:

@@ -22,7 +22,7 @@ from typing import cast
 import sqlalchemy as sa
 
 from cimemories.evaluation.costs import JUDGE, MODEL, Prices, models_in, money, role_of
-from cimemories.evaluation.judging import Judge, Step
+from cimemories.evaluation.judging import Step, at_work
 from cimemories.evaluation.planning import (
     JUDGE_TOKENS,
     FindLabels,
@@ -385,8 +385,7 @@ class Estimate:
         least, most = self.cost_least, self.cost_most
         if least is None or most is None:
             return f"not known: no price for {', '.join(self.unpriced)}"
-        low, high = money(least, self.currency), money(most, self.currency)
-        return low if low == high else f"{money(least)} to {high}"
+        return money(least, self.currency, most=most)
 
     @property
     def cost_once_more(self) -> float | None:
@@ -490,17 +489,7 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
 
     planned = [*prepared.judges, *([prepared.checker] if prepared.checker else [])]
     judges = [
-        Judge(
-            0,
-            judge.kind,
-            judge.spec.model,
-            judge.parameters,
-            client(judge.spec.base_url, judge.server),
-            judge.prompt,
-            judge.spec.split,
-            judge.schema,
-            judge.spec.channel,
-        )
+        at_work(judge, 0, client(judge.spec.base_url, judge.server), judge.prompt)
         for judge in planned
         if judge.server is not None
     ]

@@ -32,6 +32,7 @@ from cimemories.store.datasets import DatasetRow, ProfileRecord, dataset_with
 from cimemories.store.engine import Store
 from cimemories.store.labellings import SharedLabels
 from cimemories.store.runs import IMPORTED, ImportedResponse
+from cimemories.text import count
 
 IN_MEMORY = 32 << 20  # bytes of what was read; more goes to a temporary file
 UNKNOWN = "unknown"
@@ -355,7 +356,7 @@ def _responses(
 def _notes(read: _Read, ids: Mapping[str, str]) -> list[str]:
     """What was imported, a sentence a run."""
     notes = [
-        f"the run {run_id} has the memory {label}: {sum(read.levels[label].counts.values()):,} responses, "
+        f"the run {run_id} has the memory {label}: {count(sum(read.levels[label].counts.values()), 'response')}, "
         f"{read.levels[label].counts[ResponseStatus.OK]:,} with a text"
         for label, run_id in ids.items()
     ]

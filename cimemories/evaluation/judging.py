@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache, partial
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 
@@ -211,6 +212,28 @@ class Judge:
     split: int | None = None
     schema: str = "json_schema"
     channel: str = MESSAGE
+
+
+class Described(Protocol):
+    """A judge as it is planned, or as the record has it. settings: where it is served and how it is asked."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def channel(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, object]: ...
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+
+
+def at_work(judge: Described, judge_id: int, client: Client | None = None, prompt: Prompt | None = None) -> Judge:
+    """The judge with what it asks by; client and prompt: None for one that asks no model."""
+    split, schema = judge.settings.get("split"), judge.settings.get("schema")
+    own = judge.kind, judge.model, judge.parameters, client, prompt
+    return Judge(judge_id, *own, split, str(schema or "json_schema"), judge.channel)
 
 
 @dataclass(frozen=True)

@@ -295,6 +295,22 @@ class PlannedJudge:
         # The judge's own fields last: they may set another temperature.
         return {**({} if limit is None else {self.server.token_limit: limit}), "temperature": 0.0, **self.spec.fields}
 
+    @property
+    def model(self) -> str:
+        return self.spec.model
+
+    @property
+    def channel(self) -> str:
+        return self.spec.channel
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Where it is served and how it is asked."""
+        same = ("base_url", "api_key_env", "timeout", "split")
+        at_once, server = (self.server.n, self.server.identity) if self.server else (True, None)
+        how = {"schema": self.schema, "n_at_once": at_once, "server": server}
+        return {name: getattr(self.spec, name) for name in same} | how
+
     def as_json(self) -> dict[str, object]:
         """As the manifest describes it."""
         spec, prompt = self.spec, self.prompt
@@ -574,7 +590,7 @@ def _named(prompt: Prompt) -> dict[str, object]:
 
 def add_judge(connection: sa.Connection, run_id: str, judge: PlannedJudge, timeout: float = 120.0) -> int:
     """Make this a judge of the run; returns its id. timeout: where its spec has none."""
-    spec, server = judge.spec, judge.server
+    spec = judge.spec
     # Only where they differ from the plain way, so that a judge asked plainly keeps its identity.
     options: dict[str, object] = {"split": spec.split} if spec.split else {}
     options |= {"schema": judge.schema} if judge.schema != "json_schema" else {}
@@ -589,15 +605,7 @@ def add_judge(connection: sa.Connection, run_id: str, judge: PlannedJudge, timeo
         channel=spec.channel,
         options=options,
     )
-    settings: dict[str, object] = {
-        "base_url": spec.base_url,
-        "api_key_env": spec.api_key_env,
-        "timeout": spec.timeout or timeout,
-        "split": spec.split,
-        "schema": judge.schema,
-        "n_at_once": server.n if server else True,
-        "server": server.identity if server else None,
-    }
+    settings = judge.settings | {"timeout": spec.timeout or timeout}
     judgements.assign(connection, run_id, [judge_id], {judge_id: settings})
     return judge_id
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.evaluation.costs import CapWatch, Prices
-from cimemories.evaluation.judging import CHECK, LLM, Judge, JudgeInput, judge_at_once, judgement_job
+from cimemories.evaluation.judging import CHECK, LLM, Judge, JudgeInput, at_work, judge_at_once, judgement_job
 from cimemories.evaluation.planning import (
     BATCH,
     SERVERS_LIMIT,
@@ -299,7 +299,7 @@ def _judge(
 ) -> Judge:
     settings: Mapping[str, Any] = judge.settings
     if judge.prompt_hash is None:
-        return Judge(judge.id, judge.kind, judge.model, judge.parameters, None, channel=judge.channel)
+        return at_work(judge, judge.id)
     own = replace(
         endpoint,
         base_url=address(judge),
@@ -308,17 +308,8 @@ def _judge(
         server=settings.get("server"),
     )
     wording = PromptPart(kind="check" if judge.kind == "check" else "judge", level="base", sha256=judge.prompt_hash)
-    return Judge(
-        judge.id,
-        judge.kind,
-        judge.model,
-        judge.parameters,
-        _client(client, own, judge.simulated, bool(settings.get("n_at_once", True))),
-        recorded_prompt(connection, row.id, wording),
-        settings.get("split"),
-        str(settings.get("schema") or "json_schema"),
-        judge.channel,
-    )
+    asks = _client(client, own, judge.simulated, bool(settings.get("n_at_once", True)))
+    return at_work(judge, judge.id, asks, recorded_prompt(connection, row.id, wording))
 
 
 # ---- a run once more: read by another judge, repeated as it was, or as the command that repeats it

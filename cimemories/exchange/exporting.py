@@ -52,6 +52,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
+from cimemories.text import count
 
 Format = Literal["official", "labelled", "huggingface", "bundle-jsonl", "bundle-parquet"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -429,9 +430,9 @@ def _notes(store: Store, run: RunRow, judge: JudgeRow) -> list[str]:
         notes.append(f"left out: the judgements of {', '.join(others)}")
     missing = run.expected - run.responses.get(ResponseStatus.OK, 0)
     if missing:
-        notes.append(f"{missing:,} messages are missing; they have an empty text in the file")
+        notes.append(f"{count(missing, 'message')} missing, with an empty text in the file")
     unjudged = run.responses.get(ResponseStatus.OK, 0) - run.judged
     # run.judged counts the first judge's alone.
     if judge.ordinal == 0 and unjudged > 0:
-        notes.append(f"{unjudged:,} messages have no judgement in the file")
+        notes.append(f"{count(unjudged, 'message')} without a judgement in the file")
     return notes

@@ -61,6 +61,7 @@ from cimemories.model import (
     canonical_event,
 )
 from cimemories.store.labellings import STAND_IN, SharedLabels
+from cimemories.text import count
 
 # ---- Parquet in bounded memory
 
@@ -720,7 +721,8 @@ class _Reader:
         notes = [
             "this format has no values: they are null, so judges see the statements only",
             f"biographies are read from the statements, where these tell them: sex of {counts['sex']}, address of "
-            f"{counts['address']}, age of {counts['age']} of {len(self.people)} profiles; else 'unknown', and age 0",
+            f"{counts['address']}, age of {counts['age']} of {count(len(self.people), 'profile')}; else 'unknown', "
+            "and age 0",
         ]
         if all(a.domain == GENERAL for p in self.people.values() for _, a in p.attributes.values()):
             notes.append("domains and events are not in the file: all attributes are in 'general'")
@@ -732,9 +734,9 @@ class _Reader:
         if counts["labels"]:
             notes.append(f"labels are imported under one stand-in persona with prior 1: {SETTLED}")
         if counts["person"]:
-            notes.append(f"{counts['person']:,} labels were decided by a person, whom the file does not name")
+            notes.append(f"{count(counts['person'], 'label')} decided by a person, whom the file does not name")
         if counts["none"]:
-            notes.append(f"{counts['none']:,} pairs have no label in the file and get none")
+            notes.append(f"{count(counts['none'], 'pair')} without a label in the file and here")
         if counts["simulated"]:
             notes.append("the file says that a simulator voted: the labels are marked simulated")
         return notes

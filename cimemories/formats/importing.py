@@ -24,6 +24,7 @@ from cimemories.formats.official import FormatError, ProfileFile, file_hash, ope
 from cimemories.store import archive, datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
+from cimemories.text import count
 
 Kind = Literal["profiles", "labelled", "huggingface", "bundle", "results"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -166,7 +167,7 @@ def with_one_sphere(file: ProfileFile, name: str) -> ProfileFile:
         profiles.append(replace(profile, contexts=contexts))
     if not filled:
         return file
-    note = f"spheres that only some profiles give were filled in for the others, in {filled} contexts"
+    note = f"spheres that only some profiles give were filled in for the others, in {count(filled, 'context')}"
     return replace(file, profiles=tuple(profiles), notes=(*file.notes, note))
 
 
@@ -191,5 +192,5 @@ def _import_bundle(store: Store, path: Path, name: str | None) -> Imported:
             )
             notes = manifest.notes()
             if lost:
-                notes.append(f"{lost:,} calls behind votes are neither in the bundle nor here; their votes are kept")
+                notes.append(f"{count(lost, 'call')} behind votes neither in the bundle nor here; their votes are kept")
             return Imported(datasets.named(connection, dataset_name), True, tuple(notes), "bundle")

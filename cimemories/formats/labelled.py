@@ -42,6 +42,7 @@ from cimemories.formats.official import (
 )
 from cimemories.model import LONGEST_NAME, LONGEST_STATEMENT, Persona, Profile
 from cimemories.store.labellings import STAND_IN, SharedLabels
+from cimemories.text import count
 
 SHARES = ("necessary", "private", "unlabeled")
 COMBINED = "labels_combined"
@@ -270,11 +271,11 @@ class LabelReader:
         if self.by_model and counts["checked"]:
             notes.append(
                 f"{COMBINED} differs from the mixture of the personas (priors "
-                f"{', '.join(f'{p.prior:g}' for p in self.personas)}) in {counts['differ']:,} of "
-                f"{counts['checked']:,} statements; labels follow the personas' shares"
+                f"{', '.join(f'{p.prior:g}' for p in self.personas)}) in {count(counts['differ'])} of "
+                f"{count(counts['checked'], 'statement')}; labels follow the personas' shares"
             )
         if self.by_model and counts["alone"]:
-            notes.append(f"{counts['alone']:,} statements have {COMBINED} but not every persona's shares")
+            notes.append(f"{count(counts['alone'], 'statement')} with {COMBINED} but not every persona's shares")
         if not self.by_model and labelled:
             notes.append(f"only {COMBINED} is there: stored as the shares of one stand-in persona with prior 1")
         if self.repeated:
@@ -284,9 +285,9 @@ class LabelReader:
                 f"attributes share one label ({'; '.join(self.repeated[:5])}{more})"
             )
         if labelled and counts["bare"]:
-            notes.append(f"{counts['bare']} of {counts['contexts']} contexts carry no labels")
+            notes.append(f"no labels in {count(counts['bare'])} of {count(counts['contexts'], 'context')}")
         if counts["absent"]:
-            notes.append(f"a share that is left out is read as 0, in {counts['absent']:,} statements")
+            notes.append(f"a share that is left out is read as 0, in {count(counts['absent'], 'statement')}")
         if self.simulated and labelled:
             notes.append("the file says that a simulator voted: the labels are marked simulated")
         return notes
@@ -351,8 +352,8 @@ def write_labelled(
     if not shared:
         return []
     return [
-        f"{shared:,} pairs have other labels than an earlier attribute with the same statement; the file has one field "
-        "for both and keeps the first"
+        f"{count(shared, 'pair')} with other labels than an earlier attribute with the same statement; the file has "
+        "one field for both and keeps the first"
     ]
 
 

@@ -62,7 +62,7 @@ from cimemories.model import (
 )
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import SharedLabels
-from cimemories.text import json_problem
+from cimemories.text import count, json_problem
 
 # Of a file: one transaction writes it, and nobody else writes meanwhile. The largest study planned for has 1,000.
 MOST_PROFILES = 10_000
@@ -733,8 +733,9 @@ class Remarks:
                 notes.append(f"fields of {part} that this format does not have were ignored: {named}{more}")
         if self.events:
             notes.append(
-                f"the spelling of events was unified in {self.events} attributes; an export keeps the file's own"
+                f"the spelling of events was unified in {count(self.events, 'attribute')}; an export keeps the "
+                "file's own"
             )
         if self.domains:
-            notes.append(f"the spelling of domains was unified in {self.domains} attributes")
+            notes.append(f"the spelling of domains was unified in {count(self.domains, 'attribute')}")
         return tuple(notes)

@@ -56,6 +56,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import EVENT_KINDS, SAID, Merged, Nameless, Places
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import MarkKind
+from cimemories.text import count
 
 _WHERE = columns(
     "event:text uid:text? dataset:text? dataset_hash:text? simulated:truth? profile:integer profile_name:text? "
@@ -396,7 +397,7 @@ def import_events(store: Store, path: Path, dataset: str | None = None, *, skip_
                 totals[kind] = Merged(*map(operator.add, astuple(totals[kind]), astuple(done)))
     other = sum(item.other for item in totals.values())
     if other:
-        changed.append(f"{other:,} events share their uid with a different one that is here, which stays")
+        changed.append(f"{count(other, 'event')} left out: a different one here has the same uid and stays")
     return Imported(
         tuple(target.row.name for target in targets),
         {kind: item.new for kind, item in totals.items()},
@@ -440,8 +441,8 @@ def _matched(
     for target in targets.values():
         problems += _without_comment(connection, target)
     notes = [
-        f"{count:,} events come from another version of '{targets[i].row.name}'; their pairs are the same here"
-        for i, count in changed.items()
+        f"{count(number, 'event')} from another version of '{targets[i].row.name}', with the same pairs as here"
+        for i, number in changed.items()
     ]
     return list(targets.values()), problems, notes
 

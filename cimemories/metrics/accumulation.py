@@ -51,7 +51,7 @@ from cimemories.flows.arrays import (
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
-from cimemories.metrics.intervals import intervals, intervals_of
+from cimemories.metrics.intervals import intervals
 from cimemories.metrics.uncertainty import LEAST_USERS, LEVEL, Interval, share_bounds
 from cimemories.metrics.violation import Exposures, exposures, missing_flows, no_leak_probabilities
 from cimemories.metrics.warnings import reading_n
@@ -598,15 +598,11 @@ def accumulation(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRu
         judged = judgements.judged_by_all(connection, run.id, scope.judge_ids)
     most = reading_n(judged, run.expected, run.samples, missing_flows(flows, scope, rule).supported_n(run.samples))
     ends = intervals(flows, scope, rule).violation
-    return _accumulation(flow_arrays(flows, scope, rule), {n: ends[n] for n in range(1, most + 1)})
+    return accumulation_of(flow_arrays(flows, scope, rule), {n: ends[n] for n in range(1, most + 1)})
 
 
-def accumulation_of(data: FlowArrays, ns: tuple[int, ...]) -> Accumulation:
-    """`accumulation` of arrays: pure. Raises ValueError for an n < 1."""
-    return _accumulation(data, intervals_of(data, ns).violation)
-
-
-def _accumulation(data: FlowArrays, ends: Mapping[int, Interval]) -> Accumulation:
+def accumulation_of(data: FlowArrays, ends: Mapping[int, Interval]) -> Accumulation:
+    """The same of arrays: pure. ends: the interval of violation at each n that the curves are drawn at."""
     exposed = exposures(data)
     every = curves(exposed, tasks(data.labels, data.draws), tuple(ends))
     return Accumulation(every, every.mean(), exposed.flows, ends)

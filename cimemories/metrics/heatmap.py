@@ -304,7 +304,7 @@ def as_frame(grid: Grid) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class WorstCell:
-    """The cell where most goes wrong: its violation@n or completeness, and the pairs that it rests on."""
+    """The cell where most goes wrong: its violation@n, and the pairs that it rests on."""
 
     row: str
     column: str
@@ -314,15 +314,7 @@ class WorstCell:
 
 def worst(grid: Grid) -> WorstCell | None:
     """The cell in which most inappropriate pairs are violated (share x pairs); None where no cell has any."""
-    return _worst(grid, grid.violation, grid.violation, grid.violation_pairs)
-
-
-def least_complete(grid: Grid) -> WorstCell | None:
-    """The cell in which most necessary pairs are left out ((1 - share) x pairs); None where no cell has any."""
-    return _worst(grid, 1.0 - grid.completeness, grid.completeness, grid.completeness_pairs)
-
-
-def _worst(grid: Grid, wrong: Floats, shares: Floats, pairs: Ints) -> WorstCell | None:
+    wrong, pairs = grid.violation, grid.violation_pairs
     if not pairs.any():
         return None
     # -1 instead of nan, which argmax would take for the largest.
@@ -330,7 +322,7 @@ def _worst(grid: Grid, wrong: Floats, shares: Floats, pairs: Ints) -> WorstCell 
     i, j = np.unravel_index(int(weights.argmax()), weights.shape)
     if not pairs[i, j]:  # nothing is wrong anywhere: any cell with a pair says so
         i, j = np.unravel_index(int(pairs.argmax()), weights.shape)
-    return WorstCell(grid.rows.names[i], grid.columns.names[j], float(shares[i, j]), int(pairs[i, j]))
+    return WorstCell(grid.rows.names[i], grid.columns.names[j], float(wrong[i, j]), int(pairs[i, j]))
 
 
 KEYS = ["profile", "attribute", "context"]

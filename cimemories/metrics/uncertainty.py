@@ -302,10 +302,10 @@ _RATES = np.geomspace(1e-4, 0.98, 40)
 _ROUNDS = 50  # of the fit; more move the samples' part by less than it is known to
 
 
-def sample_variance(leaks: Exposures, n: int) -> Floats:
-    """How much of the variance of each profile's Violation@n comes from its samples: [profiles], what it would vary by
-    if the same messages were drawn again. Leaks of different flows are taken as independent given their probabilities,
-    although a message may leak several attributes at once: at least so much.
+def sample_variances(leaks: Exposures, ns: Sequence[int]) -> dict[int, Floats]:
+    """How much of the variance of each profile's Violation@n comes from its samples, for each n: [profiles], what it
+    would vary by if the same messages were drawn again. Leaks of different flows are taken as independent given their
+    probabilities, although a message may leak several attributes at once: at least so much.
 
     Leaks cluster: some attributes are told everywhere, most nowhere. So each attribute has a leak rate p for all its
     flows, and how rates are distributed is estimated from all attributes without any assumption on its form
@@ -314,11 +314,6 @@ def sample_variance(leaks: Exposures, n: int) -> Floats:
     the chance that n samples of a flow reveal nothing; its mean is taken over p from its posterior. Flows that differ
     within an attribute change little: where leaks are rare only the sum of their rates counts.
     """
-    return sample_variances(leaks, (n,))[n]
-
-
-def sample_variances(leaks: Exposures, ns: Sequence[int]) -> dict[int, Floats]:
-    """`sample_variance` for each n."""
     sizes, numbers, chances, which = _leak_rates(leaks)
     result = {}
     for n in ns:
@@ -334,7 +329,7 @@ def sample_variances(leaks: Exposures, ns: Sequence[int]) -> dict[int, Floats]:
 
 
 def planned_sample_variance(leaks: Exposures, n: int, times: float = 1.0) -> Floats:
-    """`sample_variance` of a run that is still to be made with n samples, from the leaks of one that is there: n may be
+    """`sample_variances` of a run that is still to be made with n samples, by the leaks of one that is there: n may be
     more than it has. times: how many contexts there are for each of its own, each attribute exposed in so many more."""
     _, numbers, chances, which = _leak_rates(leaks)
     # With all n samples read, q is 1 or 0, and so is the product of all: E q^2 = E q.

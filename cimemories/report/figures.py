@@ -69,10 +69,11 @@ def heatmap(
     ]
     subtitle = (
         f"{int(grid.violation_pairs.sum()):,} inappropriate and {int(grid.completeness_pairs.sum()):,} necessary "
-        f"pairs of all profiles, {len(kept)} contexts, {len(grid.columns)} domains{samples}"
+        f"pairs of all profiles, {count(len(kept), 'context')}, {count(len(grid.columns), 'domain')}{samples}"
     )
     alt = (
-        f"Two grids of {len(kept)} contexts by {len(grid.columns)} domains, pairs leaked left and completeness right; "
+        f"Two grids of {count(len(kept), 'context')} by {count(len(grid.columns), 'domain')}, pairs leaked left and "
+        "completeness right; "
         "the same numbers are in the table."
     )
     title = f"{name}: {'; '.join(clauses)}"
@@ -164,7 +165,7 @@ def violations(line: Line, bounds: Intervals, name: str, judged: Effort) -> Figu
     fig = interval_rows(names, series, xaxis=SHARE_AXIS, row_height=26, apart=0, legend=False)
     title = sentences.headline(name, numbers.n, violation_at[numbers.n], bounds.completeness, judged)
     subtitle = (
-        f"{numbers.attributes:,} attributes, {numbers.flows:,} inappropriate flows, "
+        f"{count(numbers.attributes, 'attribute')}, {count(numbers.flows, 'inappropriate flow')}, "
         f"{count(numbers.retained, 'retained context')} of {count(numbers.profiles, 'profile')} with a judged message; "
         "bars are 95 % intervals"
     )

@@ -12,7 +12,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from cimemories import __version__
-from cimemories.compare.leaderboard import Line, memory_text
+from cimemories.compare.leaderboard import Line
+from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.respond import CompositionError
 from cimemories.evaluation.runs import command_of, spec_of
 from cimemories.exchange.card import dataset_card
@@ -134,7 +135,7 @@ def _labels(all_facts: list[LabelFacts]) -> Iterable[str]:
             yield (
                 f"Whether an attribute is necessary or inappropriate in a context was asked of {who} in the voice of "
                 f"{count(len(facts.personas), 'persona')}, {voices}, {count(facts.row.draws, 'time')} each; "
-                f"{facts.ballots:,} of {facts.row.expected:,} ballots could be counted."
+                f"{count(facts.ballots)} of {count(facts.row.expected, 'ballot')} could be counted."
             )
         if counted.rule.threshold == 1:
             yield "A pair has a label where every counted vote of every persona with a prior above 0 agrees."

@@ -89,7 +89,7 @@ def _labelling(facts: LabelFacts) -> list[Block]:
         ("Ballots counted", ballots),
         ("Ballots missing", f"{missing:,}"),
         ("Rule", f"{counted.rule.name}: {counted.rule.text}"),
-        ("Decisions of people", f"{decided:,} pairs; they {order}" if decided else "none"),
+        ("Decisions of people", f"{count(decided, 'pair')}; they {order}" if decided else "none"),
     )
     columns = ("Domain", "Labelled pairs", "Consensus", "necessary", "inappropriate", "ambiguous")
     domains = [

@@ -400,17 +400,16 @@ class Origin:
         return bool(self.before) and self.fresh is None and self.server is not None
 
 
-def call_keys(
-    item: ChatRequest, draws: Iterable[int], *, simulated: bool, server: str | None = None, fresh: str | None = None
-) -> dict[int, str]:
-    """The key of each draw of a request."""
-    return keys_of(canonical_json(request_body(item)), draws, simulated=simulated, server=server, fresh=fresh)
-
-
 def keys_of(
-    body: str, draws: Iterable[int], *, simulated: bool, server: str | None = None, fresh: str | None = None
+    request: ChatRequest | str,
+    draws: Iterable[int],
+    *,
+    simulated: bool,
+    server: str | None = None,
+    fresh: str | None = None,
 ) -> dict[int, str]:
-    """The same for a request whose canonical JSON is at hand."""
+    """The key of each draw of a request, or of its canonical JSON where that is at hand."""
+    body = request if isinstance(request, str) else canonical_json(request_body(request))
     base = text_hash(body)
     # What came later is appended only where it is set: keys from before servers were told apart stay what they were.
     more = [] if server is None and fresh is None else [server] if fresh is None else [server, fresh]

@@ -325,7 +325,7 @@ def main() -> None:
     def set_takeaway(takeaway: str) -> None:
         takeaways.append(takeaway)
         with top:
-            page.head(TITLE, takeaway, simulated=labelling.simulated)
+            page.head(TITLE, takeaway, simulated=("labels",) if labelling.simulated else ())
 
     try:
         _rule_line(store, labelling)

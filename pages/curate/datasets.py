@@ -423,13 +423,13 @@ def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
 
 
 def _title(row: GenerationRow, what: str) -> None:
-    badge = page.simulated_badge(row.simulated)
+    badge = page.simulated_badge(("profiles",) if row.simulated else ())
     safe.show(safe.tag("div", safe.tag("b", row.name), f" by {row.model} {what} ", badge, cls="ci-line"))
 
 
 def _stopped(store: Store, row: GenerationRow) -> None:
     all_settled = row.settled == row.expected
-    done = f"{count(row.settled)} of {count(row.expected)} calls are done and kept"
+    done = f"{count(row.settled)} of {count(row.expected, 'call')} done and kept"
     _title(row, f"is {row.status}.")
     page.error(
         "No dataset was created.",

@@ -273,7 +273,7 @@ def _running(store: Store, row: LabellingRow) -> None:
     bar, button = st.columns([5, 1], vertical_alignment="center")
     with bar:
         st.progress(done / row.expected if row.expected else 0.0)
-        ballots = f"{count(done)} of {count(row.expected)} ballots"
+        ballots = f"{count(done)} of {count(row.expected, 'ballot')}"
         safe.inline(f"{row.id}, {row.status}: {ballots}, {pace}.", muted=True)
     with button:
         stopping = row.status == WorkStatus.CANCELLING
@@ -290,7 +290,7 @@ def _stopped(store: Store, row: LabellingRow) -> None:
     with left:
         missing = row.expected - row.ballots.get(labellings.OK, 0)
         page.error(
-            f"This labelling is {row.status}: {count(missing)} of {count(row.expected)} ballots missing.",
+            f"This labelling is {row.status}: {count(missing)} of {count(row.expected, 'ballot')} missing.",
             sentence(row.error),
             "Votes so far are kept. Resume to ask for the rest.",
         )
@@ -472,7 +472,7 @@ def filter_summary(seen: MatrixView, labels: Matrix, filters: Filters) -> str:
     hidden = len(labels.record.attribute_ids) - len(seen.rows), len(labels.record.context_ids) - len(seen.columns)
     parts = [f"{count(seen.matching)} of {count(total, 'pair')} match"]
     if any(hidden):
-        parts.append(f"{hidden[0]} attributes and {hidden[1]} contexts are hidden")
+        parts.append(f"hidden: {count(hidden[0], 'attribute')} and {count(hidden[1], 'context')}")
     if filters.kinds or filters.differs:
         parts.append("the others are dimmed; press j for the next match, k for the previous one")
     return "; ".join(parts) + "."
@@ -516,7 +516,7 @@ def counts(labels: Matrix) -> None:
     left, right = st.columns(2, gap="large")
     with left:
         dropped = len(retained) - sum(retained)
-        safe.heading(f"{len(retained)} contexts, {dropped} of them discarded")
+        safe.heading(f"{count(len(retained), 'context')}, {dropped} of them discarded")
         safe.inline("A context is retained if one attribute is necessary there and another inappropriate.", muted=True)
         tables.table(
             contexts,
@@ -527,7 +527,7 @@ def counts(labels: Matrix) -> None:
         )
         tables.csv_button(contexts, "contexts.csv", key="labels.csv.contexts")
     with right:
-        safe.heading(f"{len(attributes)} attributes")
+        safe.heading(count(len(attributes), "attribute"))
         safe.inline("The number of contexts in which each is necessary, inappropriate or ambiguous.", muted=True)
         tables.table(
             attributes,

@@ -242,7 +242,7 @@ def main() -> None:
     _record(store)
     if labelling is None:
         label_matrix.start(store, dataset, labelling)
-    simulated = labelling is not None and labelling.simulated
+    simulated = ("labels",) if labelling is not None and labelling.simulated else ()
     takeaways = []
 
     def set_takeaway(takeaway: str) -> None:

@@ -24,7 +24,7 @@ Rows = list[tuple[int, Attribute]]
 def facts(profile: Profile) -> None:
     """The biography, in one line."""
     contexts = count(len(profile.contexts), "context")
-    parts = [f"{profile.age} years", profile.sex, profile.address, f"tested in {contexts}"]
+    parts = [count(profile.age, "year"), profile.sex, profile.address, f"tested in {contexts}"]
     safe.inline(" · ".join(filter(None, parts)))
 
 

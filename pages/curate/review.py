@@ -111,7 +111,7 @@ def main() -> None:
                 takeaway = review_discussion.draw_exchange(store, dataset)
     except StoreError as problem:
         page.error("This part of the review cannot be shown.", str(problem))
-    simulated = dataset.simulated or (labelling is not None and labelling.simulated)
+    simulated = ("profiles",) * dataset.simulated + ("labels",) * (labelling is not None and labelling.simulated)
     with top:
         page.head("Review", takeaway, simulated=simulated)
 

@@ -500,7 +500,7 @@ def _slice(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ro
         half = row.manifest.get("half_width_at_80")
         expected = f"; expected ± {100 * half:.1f} points at 80 %" if isinstance(half, float) else ""
         total = count(row.items)
-        detail = f"{total} pairs, seed {row.seed}, sampled by {row.annotator} on {row.created[:10]}{expected}"
+        detail = f"{total}, seed {row.seed}, sampled by {row.annotator} on {row.created[:10]}{expected}"
         people = [
             f"{who}: {count(done)} of {total} ({count(blind)} blind)"
             for who, (done, blind) in progress(store, dataset.id, items).items()

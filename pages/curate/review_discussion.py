@@ -437,7 +437,7 @@ def _guideline_form(store: Store, now: Guideline) -> None:
 def _versions(versions: Sequence[Guideline]) -> None:
     for earlier, item in reversed(list(zip([None, *versions[:-1]], versions, strict=True))):
         safe.inline(_version(item), strong=True)
-        first = "" if earlier else f"First version, {len(item.text.splitlines())} lines. "
+        first = "" if earlier else f"First version, {count(len(item.text.splitlines()), 'line')}. "
         safe.inline(f"{first}Hash {item.hash}.", muted=True)
         if earlier is not None:
             safe.show(_diff(earlier.text, item.text))
@@ -477,7 +477,7 @@ def draw_comments(store: Store, dataset: DatasetRow, labelling: LabellingRow | N
     else:
         _comments_table(store, dataset, labelling, shown)
     pairs = len({(item.comment.attribute, item.comment.context) for item in every})
-    return f"{count(left)} of {count(len(every))} comments on {count(pairs)} pairs are open."
+    return f"{count(left)} of {count(len(every), 'comment')} on {count(pairs, 'pair')} open."
 
 
 def _filtered(every: list[PairComment]) -> list[PairComment]:

@@ -169,7 +169,7 @@ def _slice_form(store: Store, scope: Scope, me: str) -> None:
     page.fold("Strata", ":material/table:", "judge_audit.box.strata", lambda: _strata(scope, population, spread))
 
     def make() -> None:
-        name = f"{size} items, {share} % claims, seed {seed} ({scope.run.id}, judge {scope.judge.id})"
+        name = f"{count(size, 'item')}, {share} % claims, seed {seed} ({scope.run.id}, judge {scope.judge.id})"
         try:
             new = draw_audit_slice(flows, scope, size=size, seed=seed, claimed=share / 100, name=name, annotator=me)
         except StoreError as problem:

@@ -383,7 +383,7 @@ def _confusion(flows: Flows, scope: Scope, audit: JudgeAudit, own: JudgeQuality)
 
     def cell_text(option: str) -> str:
         i, j = by_option[option]
-        return f"judge: {names[i]}, person: {names[j]} ({own.table[i, j]} items)"
+        return f"judge: {names[i]}, person: {names[j]} ({count(own.table[i, j], 'item')})"
 
     chosen = st.selectbox("Items behind a cell", options, format_func=cell_text, key="judge_audit.cell")
     i, j = by_option[chosen]

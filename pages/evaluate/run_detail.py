@@ -14,7 +14,8 @@ import pandas as pd
 import streamlit as st
 
 from cimemories import launch
-from cimemories.compare.leaderboard import bounds_text, memory_text
+from cimemories.compare.leaderboard import bounds_text
+from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.costs import Cost, money, raise_cap, sweep_cost
 from cimemories.evaluation.planning import BATCH, plan
@@ -552,7 +553,9 @@ def draw(store: Store, row: RunRow) -> None:
 
 def _what_it_is(row: RunRow) -> str:
     where = {IMPORTED: "from a file", "simulator": "in the simulator"}.get(row.endpoint, f"at {row.endpoint}")
-    parts = [f"{row.model} {where}", f"prompt {row.prompt_level}", f"memory {memory_text(row)}"]
+    # A run without a name of its own is called after its model.
+    model = where if row.name.startswith(f"{row.model} on ") else f"{row.model} {where}"
+    parts = [model, f"prompt {row.prompt_level}", f"memory {memory_text(row)}"]
     kind = row.manifest.mitigation.kind
     parts += [f"mitigation {kind}"] if kind != "none" else []
     parts += [f"{count(row.samples, 'sample')} a context", row.id]

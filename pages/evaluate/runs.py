@@ -176,7 +176,7 @@ def _group(sweep: SweepRow) -> Group:
 
 def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
     run = line.run
-    active = run.status in ACTIVE
+    active, usual = run.status in ACTIVE, f"{run.model} on {line.dataset}"  # its name where none was given
     buttons = [("Cancel", "cancel")] if active else [("Resume", "resume")] if run.status in RESUMABLE else []
     chips = [(simulated_text(line.simulated), "simulated")] if line.simulated else []
     coverage = run.coverage or 0.0
@@ -187,7 +187,7 @@ def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
     cells = (
         Cell(
             text=safe.option(run.name),
-            small=safe.option(f"{run.model} on {line.dataset}"),
+            small="" if run.name.startswith(usual) else safe.option(usual),
             hint=run.id,
             chips=[*chips, *((safe.option(text), "") for text in differs)],
             opens=True,

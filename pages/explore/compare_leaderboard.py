@@ -14,8 +14,8 @@ from cimemories.compare.leaderboard import (
     leaderboard_latex,
     leaderboard_markdown,
     leaderboard_notes,
-    memory_text,
 )
+from cimemories.compare.ranking import memory_text
 from cimemories.compare.sweeps import WHAT, SweepFigure, sweep_figures
 from cimemories.flows import catalogue
 from cimemories.metrics.breakdown import Baseline
@@ -149,7 +149,9 @@ def _measured(
     if interval.value != interval.value:
         return safe.number(UNDEFINED)
     apart = f" ± {100 * spread:.1f}" if spread is not None and spread == spread else ""
-    about = f"{count(rests_on)} {unit}, {interval.users} profiles" if unit else f"{interval.users} profiles"
+    about = (
+        f"{count(rests_on)} {unit}, {count(interval.users, 'profile')}" if unit else count(interval.users, "profile")
+    )
     bounds = " ".join(text for text in (bounds_text(interval), reads) if text)
     return safe.number(safe.join([tag("b", percent(interval.value)), apart]), bounds, title=about)
 

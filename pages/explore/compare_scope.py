@@ -98,7 +98,7 @@ def _dataset(store: Store, rows: Sequence[RunRow]) -> int:
     counts = {i: sum(row.dataset == i for row in rows) for i in {row.dataset for row in rows}}
     busiest = sorted(counts, key=lambda i: (-counts[i], -i))
     chosen = page.select(
-        "Dataset", busiest, lambda i: f"{named.get(i, i)} ({counts[i]} runs)", "compare.dataset", "dataset"
+        "Dataset", busiest, lambda i: f"{named.get(i, i)} ({count(counts[i], 'run')})", "compare.dataset", "dataset"
     )
     return int(chosen if chosen is not None else busiest[0])
 

@@ -117,8 +117,8 @@ def _evaluate(here: Contents) -> Next:
         return Next(text, "Go to the run", "runs", {"run": stopped[-1].id})
     if incomplete:
         run = incomplete[-1]
-        missing, expected = count(run.expected - run.judged), count(run.expected)
-        text = f"{number}. '{run.name}' finished with failures: {missing} of {expected} messages lack a judgement."
+        missing, expected = count(run.expected - run.judged), count(run.expected, "message")
+        text = f"{number}. '{run.name}' finished with failures: {missing} of {expected} lack a judgement."
         return Next(text, "See what is missing", "runs", {"run": run.id})
     if not here.runs:
         text = "No runs yet. In a run, a model writes messages, and a judge says what each one reveals."

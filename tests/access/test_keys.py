@@ -37,7 +37,7 @@ from cimemories.llm.endpoint import (
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
 from cimemories.seeds import SeedError
-from cimemories.store.calls import Answer, call_keys
+from cimemories.store.calls import Answer, keys_of
 from cimemories.store.engine import Store, open_store
 from cimemories.store.tables import metadata
 
@@ -60,7 +60,7 @@ def ask(url: str) -> Answer:
     async def once() -> Answer:
         request = ChatRequest("m", (("user", "Write."),))
         client = Client(allowed(url), simulated=False)
-        (answer,) = await client.complete(request, call_keys(request, [0], simulated=False))
+        (answer,) = await client.complete(request, keys_of(request, [0], simulated=False))
         await client.close()
         return answer
 
@@ -218,7 +218,7 @@ def test_a_key_goes_only_to_the_server_that_it_was_named_for(monkeypatch: pytest
             request = ChatRequest("m", (("user", "Write."),))
             for server in (named, other):
                 client = Client(Endpoint(server.url, variable), simulated=False)
-                await client.complete(request, call_keys(request, [0], simulated=False))
+                await client.complete(request, keys_of(request, [0], simulated=False))
                 await client.close()
             return [server.chats[-1].authorization for server in (named, other)]
 
@@ -253,7 +253,7 @@ def ask_without_leave(url: str) -> Answer:
     async def once() -> Answer:
         request = ChatRequest("m", (("user", "Write."),))
         client = Client(Endpoint(url, "CANARY_API_KEY"), simulated=False)
-        (answer,) = await client.complete(request, call_keys(request, [0], simulated=False))
+        (answer,) = await client.complete(request, keys_of(request, [0], simulated=False))
         await client.close()
         return answer
 

@@ -90,7 +90,7 @@ def _call(
     status: str = "ok",
 ) -> str:
     item = ChatRequest(model, (("user", f"{kind} {status}"),))
-    key = calls.call_keys(item, [0], simulated=False)[0]
+    key = calls.keys_of(item, [0], simulated=False)[0]
     outcome = answer(
         key, status=status, exchange=key, prompt_tokens=prompt, cached_tokens=cached, completion_tokens=completion
     )

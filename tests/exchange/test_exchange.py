@@ -139,7 +139,7 @@ def test_a_bundle_without_calls_keeps_votes_and_says_so(store: Store, other: Sto
     add_labels(store, data.id, [[[N], [X]]])
     exporting.export(store, data.name, "bundle-jsonl", tmp_path / "b.zip", with_calls=False)
     found = import_file(other, tmp_path / "b.zip")
-    assert any("1 calls behind votes" in note for note in found.notes)
+    assert any("1 call behind votes" in note for note in found.notes)
     assert counts(other)["call"] == 0
     labelling = only_labelling(other, found.dataset.id)
     assert effective(other, found.dataset.id, labelling) == [[[N], [X]]]

@@ -143,8 +143,8 @@ def test_spellings_are_unified_and_extra_fields_named() -> None:
     attribute = file.profiles[0].attributes[0]
     assert (attribute.domain, attribute.event) == ("mental_health", "divorce proceedings")
     assert any("labels_combined (1)" in note and "contexts" in note for note in file.notes)
-    assert any("the spelling of events was unified in 1 attributes" in note for note in file.notes)
-    assert any("the spelling of domains was unified in 1 attributes" in note for note in file.notes)
+    assert any("the spelling of events was unified in 1 attribute" in note for note in file.notes)
+    assert any("the spelling of domains was unified in 1 attribute" in note for note in file.notes)
 
 
 def test_a_byte_order_mark_is_tolerated() -> None:

@@ -31,7 +31,7 @@ from cimemories.llm.endpoint import (
     retry_after,
 )
 from cimemories.model import ChatRequest
-from cimemories.store.calls import Answer, call_keys
+from cimemories.store.calls import Answer, keys_of
 from cimemories.store.engine import Store
 
 
@@ -39,7 +39,7 @@ async def ask(url: str, *, timeout: float = 5.0, retries: int = 1, text: str = "
     request = ChatRequest("m", (("user", text),))
     client = Client(Endpoint(url, timeout=timeout, max_retries=retries), simulated=False)
     try:
-        (answer,) = await client.complete(request, call_keys(request, [0], simulated=False))
+        (answer,) = await client.complete(request, keys_of(request, [0], simulated=False))
         return answer
     finally:
         await client.close()

@@ -15,7 +15,7 @@ from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError, allow_key
 from cimemories.model import ChatRequest
 from cimemories.simulator.server import running_simulator
-from cimemories.store.calls import call_keys
+from cimemories.store.calls import keys_of
 
 hostile_server = partial(hostile.hostile_server, hears_probes=True)
 CANARY = "sk-canary-7f3a91d2"
@@ -146,7 +146,7 @@ async def test_draws_of_a_server_without_n_are_asked_one_by_one_and_bounded() ->
 
     with hostile_server(slow) as server:
         client = Client(Endpoint(server.url, n_at_once=False), simulated=False, at_most=3)
-        keys = call_keys(request, range(5), simulated=False)
+        keys = keys_of(request, range(5), simulated=False)
         one, other = await asyncio.gather(client.complete(request, keys), client.complete(request, keys))
         await client.close()
         assert sorted(server.seeds()) == sorted([(7 + i, 1) for i in range(5)] * 2)

@@ -15,7 +15,7 @@ from hostile import SOON, Asked, Behaviour, Reply, Server, completion, error, fr
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, allow_key
 from cimemories.model import ChatRequest
-from cimemories.store.calls import Answer, call_keys
+from cimemories.store.calls import Answer, keys_of
 
 CANARY = "sk-canary-7f3a91d2"
 
@@ -33,7 +33,7 @@ async def ask(
     allow_key("CANARY_API_KEY", url)
     client = Client(Endpoint(url, "CANARY_API_KEY", timeout, retries), simulated=False)
     try:
-        return await client.complete(request, call_keys(request, draws, simulated=False))
+        return await client.complete(request, keys_of(request, draws, simulated=False))
     finally:
         await client.close()
 

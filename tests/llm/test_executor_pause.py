@@ -183,7 +183,7 @@ def test_every_call_that_a_run_used_is_linked_to_it_and_counted_by_kind(store: S
         keys = {
             key
             for number in [*range(JOBS), *range(1000, 1000 + JOBS)]
-            for key in calls.call_keys(request(number), [0], simulated=False).values()
+            for key in calls.keys_of(request(number), [0], simulated=False).values()
         }
         assert linked(store, first) == keys, "failures are calls too"
         again = worker.perform(store, "run-second", Questions(server.url), concurrency=4)

@@ -18,7 +18,7 @@ from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.metrics import sentences
 from cimemories.metrics.intervals import common_entries, paired_arrays
 from cimemories.metrics.power import Components, Noise, Pilot, Row, Size, pilot_runs, repeat_noise
-from cimemories.metrics.uncertainty import Terms, difference_interval, sample_variance, variance, violation_terms
+from cimemories.metrics.uncertainty import Terms, difference_interval, sample_variances, variance, violation_terms
 from cimemories.metrics.violation import by_outcome
 from cimemories.model import ResponseStatus
 from cimemories.store import runs
@@ -112,7 +112,7 @@ def test_at_its_own_size_a_pilot_gives_the_variance_that_the_interval_has() -> N
     assert alone.samples / 8 == pytest.approx(2 * parts.samples)
     assert alone.users / 8 == pytest.approx(1.5 * parts.users)
     assert alone.contexts / 12 == pytest.approx(1.5 * parts.contexts)
-    drawn = sample_variance(by_outcome(counted.inappropriate), 4)
+    drawn = sample_variances(by_outcome(counted.inappropriate), (4,))[4]
     assert drawn.sum() > 0 and alone.known > 0
 
 

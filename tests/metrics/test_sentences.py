@@ -38,7 +38,15 @@ from cimemories.metrics.breakdown import (
     FlowCoverage,
     Grouping,
 )
-from cimemories.metrics.intervals import Paired, Tallied, changed_by_chance, changes, common, paired_arrays
+from cimemories.metrics.intervals import (
+    Paired,
+    Tallied,
+    changed_by_chance,
+    changes,
+    common,
+    intervals_of,
+    paired_arrays,
+)
 from cimemories.metrics.one_user import OneUser
 from cimemories.metrics.sentences import Ranked, Ranking, alone, difference, family
 from cimemories.metrics.separation import (
@@ -473,7 +481,7 @@ def test_counts_in_sentences_are_of_what_was_judged() -> None:
     data = partly_judged()
     done = effort_of(data, 2)
     assert done == PART and not done.whole
-    found = accumulation_of(data, (1, 2))
+    found = accumulation_of(data, intervals_of(data, (1, 2)).violation)
     told = [
         sentences.accumulation("A", found, done, 0.25),
         sentences.curves(found, 0.0, 2, done),
@@ -511,7 +519,8 @@ def test_the_baseline_of_accumulation_is_called_what_it_is() -> None:
     generator = np.random.default_rng(8)
     shape, draws = (6, 10, 5), np.full((6, 10, 5), 3)
     data = arrays(generator.binomial(3, 0.2, shape), draws)
-    found, even = accumulation_of(data, (1, 3)), float(np.nanmean(independent(data, 3)[:, -1]))
+    found = accumulation_of(data, intervals_of(data, (1, 3)).violation)
+    even = float(np.nanmean(independent(data, 3)[:, -1]))
     title = sentences.curves(found, even, 3, effort_of(data, 3))
     assert "independence baseline" in title and "did not repeat" not in title
     assert title.startswith("After 5 tasks ")

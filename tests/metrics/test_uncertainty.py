@@ -35,7 +35,7 @@ from cimemories.metrics.uncertainty import (
     difference_interval,
     effective_units,
     holm,
-    sample_variance,
+    sample_variances,
     share_bounds,
     share_interval,
     unseen_users,
@@ -211,7 +211,7 @@ def test_the_part_of_samples_is_what_the_number_varies_by_if_the_messages_are_dr
         data = a_run(random.binomial(samples, chance), samples)
         leaks = violation.exposures(data)
         drawn.append([leaks.by_profile(leaks.violation(n)) for n in (1, 3, 5)])
-        before.append([sample_variance(leaks, n).mean() for n in (1, 3, 5)])
+        before.append([variances.mean() for variances in sample_variances(leaks, (1, 3, 5)).values()])
     truth, estimated = np.var(drawn, axis=0, ddof=1).mean(axis=1), np.mean(before, axis=0)
     # 40 profiles of 400 draws: the truth itself is known to about 1 %. The estimate may err by a tenth.
     assert np.abs(estimated / truth - 1).max() < 0.1

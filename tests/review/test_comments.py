@@ -125,7 +125,7 @@ def test_comments_are_found_and_resolved_and_their_text_is_only_text(
         done = next(c for c in reviews.comments_of_dataset(connection, row.id) if c.uid == "done")
         reviews.resolve_comment(connection, row.id, "Ada", done.id, "yes")
     app = opened(PAGE, dataset=row.id, tab="comments")
-    assert "2 of 3 comments on 2 pairs are open." in said(app)
+    assert "2 of 3 comments on 2 pairs open." in said(app)
     assert list(app.dataframe[0].value["text"]) == ["is that so?", HOSTILE]
     app.segmented_control(key="review.comments.state").set_value("all").run()
     assert list(app.dataframe[0].value["state"]) == ["open", "open", "resolved"]
@@ -144,7 +144,7 @@ def test_comments_are_found_and_resolved_and_their_text_is_only_text(
     why.set_value("it says <b>so</b>")
     button(app, "Resolve").click().run()
     assert not app.exception
-    assert "1 of 3 comments on 2 pairs are open." in said(app)
+    assert "1 of 3 comments on 2 pairs open." in said(app)
     with store.read() as connection:
         first = next(c for c in reviews.comments_of_dataset(connection, row.id) if c.annotator == "Ada")
     assert (first.resolved_by, first.resolution) == ("Cyd", "it says <b>so</b>")

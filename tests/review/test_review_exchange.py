@@ -230,7 +230,7 @@ def test_a_uid_that_says_something_else_is_told_and_the_first_stays(sqlite_store
     text = (tmp_path / "o.jsonl").read_text(encoding="utf-8")
     (tmp_path / "o.jsonl").write_text(text.replace('"label": "ambiguous"', '"label": "necessary"'), encoding="utf-8")
     before = events(sqlite_store, row.id)
-    assert "share their uid with a different one" in import_events(sqlite_store, tmp_path / "o.jsonl").notes[0]
+    assert "a different one here has the same uid" in import_events(sqlite_store, tmp_path / "o.jsonl").notes[0]
     assert events(sqlite_store, row.id) == before
 
 

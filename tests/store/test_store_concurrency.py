@@ -75,7 +75,7 @@ def write_calls(store: Store, who: str) -> dict[str, str]:
     texts = {}
     for i in range(WRITES):
         item = ChatRequest("model", (("user", f"shared {i}" if i % 2 else f"{who} {i}"),))
-        key = calls.call_keys(item, [0], simulated=False)[0]
+        key = calls.keys_of(item, [0], simulated=False)[0]
         with store.write() as connection:
             outcome = answer(key, exchange=f"{who}-{i}", content=f"{who} says {i}")
             (held,) = calls.record_all(connection, [calls.Exchange(item, [outcome], "respond", "http://x", False)])
@@ -143,7 +143,7 @@ def claim_and_hold(store: Store, run_id: str, rivals: int) -> str:
         result = f"refused: {error}"
     with store.write() as connection:
         item = ChatRequest(result.split()[0], (("user", str(os.getpid())),))
-        key = calls.call_keys(item, [0], simulated=False)[0]
+        key = calls.keys_of(item, [0], simulated=False)[0]
         calls.record_all(connection, [calls.Exchange(item, [answer(key)], "respond", "", False)])
     limit = time.monotonic() + PATIENCE
     while time.monotonic() < limit:

@@ -67,7 +67,7 @@ def held(store: Store, item: ChatRequest, draws: list[int], *, simulated: bool =
 
 
 def test_an_answer_replaces_a_failure_and_nothing_replaces_an_answer(store: Store) -> None:
-    key = calls.call_keys(REQUEST, [0], simulated=False)[0]
+    key = calls.keys_of(REQUEST, [0], simulated=False)[0]
     failure = answer(key, exchange="e1", status="http 429", error="slow down", attempts=3)
     assert record(store, REQUEST, failure) == {0: failure}
     assert held(store, REQUEST, [0]) == {}
@@ -84,7 +84,7 @@ def test_an_answer_replaces_a_failure_and_nothing_replaces_an_answer(store: Stor
 
 
 def test_draws_of_one_exchange_are_kept_apart(store: Store) -> None:
-    keys = calls.call_keys(REQUEST, [0, 1, 2], simulated=False)
+    keys = calls.keys_of(REQUEST, [0, 1, 2], simulated=False)
     good = {d: answer(keys[d], draw=d, exchange="e1", content=f"text {d}") for d in (0, 2)}
     failed = answer(keys[1], draw=1, exchange="e1", status="cut off")
     assert record(store, REQUEST, good[0], failed, good[2]) == {0: good[0], 1: failed, 2: good[2]}
@@ -92,7 +92,7 @@ def test_draws_of_one_exchange_are_kept_apart(store: Store) -> None:
 
 
 def test_a_simulated_answer_never_serves_a_real_request(store: Store) -> None:
-    key = calls.call_keys(REQUEST, [0], simulated=True)[0]
+    key = calls.keys_of(REQUEST, [0], simulated=True)[0]
     record(store, REQUEST, answer(key), simulated=True)
     assert held(store, REQUEST, [0], simulated=False) == {}
     assert list(held(store, REQUEST, [0], simulated=True)) == [0]
@@ -100,7 +100,7 @@ def test_a_simulated_answer_never_serves_a_real_request(store: Store) -> None:
 
 def test_the_request_is_kept_as_it_was_sent(store: Store) -> None:
     item = replace(REQUEST, messages=(("user", 'Grüße 🏠\u2028 \\ "'),))
-    record(store, item, answer(calls.call_keys(item, [0], simulated=False)[0]))
+    record(store, item, answer(calls.keys_of(item, [0], simulated=False)[0]))
     with store.read() as connection:
         body = json.loads(connection.execute(sa.select(tables.request.c.body)).scalar_one())
     assert body == {
@@ -116,7 +116,7 @@ def test_text_that_no_database_holds_does_not_stop_a_run(store: Store, bad: str)
     """A server can send both in valid JSON; an answer that could not be written would fail a run at each resume."""
     dataset = add_dataset(store, profiles=1, contexts=1)
     person = records(store, dataset.id)[0]
-    key = calls.call_keys(REQUEST, [0], simulated=False)[0]
+    key = calls.keys_of(REQUEST, [0], simulated=False)[0]
     outcome = record(store, REQUEST, answer(key, content=f"a{bad}b", reasoning=bad, error=bad))[0]
     assert (outcome.content, outcome.reasoning, outcome.error) == ("a\ufffdb", "\ufffd", "\ufffd")
     assert held(store, REQUEST, [0]) == {0: outcome}
@@ -150,8 +150,8 @@ def test_two_calls_share_a_key_only_if_nothing_differs(
     same = (repr(one), draw, simulated) == (repr(other), other_draw, other_simulated)
     same = same or (_sent(one), draw, simulated) == (_sent(other), other_draw, other_simulated)
     keys = (
-        calls.call_keys(one, [draw], simulated=simulated),
-        calls.call_keys(other, [other_draw], simulated=other_simulated),
+        calls.keys_of(one, [draw], simulated=simulated),
+        calls.keys_of(other, [other_draw], simulated=other_simulated),
     )
     assert (keys[0][draw] == keys[1][other_draw]) == same
 
@@ -164,7 +164,7 @@ def _sent(item: ChatRequest) -> str:
 def test_one_changed_character_is_another_call(text: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(text) - 1))
     other = text[:at] + data.draw(st.characters().filter(lambda c: c != text[at])) + text[at + 1 :]
-    one, two = (calls.call_keys(ChatRequest("m", (("user", t),)), [0], simulated=False)[0] for t in (text, other))
+    one, two = (calls.keys_of(ChatRequest("m", (("user", t),)), [0], simulated=False)[0] for t in (text, other))
     assert one != two
 
 

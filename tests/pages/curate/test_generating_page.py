@@ -107,7 +107,7 @@ def test_stopped_work_can_be_gone_on_with_or_discarded(store: Store, started: li
         work.finish(connection, generation_id, WorkStatus.INTERRUPTED, HOSTILE)
     app = opened(PAGE, view="new")
     assert "No dataset was created." in said(app)
-    assert "0 of 2 calls are done and kept" in said(app)
+    assert "0 of 2 calls done and kept" in said(app)
     assert "<img" not in said(app)
     button(app, "Resume").click().run()
     assert started == [generation_id]
