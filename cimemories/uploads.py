@@ -37,6 +37,7 @@ MEMORY = 2 << 30  # bytes; without a file the process has 0.15 of these
 SECONDS = 900  # the largest upload (256 MB of results) takes about two minutes
 _ADDRESSES = 2 << 30  # bytes of addresses above MEMORY: libraries that are mapped, stacks of threads
 _LONGEST_ANSWER = 4 << 20  # bytes; a longer answer counts as none
+_SKIPPED_SHOWN = 100
 _LOOK_SECONDS = 0.1
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 _BY_HAND = "import it on the command line, which has no such limit: cimemories import FILE"
@@ -78,9 +79,9 @@ def review_upload(
     here. Raises like `import_upload`."""
     request = {"do": "review", "dataset": dataset, "skip_unknown": skip_unknown}
     answer = _read(store, data, file_name, request, wanted)
-    return review_events.Imported(
-        tuple(answer["datasets"]), answer["new"], answer["known"], tuple(answer["skipped"]), tuple(answer["notes"])
-    )
+    texts = {name: tuple(answer[name]) for name in ("datasets", "skipped", "notes")}
+    more: dict[str, Any] = {**answer, **texts}
+    return review_events.Imported(**more)
 
 
 def _read(
@@ -183,8 +184,10 @@ def _review(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
     done = review_events.import_events(
         store, Path(request["file"]), request["dataset"], skip_unknown=request["skip_unknown"]
     )
-    # A page shows how many there are, and the first.
-    return {**vars(done), "skipped": [shown(text, 500) for text in done.skipped[:10_000]]}
+    # A page shows how many there are, and the first. All of them could be longer than an answer may be, and what has
+    # been imported by now would be reported as a failure.
+    kept = [shown(text, 500) for text in done.skipped[:_SKIPPED_SHOWN]]
+    return {**vars(done), "skipped": kept, "more_skipped": len(done.skipped) - len(kept)}
 
 
 def _limit(memory: int, seconds: int) -> None:

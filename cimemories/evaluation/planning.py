@@ -416,11 +416,15 @@ def _checker(spec: RunSpec, judges: Sequence[PlannedJudge]) -> PlannedJudge | No
         return PlannedJudge(CHECK_RULES, JudgeSpec(CHECK_RULES, CHECK_RULES))
     if spec.check != "model":
         return None
-    first = next(judge for judge in judges if judge.kind == LLM)
-    own = first.spec
+    return checked_by(next(judge for judge in judges if judge.kind == LLM), spec.prompts.get("check"))
+
+
+def checked_by(judge: PlannedJudge, prompt: Prompt | None = None) -> PlannedJudge:
+    """The task check by the model of a judge. prompt: None for the usual one."""
+    own = judge.spec
     # Neither split nor channel: a check reads the whole message, and no list of attributes.
     plain = JudgeSpec(LLM, own.model, own.base_url, own.api_key_env, own.max_tokens, fields=own.fields)
-    return PlannedJudge(CHECK, plain, first.server, spec.prompts.get("check") or seeds.load_prompt("check"))
+    return PlannedJudge(CHECK, plain, judge.server, prompt or seeds.load_prompt("check"))
 
 
 def refuse_simulated_judges(messages_simulated: bool, judges: Sequence[PlannedJudge]) -> None:

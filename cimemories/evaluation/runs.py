@@ -17,15 +17,15 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.evaluation.costs import CapWatch, Prices
-from cimemories.evaluation.judging import CHECK, LLM, Judge, JudgeInput, at_work, judge_at_once, judgement_job
+from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_work, judge_at_once, judgement_job
 from cimemories.evaluation.planning import (
     BATCH,
     SERVERS_LIMIT,
     JudgeSpec,
     Memory,
-    PlannedJudge,
     RunSpec,
     add_judge,
+    checked_by,
     look_up,
     planned_judge,
     refuse_simulated_judges,
@@ -347,8 +347,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
             first = next((judge for judge in planned if judge.server is not None), None)
             if first is None:
                 raise StoreError("the task check by a model needs a judge that is one.")
-            whole = replace(first.spec, split=None)
-            add_judge(connection, run_id, PlannedJudge(CHECK, whole, first.server, seeds.load_prompt("check")))
+            add_judge(connection, run_id, checked_by(first))
         there_already = [judge.recorded for judge in row.manifest.judges]
         manifest = {**row.manifest.recorded, "judges": [*there_already, *(judge.as_json() for judge in planned)]}
         simulated = row.simulated or any(judge.simulated for judge in planned)

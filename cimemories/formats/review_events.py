@@ -299,14 +299,15 @@ class Exported:
 
 @dataclass(frozen=True)
 class Imported:
-    """The outcome of an import. `new` and `known` by kind; `skipped`: why events match nothing here, `notes`: what else
-    to know, as sentences."""
+    """The outcome of an import. `new` and `known` by kind; `skipped`: why events match nothing here, and how many
+    more were skipped than are in it; `notes`: what else to know, as sentences."""
 
     datasets: tuple[str, ...]
     new: Mapping[str, int]
     known: Mapping[str, int]
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    more_skipped: int = 0
 
 
 def export_choices(store: Store, dataset_id: int) -> tuple[list[str], list[str]]:

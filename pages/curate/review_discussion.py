@@ -386,7 +386,7 @@ def _import(store: Store, dataset: DatasetRow) -> None:
         lines = [f"{count(new)} new events imported, {count(known)} were already here."]
         lines += [sentence(note) for note in done.notes]
         if done.skipped:
-            lines.append(f"{count(len(done.skipped))} skipped, the first: {done.skipped[0]}")
+            lines.append(f"{count(len(done.skipped) + done.more_skipped)} skipped, the first: {done.skipped[0]}")
         st.session_state[_OUTCOME] = lines
         st.rerun()
 

@@ -237,6 +237,10 @@ def test_a_task_check_by_a_model_has_the_room_of_its_judge(store: Store, real: A
     with store.read() as connection:
         (checker,) = judgements.checkers_of_run(connection, run_id)
     assert checker.parameters["max_tokens"] == JUDGE_TOKENS
+    # Of a judge that reads reasoning, in parts: the check still reads the whole message.
+    of = JudgeSpec("llm", "m", real.url, channel="reasoning", split=3)
+    plain = planning.checked_by(planning.PlannedJudge("llm", of, Server(simulated=False)))
+    assert (plain.kind, plain.channel, plain.spec.split) == ("check", "message", None)
     assert estimate(store, spec(real.url, judge=JudgeSpec("llm", "m", real.url), check="model")).requests
 
 
