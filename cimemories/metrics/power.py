@@ -12,7 +12,8 @@ pilot (uncertainty.py):
                samples, so it is read in the first T contexts and at n where the pilot has as many, else at all it has
     samples    what drawing the same messages again would move: computed anew for n samples and T contexts from the
                posterior of each flow's leak probability. Of completeness it is in proportion to 1 / (n T)
-    contexts   crossed with profiles, so that more profiles do not lower it: the pilot's, in proportion to 1 / T
+    contexts   crossed with profiles, so that more profiles do not lower it: that of the same contexts, and for more of
+               them in proportion to 1 / T
 
 Two pilot runs give the components of a difference. One gives those of a single run: with the correlation rho of the two
 models' true numbers over profiles, and over contexts, users and contexts are 2 (1 - rho) times as large in a
@@ -202,7 +203,7 @@ class Pilot:
         flows = [_first(item, contexts) for item in self.leaks]
         times = max(contexts / self.size.contexts, 1.0)
         planned = [planned_sample_variance(by_outcome(item), samples, times) for item in flows]
-        return self._components(flows, self.leaks, lambda item, kept: violation_terms(item, n, kept), planned)
+        return self._components(contexts, flows, lambda item, kept: violation_terms(item, n, kept), planned)
 
     def completeness(self, contexts: int, samples: int) -> Components:
         """Components of the difference of completeness."""
@@ -210,14 +211,14 @@ class Pilot:
         times = max(contexts / self.size.contexts, 1.0)
         # p (1 - p) / N: by the flows' own numbers of samples, which losses make smaller than those of the plan.
         planned = [completeness_terms(item).samples * _mean_draws(item) / (samples * times) for item in flows]
-        return self._components(flows, self.needed, completeness_terms, planned)
+        return self._components(contexts, flows, completeness_terms, planned)
 
     def _components(
-        self, flows: Sequence[Entries], every: Sequence[Entries], terms_of: _TermsOf, planned: Sequence[Floats]
+        self, contexts: int, flows: Sequence[Entries], terms_of: _TermsOf, planned: Sequence[Floats]
     ) -> Components:
-        """flows: in the contexts of the plan; every: in all of the pilot's. planned: of each run the variance of each
-        profile's number by the samples of the plan, [profiles]."""
-        inside, whole = _terms(flows, terms_of), _terms(every, terms_of)
+        """contexts: of the plan; flows: in these. planned: of each run the variance of each profile's number by the
+        samples of the plan, [profiles]."""
+        inside = _terms(flows, terms_of)
         defined = ~np.isnan(inside.own)
         users = int(defined.sum())
         if users < LEAST_USERS:
@@ -227,7 +228,7 @@ class Pilot:
         # Of a spread that is smaller than samples explain, all is theirs: both get smaller together.
         trusted = parts.samples * users / drawn if drawn > 0 else 1.0
         of_samples = float(sum(planned, np.zeros(len(defined)))[defined].mean()) * min(trusted, 1.0)
-        crossed = variance(whole)[0].contexts * self.size.contexts
+        crossed = parts.contexts * min(contexts, self.size.contexts)
         if self.correlation is None:
             return Components(parts.users * users, of_samples, crossed, known)
         unlike = 2 * (1 - self.correlation)

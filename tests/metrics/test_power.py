@@ -89,9 +89,14 @@ def test_pilots_foretell_the_error_of_another_size(planned: Size) -> None:
         foretold.append([item.error(planned.profiles, planned.contexts) for item in of])
         paired = paired_arrays(*two_models(planned, random), planned.samples)
         seen.append([paired.violation.value, paired.completeness.value])
-    ratio = np.sqrt((np.array(foretold) ** 2).mean(axis=0)) / np.array(seen).std(axis=0)
-    # 240 worlds know a standard deviation to 4.6 %; beyond the pilot's contexts and samples it is an extrapolation.
-    assert np.all(np.abs(ratio - 1) < 0.2), ratio
+    squares, values = np.array(foretold) ** 2, np.array(seen)
+    ratio = np.sqrt(squares.mean(axis=0)) / values.std(axis=0)
+    # What so many worlds know of the ratio: the spread of the planned variances, and of the variance that is seen.
+    kurtosis = ((values - values.mean(axis=0)) ** 4).mean(axis=0) / values.var(axis=0) ** 2
+    error = ratio / 2 * np.sqrt(((squares.std(axis=0) / squares.mean(axis=0)) ** 2 + kurtosis - 1) / len(values))
+    # Ten ratios are beyond 4 standard errors (here 19 %) in 1 of 1,600 sets of worlds. 4,000 worlds each found no ratio
+    # further from 1 than 2 %.
+    assert np.all(np.abs(ratio - 1) < 4 * error + 0.02), (ratio, error)
 
 
 def test_at_its_own_size_a_pilot_gives_the_variance_that_the_interval_has() -> None:
