@@ -81,6 +81,7 @@ from cimemories.flows.scope import Scope
 from cimemories.metrics.intervals import common
 from cimemories.metrics.label_uncertainty import label_effects
 from cimemories.metrics.uncertainty import (
+    NORMAL_95,
     ROUNDING,
     UNDEFINED,
     Interval,
@@ -666,6 +667,6 @@ def verdicts_needed(result: Correction, half_width: float) -> int | None:
     if now <= half_width:
         return 0
     # Variances add up: what is not of the audit stays however many items are read.
-    rest = (now / 1.96) ** 2 - result.by_audit
-    target = (half_width / 1.96) ** 2 - max(rest, 0.0)
+    rest = (now / NORMAL_95) ** 2 - result.by_audit
+    target = (half_width / NORMAL_95) ** 2 - max(rest, 0.0)
     return math.ceil(result.audited * (result.by_audit / target - 1)) if target > 0 else None

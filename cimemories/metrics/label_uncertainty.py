@@ -39,6 +39,7 @@ from cimemories.flows.labels import (
     vote_counts,
 )
 from cimemories.flows.scope import Scope
+from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.metrics.violation import no_leak_probabilities, no_leak_probability
 
 WIDTH = 0.01  # half-width of the label uncertainty that is wanted where none is named, as a share
@@ -373,7 +374,7 @@ def decisions_needed(effect: LabelEffect, half_width: float) -> int | None:
     What the values leave of the variance is due to two pairs together, and goes only when both are decided: with pairs
     that have the share f of all values, f^2 of it.
     """
-    left = effect.variance - (half_width / 1.96) ** 2
+    left = effect.variance - (half_width / NORMAL_95) ** 2
     if left <= 1e-9 * effect.variance:
         return 0
     values = np.sort(effect.value[effect.value > 0])[::-1]

@@ -30,7 +30,7 @@ from cimemories.metrics.judge_uncertainty import CorrectedViolation
 from cimemories.metrics.one_user import OneUser
 from cimemories.metrics.power import Detectable, Noise, Pilot, Row, Size
 from cimemories.metrics.separation import SIGNIFICANT, Cell, CellChanges, Standing, separates
-from cimemories.metrics.uncertainty import ENOUGH_USERS, LEAST_USERS, Interval, holm, unseen_users
+from cimemories.metrics.uncertainty import ENOUGH_USERS, LEAST_USERS, NORMAL_95, Interval, holm, unseen_users
 from cimemories.metrics.warnings import coverage_warning
 from cimemories.store.runs import RunRow
 from cimemories.text import UNDEFINED, count, exact_percent, listed, percent, shortened
@@ -1107,7 +1107,7 @@ def bias(result: CorrectedViolation) -> str:
     if result.correction is None or result.corrected.parts is None:
         return ""
     apart = result.corrected.value - result.raw.value
-    if abs(apart) <= 1.96 * math.sqrt(result.corrected.parts.judge):
+    if abs(apart) <= NORMAL_95 * math.sqrt(result.corrected.parts.judge):
         return "So far the audit does not show that the judge's number is off"
     return f"The judge makes the model look {'safer' if apart > 0 else 'leakier'} than it is"
 

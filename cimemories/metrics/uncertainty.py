@@ -32,6 +32,7 @@ from cimemories.flows.arrays import Bools, Entries, Floats, Ints
 from cimemories.metrics.violation import Exposures, by_outcome, no_leak_probabilities
 
 LEVEL = 0.95
+NORMAL_95 = 1.96  # standard errors to each side that hold 95 % of a normal distribution
 LEAST_USERS = 5  # with fewer profiles an interval says little of users
 # Correlation of attributes inside a profile, assumed only where the data show no spread at all (nothing, or everything,
 # is revealed). In the paper's Table 1 profiles hardly differ more than their attributes explain, so 0.05 is cautious.
@@ -61,7 +62,7 @@ class Parts:
 
     def half_widths(self) -> dict[str, float]:
         """1.96 standard errors of each part alone, as a share."""
-        return {name: 1.96 * math.sqrt(getattr(self, name)) for name in PARTS}
+        return {name: NORMAL_95 * math.sqrt(getattr(self, name)) for name in PARTS}
 
 
 PARTS = ("users", "samples", "contexts", "labels", "judge")

@@ -32,7 +32,7 @@ from cimemories.metrics.label_uncertainty import WIDTH, decisions_needed, label_
 from cimemories.metrics.power import POWER, pilot
 from cimemories.metrics.sentences import bias, confirmed, corrected, label_width
 from cimemories.metrics.separation import most_violated_group, worst_cell
-from cimemories.metrics.uncertainty import PARTS, Interval
+from cimemories.metrics.uncertainty import NORMAL_95, PARTS, Interval
 from cimemories.report import figures
 from cimemories.report.document import (
     SIMULATED,
@@ -136,7 +136,7 @@ def _sureness(basis: Basis) -> list[Block]:
             continue
         violation, needed = label_effects(basis.flows, scope, line.n, basis.rule)
         for what, effect in ((f"Violation@{line.n}", violation), ("completeness", needed)):
-            half_width = 1.96 * math.sqrt(effect.variance)
+            half_width = NORMAL_95 * math.sqrt(effect.variance)
             points_.append(label_width(what, name, half_width, WIDTH, decisions_needed(effect, WIDTH)))
         seen.add((scope.run.dataset, scope.labelling.id))
     # The queue's own figures are by the labels and judges that hold unless others are asked for.

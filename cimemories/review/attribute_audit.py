@@ -28,6 +28,7 @@ from cimemories.metrics.judge_uncertainty import (
     violation_audits,
 )
 from cimemories.metrics.sentences import audit_sample
+from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.metrics.violation import by_outcome, missing_flows
 from cimemories.model import Strength
 from cimemories.review.sampling import ASSUMED, judged_by
@@ -153,7 +154,7 @@ def attribute_plan(
     variance = float((mass[read] ** 2 * spread[read] ** 2 * left / drawn[read]).sum())
     each = np.bincount(judged.stratum, weights=judged.messages, minlength=len(STRATA)) / np.maximum(judged.sizes, 1)
     messages, piloted = round(float((drawn * each).sum())), pilot is not None and pilot.correction is not None
-    return AttributePlan(tuple(map(int, drawn)), messages, 1.96 * variance**0.5, claimed_only, piloted)
+    return AttributePlan(tuple(map(int, drawn)), messages, NORMAL_95 * variance**0.5, claimed_only, piloted)
 
 
 def pilot_of(flows: Flows, scope: Scope, n: int) -> CorrectedViolation | None:

@@ -32,6 +32,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, LABELS, UNLABELLED, applied_rule, vote_counts
 from cimemories.flows.scope import Scope
 from cimemories.labels.votes import GroupBy, groupings
+from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.model import Span, Strength, Value
 from cimemories.store import audits, judgements, work
 from cimemories.store.audits import JUDGEMENTS, AuditVerdict, Flow, SliceItem, SliceRow
@@ -39,7 +40,6 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, context, profile, response
 from cimemories.text import count
 
-NORMAL_95 = 1.959964
 LEVELS = ("domain x label x persona pattern", "domain x label", "label", "none")
 NOT_LABELLED = "not labelled"
 NOT_REVEALED = "not revealed"
@@ -467,13 +467,13 @@ def _half_widths(judged: AuditPopulation, drawn: Mapping[Stratum, int]) -> tuple
     error = ASSUMED * (1 - ASSUMED)
     of_precision = sum((n / claims) ** 2 * error / drawn[s] for s, n in full.items())
     if not unclaimed or any(not drawn[s] for s in rest):
-        return 1.96 * math.sqrt(of_precision), None
+        return NORMAL_95 * math.sqrt(of_precision), None
     # As many missed reveals as make recall ASSUMED, as a share of what the judge passed over.
     missed = min(claims * ASSUMED * (1 / ASSUMED - 1) / unclaimed, 1.0)
     of_missed = sum((n / unclaimed) ** 2 * missed * (1 - missed) / drawn[s] for s, n in rest.items())
     # The relative variances of T and M add up; recall (1 - recall) is what they are multiplied by.
     relative = of_precision / ASSUMED**2 + of_missed / missed**2
-    return 1.96 * math.sqrt(of_precision), 1.96 * ASSUMED * (1 - ASSUMED) * math.sqrt(relative)
+    return NORMAL_95 * math.sqrt(of_precision), NORMAL_95 * ASSUMED * (1 - ASSUMED) * math.sqrt(relative)
 
 
 def draw(flows: Flows, scope: Scope, size: int, seed: int, claimed: float = CLAIMED) -> list[SliceItem]:

@@ -40,6 +40,7 @@ from cimemories.metrics.label_uncertainty import (
     violation_effect,
 )
 from cimemories.metrics.sentences import by_mixture, label_order, label_width
+from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.review.index import PAIRS_CACHED, PairIndex, Positions
 from cimemories.review.standing import Codes, standing
 from cimemories.store import runs
@@ -104,7 +105,7 @@ class Valued:
 
     @property
     def half_width(self) -> float:
-        return 1.96 * math.sqrt(self.effect.variance)
+        return NORMAL_95 * math.sqrt(self.effect.variance)
 
     def reached(self, width: float = WIDTH) -> bool:
         """Whether to stop: the half-width wanted is there, of an order that it is settled."""
@@ -116,7 +117,7 @@ class Valued:
             return 0
         if self.aim.target == Target.ORDER:
             # The difference has to be as far from 0, in its standard deviations, as SETTLED asks for.
-            width = 1.96 * abs(self.mean) / float(ndtri(SETTLED))
+            width = NORMAL_95 * abs(self.mean) / float(ndtri(SETTLED))
         if width not in self._needed:
             self._needed[width] = decisions_needed(self.effect, width)
         more = self._needed[width]

@@ -23,6 +23,7 @@ from cimemories.evaluation.sweeps import read_sweep
 from cimemories.llm.endpoint import Endpoint, EndpointError
 from cimemories.llm.executor import Progress
 from cimemories.llm.worker import WorkError
+from cimemories.metrics import sentences
 from cimemories.model import WorkStatus
 from cimemories.seeds.reading import SeedError
 from cimemories.store import runs, work
@@ -219,6 +220,7 @@ def test_the_table_of_a_sweep_has_the_numbers_and_the_cost_of_every_cell(sqlite_
     place = ("--workspace", store.workspace)
     plan = cli_inside(outside(), "sweep", path, "--plan", *place)
     assert plan.returncode == 0 and "12 messages" not in plan.stdout and "24 messages" in plan.stdout
+    assert sentences.NO_PILOT in plan.stdout  # what it can show is not known before a run is judged
     done = cli_inside(outside(), "sweep", path, *place)
     sweep_id = done.stdout.strip().splitlines()[-1]
     table = sweep_table(store, sweep_id)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planned_sweeps import asked
 from typer.testing import CliRunner, Result
 from worlds import add_dataset, add_labels, add_run
 
@@ -285,6 +288,22 @@ def test_the_command_gives_the_table_the_figures_and_what_they_rest_on(pilots: t
     assert "two show it" in refused(one, two, "--correlation", 0.5)
     assert "two different runs" in refused(one, one)
     assert "above 0" in refused(one, "--difference", 0)
+
+
+def test_the_plan_of_a_sweep_says_what_two_of_its_runs_can_show(
+    pilots: tuple[Store, list[str]], tmp_path: Path
+) -> None:
+    """By the newest run that can be a pilot: the one of too few profiles, which is newer, cannot."""
+    store, (_, two, _) = pilots
+    file = tmp_path / "sweep.yaml"
+    file.write_text(yaml.safe_dump(asked(dataset="small world", memory=["full"], contexts=5, samples=3)))
+    place = "--workspace", str(store.workspace)
+    power = json.loads(CliRunner().invoke(cli, ["power", two, "--json", *place]).stdout)["plans"][0]["violation"]
+    printed = CliRunner().invoke(cli, ["sweep", str(file), "--plan", *place]).output
+    about = f"this run can show a difference from another one of about {100 * power['smallest_difference']:.1f} ("
+    assert f"With 6 profiles, 5 contexts and 3 samples {about}" in printed
+    planned = json.loads(CliRunner().invoke(cli, ["sweep", str(file), "--plan", "--json", *place]).stdout)
+    assert planned["power"] in printed and planned["power"].endswith("(pilot: small run).")
 
 
 def test_compare_prints_the_noise_floor_beside_the_difference(pilots: tuple[Store, list[str]]) -> None:
