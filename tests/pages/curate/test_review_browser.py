@@ -428,14 +428,23 @@ def test_a_judge_is_audited_blind_and_each_verdict_is_in_the_record_once(
     page.get_by_role("button", name="Sample the slice").click()
     ready(page)
     assert page.locator(".bench mark").count() == 0
-    seen = []
+    keys = page.locator(".bench .keys")
+    place, seen = keys.bounding_box(), []
     for number in range(60):
+        if number == 50:  # a batch ends
+            expect(page.locator(".bench .card")).to_contain_text(re.compile(r"agrees with \d+ of your last 50 verdicts"))
+            page.keyboard.press("Enter")
         seen.append(pair(page))
         page.keyboard.press("ypmo"[number % 4])
         page.wait_for_timeout(40)
     saved(page)
-    page.keyboard.press("z")
+    assert keys.bounding_box() == place  # the keys stay where they are
+    page.reload()
+    ready(page)
+    page.keyboard.press("z")  # an undo reaches back to before the page was opened
+    expect(page.locator(".bench .progress")).to_contain_text("Batch of 50: 9 done")
     saved(page)
+    assert pair(page) == seen[-1]
     serving.leave(page)
     assert len(set(seen)) == 60
     with record.read() as connection:
