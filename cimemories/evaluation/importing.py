@@ -258,7 +258,7 @@ def _runs(
 def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str, model: str, file: str) -> str:
     """Write the run of one memory composition, without its responses; returns its id."""
     own, level = read.file.run, read.levels[label]
-    simulated = bool(own and (own.simulated or own.judge.simulated))
+    messages_simulated = bool(own and own.simulated)
     data_hash = datasets.dataset_hash(connection, row.id)
     return runs.add(
         connection,
@@ -268,7 +268,8 @@ def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str
             "dataset_hash": data_hash,
             "model": model,
             "endpoint": IMPORTED,
-            "simulated": simulated,
+            # The mark of the whole run: its numbers rest on the judge as well as on the messages.
+            "simulated": messages_simulated or bool(own and own.judge.simulated),
             "samples": level.samples,
             "seed": None,
             "prompt_level": own.prompt_level if own else UNKNOWN,
@@ -286,7 +287,7 @@ def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str
                 "own": own.model_dump() if own else None,
             },
             "dataset": {"name": row.name, "hash": data_hash, "source": row.source_name},
-            "model": {"name": model, "endpoint": IMPORTED, "simulated": simulated},
+            "model": {"name": model, "endpoint": IMPORTED, "simulated": messages_simulated},
             "parameters": {},
             "versions": {"cimemories": cimemories.__version__},
         },
@@ -360,6 +361,7 @@ def _notes(read: _Read, ids: Mapping[str, str]) -> list[str]:
         f"{read.levels[label].counts[ResponseStatus.OK]:,} with a text"
         for label, run_id in ids.items()
     ]
-    if read.file.run and (read.file.run.simulated or read.file.run.judge.simulated):
-        notes.append("the file says that a simulator was asked: the runs are marked simulated")
+    if (own := read.file.run) and (own.simulated or own.judge.simulated):
+        did = "wrote the messages" if own.simulated else "judged the messages"
+        notes.append(f"the file says that a simulator {did}: the runs are marked simulated")
     return notes

@@ -357,7 +357,7 @@ def _exported_run(run: RunRow, judge: JudgeRow) -> ExportedRun:
     return ExportedRun(
         name=run.name,
         model=run.model,
-        simulated=run.simulated,
+        simulated="responses" in run.simulated_parts,
         samples=run.samples,
         prompt_level=run.prompt_level,
         prompt_hash=prompt_hash,

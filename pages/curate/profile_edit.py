@@ -100,8 +100,6 @@ def _save(store: Store, dataset: DatasetRow, record: ProfileRecord, pending: _Pe
     if saved.carried or saved.left_behind:
         left = f"; {saved.left_behind:,} are on pairs that have changed and were not" if saved.left_behind else ""
         sentences.append(f"{saved.carried:,} human decisions were copied{left}.")
-    if not saved.in_place and pending.plan.rests.labellings:
-        sentences.append(f"'{saved.name}' has no labels yet. Start a labelling on the Labels page.")
     st.session_state[_SAVED] = [" ".join(sentences)]
     attribute = None
     if row.edit.kind == "attribute" and row.edit.after is not None:

@@ -117,7 +117,6 @@ def _head(store: Store, dataset: DatasetRow, record: ProfileRecord, editing: boo
 
 def _label_line(record: ProfileRecord, labels: ProfileLabels | None) -> None:
     if labels is None:
-        safe.inline("This dataset has no labels yet. Have personas vote on the Labels page.", muted=True)
         return
     safe.show(matrix.distribution(labels.counts()))
     people = f" {labels.decided:,} of them decided by people." if labels.decided else ""

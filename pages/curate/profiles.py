@@ -147,6 +147,10 @@ def main() -> None:
     linked = url.get("view") or ""
     with right:
         room = _choice(ROOMS, "profiles.room", linked if linked in ROOMS else PEOPLE, visible=True)
+    if room != NEW and default_labelling(store, current.id) is None:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            safe.inline("No labels yet: without them nothing can leak. Have personas vote on the pairs.")
+            url.page_link("labels", "Label this dataset", icon=":material/label:", dataset=current.id)
     if room == DATASET:
         curate_datasets.draw(store, current)
     elif room == NEW:

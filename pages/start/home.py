@@ -96,7 +96,7 @@ def _curate(here: Contents) -> Next:
         return Next(text, "Watch the labelling", "labels", {"dataset": active[-1].dataset})
     if unlabelled:
         text = f"The dataset '{unlabelled[-1].name}' has no labels yet. Have personas vote on its pairs."
-        return Next(text, "Start a labelling", "labels", {"dataset": unlabelled[-1].id})
+        return Next(text, "Label this dataset", "labels", {"dataset": unlabelled[-1].id})
     sizes = f"{count(newest.profiles, 'profile')}, {count(newest.contexts, 'context')}"
     more = f" of {count(len(here.datasets), 'dataset')}, the newest" if len(here.datasets) > 1 else ""
     text = f"'{newest.name}'{more}: {sizes}, labelled. People's decisions go before the votes of models."

@@ -314,6 +314,23 @@ def test_runs_join_the_dataset_that_holds_their_profiles_and_a_frozen_one_keeps_
     assert counts(other)["labelling"] == 1
 
 
+def test_a_simulated_judge_does_not_make_the_messages_simulated(store: Store, other: Store, tmp_path: Path) -> None:
+    path, again = tmp_path / "results.jsonl", tmp_path / "again.jsonl"
+    export_run(store, world(store, 2), path)
+    changed = lines(path)
+    for line in changed:
+        line["run"]["judge"]["simulated"] = True
+    path.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    found = import_results(other, path)
+    with other.read() as connection:
+        (row,) = (runs.named(connection, run_id) for run_id in found.runs)
+    assert row.simulated and row.simulated_parts == ("judge",)
+    assert any("a simulator judged the messages" in note for note in found.notes)
+    export_run(other, row.id, again)
+    own = lines(again)[0]["run"]
+    assert (own["simulated"], own["judge"]["simulated"]) == (False, True)
+
+
 def test_on_the_command_line_a_run_goes_out_and_comes_back(sqlite_store: Store, tmp_path: Path) -> None:
     run_id = world(sqlite_store, 1)
     environment = {**outside(), "CIMEMORIES_WORKSPACE": str(sqlite_store.workspace)}

@@ -46,6 +46,8 @@ def test_home_lists_datasets_and_what_to_do_next(store: Store) -> None:
     assert app.dataframe[0].value["attributes"].tolist() == [6]
     assert "The dataset &#x27;first&#x27; has no labels yet" in said(app)
     assert "No runs yet" in said(app)
+    link = next(item for item in opened(PROFILES).get("page_link") if item.proto.label == "Label this dataset")
+    assert "dataset=" in link.proto.query_string
 
 
 def test_home_shows_the_tour_while_only_the_demo_is_there(store: Store) -> None:

@@ -432,7 +432,9 @@ def test_a_judge_is_audited_blind_and_each_verdict_is_in_the_record_once(
     place, seen = keys.bounding_box(), []
     for number in range(60):
         if number == 50:  # a batch ends
-            expect(page.locator(".bench .card")).to_contain_text(re.compile(r"agrees with \d+ of your last 50 verdicts"))
+            expect(page.locator(".bench .card")).to_contain_text(
+                re.compile(r"agrees with \d+ of your last 50 verdicts")
+            )
             page.keyboard.press("Enter")
         seen.append(pair(page))
         page.keyboard.press("ypmo"[number % 4])

@@ -43,7 +43,7 @@ def test_home_says_what_this_is_and_one_thing_to_do_next_in_each_room(store: Sto
     app = opened(HOME)
     assert "lower is better" in said(app) and "higher is better" in said(app)
     assert button(app, "Evaluate my model")
-    assert list(links(app)) == ["Start a labelling", "Start a run", "Go to Runs"]
+    assert list(links(app)) == ["Label this dataset", "Start a run", "Go to Runs"]
     add_labels(store, data.id, LABELS)
     run_id = add_run(store, data.id, 5, WORST_TO_BEST[0])
     app = opened(HOME)
