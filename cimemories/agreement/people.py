@@ -210,13 +210,14 @@ class Sampled:
 class PeopleAgreement:
     """All statistics of people. against: all people together first (`Answers.majority`), then each person. by: one
     frame a grouping (domain, sphere), see `by_group`. adjudicated: pairs with an adjudication, which is nobody's own
-    answer and enters nothing."""
+    answer and enters nothing. answered: pairs; in_force: answers to them that stand, one a person and pair."""
 
     labelling_id: str | None
     rule: AppliedRule | None
     blind_only: bool
     sampled: Sampled | None
     answered: int
+    in_force: int
     among: Among
     against: Sequence[Against]
     by: Mapping[GroupBy, pd.DataFrame]
@@ -319,6 +320,7 @@ def people_agreement(
         blind_only=blind_only,
         sampled=data.sampled,
         answered=len(given.attributes),
+        in_force=int((given.labels != UNLABELLED).sum()),
         among=among(given),
         against=[against(data, who) for who in (None, *present)],
         by={group_by: by_group(data, groups[group_by]) for group_by in GROUPS},

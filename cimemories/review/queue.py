@@ -231,11 +231,19 @@ def open_to(store: Store, index: PairIndex, positions: Ints, annotator: str, peo
 
 
 def reserve(
-    store: Store, index: PairIndex, positions: Positions, annotator: str, session: str, *, release: bool = False
+    store: Store,
+    index: PairIndex,
+    positions: Positions,
+    annotator: str,
+    session: str,
+    *,
+    release: bool = False,
+    everybody: bool = False,
 ) -> list[Pair]:
     """The pairs of these positions that come next for this annotator's browser, reserved for it: those that the
     annotator has not put off or flagged, and that the overlap plan still gives to somebody. release: give up what this
-    session had reserved before, for it now works by another filter."""
+    session had reserved before, for it now works by another filter. everybody: whatever the plan is, as of a slice,
+    whose answers are compared."""
     with store.read() as connection:
         set_aside = reviews.standing_marks(
             connection, index.dataset_id, MarkKind.SKIP, MarkKind.FLAG, annotator=annotator
@@ -243,14 +251,16 @@ def reserve(
         plan = reviews.overlap_plan(connection, index.dataset_id)
     # A quarter of what matches, so that a small rest is shared by those who work on it.
     count = max(LEAST_RESERVED, min(MOST_RESERVED, len(positions) // 4))
-    free = open_to(store, index, positions, annotator, plan.people if plan.share else 1)
+    free = positions if everybody else open_to(store, index, positions, annotator, plan.people if plan.share else 1)
     # One by one: of what may be millions no more is read than it takes.
     wanted = (pair for pair in index.each(free) if pair not in set_aside)
     # relaxed: a reservation that a power cut loses is only made anew.
     with store.write(relaxed=True) as connection:
         if release:
             reviews.release_pairs(connection, session)
-        return reviews.hand_out_pairs(connection, index.dataset_id, annotator, session, wanted, count, LEASE_SECONDS)
+        return reviews.hand_out_pairs(
+            connection, index.dataset_id, annotator, session, wanted, count, LEASE_SECONDS, everybody=everybody
+        )
 
 
 def saved_views(store: Store) -> list[SavedView]:

@@ -43,6 +43,7 @@ from cimemories.text import count
 LEVELS = ("domain x label x persona pattern", "domain x label", "label", "none")
 NOT_LABELLED = "not labelled"
 NOT_REVEALED = "not revealed"
+USUAL_SIZE = 200  # pairs of a slice of labels
 CLAIMED = 0.5  # share of the sample that goes to claims of a reveal, unless another is chosen
 ASSUMED = 0.9  # precision and recall that the expected interval is computed for
 Ints = npt.NDArray[np.int64]
@@ -290,9 +291,18 @@ def drawn_items(labelled: Population, size: int, seed: int) -> list[SliceItem]:
     ]
 
 
-def draw_slice(store: Store, labelling_id: str, *, size: int, seed: int, name: str, annotator: str) -> int:
-    """Sample a slice of labels and save it; returns its id. Raises StoreError for a size, name or annotator that will
-    not do, or an unknown labelling."""
+def draw_usual_slice(store: Store, labelling_id: str, annotator: str) -> int:
+    """Sample a slice of USUAL_SIZE pairs, or of all where there are fewer, with a seed that no slice of the dataset has
+    yet, and save it; returns its id. Raises StoreError as `draw_slice` does."""
+    labelled = population(store, labelling_id)
+    seeds = {row.seed for row in label_slices(store, labelled.dataset_id)}
+    seed = next(number for number in range(len(seeds) + 1) if number not in seeds)
+    return draw_slice(store, labelling_id, size=min(USUAL_SIZE, len(labelled)), seed=seed, annotator=annotator)
+
+
+def draw_slice(store: Store, labelling_id: str, *, size: int, seed: int, annotator: str, name: str = "") -> int:
+    """Sample a slice of labels and save it; returns its id. name: by default its size and seed. Raises StoreError for a
+    size, name or annotator that will not do, or an unknown labelling."""
     labelled = population(store, labelling_id)
     planned = plan(labelled, size)
     items = drawn_items(labelled, size, seed)
@@ -309,6 +319,7 @@ def draw_slice(store: Store, labelling_id: str, *, size: int, seed: int, name: s
         "half_width_at_80": round(planned.half_width(0.8), 6),
     }
     with store.write() as connection:
+        name = name.strip() or f"{count(size, 'pair')}, seed {seed}"
         return audits.add_slice(
             connection, labelled.dataset_id, audits.SLICE_LABELS, name, seed, manifest, annotator, items
         )

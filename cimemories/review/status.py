@@ -27,13 +27,12 @@ from cimemories.store.tables import attribute, comment, context, profile, profil
 class Person:
     """One person. `labels`: on how many pairs their own standing decision is each label; `adjudicated`: pairs on which
     an adjudication of theirs stands, which is no label of their own; `taken_back`: pairs on which nothing of theirs
-    stands any more. `events`: everything they ever decided, `sources` of it by how."""
+    stands any more. `sources`: decisions of theirs in force, adjudications among them, by how they were made."""
 
     name: str
     labels: Mapping[str, int]
     adjudicated: int
     taken_back: int
-    events: int
     sources: Mapping[str, int]
 
 
@@ -143,8 +142,8 @@ def _person(name: str, made: list[Decision]) -> Person:
         sum(stack[-1].source == ADJUDICATED for stack in by_pair.values() if stack),
         # Pairs they ever decided, less those on which something of theirs stands.
         len(by_pair) - len(standing),
-        len(made),
-        dict(sorted(Counter(item.source for item in made).items())),
+        # An undo brings back the decision before it, whose source it is that counts.
+        dict(sorted(Counter(stack[-1].source for stack in by_pair.values() if stack and stack[-1].label).items())),
     )
 
 

@@ -455,15 +455,18 @@ def hand_out_pairs(
     wanted: Iterable[Pair],
     count: int,
     lease_s: float = LEASE_SECONDS,
+    *,
+    everybody: bool = False,
 ) -> list[Pair]:
     """The first `count` of the wanted pairs (attribute id, context id) that this annotator can be given, claimed for
     them and this session for `lease_s` seconds; belongs into one `store.write()` of its own.
 
     Left out are pairs that the annotator has decided, and those that as many other people as the plan asks for have
-    decided or hold a live claim on. What another session of the same person holds is given only where nothing else is
-    left. All claims of this session on pairs that are still undecided are renewed; `release` gives them up, as is right
-    when the filter changes. Of `wanted` no more is read than it takes. Times are those of the database's clock; a claim
-    that would last longer than any lease was made before that clock was set back, and counts as lapsed.
+    decided or hold a live claim on, unless they are for `everybody`. What another session of the same person holds is
+    given only where nothing else is left. All claims of this session on pairs that are still undecided are renewed;
+    `release` gives them up, as is right when the filter changes. Of `wanted` no more is read than it takes. Times are
+    those of the database's clock; a claim that would last longer than any lease was made before that clock was set
+    back, and counts as lapsed.
     """
     _lock(connection, dataset_id)
     clock = float(connection.execute(sa.select(database_clock())).scalar_one())
@@ -477,7 +480,7 @@ def hand_out_pairs(
     for pair in claims.undecided(wanted):
         if len(given) >= count:
             break
-        if claims.others(pair) >= plan.people_of(pair):
+        if not everybody and claims.others(pair) >= plan.people_of(pair):
             continue
         (elsewhere if pair in claims.elsewhere and pair not in claims.own else given).append(pair)
     given = given or elsewhere[:count]

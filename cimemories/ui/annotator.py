@@ -202,6 +202,13 @@ def begin() -> bool:
     return False
 
 
+def required() -> str:
+    """The name for what is recorded with it; where it is missing, says where to give it, and the action is disabled."""
+    if not (given := name()):
+        safe.inline("Needs your name: enter it at the top of the page.", muted=True)
+    return given
+
+
 def header(people: Callable[[], Sequence[str]]) -> None:
     """Who is taken for whom, at the top of every page, and the way to say otherwise. people: who has worked in this
     workspace, asked for where a name is."""

@@ -86,11 +86,10 @@ def main() -> None:
     top = st.container()
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         tab = _tabs()
-        decides = tab in ROLES["Decide"] or tab == ADJUDICATION
-        # Folded: what is left of them is one line above the question, and the first pair is in sight on any screen.
-        box = st.popover("Filters", icon=":material/tune:") if decides else st.container()
-    left, right = (box, box) if decides else st.columns([2, 3, 7])[:2]
-    dataset, labelling = draw_scope(store, rows, "review", left, right)
+        # Folded: what is left of them is one line above the content, which is in sight on any screen.
+        filters = tab not in ROLES["Set up"]
+        box = st.popover("Filters" if filters else "Dataset", icon=":material/tune:")
+    dataset, labelling = draw_scope(store, rows, "review", box, box)
     takeaway = "Enter your name to begin."
     try:
         match tab:
@@ -100,7 +99,7 @@ def main() -> None:
             case "overlap":
                 takeaway = _pairs(store, dataset, labelling, tab, box)
             case "agreement":
-                takeaway = review_agreement.draw(store, dataset, labelling)
+                takeaway = review_agreement.draw(store, dataset, labelling, box)
             case "adjudication":
                 takeaway = review_discussion.draw_disputes(store, dataset, labelling, box)
             case "comments":

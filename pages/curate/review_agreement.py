@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.agreement.models import ORDER, draws_agreement
 from cimemories.agreement.people import Against, PeopleAgreement, answered, cell_pairs, people_agreement
@@ -19,8 +20,10 @@ from cimemories.review.effect import DecisionEffect, decision_effect, moved_pair
 from cimemories.review.index import pair_index
 from cimemories.review.random_share import share_agreement
 from cimemories.review.sampling import (
+    USUAL_SIZE,
     delete_slice,
     draw_slice,
+    draw_usual_slice,
     expected_interval,
     label_slices,
     population,
@@ -41,7 +44,6 @@ from pages.curate.pair_panel import go_to_pair, pair_table
 
 EVERYONE = "all people together"
 LABEL_NAMES = [str(LABELS[code]) for code in ORDER]
-USUAL_SIZE = 200  # pairs of a slice
 MOST_SEED = 2**31 - 1
 _NOTICE = "agreement.notice"
 # By statistic: the title of its column, and the definition that the title shows under the pointer.
@@ -66,14 +68,12 @@ HINTS = {
 }
 
 
-def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> str:
-    """Draws the part; returns the page's takeaway."""
+def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filters_box: DeltaGenerator) -> str:
+    """Draws the part; returns the page's takeaway. filters_box: where what is chosen only now and then goes."""
     slices = label_slices(store, dataset.id)
     by_id = {str(row.id): f"slice {row.name} ({row.items})" for row in slices}
-    left, right, _ = st.columns([3, 3, 6], vertical_alignment="bottom")
-    with left:
+    with filters_box:
         chosen = choice("Pairs", "slice", list(by_id), by_id.__getitem__, "all decided pairs")
-    with right:
         blind_only = choice("Answers", "answers", ["blind"], lambda _: "blind only", "all answers") == "blind"
     result = people_agreement(
         store,
@@ -82,14 +82,20 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> s
         blind_only=blind_only,
         slice_id=None if chosen is None else int(chosen),
     )
+    parts = [
+        f"{dataset.name} (simulated)" if dataset.simulated else dataset.name,
+        by_id[chosen] if chosen else "all decided pairs",
+        "blind answers only" if blind_only else "",
+        f"consensus by {result.rule.name}" if result.rule else "",
+    ]
+    safe.inline(", ".join(filter(None, parts)), muted=True)
     if result.answered:
         _notes(result)
-        if result.sampled is None:
-            _no_sample(result)
-    if labelling is not None and chosen is None:
-        page.fold(
-            "Draw a random slice", ":material/casino:", "agreement.box.draw", lambda: _slice_form(store, labelling)
-        )
+    else:
+        _nothing(result, dataset)
+    if result.sampled is None:
+        _no_sample(store, result, dataset, labelling)
+    _slices(store, dataset, labelling, slices)
     if result.answered:
         _among(result)
         if labelling is None:
@@ -98,8 +104,6 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> s
             _against(store, result, dataset, labelling)
             _random_share(store, dataset, labelling)
         _groups(result, dataset, labelling)
-    else:
-        _nothing(result, dataset)
     if labelling is not None:
         page.fold(
             "The model with itself: repeated votes and personas, apart from people",
@@ -107,7 +111,6 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> s
             "agreement.box.models",
             lambda: _models(store, labelling),
         )
-    _slices(store, dataset, labelling, slices)
     runs = {row.id: row for row in reversed(all_runs(store)) if row.dataset == dataset.id}
     page.fold(
         "What the decisions do to a run",
@@ -141,21 +144,36 @@ def _takeaway(result: PeopleAgreement) -> str:
     return f"{count(result.answered, 'pair')} answered, none of them comparable yet."
 
 
-def _no_sample(result: PeopleAgreement) -> None:
-    """What figures of pairs that nobody drew at random leave open."""
+def _no_sample(store: Store, result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow | None) -> None:
+    """What figures of pairs that nobody drew at random leave open, and the click that draws a sample."""
     together = result.against[0]
-    text = (
-        "The pairs of the queue are no sample: they came by their value or by somebody's filters, so these figures are "
-        "of them alone. Draw a random slice, and its figures speak for all pairs."
-    )
-    # Columns are the consensus: of one label, agreement beyond chance is 0 whatever people answer.
-    labels = [LABEL_NAMES[n] for n, code in enumerate(ORDER) if together.counts[:, code].any()]
-    if len(labels) == 1:
-        text += (
-            f" The consensus of all {count(together.comparison.items)} compared ones is {labels[0]}, so kappa is 0 or "
-            "undefined whatever people answer."
+    if result.answered:
+        text = (
+            "Pairs of the queue are no sample: they came by their value or by somebody's filters. These figures are of "
+            "them alone; those of a random slice speak for all pairs."
         )
-    page.notice(text)
+        # Columns are the consensus: of one label, agreement beyond chance is 0 whatever people answer.
+        labels = [LABEL_NAMES[n] for n, code in enumerate(ORDER) if together.counts[:, code].any()]
+        if len(labels) == 1:
+            text += (
+                f" The consensus of all {count(together.comparison.items)} compared ones is {labels[0]}, so kappa is 0 "
+                "or undefined whatever people answer."
+            )
+        page.notice(text)
+    if labelling is None or store.read_only:
+        return
+    size = min(USUAL_SIZE, len(pair_index(store, dataset.id, labelling.id)))
+    me = annotator.required()
+    if st.button(
+        safe.plain_label(f"Draw {count(size)} pairs at random and answer them"),
+        type="primary",
+        icon=":material/casino:",
+        key="agreement.slice.usual",
+        disabled=not me,
+    ):
+        with page.Reporting("No slice was drawn.", StoreError):
+            new = draw_usual_slice(store, labelling.id, me)
+            url.go("review", dataset=dataset.id, labelling=labelling.id, slice=new, blind=1)
 
 
 def _plain(estimate: Estimate, *, share: bool = False) -> str:
@@ -245,14 +263,13 @@ def _nothing(result: PeopleAgreement, dataset: DatasetRow) -> None:
 
 def _notes(result: PeopleAgreement) -> None:
     # All people together come first, so there is one entry more than there are people.
-    parts = [f"{count(result.answered, 'pair')} answered by {count(len(result.against) - 1, 'person', 'people')}"]
+    people = count(len(result.against) - 1, "person", "people")
+    pairs = count(result.answered, "pair")
+    text = f"{count(result.in_force, 'decision')} in force, by {people} on {pairs}; undone ones are not counted."
     if result.adjudicated:
-        parts.append(
-            f"{count(result.adjudicated)} adjudicated (not counted here: made with the others' answers in sight)"
-        )
-    if result.rule is not None:
-        parts.append(f"consensus by {result.rule.name}")
-    safe.inline(f"{'; '.join(parts)}. Intervals are 95 %, from 2,000 bootstrap resamples of the pairs.", muted=True)
+        text += f" {count(result.adjudicated, 'adjudication')} left out: made with the others' answers in sight."
+    safe.inline(text)
+    safe.inline("Intervals are 95 %, from 2,000 bootstrap resamples of the pairs.", muted=True)
     if (sampled := result.sampled) is None:
         return
     safe.inline(
@@ -277,7 +294,7 @@ def _among(result: PeopleAgreement) -> None:
     safe.show(safe.facts(rows))
     _footnotes(notes)
     if not among.pairs:
-        safe.inline("Set an overlap (Set up, Overlap), or let several people answer one slice.", muted=True)
+        safe.inline("Let several people answer one slice, or set an overlap (Set up, Overlap).", muted=True)
 
 
 def _against(store: Store, result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow) -> None:
@@ -451,18 +468,23 @@ def _models(store: Store, labelling: LabellingRow) -> None:
 
 
 def _slices(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, slices: Sequence[SliceRow]) -> None:
-    safe.heading("Audit slices")
-    safe.inline(
-        "A slice is a random sample of pairs that people answer blind. It estimates how good the labels of all pairs "
-        "are, not only of those that somebody happened to look at.",
-        muted=True,
-    )
     if notice := st.session_state.pop(_NOTICE, None):
         page.notice(notice)
+    if slices:
+        safe.heading("Random slices")
+        safe.inline("Everybody who opens a slice answers all its pairs, blind.", muted=True)
     for row in slices:
         _slice(store, dataset, labelling, row)
     if labelling is None:
         page.notice("A slice is a sample of labelled pairs. Label the dataset first.")
+        url.page_link("labels", "Label this dataset", icon=":material/label:", dataset=dataset.id)
+    elif not store.read_only:
+        page.fold(
+            "Draw a slice of another size",
+            ":material/tune:",
+            "agreement.box.draw",
+            lambda: _slice_form(store, labelling),
+        )
 
 
 def _slice_form(store: Store, labelling: LabellingRow) -> None:
@@ -470,27 +492,24 @@ def _slice_form(store: Store, labelling: LabellingRow) -> None:
     if not len(labelled):
         page.notice("No pair of this labelling has a counted vote yet, so there is nothing to sample.")
         return
-    left, right, _ = st.columns([2, 2, 8])
+    left, right, name_box, _ = st.columns([2, 2, 3, 5], vertical_alignment="bottom")
     usual = min(USUAL_SIZE, len(labelled))
     size = left.number_input("Pairs to sample", 1, len(labelled), usual, key="agreement.slice.size")
     seed = right.number_input(
         "Seed", 0, MOST_SEED, 0, key="agreement.slice.seed", help="The same seed samples the same pairs."
     )
+    longest = audits.LONGEST_SLICE_NAME
+    name = name_box.text_input(
+        "Name", max_chars=longest, key="agreement.slice.name", placeholder=f"{int(size)} pairs, seed {int(seed)}"
+    )
     with page.Reporting("This slice cannot be sampled.", StoreError):
         page.notice(expected_interval(labelled, int(size)))
-    first, second, third, _ = st.columns([3, 3, 2, 4], vertical_alignment="bottom")
-    longest = audits.LONGEST_SLICE_NAME
-    name = first.text_input(
-        "Name of the slice", max_chars=longest, key="agreement.slice.name", placeholder="first audit"
-    )
-    with second:
-        who = annotator.ask()
-    if not third.button("Sample the slice", type="primary", icon=":material/casino:", key="agreement.slice.draw"):
-        return
-    with page.Reporting("The slice was not saved.", StoreError):
-        draw_slice(store, labelling.id, size=int(size), seed=int(seed), name=name, annotator=who)
-        st.session_state[_NOTICE] = f"Drew {count(int(size), 'pair')} as '{' '.join(name.split())}'."
-        st.rerun()
+    who = annotator.required()
+    if st.button("Sample the slice", icon=":material/casino:", key="agreement.slice.draw", disabled=not who):
+        with page.Reporting("The slice was not saved.", StoreError):
+            draw_slice(store, labelling.id, size=int(size), seed=int(seed), name=name, annotator=who)
+            st.session_state[_NOTICE] = f"Drew a slice of {count(int(size), 'pair')}."
+            st.rerun()
 
 
 def _slice(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, row: SliceRow) -> None:

@@ -385,7 +385,8 @@ def _next_pairs(work: Work, index: PairIndex, positions: Positions) -> list[Pair
     if start is not None and index.shape.locate([start[0]], [start[1]])[0] < 0:
         start = None
     # release: with another filter the pairs of the queue before are free for others.
-    reserved = queue.reserve(work.store, index, positions, work.me, session, release=changed)
+    everybody = work.filters.slice is not None
+    reserved = queue.reserve(work.store, index, positions, work.me, session, release=changed, everybody=everybody)
     st.session_state[_QUEUE] = work.name
     return list(dict.fromkeys([*([start] if start else []), *reserved]))
 

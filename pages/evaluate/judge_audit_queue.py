@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.agreement import judge_audit
 from cimemories.flows.flows import shared_flows
@@ -92,7 +93,7 @@ def draw(work: Work, audited: int) -> None:
                 st.rerun()
 
 
-def _queue(work: Work, above: st.delta_generator.DeltaGenerator) -> int:
+def _queue(work: Work, above: DeltaGenerator) -> int:
     """Record what came since the last time and draw what comes next; returns how many items of the slice anybody has
     audited.
 

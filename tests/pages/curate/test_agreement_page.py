@@ -16,12 +16,15 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.model import Label
+from cimemories.review import queue
 from cimemories.review.effect import decision_effect
-from cimemories.review.sampling import draw_slice, expected_interval, population
+from cimemories.review.index import pair_index
+from cimemories.review.sampling import draw_slice, draw_usual_slice, expected_interval, label_slices, population
 from cimemories.store import audits, decisions
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
 from cimemories.store.tables import labelling as labelling_table
+from cimemories.ui import url
 
 PAGE = "pages/curate/review.py"
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -85,7 +88,7 @@ def test_the_figures_are_the_analysis_layers(store: Store) -> None:
     agrees = together.agreement
     told = f"{100 * agrees.value:.1f} % [{100 * agrees.low:.1f}, {100 * agrees.high:.1f}] of 10 pairs."
     assert f"People give the label of the consensus to {told}" in markup
-    assert "10 pairs answered by 2 people" in markup and "are no sample" in markup
+    assert "13 decisions in force, by 2 people on 10 pairs" in markup and "are no sample" in markup
     assert f"{together.kappa.value:.2f} <span" in markup
     assert f"[{together.kappa.low:.2f}, {together.kappa.high:.2f}]" in markup
     assert "66.7 % of the pairs that two or more answered" in markup
@@ -93,7 +96,11 @@ def test_the_figures_are_the_analysis_layers(store: Store) -> None:
     one = people_agreement(store, data, labelling, blind_only=True).against[0].comparison.agreement
     assert one.low is not None
     assert f"People give the label of the consensus to 100.0 % [{100 * one.low:.1f}, 100.0] of 2 pairs." in blind
-    assert "2 pairs answered by 1 person" in blind
+    assert "2 decisions in force, by 1 person on 2 pairs" in blind
+    with store.write() as connection:  # what is undone is in force no longer, and what stood before it is again
+        last = [d for d in decisions.history(connection, data) if d.annotator == "Bob"][-1]
+        decisions.undo(connection, data, "Bob", last.uid or "", "undo")
+    assert "12 decisions in force, by 2 people on 9 pairs" in said(agreement())
 
 
 def test_a_cell_leads_to_its_pairs_and_they_to_the_labels_page(store: Store) -> None:
@@ -131,13 +138,12 @@ def test_a_slice_is_drawn_with_its_width_said_before_and_leads_to_the_queue(stor
     page = agreement("agreement.box.draw")
     page.number_input(key="agreement.slice.size").set_value(12).run()
     assert expected_interval(population(store, labelling), 12) in said(page)
-    button(page, "Sample the slice").click().run()
-    assert "a slice needs a name" in said(page)
+    assert button(page, "Sample the slice").disabled and "Needs your name" in said(page)
+    page.session_state["annotator"] = "Ada"
     page.text_input(key="agreement.slice.name").set_value(" first  audit ")
-    page.text_input(key="annotator.field").set_value("Ada")
-    page.number_input(key="agreement.slice.seed").set_value(5)
+    page.number_input(key="agreement.slice.seed").set_value(5).run()
     button(page, "Sample the slice").click().run()
-    assert not page.exception and "Drew 12 pairs as &#x27;first audit&#x27;." in said(page)
+    assert not page.exception and "Drew a slice of 12 pairs." in said(page)
     with store.read() as connection:
         (row,) = audits.all_slices(connection, data)
         items = audits.slice_items(connection, row.id)
@@ -155,6 +161,26 @@ def test_a_slice_is_drawn_with_its_width_said_before_and_leads_to_the_queue(stor
     assert "Deleted" in said(page) and "slice" not in page.query_params
     with store.read() as connection:
         assert audits.all_slices(connection, data) == []
+
+
+def test_one_click_draws_a_slice_and_opens_it_for_everybody(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, labelling = world(store)
+    opened_queue: dict[str, object] = {}
+    monkeypatch.setattr(url, "go", lambda page, **params: opened_queue.update(params))
+    page = agreement()
+    page.session_state["annotator"] = "Cem"
+    page.run()
+    button(page, "Draw 18 pairs at random and answer them").click().run()
+    (row,) = label_slices(store, data)
+    assert (row.name, row.seed, row.items, row.annotator) == ("18 pairs, seed 0", 0, 18, "Cem")
+    assert (opened_queue["slice"], opened_queue["blind"]) == (row.id, 1)
+    assert draw_usual_slice(store, labelling, "Cem") != row.id  # another seed, so another name
+    # Pairs go to one person each; those of a slice to everybody who opens it, or nothing could be compared.
+    index = pair_index(store, data, labelling)
+    pairs = pairs_of(store, data)
+    every, by_ada = index.shape.locate(*zip(*pairs, strict=True)), {pairs[n] for n in (0, 1, 2, 3, 5, 6, 9, 13)}
+    assert not by_ada & set(queue.reserve(store, index, every, "Bob", "tab"))
+    assert by_ada & set(queue.reserve(store, index, every, "Bob", "tab", everybody=True))
 
 
 def test_a_slice_that_nobody_answered_says_so(store: Store) -> None:
