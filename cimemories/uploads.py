@@ -73,11 +73,12 @@ def review_upload(
     dataset: str,
     *,
     skip_unknown: bool,
+    dry_run: bool = False,
     wanted: Callable[[], bool] = lambda: True,
 ) -> review_events.Imported:
     """Add the review events of an uploaded file to a dataset. skip_unknown: leave out events of what is not
-    here. Raises like `import_upload`."""
-    request = {"do": "review", "dataset": dataset, "skip_unknown": skip_unknown}
+    here. dry_run: only find out what that comes to. Raises like `import_upload`."""
+    request = {"do": "review", "dataset": dataset, "skip_unknown": skip_unknown, "dry_run": dry_run}
     answer = _read(store, data, file_name, request, wanted)
     texts = {name: tuple(answer[name]) for name in ("datasets", "skipped", "notes")}
     more: dict[str, Any] = {**answer, **texts}
@@ -182,7 +183,11 @@ def _import(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _review(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
     done = review_events.import_events(
-        store, Path(request["file"]), request["dataset"], skip_unknown=request["skip_unknown"]
+        store,
+        Path(request["file"]),
+        request["dataset"],
+        skip_unknown=request["skip_unknown"],
+        dry_run=request["dry_run"],
     )
     # A page shows how many there are, and the first. All of them could be longer than an answer may be, and what has
     # been imported by now would be reported as a failure.

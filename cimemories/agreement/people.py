@@ -66,6 +66,16 @@ class Answers:
         """How many people gave each label: [pairs, label codes]."""
         return np.stack([(self.labels == code).sum(axis=0) for code in range(CATEGORIES)], axis=1).astype(np.int64)
 
+    @property
+    def in_force(self) -> int:
+        """How many answers stand, one a person and pair."""
+        return int((self.labels != UNLABELLED).sum())
+
+    @property
+    def shared(self) -> int:
+        """How many pairs two or more people answered."""
+        return int((self.counts.sum(axis=1) > 1).sum())
+
     def blind_only(self) -> Answers:
         """Only what was answered without sight of the votes."""
         return replace(self, labels=np.where(self.blind, self.labels, UNLABELLED).astype(np.int8)).answered()
@@ -320,7 +330,7 @@ def people_agreement(
         blind_only=blind_only,
         sampled=data.sampled,
         answered=len(given.attributes),
-        in_force=int((given.labels != UNLABELLED).sum()),
+        in_force=given.in_force,
         among=among(given),
         against=[against(data, who) for who in (None, *present)],
         by={group_by: by_group(data, groups[group_by]) for group_by in GROUPS},

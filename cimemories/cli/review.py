@@ -67,6 +67,7 @@ def import_review(
     skip_unknown: Annotated[
         bool, Option("--skip-unknown", help="Skip events whose pair or run is not in this workspace.")
     ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what is new, and import nothing.")] = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -76,12 +77,12 @@ def import_review(
     """
     from cimemories.formats.review_events import import_events
 
-    result = import_events(open_store(workspace), file, dataset, skip_unknown=skip_unknown)
+    result = import_events(open_store(workspace), file, dataset, skip_unknown=skip_unknown, dry_run=dry_run)
     if as_json:
         output.as_json(output.attributes(result, "datasets new known skipped notes"))
         return
     names = ", ".join(f"'{name}'" for name in result.datasets)
-    output.line(f"imported {_counted(result.new)}{f' into {names}' if names else ''}")
+    output.line(f"{'new: ' if dry_run else 'imported '}{_counted(result.new)}{f' into {names}' if names else ''}")
     if sum(result.known.values()):
         output.note(f"note: {_counted(result.known)} imported before")
     output.notes(result.notes)

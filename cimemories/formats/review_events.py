@@ -28,6 +28,7 @@ import io
 import json
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -369,12 +370,19 @@ class _Incoming:
     events: list[Event] = field(default_factory=list)
 
 
-def import_events(store: Store, path: Path, dataset: str | None = None, *, skip_unknown: bool = False) -> Imported:
+class _Unwritten(Exception):
+    """Ends the transaction of a dry run."""
+
+
+def import_events(
+    store: Store, path: Path, dataset: str | None = None, *, skip_unknown: bool = False, dry_run: bool = False
+) -> Imported:
     """Add the events of a file or folder that `export_events` wrote, or that is laid out so, in one transaction.
 
     dataset: whose events they are; what each event says where None, by name and else by content hash. Raises
     FormatError in one line with file, line and field for an event that is none, and for one whose dataset, pair or run
-    is not here: then nothing is imported, unless skip_unknown leaves the latter out.
+    is not here: then nothing is imported, unless skip_unknown leaves the latter out. dry_run: find out what an import
+    would come to, and keep nothing of it.
     """
     checked: list[Event] = []
     nameless = {kind: Nameless(kind) for kind in EVENT_KINDS}
@@ -385,7 +393,7 @@ def import_events(store: Store, path: Path, dataset: str | None = None, *, skip_
         # Made of the content: importing the same file again gives the same uid, and adds nothing.
         event["uid"] = event["uid"] or nameless[event["event"]].uid(event)
         checked.append(event)
-    with store.write() as connection:
+    with suppress(_Unwritten), store.write() as connection:
         targets, problems, changed = _matched(connection, checked, dataset)
         if problems and not skip_unknown:
             more = f" ({len(problems):,} of {len(checked):,} events match nothing here)" if len(problems) > 1 else ""
@@ -396,6 +404,8 @@ def import_events(store: Store, path: Path, dataset: str | None = None, *, skip_
                 mine = [event for event in target.events if event["event"] == kind]
                 done = decisions.merge_events(connection, target.row.id, kind, mine) if mine else Merged(0, 0, 0)
                 totals[kind] = Merged(*map(operator.add, astuple(totals[kind]), astuple(done)))
+        if dry_run:
+            raise _Unwritten
     other = sum(item.other for item in totals.values())
     if other:
         changed.append(f"{count(other, 'event')} left out: a different one here has the same uid and stays")

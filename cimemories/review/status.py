@@ -22,6 +22,8 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import Comment, Guideline
 from cimemories.store.tables import attribute, comment, context, profile, profile_context
 
+REOPENED = "Reopened: "
+
 
 @dataclass(frozen=True)
 class Person:
@@ -219,6 +221,13 @@ def resolve_comment(store: Store, dataset_id: int, annotator: str, comment_id: i
     """Close a comment with a reason. Raises StoreError where the dataset has no such comment."""
     with store.write() as connection:
         reviews.resolve_comment(connection, dataset_id, annotator, comment_id, reason)
+
+
+def reopen_comment(store: Store, dataset_id: int, annotator: str, item: Comment) -> None:
+    """Ask a resolved comment again: as a new one, since what was said of it stays."""
+    text = f"{REOPENED}{item.text.removeprefix(REOPENED)}"
+    with store.write() as connection:
+        reviews.add_comment(connection, dataset_id, annotator, item.attribute, item.context, text)
 
 
 def pair_history(store: Store, dataset_id: int, pair: tuple[int, int]) -> tuple[list[Decision], list[Comment]]:

@@ -101,6 +101,7 @@ dl.ci-facts {{ padding: 0 !important; }}
 .ci-facts dt {{ opacity: .7; font-weight: 400; }}
 .ci-facts dd {{ margin: 0; overflow-wrap: anywhere; }}
 .ci-wide {{ overflow-x: auto; }}
+.ci-wide .ci-grid :is(th, td) {{ overflow-wrap: normal; }}
 .ci-wide:focus-visible {{ outline: 2px solid {MODEL}; }}
 .ci-grid {{ border-collapse: collapse; width: 100%; font-size: .9375rem; }}
 .ci-grid th {{ text-align: left; font-weight: 600; font-size: .8125rem; opacity: .75; }}
@@ -144,6 +145,11 @@ dl.ci-facts {{ padding: 0 !important; }}
 .ci-legend {{ line-height: 2; font-size: .875rem; }}
 @media (max-width: 640px) {{
   [data-testid="stColumn"]:has(.st-key-leaks_filters) {{ order: 1; }}
+  .st-key-confusion [data-testid="stHorizontalBlock"] {{ gap: 4px; }}
+  .st-key-confusion [data-testid="stColumn"]:last-child {{ display: none; }}
+  .st-key-confusion button {{ padding: 4px; }}
+  .st-key-confusion .ci-line {{ font-size: 11px; overflow-wrap: normal; }}
+  .st-key-confusion [data-testid="stColumn"] {{ min-width: 0; flex: 1 1 0; }}
   .st-key-leaks_bar [data-testid="stColumn"] {{ min-width: 0; flex: 1 1 auto; width: auto; }}
   .st-key-leaks_bar [data-testid="stColumn"]:has(.stBidiComponent) {{ display: none; }}
 }}

@@ -86,9 +86,15 @@ def main() -> None:
     top = st.container()
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         tab = _tabs()
-        # Folded: what is left of them is one line above the content, which is in sight on any screen.
-        filters = tab not in ROLES["Set up"]
-        box = st.popover("Filters" if filters else "Dataset", icon=":material/tune:")
+        if tab != GUIDELINE:  # it is that of all datasets
+            # Folded: what is left of them is one line above the content, which is in sight on any screen.
+            filters = tab not in ROLES["Set up"]
+            box = st.popover("Filters" if filters else "Dataset", icon=":material/tune:")
+    if tab == GUIDELINE:
+        takeaway = review_discussion.draw_guideline(store)
+        with top:
+            page.head("Review", takeaway)
+        return
     dataset, labelling = draw_scope(store, rows, "review", box, box)
     takeaway = "Enter your name to begin."
     try:
@@ -103,9 +109,7 @@ def main() -> None:
             case "adjudication":
                 takeaway = review_discussion.draw_disputes(store, dataset, labelling, box)
             case "comments":
-                takeaway = review_discussion.draw_comments(store, dataset, labelling)
-            case "guideline":
-                takeaway = review_discussion.draw_guideline(store)
+                takeaway = review_discussion.draw_comments(store, dataset, labelling, box)
             case _:
                 takeaway = review_discussion.draw_exchange(store, dataset)
     except StoreError as problem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -360,6 +360,12 @@ def _confusion_buttons(item: Against) -> tuple[int, int] | None:
     chosen = url.get("cell") or ""
     names = [safe.glyphed(LABELS[code]) for code in ORDER]
     safe.inline(f"Rows: {item.who or EVERYONE}. Columns: the consensus. Click a cell to see its pairs.", muted=True)
+    with st.container(key="confusion"):
+        _cells(item, names, cells, chosen)
+    return cells.get(chosen)
+
+
+def _cells(item: Against, names: Sequence[str], cells: Mapping[str, tuple[int, int]], chosen: str) -> None:
     widths = [2, 2, 2, 2, 4]
     for column, name in zip(st.columns(widths)[1:4], names, strict=True):
         with column:
@@ -382,7 +388,6 @@ def _confusion_buttons(item: Against) -> tuple[int, int] | None:
                 # cell=cell: the loop's last cell would be that of every button otherwise.
                 on_click=url.durable(lambda cell=cell: url.put(cell=None if chosen == cell else cell)),
             )
-    return cells.get(chosen)
 
 
 def _groups(result: PeopleAgreement, dataset: DatasetRow, labelling: LabellingRow | None) -> None:

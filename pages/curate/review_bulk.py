@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from cimemories.agreement.people import answers
 from cimemories.model import Label
 from cimemories.review import queue
 from cimemories.review.bulk import (
@@ -30,12 +31,13 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import Plan
 from cimemories.text import count, percent
-from cimemories.ui import annotator, page, safe, tables
+from cimemories.ui import annotator, page, safe, tables, url
 
 PREVIEWED = 20
 _BULK_NOTICE = "bulk.notice"
 _SHUFFLES = "bulk.shuffles"
 SPREAD = "review.spread"  # whether the queue shows where its last decision could be spread
+_BEFORE = "overlap.before"  # by dataset, the overlap before the one that was set in this session
 _SOURCES = {"batch": "all that matched", "proposal": "spread from one decision"}
 _AXES = {Axis.CONTEXTS: "Similar contexts", Axis.ATTRIBUTES: "Same domain and event", Axis.PROFILES: "Other profiles"}
 
@@ -284,35 +286,59 @@ def _proposed(store: Store, labelling: LabellingRow | None, index: PairIndex, pr
 def draw_overlap(store: Store, dataset: DatasetRow, index: PairIndex) -> str:
     """How many people each pair is given to, with a preview before it is set; returns the page's takeaway."""
     now = queue.overlap(store, dataset.id)
+    me = annotator.required()
+    before: Plan | None = st.session_state.get(_BEFORE, {}).get(dataset.id)
+    if before is not None and before != now:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            if st.button("Undo", icon=":material/undo:", key="overlap.undo", disabled=not me):
+                _set_overlap(store, dataset, before, me)
+            safe.inline(f"The overlap is set. Before: {_plan_text(before)}.")
+    safe.inline(f"{dataset.name} (simulated)" if dataset.simulated else dataset.name, muted=True)
     left, right = st.columns([2, 5], gap="large")
     with left:
         share = st.number_input(
             "Share of pairs for several people, in %", 0, 100, round(100 * now.share), key="overlap.share"
         )
         people = int(st.number_input("People per such pair", 2, 20, max(2, now.people), key="overlap.people"))
-    shared = round(share / 100 * len(index))
-    with right:
-        safe.heading("What this asks for")
-        safe.inline(
-            f"About {count(shared)} of {count(len(index), 'pair')} go to {people} people each, the others to one: "
-            f"{count(len(index) + shared * (people - 1), 'decision')} in all.",
-            strong=True,
-        )
-        safe.inline(
-            "Which pairs are shared is drawn at random from all of them. Decisions that are made stay. Agreement needs "
-            "pairs that two or more people decide.",
-            muted=True,
-        )
-    with left:
-        me = annotator.ask()
         changed = (share, people) != (round(100 * now.share), max(2, now.people))
         pressed = st.button(
             "Set overlap", type="primary", icon=":material/group:", key="overlap.set", disabled=not (me and changed)
         )
+    with right:
+        shared = round(share / 100 * len(index))
+        safe.heading("What this asks for")
+        rest = "every pair goes to one person" if not shared else f"the other {count(len(index) - shared)} to one"
+        about = f"About {count(shared)} of {count(len(index), 'pair')} go to {people} people each, " if shared else ""
+        text = f"{about}{rest}: {count(len(index) + shared * (people - 1), 'decision')} in all"
+        given = answers(store, dataset.id)
+        made = f"{count(given.in_force)} are in force, on {count(len(given.attributes), 'pair')}"
+        text += f". {made}, {count(given.shared)} of them by two or more people."
+        safe.inline(text[:1].upper() + text[1:], strong=True)
+        safe.inline(
+            "Shared pairs are drawn at random. Decisions that are made stay. Agreement needs pairs that several people "
+            "decide.",
+            muted=True,
+        )
+        url.page_link("review", "See agreement", icon=":material/query_stats:", dataset=dataset.id, tab="agreement")
     if pressed:
-        with page.Reporting("The overlap was not set.", StoreError):
-            queue.set_overlap(store, dataset.id, Plan(share / 100, people, now.seed), me)
-            st.rerun()
+        _set_overlap(store, dataset, Plan(share / 100, people, now.seed), me)
     if not now.share:
         return "Each pair goes to one person."
     return f"{percent(now.share)} of the pairs go to {now.people} people, the others to one."
+
+
+def _plan_text(plan: Plan) -> str:
+    if not plan.share:
+        return "each pair goes to one person"
+    return f"{percent(plan.share)} of the pairs go to {plan.people} people"
+
+
+def _set_overlap(store: Store, dataset: DatasetRow, plan: Plan, who: str) -> None:
+    with page.Reporting("The overlap was not set.", StoreError):
+        before = queue.overlap(store, dataset.id)
+        queue.set_overlap(store, dataset.id, plan, who)
+        st.session_state[_BEFORE] = {dataset.id: before}
+        # What is shown is what stands: the fields begin anew.
+        for key in ("overlap.share", "overlap.people"):
+            st.session_state.pop(key, None)
+        st.rerun()

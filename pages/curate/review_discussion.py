@@ -15,15 +15,23 @@ from typing import Any
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from cimemories import uploads
 from cimemories.formats.official import FormatError
-from cimemories.formats.review_events import FORMS, Exported, Filters, Form, export_choices, export_events
+from cimemories.formats.review_events import FORMS, Exported, Filters, Form, Imported, export_choices, export_events
 from cimemories.review.adjudication import Cause, Disputed, Disputes, disputes, pseudonyms
 from cimemories.review.index import pair_index
 from cimemories.review.queue import Item, items
 from cimemories.review.recording import card_id, dispute_id, pair_of, record
-from cimemories.review.status import PairComment, guidelines, pair_comments, resolve_comment, save_guideline
+from cimemories.review.status import (
+    PairComment,
+    guidelines,
+    pair_comments,
+    reopen_comment,
+    resolve_comment,
+    save_guideline,
+)
 from cimemories.store import reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import ADJUDICATED, Decision
@@ -304,13 +312,16 @@ MOST_DIFF_LINES = 400
 EVERYBODY = ""
 CHOSEN = "review.comments.chosen"
 FORMATS: dict[Form, str] = {"jsonl": "JSONL, one event a line", "csv": "CSV tables", "parquet": "Parquet tables"}
-_READY, _OUTCOME = "review.exchange.ready", "review.exchange.outcome"
+_READY, _OUTCOME, _CHECKED = "review.exchange.ready", "review.exchange.outcome", "review.exchange.checked"
+_SAVED, _BASE, _TEXT = "review.guideline.saved", "review.guideline.base", "review.guideline.text"
 
 
 def draw_exchange(store: Store, dataset: DatasetRow) -> str:
     """Export at the left, import at the right; returns the page's takeaway."""
     for line in st.session_state.pop(_OUTCOME, []):
         page.notice(line)
+    simulated = " (simulated)" if dataset.simulated else ""
+    safe.inline(f"{dataset.name}{simulated}: decisions, marks, comments and audits by people", muted=True)
     left, right = st.columns(2, gap="large")
     with left:
         safe.heading("Export")
@@ -323,6 +334,13 @@ def draw_exchange(store: Store, dataset: DatasetRow) -> str:
 
 def _export(store: Store, dataset: DatasetRow) -> None:
     people, domains = export_choices(store, dataset.id)
+    if not people:
+        page.empty(
+            "Nothing to export yet",
+            "An export holds what people decided and wrote. Decide a pair first.",
+            lambda: url.page_link("review", "Open the queue", icon=":material/keyboard:", dataset=dataset.id),
+        )
+        return
     form = st.selectbox("Format", list(FORMS), format_func=lambda key: FORMATS[key], key="review.exchange.format")
     who = st.selectbox("By", [EVERYBODY, *people], format_func=_person, key="review.exchange.who")
     domain = st.selectbox(
@@ -344,10 +362,14 @@ def _export(store: Store, dataset: DatasetRow) -> None:
         st.download_button(
             "Download", data=data, file_name=name, type="primary", icon=":material/download:", on_click="ignore"
         )
-        counted = ", ".join(f"{count(number)} {kind}" for kind, number in done.counts.items())
-        safe.inline(f"{name}: {counted or 'no events match'}", muted=True)
+        safe.inline(f"{name}: {_kinds(done.counts) or 'no events match'}", muted=True)
         if done.simulated:
             page.badge_simulated()
+
+
+def _kinds(counts: Mapping[str, int]) -> str:
+    """'41 decisions, 3 comments'; empty where there is nothing."""
+    return ", ".join(count(number, kind) for kind, number in counts.items() if number)
 
 
 def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) -> tuple[str, bytes, Exported]:
@@ -367,28 +389,58 @@ def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) ->
 
 
 def _import(store: Store, dataset: DatasetRow) -> None:
+    """In two steps: what a file would add is shown before it is added."""
     upload = st.file_uploader("A JSONL file of review events", type=["jsonl"], key="review.exchange.upload")
     skip = st.toggle("Skip events whose pair or run is not in this workspace", key="review.exchange.skip")
-    if not st.button("Import", type="primary", disabled=upload is None, icon=":material/upload_file:") or not upload:
+    if not upload:
+        safe.inline("You see what is new before anything is imported.", muted=True)
         return
-    refused = page.Reporting("These events cannot be imported.", FormatError, StoreError, next="Nothing was imported.")
-    with refused, st.spinner("Checking and importing the events", show_time=True):
-        done = uploads.review_upload(
-            store,
-            upload.getbuffer(),
-            # A name of our own: what the browser says the file is called could be anything.
-            "events.jsonl",
-            dataset.name,
-            skip_unknown=skip,
-            wanted=page.session_check(),
-        )
-        new, known = sum(done.new.values()), sum(done.known.values())
-        lines = [f"{count(new)} new events imported, {count(known)} were already here."]
-        lines += [sentence(note) for note in done.notes]
-        if done.skipped:
-            lines.append(f"{count(len(done.skipped) + done.more_skipped)} skipped, the first: {done.skipped[0]}")
-        st.session_state[_OUTCOME] = lines
-        st.rerun()
+    wanted = (upload.file_id, skip, dataset.id)
+    checked = st.session_state.get(_CHECKED)
+    if checked is None or checked[0] != wanted:
+        if st.button("Check the file", type="primary", icon=":material/fact_check:"):
+            with _refusing(), st.spinner("Checking the file", show_time=True):
+                st.session_state[_CHECKED] = (wanted, _read(store, dataset, upload, skip=skip, dry_run=True))
+                st.rerun()
+        return
+    done: Imported = checked[1]
+    new, known = sum(done.new.values()), sum(done.known.values())
+    safe.inline(f"New here: {_kinds(done.new) or 'nothing'}. {count(known)} are here already.", strong=True)
+    for line in _remarks(done):
+        safe.inline(line, muted=True)
+    label = safe.plain_label(f"Import {count(new, 'event')}")
+    if st.button(label, type="primary", icon=":material/upload_file:", disabled=not new, key="review.exchange.import"):
+        with _refusing(), st.spinner("Importing the events", show_time=True):
+            done = _read(store, dataset, upload, skip=skip)
+            new, known = sum(done.new.values()), sum(done.known.values())
+            lines = [f"{count(new)} new events imported, {count(known)} were already here.", *_remarks(done)]
+            st.session_state[_OUTCOME] = lines
+            st.session_state.pop(_CHECKED)
+            st.rerun()
+
+
+def _refusing() -> page.Reporting:
+    return page.Reporting("These events cannot be imported.", FormatError, StoreError, next="Nothing was imported.")
+
+
+def _read(store: Store, dataset: DatasetRow, upload: Any, *, skip: bool, dry_run: bool = False) -> Imported:
+    return uploads.review_upload(
+        store,
+        upload.getbuffer(),
+        # A name of our own: what the browser says the file is called could be anything.
+        "events.jsonl",
+        dataset.name,
+        skip_unknown=skip,
+        dry_run=dry_run,
+        wanted=page.session_check(),
+    )
+
+
+def _remarks(done: Imported) -> list[str]:
+    lines = [sentence(note) for note in done.notes]
+    if done.skipped:
+        lines.append(f"{count(len(done.skipped) + done.more_skipped)} skipped, the first: {done.skipped[0]}")
+    return lines
 
 
 def _person(name: str) -> str:
@@ -399,10 +451,17 @@ def draw_guideline(store: Store) -> str:
     """The current guideline, the form for a new version, and every version with its changes; returns the takeaway."""
     versions = guidelines(store)
     now = versions[-1]
+    if notice := st.session_state.pop(_SAVED, None):
+        page.notice(notice)
     safe.inline(_version(now), muted=True)
-    safe.show(safe.document(now.text))
     page.fold("Write the next version", ":material/edit:", "review.box.guideline", lambda: _guideline_form(store, now))
-    page.fold(f"Versions ({len(versions)})", ":material/history:", "review.box.versions", lambda: _versions(versions))
+    page.fold(
+        f"Versions ({len(versions)})",
+        ":material/history:",
+        "review.box.versions",
+        lambda: _versions(store, versions),
+    )
+    safe.show(safe.document(now.text))
     return "The rules annotators follow. Every decision records the version it was made by."
 
 
@@ -413,40 +472,68 @@ def _version(item: Guideline) -> str:
 
 
 def _guideline_form(store: Store, now: Guideline) -> None:
-    # A new version makes a new form, which starts from its text.
-    key = f"review.guideline.{now.version}"
-    who = annotator.ask()
-    with st.form(key, enter_to_submit=False, border=False):
-        text = st.text_area(
-            "Guideline", value=now.text, height=420, max_chars=reviews.LONGEST_GUIDELINE, key=f"{key}.text"
+    # The version that is edited: where somebody saves another meanwhile, what is typed here stays.
+    base: Guideline = st.session_state.setdefault(_BASE, now)
+    if base != now and st.session_state.get(_TEXT, base.text) == base.text:
+        base = st.session_state[_BASE] = now
+        st.session_state.pop(_TEXT, None)
+    st.session_state.setdefault(_TEXT, base.text)
+    text = st.text_area("Guideline", height=420, max_chars=reviews.LONGEST_GUIDELINE, key=_TEXT)
+    added, removed = _changed_lines(base.text, text)
+    if not added and not removed:
+        safe.inline("Change the text, and press Ctrl + Enter to see the changes before you save them.", muted=True)
+        return
+    safe.inline(f"{count(added, 'line')} added, {count(removed)} removed.", strong=True)
+    safe.show(_diff(base.text, text))
+    who = annotator.required()
+    label = safe.plain_label(f"Save as version {base.version + 1}")
+    if st.button(label, type="primary", icon=":material/save:", disabled=not who, key="review.guideline.save"):
+        _save(
+            store, text, who, base, f"Version {base.version + 1} stands. Decisions keep the version they were made by."
         )
-        saved = st.form_submit_button("Save as a new version", type="primary", icon=":material/save:")
-    safe.inline("Earlier versions are kept, and decisions keep the version they were made by.", muted=True)
-    if not saved:
-        return
-    if not who:
-        page.error("Nothing was saved.", "A version needs its author.", "Enter your name and save again.")
-        return
+
+
+def _save(store: Store, text: str, who: str, after: Guideline, notice: str) -> None:
     with page.Reporting("Nothing was saved.", StoreError):
-        # `now` is the version that was edited: where somebody has saved another meanwhile, theirs is not overwritten.
-        if save_guideline(store, text, who, now).version != now.version:
-            st.rerun()
-        page.notice("The text has not changed, so no version was saved.")
+        # `after` is the version that was edited: where somebody has saved another meanwhile, theirs is not overwritten.
+        save_guideline(store, text, who, after)
+        for key in (_BASE, _TEXT):
+            st.session_state.pop(key, None)
+        st.session_state[_SAVED] = notice
+        st.rerun()
 
 
-def _versions(versions: Sequence[Guideline]) -> None:
+def _versions(store: Store, versions: Sequence[Guideline]) -> None:
+    now, who = versions[-1], annotator.required() if len(versions) > 1 else ""
     for earlier, item in reversed(list(zip([None, *versions[:-1]], versions, strict=True))):
         safe.inline(_version(item), strong=True)
         first = "" if earlier else f"First version, {count(len(item.text.splitlines()), 'line')}. "
         safe.inline(f"{first}Hash {item.hash}.", muted=True)
+        if item is not now and st.button(
+            safe.plain_label(f"Use version {item.version} again"),
+            key=f"review.guideline.again.{item.version}",
+            icon=":material/undo:",
+            disabled=not who,
+        ):
+            _save(store, item.text, who, now, f"Version {now.version + 1} stands, with the text of {item.version}.")
         if earlier is not None:
             safe.show(_diff(earlier.text, item.text))
 
 
+def _changes(old: str, new: str) -> list[str]:
+    """Lines of a unified diff with one line around them, without the two that name the files."""
+    return list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=1))[2:]
+
+
+def _changed_lines(old: str, new: str) -> tuple[int, int]:
+    """How many lines are added and removed."""
+    signs = [line[:1] for line in _changes(old, new)]
+    return signs.count("+"), signs.count("-")
+
+
 def _diff(old: str, new: str) -> Html:
     """Lines added and removed, with one line around them."""
-    # Without the two lines that name the files.
-    changes = list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=1))[2:]
+    changes = _changes(old, new)
     rows = []
     for line in changes[:MOST_DIFF_LINES]:
         sign, text = line[:1], line[1:]
@@ -458,20 +545,23 @@ def _diff(old: str, new: str) -> Html:
         rows.append(tag("tr", tag("td", change), tag("td", shown)))
     if len(changes) > MOST_DIFF_LINES:
         rows.append(tag("tr", tag("td", "…"), tag("td", f"{len(changes) - MOST_DIFF_LINES:,} more lines")))
-    return safe.grid((), rows)
+    return safe.wide(safe.grid((), rows), "Changes")
 
 
-def draw_comments(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> str:
-    """Draws the part; returns the page's takeaway."""
+def draw_comments(
+    store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filters_box: DeltaGenerator
+) -> str:
+    """Draws the part; returns the page's takeaway. filters_box: where what is chosen only now and then goes."""
     every = pair_comments(store, dataset.id)
     if not every:
         page.empty(
             "No comments yet",
             "A comment holds what a label cannot: a question, a gap in the guideline. Press c in the queue.",
+            lambda: url.page_link("review", "Open the queue", icon=":material/keyboard:", dataset=dataset.id),
         )
         return "No comments on pairs yet."
     left = sum(item.comment.open for item in every)
-    shown = _filtered(every)
+    shown = _filtered(dataset, every, filters_box)
     if not shown:
         page.empty("No comment matches", "Show all comments, or change the search.")
     else:
@@ -480,22 +570,36 @@ def draw_comments(store: Store, dataset: DatasetRow, labelling: LabellingRow | N
     return f"{count(left)} of {count(len(every), 'comment')} on {count(pairs, 'pair')} open."
 
 
-def _filtered(every: list[PairComment]) -> list[PairComment]:
-    state, person, search, _ = st.columns([2, 2, 3, 3], vertical_alignment="bottom")
-    shown = state.segmented_control(
-        "Comments", [OPEN, ALL], format_func=str.capitalize, key="review.comments.state", default=OPEN, required=True
+def _filtered(dataset: DatasetRow, every: list[PairComment], filters_box: DeltaGenerator) -> list[PairComment]:
+    with filters_box:
+        people = sorted({item.comment.annotator for item in every})
+        who = st.selectbox("By", [EVERYBODY, *people], format_func=_person, key="review.comments.who")
+        text = st.text_input("Search", key="review.comments.search", placeholder="comments and statements")
+    shown = st.segmented_control(
+        "Comments",
+        [OPEN, ALL],
+        format_func=str.capitalize,
+        key="review.comments.state",
+        default=OPEN,
+        required=True,
+        label_visibility="collapsed",
     )
-    people = sorted({item.comment.annotator for item in every})
-    who = person.selectbox("By", [EVERYBODY, *people], format_func=_person, key="review.comments.who")
-    text = search.text_input("Search", key="review.comments.search", placeholder="comments and statements")
     wanted = text.casefold().split()
-    return [
+    matching = [
         item
         for item in every
         if (shown == ALL or item.comment.open)
         and who in (EVERYBODY, item.comment.annotator)
         and all(word in item.searched for word in wanted)
     ]
+    parts = [
+        f"{dataset.name} (simulated)" if dataset.simulated else dataset.name,
+        f"{shown} comments" if shown == OPEN else "open and resolved comments",
+        f"by {who}" if who else "",
+        f"with '{text}'" if wanted else "",
+    ]
+    safe.inline(f"{', '.join(filter(None, parts))}: {count(len(matching))}", muted=True)
+    return matching
 
 
 def _comments_table(
@@ -521,17 +625,20 @@ def _comments_table(
         index=ids,
     )
     before = st.session_state.get(CHOSEN)
+    resolved: dict[str, tables.Column | tuple[tables.Column, str]] = {
+        "state": ("small", "State"),
+        "resolution": ("text", "Resolved because"),
+    }
     at = tables.table(
         frame,
         key=f"review.comments.{dataset.id}",
         columns={
-            "state": ("small", "State"),
-            "created": ("text", "When"),
-            "annotator": ("text", "By"),
             "text": ("wide", "Comment"),
+            "annotator": ("text", "By"),
+            "created": ("text", "When"),
             "attribute": ("text", "Attribute"),
             "recipient": ("text", "Recipient"),
-            "resolution": ("text", "Resolved because"),
+            **(resolved if any(not item.comment.open for item in shown) else {}),
         },
         on_select="row",
         selected=ids.index(before) if before in ids else None,
@@ -563,29 +670,43 @@ def _one(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, item
         if not note.open:
             facts.append(("Resolved", f"by {note.resolved_by}" + (f": {note.resolution}" if note.resolution else "")))
         safe.show(safe.facts(facts))
-        if st.button("Show the pair", icon=":material/label:", key=f"review.comment.pair.{note.id}"):
-            url.go(
+        with st.container(horizontal=True):
+            url.page_link(
                 "labels",
+                "Show the pair",
+                icon=":material/label:",
                 dataset=dataset.id,
                 labelling=labelling.id if labelling else None,
                 profile=item.profile,
                 context=note.context,
                 attribute=note.attribute,
             )
+            url.page_link(
+                "review",
+                "Decide it in the queue",
+                icon=":material/keyboard:",
+                dataset=dataset.id,
+                context=note.context,
+                attribute=note.attribute,
+            )
+        who = annotator.required()
         if note.open:
-            _resolve(store, dataset, item)
+            _resolve(store, dataset, item, who)
+        elif st.button("Reopen", icon=":material/undo:", key=f"review.comment.reopen.{note.id}", disabled=not who):
+            with page.Reporting("Nothing was reopened.", StoreError):
+                reopen_comment(store, dataset.id, who, note)
+                st.rerun()
 
 
-def _resolve(store: Store, dataset: DatasetRow, item: PairComment) -> None:
+def _resolve(store: Store, dataset: DatasetRow, item: PairComment, who: str) -> None:
     key = f"review.comment.{item.comment.id}"
-    who = annotator.ask()
-    with st.form(key, enter_to_submit=False, border=False):
+    with st.form(key, enter_to_submit=True, border=False):
         why = st.text_input("Why is it resolved?", key=f"{key}.why", max_chars=LONGEST_REASON)
-        done = st.form_submit_button("Resolve", type="primary", icon=":material/check:")
+        done = st.form_submit_button("Resolve", type="primary", icon=":material/check:", disabled=not who)
     if not done:
         return
-    if not who or not why.strip():
-        page.error("Nothing was resolved.", "Your name or the reason is missing.", "Enter both and try again.")
+    if not why.strip():
+        page.error("Nothing was resolved.", "The reason is missing.", "Enter one and try again.")
         return
     with page.Reporting("Nothing was resolved.", StoreError):
         resolve_comment(store, dataset.id, who, item.comment.id, why.strip())

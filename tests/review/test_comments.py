@@ -110,7 +110,7 @@ def test_without_comments_the_tab_says_how_to_write_one(
 ) -> None:
     app = opened(PAGE, dataset=review[1].id, tab="comments")
     assert "No comments on pairs yet." in said(app)
-    assert "Press c" in said(app)
+    assert "Press c" in said(app) and "Open the queue" in [item.proto.label for item in app.get("page_link")]
 
 
 def test_comments_are_found_and_resolved_and_their_text_is_only_text(
@@ -137,7 +137,9 @@ def test_comments_are_found_and_resolved_and_their_text_is_only_text(
     choose(app, row, 0)
     assert "&lt;img src=x onerror" in said(app) and "<img" not in said(app)
     assert not any("evil" in item.proto.body for item in app.markdown)
-    app.text_input(key="annotator.field").set_value("Cyd").run()
+    assert button(app, "Resolve").disabled and "Needs your name" in said(app)
+    app.session_state["annotator"] = "Cyd"
+    app.run()
     button(app, "Resolve").click().run()
     assert "Nothing was resolved." in said(app)
     why = next(item for item in app.text_input if (item.key or "").endswith(".why"))
@@ -148,6 +150,9 @@ def test_comments_are_found_and_resolved_and_their_text_is_only_text(
     with store.read() as connection:
         first = next(c for c in reviews.comments_of_dataset(connection, row.id) if c.annotator == "Ada")
     assert (first.resolved_by, first.resolution) == ("Cyd", "it says <b>so</b>")
+    choose(app, row, 0)
+    button(app, "Reopen").click().run()
+    assert "2 of 4 comments on 2 pairs are open." in said(app)
 
 
 def test_a_comment_leads_to_its_pair(review: tuple[Store, DatasetRow, list[tuple[int, int]]]) -> None:
@@ -156,12 +161,9 @@ def test_a_comment_leads_to_its_pair(review: tuple[Store, DatasetRow, list[tuple
         reviews.add_comment(connection, row.id, "Bob", *other, "is that so?")
     app = opened(PAGE, dataset=row.id, tab="comments")
     choose(app, row, 0)
-    button(app, "Show the pair").click().run()
-    assert not app.exception
-    assert {name: app.query_params[name] for name in ("attribute", "context")} == {
-        "attribute": str(other[0]),
-        "context": str(other[1]),
-    }
+    links = {item.proto.label: item.proto.query_string for item in app.get("page_link")}
+    for label in ("Show the pair", "Decide it in the queue"):
+        assert f"context={other[1]}&attribute={other[0]}" in links[label]
 
 
 def choose(app: AppTest, row: DatasetRow, number: int) -> None:
@@ -180,24 +182,26 @@ def test_a_guideline_is_saved_as_a_new_version_with_its_differences(
     app = opened(PAGE, "review.box.guideline", "review.box.versions", dataset=row.id, tab="guideline")
     assert "Version 1, by CIMemories Studio, as shipped" in said(app)
     (area,) = app.text_area
-    area.set_value(area.value + HOSTILE)
-    button(app, "Save as a new version").click().run()
-    assert "Nothing was saved." in said(app)
-    app.text_input(key="annotator.field").set_value("Ada").run()
-    (area,) = app.text_area
-    area.set_value("Only this.\n" + HOSTILE)
-    button(app, "Save as a new version").click().run()
+    first = area.value
+    area.set_value(first + HOSTILE).run()
+    assert "2 lines added, 0 removed." in said(app) and button(app, "Save as version 2").disabled
+    app.session_state["annotator"] = "Ada"
+    app.text_area[0].set_value("Only this.\n" + HOSTILE).run()
+    button(app, "Save as version 2").click().run()
     assert not app.exception
-    assert "Version 2, by Ada" in said(app)
+    assert "Version 2, by Ada" in said(app) and "Version 2 stands." in said(app)
     assert "<td>added</td><td><b>Only this.</b></td>" in said(app)
     assert "<td>removed</td>" in said(app)
     assert "<img" not in said(app) and not any("evil" in item.proto.body for item in app.markdown)
-    button(app, "Save as a new version").click().run()
-    assert "no version was saved" in said(app)
+    assert "Save as version" not in str([item.label for item in app.button])  # nothing has changed since
+    app.text_area[0].set_value("Mine.").run()
     with store.write() as connection:
         assert len(reviews.guideline_versions(connection)) == 2
         reviews.save_guideline(connection, "Somebody was faster.", "Bob")
-    app.text_area[0].set_value("Mine.")
-    button(app, "Save as a new version").click().run()
+    button(app, "Save as version 3").click().run()
+    assert "Bob saved version 3 after you opened this one" in said(app) and app.text_area[0].value == "Mine."
     with store.read() as connection:
         assert reviews.current_guideline(connection).text == "Somebody was faster.\n"
+    button(app, "Use version 1 again").click().run()
+    assert "Version 4 stands, with the text of 1." in said(app)
+    assert app.text_area[0].value.strip() == first.strip()

@@ -248,16 +248,41 @@ def test_events_are_exported_and_taken_in_once(store: Store) -> None:
     data = app.session_state["review.exchange.ready"][2]
     assert json.loads(data.splitlines()[-1])["uid"] == "one"
     more = json.dumps(json.loads(data.splitlines()[-1]) | {"uid": "two", "annotator": "Bob"}).encode()
-    for content, expected in ((data, "0 new events imported, 1 were"), (data + more, "1 new events imported, 1 were")):
+    for content in (data, data + more):
         app = opened(PAGE, tab="exchange")
         app.file_uploader[0].set_value(("events.jsonl", content, "application/jsonl")).run()
-        button(app, "Import").click().run()
-        assert expected in said(app)
+        button(app, "Check the file").click().run()  # nothing is imported yet
+        with store.read() as connection:
+            assert len(decisions.history(connection, dataset)) == 1
+        if content == data:
+            assert "New here: nothing. 1 are here already." in said(app) and button(app, "Import 0 events").disabled
+            continue
+        assert "New here: 1 decision. 1 are here already." in said(app)
+        button(app, "Import 1 event").click().run()
+        assert "1 new events imported, 1 were" in said(app)
     with store.read() as connection:
         assert [(d.annotator, d.uid) for d in decisions.history(connection, dataset)] == [
             ("Ada", "one"),
             ("Bob", "two"),
         ]
+
+
+def test_an_overlap_is_shown_before_it_is_set_and_undone_with_one_click(store: Store) -> None:
+    dataset, pairs = world(store)
+    with store.write() as connection:
+        decisions.add_all(connection, dataset, "Ada", [NewDecision(*pairs[0], Label.NECESSARY, uid="one")])
+        decisions.add_all(connection, dataset, "Bob", [NewDecision(*pairs[1], Label.NECESSARY, uid="two")])
+        decisions.undo(connection, dataset, "Bob", "two", "three")
+    app = opened(PAGE, tab="overlap")
+    app.number_input(key="overlap.share").set_value(50).run()
+    assert "1 are in force, on 1 pair, 0 of them by two or more people" in said(app)
+    assert button(app, "Set overlap").disabled and "Needs your name" in said(app)
+    app.session_state["annotator"] = "Ada"
+    app.run()
+    button(app, "Set overlap").click().run()
+    assert "50.0 % of the pairs go to 2 people" in said(app)
+    button(app, "Undo").click().run()
+    assert "Each pair goes to one person." in said(app) and app.number_input(key="overlap.share").value == 0
 
 
 @pytest.mark.parametrize("tab", TABS)
