@@ -168,7 +168,7 @@ def test_the_expected_interval_is_said_before_and_holds(sqlite_store: Store) -> 
     """A slice of everything is exact; in proportion it is the textbook's; and it covers what it says it does."""
     found = population(sqlite_store, wide(sqlite_store)[1])
     simple = Plan("none", ("all",), np.array([239]), np.array([60]))
-    assert simple.half_width(0.8) == pytest.approx(1.959964 * np.sqrt(0.8 * 0.2 / 60 * (1 - 60 / 239)))
+    assert simple.half_width(0.8) == pytest.approx(1.96 * np.sqrt(0.8 * 0.2 / 60 * (1 - 60 / 239)))
     assert plan(found, 239).half_width() == 0 and "exact" in expected_interval(found, 239)
     wanted = plan(found, 60)
     assert wanted.half_width(0.8) < wanted.half_width(0.5) < plan(found, 30).half_width(0.5)
