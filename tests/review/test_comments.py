@@ -152,7 +152,7 @@ def test_comments_are_found_and_resolved_and_their_text_is_only_text(
     assert (first.resolved_by, first.resolution) == ("Cyd", "it says <b>so</b>")
     choose(app, row, 0)
     button(app, "Reopen").click().run()
-    assert "2 of 4 comments on 2 pairs are open." in said(app)
+    assert "2 of 4 comments on 2 pairs open." in said(app)
 
 
 def test_a_comment_leads_to_its_pair(review: tuple[Store, DatasetRow, list[tuple[int, int]]]) -> None:
