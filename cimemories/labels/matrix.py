@@ -269,10 +269,15 @@ ORDER = "NX?~-"  # necessary, inappropriate, ambiguous, too few votes, not label
 @dataclass(frozen=True)
 class ProfileLabels:
     """The effective labels of one profile. `strips`: attribute id -> one glyph of ORDER for each context, in the order
-    of the profile's contexts. `decided`: pairs that a person decided."""
+    of the profile's contexts. `people`: the same with 1 for each pair that a person decided, else 0."""
 
     strips: dict[int, str]
-    decided: int
+    people: dict[int, str]
+
+    @property
+    def decided(self) -> int:
+        """Pairs that a person decided."""
+        return sum(bits.count("1") for bits in self.people.values())
 
     def counts(self, attributes: Iterable[int] | None = None) -> dict[str, int]:
         """Pairs by glyph, all five in ORDER; of these attributes (ids) or of all."""
@@ -289,7 +294,8 @@ def profile_labels(store: Store, labelling_id: str | None, record: ProfileRecord
         attribute_id: "".join(GLYPHS[int(code)] for code in row)
         for attribute_id, row in zip(record.attribute_ids, labels.effective, strict=True)
     }
-    return ProfileLabels(strips, int(labels.decided.sum()))
+    bits = (_bits(row) for row in labels.decided)
+    return ProfileLabels(strips, dict(zip(record.attribute_ids, bits, strict=True)))
 
 
 def ambiguous_shares(store: Store, labelling_id: str) -> dict[int, float]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 import streamlit as st
 
@@ -65,9 +65,19 @@ def style() -> None:
     )
 
 
-def strip(glyphs: str) -> Html:
-    """A strip with one cell a glyph of KINDS. The page that shows it calls `colour` too."""
-    return tag("div", glyphs, cls="ci-strip ci-raw")
+# A cell that a person decided, until the browser has drawn it.
+_DECIDED = str.maketrans("NX?", "nx¿")
+
+
+def strip(glyphs: str, decided: str = "") -> Html:
+    """A strip with one cell a glyph of KINDS. decided: 1 for a cell whose label people decided, else 0; none: no cell.
+    The page that shows it calls `colour` too."""
+    cells = "".join(
+        glyph.translate(_DECIDED) if bit == "1" else glyph for glyph, bit in zip_longest(glyphs, decided, fillvalue="0")
+    )
+    said = [f"{n} {WORDS[glyph]}" for glyph in WORDS if (n := glyphs.count(glyph))]
+    people = f"; {n} decided by people" if (n := decided.count("1")) else ""
+    return tag("div", cells, cls="ci-strip ci-raw", picture=f"{', '.join(said)} of {len(glyphs)} contexts{people}")
 
 
 def colour(names: Sequence[str]) -> None:
@@ -89,7 +99,8 @@ def distribution(counts: Mapping[str, int]) -> Html:
     cells = _apportioned([n for _, n in shown], BAR)
     bar = "".join(glyph * cells[i] for i, (glyph, _) in enumerate(shown))
     runs = [tag("span", "".join(group), cls=f"ci-{KINDS[glyph]}") for glyph, group in groupby(bar)]
-    return tag("div", tag("div", *runs, cls="ci-strip"), *numbers, cls="ci-legend")
+    picture = ", ".join(f"{WORDS[glyph]} {100 * n / total:.1f} %" for glyph, n in shown)
+    return tag("div", tag("div", *runs, cls="ci-strip", picture=picture), *numbers, cls="ci-legend")
 
 
 def _apportioned(counts: Sequence[int], cells: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -190,8 +191,14 @@ def mark(draw: str, number: int) -> Html:
 
 def vote_rows(rows: Iterable[tuple[str, float, Sequence[str]]]) -> None:
     """Rows of (persona, prior from 0 to 1, draws in order), each with its marks."""
-    shown = [_row(persona, prior, [mark(draw, n) for n, draw in enumerate(draws, 1)]) for persona, prior, draws in rows]
+    shown = [_row(persona, prior, [_draws(draws)]) for persona, prior, draws in rows]
     show(tag("table", tag("tbody", *shown), cls="ci-votes"))
+
+
+def _draws(draws: Sequence[str]) -> Html:
+    counted = Counter(draw if draw in _MARKS else "missing" for draw in draws)
+    picture = ", ".join(f"{n} {verdict}" for verdict, n in counted.most_common())
+    return tag("div", *(mark(draw, n) for n, draw in enumerate(draws, 1)), picture=picture)
 
 
 def vote_shares(rows: Iterable[tuple[str, float, tuple[float, float, float]]]) -> None:

@@ -227,14 +227,17 @@ def folded(text: object, limit: int = FOLD) -> Html:
     return tag("details", tag("summary", whole[:limit], more), whole[limit:], cls="ci-fold")
 
 
-def tag(name: str, *parts: Html | str | int, cls: str = "", title: str = "") -> Html:
-    """One element. Strings in `parts` are escaped, Html is kept. Raises ValueError for a tag or class not of ours."""
+def tag(name: str, *parts: Html | str | int, cls: str = "", title: str = "", picture: str = "") -> Html:
+    """One element. Strings in `parts` are escaped, Html is kept. picture: what screen readers read instead of its
+    content, which is cells or marks. Raises ValueError for a tag or class not of ours."""
     # Checked although callers are ours: a name or class that came from data would be markup.
     if name not in TAGS or (cls and not _CLASS.fullmatch(cls)):
         raise ValueError(f"<{name} class='{cls}'> is not among the tags and classes that the app shows")
     attributes = f' class="{cls}"' if cls else ""
     if title:
         attributes += f' title="{escape(clip(title))}"'
+    if picture:
+        attributes += f' role="img" aria-label="{escape(clip(picture))}"'
     return Html(f"<{name}{attributes}>{join(parts).source}</{name}>")
 
 

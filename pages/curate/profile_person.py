@@ -119,7 +119,7 @@ def _label_line(record: ProfileRecord, labels: ProfileLabels | None) -> None:
     if labels is None:
         return
     safe.show(matrix.distribution(labels.counts()))
-    people = f" {labels.decided:,} of them decided by people." if labels.decided else ""
+    people = f" {labels.decided:,} of them decided by people, with a bar below the cell." if labels.decided else ""
     safe.inline(
         f"In a strip each cell is one of the {len(record.context_ids)} contexts, in the same order in every row; hover "
         f"to see which.{people}",
@@ -151,7 +151,11 @@ def _domain(
             continue
         event = "" if item.event == GENERAL else f" · {item.event}"
         below = f"{item.key}: {spoken(item.value)}{event}"
-        strip = "" if labels is None else matrix.strip(labels.strips.get(attribute_id, ""))
+        strip = (
+            ""
+            if labels is None
+            else matrix.strip(labels.strips.get(attribute_id, ""), labels.people.get(attribute_id, ""))
+        )
         text = tag("div", safe.folded(item.statement), cls="ci-text")
         muted = tag("div", safe.folded(below), cls="ci-muted") if store.read_only else ""
         safe.show(tag("div", text, strip, muted, cls="ci-memory ci-chosen" if attribute_id == chosen else "ci-memory"))

@@ -13,6 +13,11 @@ const make = (name, cls, text) => {
   return element;
 };
 
+// Marks in words, for those who do not see them: "XX?" as "2 inappropriate, 1 abstain".
+const votes = (marks) => Object.entries({ N: "necessary", X: "inappropriate", "?": "abstain", "-": "missing" })
+  .map(([mark, word]) => [[...marks].filter((one) => one === mark).length, word])
+  .filter(([number]) => number).map(([number, word]) => `${number} ${word}`).join(", ");
+
 class PairList {
   constructor(root) {
     this.root = root;
@@ -62,6 +67,8 @@ class PairList {
         cell.setAttribute("role", "gridcell");
         if (c === this.data.label) cell.append(...this.label(row));
         else cell.textContent = row.cells[c];
+        // Imported shares say what they are.
+        if (kind.startsWith("marks") && /^[NX?-]+$/.test(row.cells[c])) cell.setAttribute("aria-label", votes(row.cells[c]));
         return cell;
       }));
       return line;

@@ -1,5 +1,6 @@
-// Colours strips of glyphs, one cell a context, and says on hovering a cell which context it is. The letters are on the
-// page already; a gradient behind each strip costs the browser far less than an element for each cell.
+// Colours strips of glyphs, one cell a context, puts a bar below cells that people decided, and says on hovering a cell
+// which context it is. The letters are on the page already; a gradient behind each strip costs the browser far less than
+// an element for each cell.
 
 const KINDS = {
   N: ["necessary", "#37C49B"],
@@ -8,7 +9,20 @@ const KINDS = {
   "~": ["too few votes", "#C9B8D8"],
   "-": ["not labelled", "#AEB6BD"],
 };
+const DECIDED = { n: "N", x: "X", "¿": "?" }; // as the server marks what people decided
+const BAR = "#111";
 const RAW = ".ci-strip.ci-raw";
+
+// A gradient over the cells, by a colour for each run of equal ones.
+const gradient = (cells, colourOf) => {
+  const stops = [];
+  for (let start = 0, end = 0; start < cells.length; start = end) {
+    while (end < cells.length && cells[end] === cells[start]) end += 1;
+    const [from, to] = [start, end].map((at) => `${(100 * at) / cells.length}%`);
+    stops.push(`${colourOf(cells[start])} ${from} ${to}`);
+  }
+  return `linear-gradient(90deg, ${stops.join(",")})`;
+};
 
 class Strips {
   constructor() {
@@ -31,15 +45,16 @@ class Strips {
 
   colour() {
     for (const strip of document.querySelectorAll(`${RAW}:not([data-drawn])`)) {
-      const glyphs = strip.textContent;
-      const stops = [];
-      for (let start = 0, end = 0; start < glyphs.length; start = end) {
-        while (end < glyphs.length && glyphs[end] === glyphs[start]) end += 1;
-        const [, colour] = KINDS[glyphs[start]] ?? KINDS["-"];
-        const [from, to] = [start, end].map((at) => `${(100 * at) / glyphs.length}%`);
-        stops.push(`${colour} ${from} ${to}`);
+      const marked = [...strip.textContent];
+      const glyphs = marked.map((glyph) => DECIDED[glyph] ?? glyph);
+      const bits = marked.map((glyph) => (glyph in DECIDED ? "1" : "0"));
+      if (glyphs.length) {
+        const ground = gradient(glyphs, (glyph) => (KINDS[glyph] ?? KINDS["-"])[1]);
+        const bar = gradient(bits, (bit) => (bit === "1" ? BAR : "transparent"));
+        strip.style.background = bits.includes("1") ? `${bar} bottom / 100% 3px no-repeat, ${ground}` : ground;
       }
-      if (stops.length) strip.style.backgroundImage = `linear-gradient(90deg, ${stops.join(",")})`;
+      strip.textContent = glyphs.join("");
+      strip.dataset.people = bits.join("");
       strip.dataset.drawn = "yes";
     }
   }
@@ -50,7 +65,8 @@ class Strips {
     const glyphs = strip.textContent;
     const box = strip.getBoundingClientRect();
     const at = Math.min(glyphs.length - 1, Math.floor(((event.clientX - box.left) / box.width) * glyphs.length));
-    const said = `${(KINDS[glyphs[at]] ?? KINDS["-"])[0]}: ${this.names[at] ?? ""}`;
+    const by = strip.dataset.people?.[at] === "1" ? ", decided by a person" : "";
+    const said = `${(KINDS[glyphs[at]] ?? KINDS["-"])[0]}${by}: ${this.names[at] ?? ""}`;
     if (strip.title !== said) strip.title = said;
   }
 }
