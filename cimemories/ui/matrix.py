@@ -38,7 +38,7 @@ def style() -> None:
         """<style>
 .ci-strip { font: 600 9.5px/14px ui-monospace, Menlo, Consolas, monospace; white-space: nowrap; display: inline-block; }
 .ci-strip span { display: inline-block; color: #111; border-radius: 2px; }
-.ci-raw { border-radius: 2px; }
+.ci-raw { border-radius: 2px; padding-bottom: 3px; }
 .ci-raw[data-drawn] { color: #111; }
 .ci-strip span.ci-necessary { background: #37C49B; }
 .ci-strip span.ci-inappropriate { background: #F08A45; }

@@ -298,6 +298,14 @@ def notice(text: str) -> None:
     safe.show(safe.tag("div", safe.coded(without_options(text)), cls="ci-notice"))
 
 
+def outcome(texts: Sequence[str], key: str) -> None:
+    """What the last action came to, in sight however far down the page that was done; nothing where there is none."""
+    if texts:
+        with st.container(key=f"outcome.{key}"):
+            for text in texts:
+                notice(text)
+
+
 def error(what: str, where: str = "", next: str = "") -> None:
     """What went wrong, where, and what to do next. All three may carry data."""
     details = " ".join(part for part in (where, next) if part)

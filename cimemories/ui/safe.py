@@ -33,7 +33,8 @@ from cimemories.text import shortened, visible
 #
 # Of Streamlit's own elements: a table's toolbar would cover the column titles; Plotly's text in one grey, by which our
 # charts mean "the theme's colour", follows the theme; a drawer stays at the bottom of the window; a column with a
-# component of ours stays in sight while the page scrolls; such a component is not greyed out while a run is under way,
+# component of ours stays in sight while the page scrolls, and so does what the last action came to; on a phone what
+# is chosen from comes first; such a component is not greyed out while a run is under way,
 # since people work on in it; white text stands on a blue that is dark enough for it in either theme, captions are as
 # readable as our own muted lines, and small buttons are 24 pixels wide (WCAG 2.2: 1.4.3, 2.5.8).
 STYLE = f"""
@@ -143,7 +144,14 @@ dl.ci-facts {{ padding: 0 !important; }}
   [data-testid="stColumn"]:has(.st-key-panel) {{ flex: 1 1 100%; width: 100%; }}
 }}
 .ci-legend {{ line-height: 2; font-size: .875rem; }}
+[data-testid="stLayoutWrapper"]:has(> [class*="st-key-outcome-"]) {{ position: sticky; top: 3.75rem; z-index: 3; }}
+[class*="st-key-outcome-"] .ci-notice {{ background: light-dark(#fff, #15191d);
+  box-shadow: 0 4px 16px rgba(0,0,0,.14); }}
 @media (max-width: 640px) {{
+  [data-testid="stColumn"]:has(> div > div .stBidiComponent) {{ position: static; }}
+  .st-key-scope_grid [data-testid="stColumn"] {{ min-width: 0; flex: 1 1 45%; width: auto; }}
+  .st-key-scope_grid [data-testid="stColumn"]:last-child {{ flex-basis: 100%; }}
+  [data-testid="stVerticalBlock"]:has(> * > .st-key-leaks_bar) > :has(> .st-key-scope) {{ order: 1; }}
   [data-testid="stColumn"]:has(.st-key-leaks_filters) {{ order: 1; }}
   .st-key-confusion [data-testid="stHorizontalBlock"] {{ gap: 4px; }}
   .st-key-confusion [data-testid="stColumn"]:last-child {{ display: none; }}

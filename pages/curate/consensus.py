@@ -70,11 +70,9 @@ _MESSAGE = "consensus.message"
 def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_takeaway: Callable[[str], None]) -> None:
     """Draws the part; `set_takeaway` draws the head of the page, as early as its sentence is known."""
     current = rule_of(store, labelling.id)
+    page.outcome(st.session_state.pop(_MESSAGE, []), "rule")
     left, right = st.columns([2, 5], gap="large")
     with left:
-        message = st.session_state.pop(_MESSAGE, None)
-        if message:
-            page.notice(message)
         safe.heading("A rule to try")
         threshold, priors = _sliders(current)
         least = current.least_votes
@@ -121,7 +119,7 @@ def _forget() -> None:
 
 def _done(message: str, *, keep_sliders: bool = False) -> None:
     """Run the page again, which then shows the message."""
-    st.session_state[_MESSAGE] = message
+    st.session_state[_MESSAGE] = [message]
     if not keep_sliders:
         _forget()
     st.rerun()

@@ -43,8 +43,7 @@ _OUTCOME = "profiles.outcome"
 
 def show_outcome() -> None:
     """What the last action came to; shown once."""
-    for line in st.session_state.pop(_OUTCOME, []):
-        page.notice(line)
+    page.outcome(st.session_state.pop(_OUTCOME, []), "dataset")
 
 
 def _done(*lines: str) -> None:

@@ -230,7 +230,8 @@ def main() -> None:
         )
         return
     top = st.container()
-    first, second, third, fourth = st.columns([5, 6, 5, 6], vertical_alignment="bottom")
+    with st.container(key="scope_grid"):
+        first, second, third, fourth = st.columns([5, 6, 5, 6], vertical_alignment="bottom")
     dataset, labelling = label_matrix.draw_scope(store, rows, "labels", first, second)
     names = catalogue.profile_names(store, dataset.id)
     with third:

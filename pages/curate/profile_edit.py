@@ -50,8 +50,7 @@ def drop() -> None:
 
 def show_saved() -> None:
     """What the last save came to; shown once, after the rerun that it caused."""
-    for line in st.session_state.pop(_SAVED, []):
-        page.notice(line)
+    page.outcome(st.session_state.pop(_SAVED, []), "edit")
 
 
 def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:

@@ -409,7 +409,7 @@ def bar(flows: Flows, ids: Sequence[str], at: str | None, *, of: int) -> None:
     for problem in place.problems[:]:
         page.notice(problem)
         place.problems.remove(problem)
-    tab, where, keys, back, on, star = st.columns([2.2, 2.9, 2.7, 1.2, 1, 1.4], vertical_alignment="center")
+    tab, where, keys, back, on, star = st.columns([2, 3.3, 2.5, 1.15, 0.95, 1.4], vertical_alignment="center")
     with tab:
         views(flows.store)
     number = None if at is None or at not in ids else list(ids).index(at) + 1

@@ -208,7 +208,8 @@ def browsed() -> Browsed | None:
 
 def _every(runs: int) -> Browsed:
     top = st.container()
-    judge_column, summary, among = st.columns([3, 4, 2], vertical_alignment="bottom")
+    with st.container(key="scope"):
+        judge_column, summary, among = st.columns([3, 4, 2], vertical_alignment="bottom")
     url.replace(among=ALL)
     with judge_column:
         judge = page.choice(

@@ -52,25 +52,26 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
         page.no_runs(title, nothing, why)
         return None
     top = st.container()
-    run_column, judge_column, *columns = st.columns([4, 3, *beside], vertical_alignment="bottom")
-    with run_column:
-        run_id = page.select("Run", list(names)[::-1], lambda i: f"{names[i]} ({i})", f"{title}.run", "run")
-    with judge_column:
-        judge = _judge(messages_first(catalogue.judges_of(store, str(run_id))), title)
-    try:
-        flows = shared_flows(store)
-        scope = resolve_scope(store, str(run_id), judge_id=judge)
-        labels = label_choice(flows, scope)
-        if scope.audits[0]:
-            scope = resolve_scope(store, str(run_id), judge_id=judge, verdicts=_verdicts(store, scope))
-        scope = replace(scope, labels=labels)
-        numbers = headline(flows, scope)
-        if _grounded(numbers.quotes):
-            scope = replace(scope, grounded=True)
+    with st.container(key="scope"):
+        run_column, judge_column, *columns = st.columns([4, 3, *beside], vertical_alignment="bottom")
+        with run_column:
+            run_id = page.select("Run", list(names)[::-1], lambda i: f"{names[i]} ({i})", f"{title}.run", "run")
+        with judge_column:
+            judge = _judge(messages_first(catalogue.judges_of(store, str(run_id))), title)
+        try:
+            flows = shared_flows(store)
+            scope = resolve_scope(store, str(run_id), judge_id=judge)
+            labels = label_choice(flows, scope)
+            if scope.audits[0]:
+                scope = resolve_scope(store, str(run_id), judge_id=judge, verdicts=_verdicts(store, scope))
+            scope = replace(scope, labels=labels)
             numbers = headline(flows, scope)
-    except StoreError as problem:
-        page.error(str(problem))
-        return None
+            if _grounded(numbers.quotes):
+                scope = replace(scope, grounded=True)
+                numbers = headline(flows, scope)
+        except StoreError as problem:
+            page.error(str(problem))
+            return None
     return RunScope(flows, scope, top, columns, numbers)
 
 

@@ -77,10 +77,10 @@ def test_on_a_phone_the_message_and_its_legend_come_before_the_filters(tmp_path:
         expect(page.locator(".ci-message")).to_be_visible()
         tops = [
             box["y"]
-            for place in (".ci-legend", ".ci-message", ".st-key-leaks_filters")
+            for place in (".ci-legend", ".ci-message", ".st-key-leaks_filters", ".st-key-scope")
             if (box := page.locator(place).bounding_box()) is not None
         ]
-        assert len(tops) == 3 and tops == sorted(tops)
+        assert len(tops) == 4 and tops == sorted(tops)
         page.set_viewport_size({"width": 1440, "height": 900})
         message, filters = (page.locator(place).bounding_box() for place in (".ci-message", ".st-key-leaks_filters"))
         assert message is not None and filters is not None and filters["x"] < message["x"]
