@@ -15,7 +15,7 @@ answer will be long is taken from recorded calls of the same kind and model, or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import cast
 
@@ -300,6 +300,14 @@ class StageEstimate:
         cached = min(self.cacheable, self.prompt_tokens_least)
         return self.prices.cost(self.prompt_tokens_least, cached, completion) if self.prices else None
 
+    def plus(self, other: StageEstimate) -> StageEstimate:
+        """Both as one, with the kind, model and rates of this."""
+        counts = ("draws", "recorded", "requests", "requests_least", "cacheable")
+        tokens = ("prompt_tokens", "prompt_tokens_least", "completion_tokens")
+        sums = {name: getattr(self, name) + getattr(other, name) for name in (*counts, *tokens)}
+        known = self.completion_known and other.completion_known
+        return replace(self, **sums, completion_known=known, prices=self.prices or other.prices)
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -327,6 +335,15 @@ class Estimate:
         """'80 user-task pairs × 3 samples = 240 messages'."""
         pairs, messages = count(self.places, "user-task pair"), count(self.responses, "message")
         return f"{pairs} × {count(self.responses // max(self.places, 1), 'sample')} = {messages}"
+
+    @property
+    def merged(self) -> tuple[StageEstimate, ...]:
+        """The stages with those of one kind and model, from several cells of a sweep, as one."""
+        merged: dict[tuple[str, str], StageEstimate] = {}
+        for stage in self.stages:
+            key = stage.kind, stage.model
+            merged[key] = merged[key].plus(stage) if key in merged else stage
+        return tuple(merged.values())
 
     @property
     def requests(self) -> int:

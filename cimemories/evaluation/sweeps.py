@@ -227,6 +227,19 @@ class JudgeEntry(Seed):
         return JudgeSpec(kind=LLM, **{**self.model_dump(), "prices": prices, "max_tokens": limit})
 
 
+def judge_entry(judge: JudgeSpec) -> dict[str, object] | str:
+    """A judge as the file of a sweep has it, without what is usual."""
+    if judge.kind != LLM:
+        return "matcher"
+    given: dict[str, object] = {
+        name: getattr(judge, name) for name in ("model", "base_url", "api_key_env", "channel", "split")
+    }
+    given |= {"max_tokens": SERVERS_LIMIT if judge.max_tokens is None else judge.max_tokens}
+    given |= {"fields": dict(judge.fields)}
+    usual: dict[str, object] = {"api_key_env": DEFAULT_KEY_ENV, "channel": "message", "split": None, "fields": {}}
+    return {name: value for name, value in given.items() if name not in usual or value != usual[name]}
+
+
 _EITHER = _forms((str, bool), "text", "mapping")
 MemoryEntry = Annotated[Annotated[Composed, Tag("text")] | Annotated[Compositions, Tag("mapping")], _EITHER]
 Judging = Annotated[Annotated[Literal["matcher"], Tag("text")] | Annotated[JudgeEntry, Tag("mapping")], _EITHER]

@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from cimemories.files import NotAFileError, open_regular
+from cimemories.files import NotAFileError, open_regular, uploaded
 
 SEEDS = Path(os.environ.get("CIMEMORIES_SEEDS") or Path(__file__).resolve().parents[2] / "seeds")
 LARGEST_FILE = 1_000_000  # bytes; the largest file that ships has about 20,000
@@ -27,6 +27,8 @@ MOST_VALUES = 50_000  # lists, mappings and scalars, what an alias stands for co
 LONGEST_NUMBER = 100  # characters
 PROBLEMS_NAMED = 10
 _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+T = TypeVar("T")
 
 
 class SeedError(ValueError):
@@ -118,6 +120,16 @@ class _Loader(_SafeLoader):  # type: ignore[misc]
 for _tag, (_pattern, _first) in _NUMBERS.items():
     _Loader.add_implicit_resolver(_tag, _pattern, list(_first))
     _Loader.add_constructor(_tag, _Loader.plain_number)
+
+
+def read_uploaded(content: bytes, name: str, read: Callable[[Path], T]) -> T:
+    """What `read` makes of an uploaded file. Raises SeedError as it does, without the temporary folder in the message,
+    which means nothing to whoever uploaded the file."""
+    with uploaded(content, name) as path:
+        try:
+            return read(path)
+        except SeedError as problem:
+            raise SeedError(str(problem).replace(f"{path.parent}/", "")) from None
 
 
 def load(path: Path, *, quoting: bool = True) -> object:

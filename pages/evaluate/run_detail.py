@@ -40,7 +40,6 @@ from cimemories.flows.scope import judge_title, simulated_parts
 from cimemories.formats.official import FormatError
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.endpoint import EndpointError
-from cimemories.llm.vllm_reports import ServerFigures, figures_between, read_metrics
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, labeller_warning, run_warnings
@@ -53,6 +52,7 @@ from cimemories.store.upkeep import deleting
 from cimemories.text import count, exact_percent, percent, sentence, visible, visible_in
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.annotator import Draft
+from pages.evaluate import run_servers
 from pages.evaluate.run_judges import MATCHER, any_model, draw_judges, specs
 from pages.start import database_lost
 
@@ -99,18 +99,14 @@ def _judge_again(store: Store, row: RunRow) -> None:
     key_env = row.manifest.request.api_key_env if row.manifest.request else ""
     pressed = st.button("Judge", type="primary", icon=":material/gavel:", key=f"runs.again.start.{row.id}")
     draft.keep()
-    if not pressed:
-        return
-    try:
-        judges = specs(draft, row.endpoint, key_env, row.model)
-        with st.spinner("Contacting the judges' servers"):
-            judge_again(store, row.id, judges, check=check)
-            launch.launch(store, row.id)
-    except PROBLEMS as problem:
-        page.error("No judge was added.", sentence(problem))
-        return
-    draft.clear()
-    st.rerun()
+
+    def add() -> str:
+        judge_again(store, row.id, specs(draft, row.endpoint, key_env, row.model), check=check)
+        return row.id
+
+    if pressed and launched(store, add, "No judge was added.", "Contacting the judges' servers"):
+        draft.clear()
+        st.rerun()
 
 
 def _repeat(store: Store, row: RunRow) -> None:
@@ -137,17 +133,28 @@ def _repeat(store: Store, row: RunRow) -> None:
         start(store, lambda: plan(store, replace(spec, fresh=anew), find_labels=effective_labels))
 
 
+def launched(
+    store: Store,
+    planned: Callable[[], str],
+    refused: str = "The run was not started.",
+    doing: str = "Contacting the servers and writing the plan",
+) -> str | None:
+    """Plan a run or sweep and start its worker; returns its id, None where a problem is shown instead."""
+    try:
+        with st.spinner(doing):
+            work_id = planned()
+            launch.launch(store, work_id)
+    except PROBLEMS as problem:
+        page.error(refused, sentence(problem))
+        return None
+    return work_id
+
+
 def start(store: Store, planned: Callable[[], str]) -> None:
     """Plan a run, start its worker, and show it; a problem is shown and nothing is left half done."""
-    try:
-        with st.spinner("Contacting the servers and writing the plan"):
-            run_id = planned()
-            launch.launch(store, run_id)
-    except PROBLEMS as problem:
-        page.error("The run was not started.", sentence(problem))
-        return
-    url.put(run=run_id, tab=None, beside=None)
-    st.rerun()
+    if run_id := launched(store, planned):
+        url.put(run=run_id, tab=None, beside=None)
+        st.rerun()
 
 
 # ---- files
@@ -350,7 +357,6 @@ def _button(label: str, icon: str, key: str, act: Callable[[], None], *, disable
 
 
 SPAN_SECONDS = 20.0  # what the rate of a run is taken over
-SERVER_SPAN = 10.0  # and a server's: its own counters jump
 SILENT_SECONDS = 30.0  # how long a server that gives no figures is left alone
 TITLES = {GATE: "Gate", DRAFT: "Draft", MESSAGES: "Messages", JUDGE: "Judge", CHECK: "Task check"}
 CALL_KINDS = {
@@ -472,26 +478,18 @@ def server_figures(row: RunRow) -> None:
     """How the model's server does right now, where it is a vLLM; nothing where it says nothing."""
     if row.endpoint in (SIMULATOR, IMPORTED):
         return
-    key = f"runs.server.{row.endpoint}"
-    recent: dict[str, object] = st.session_state.setdefault(key, {"readings": [], "silent": 0.0})
-    if time.monotonic() < float(str(recent["silent"])):
+    key = f"runs.server.{row.endpoint}.silent"
+    if time.monotonic() < st.session_state.get(key, 0.0):
         return
-    after = read_metrics(row.endpoint)
-    if after is None:
+    now = run_servers.figures(row.endpoint)
+    if now is None:
         # The run is looked at every second, and each try at a silent server may take two.
-        recent["silent"] = time.monotonic() + SILENT_SECONDS
+        st.session_state[key] = time.monotonic() + SILENT_SECONDS
         return
-    known = recent["readings"]
-    readings: list[ServerFigures] = (
-        [r for r in known if after.at - r.at <= SERVER_SPAN] if isinstance(known, list) else []
-    )
-    recent["readings"] = [*readings, after]
-    # Against the oldest reading of the span: between two neighbours a rate would jump.
-    now = figures_between(readings[0] if readings else None, after)
     parts = [
         f"{count(now.running, 'request')} running, {now.waiting:,} waiting",
         "" if now.tokens_per_second is None else f"{count(now.tokens_per_second, 'token')} a second",
-        f"prefix cache hits {percent(after.hit_rate)} since its start" if after.hit_rate is not None else "",
+        f"prefix cache hits {percent(now.hit_rate)} since its start" if now.hit_rate is not None else "",
         f"KV cache {percent(now.kv_use)} full" if now.kv_use is not None else "",
     ]
     safe.inline(f"The server at {row.endpoint}: {', '.join(part for part in parts if part)}.", muted=True)

@@ -135,6 +135,24 @@ def token_limit(
     return None if limit is None else int(limit)
 
 
+def cost_cap(draft: Draft, what: str) -> float | None:
+    """The field for the most that a run or sweep may cost."""
+    help = (
+        f"The {what} stops once it has paid this much. Requests in flight are still paid, so the cap may be exceeded. "
+        "Answers are kept, and you can resume with a higher cap. Needs all prices."
+    )
+    return draft.optional("Cost cap", "cap", None, 0.0, placeholder="none", help=help)
+
+
+def ignore_recorded(draft: Draft) -> bool:
+    """The switch for asking everything anew."""
+    help = (
+        "Asks for every answer again, and pays for it, even if another run already has it. Resuming still reuses its "
+        "own."
+    )
+    return draft.toggle("Ignore recorded answers", "fresh", help=help)
+
+
 def any_model(draft: Draft) -> bool:
     """Whether one of the judges as filled in is a model."""
     return any(draft.get(f"judge.{i}.kind", MATCHER) != MATCHER for i in draft.get("judges") or [])

@@ -8,9 +8,8 @@ import streamlit as st
 
 from cimemories.compare.sweeps import first_pilot
 from cimemories.evaluation.costs import Prices, money
-from cimemories.evaluation.estimates import Estimate, StageEstimate, estimate
+from cimemories.evaluation.estimates import Estimate, estimate
 from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, Memory, RunSpec, look_up, plan
-from cimemories.files import uploaded
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.progress import in_words
@@ -22,7 +21,7 @@ from cimemories.metrics import sentences
 from cimemories.metrics.power import POWER, Pilot, Size, around, pilot, pilot_runs
 from cimemories.seeds.presets import Sampling
 from cimemories.seeds.prompts import Prompt, PromptFile, levels, read_prompt_file
-from cimemories.seeds.reading import LARGEST_FILE, SeedError
+from cimemories.seeds.reading import LARGEST_FILE, SeedError, read_uploaded
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.text import count, sentence
@@ -145,12 +144,10 @@ def _prompt(draft: Draft) -> str:
         key="run_new.upload",
         help="YAML with task_solving (and adversary_reveal, memory), each from a level to a template: docs/formats.md",
     )
-    if upload is not None and upload.size > LARGEST_FILE:
-        page.error("This prompt file cannot be used.", f"It is larger than {LARGEST_FILE:,} bytes.")
-        return "The prompt file cannot be used."
     if upload is not None:
-        # Kept as bytes: Streamlit forgets an upload when another step is drawn.
-        draft.put("prompt_file", (upload.name, bytes(upload.getvalue())))
+        # Kept as bytes: Streamlit forgets an upload when another step is drawn. Of one that is too large a byte more
+        # than allowed, so that it is refused.
+        draft.put("prompt_file", (upload.name, upload.getvalue()[: LARGEST_FILE + 1]))
     try:
         file = prompt_file(draft)
     except SeedError as problem:
@@ -176,16 +173,8 @@ def _prompt(draft: Draft) -> str:
 
 def prompt_file(draft: Draft) -> PromptFile | None:
     """The file that was uploaded; None where there is none. Raises SeedError for one that cannot be used."""
-    kept = draft.get("prompt_file")
-    if not kept:
-        return None
-    name, content = kept
-    with uploaded(content, str(name)) as path:
-        try:
-            return read_prompt_file(path)
-        except SeedError as problem:
-            # Without the temporary folder, which means nothing to whoever uploaded the file.
-            raise SeedError(str(problem).replace(f"{path.parent}/", "")) from None
+    name, content = draft.get("prompt_file") or ("", None)
+    return None if content is None else read_uploaded(content, str(name), read_prompt_file)
 
 
 def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
@@ -412,16 +401,6 @@ def _spec_memory(draft: Draft) -> Memory:
 # ---- step 3: the plan
 
 
-SUMMED = (
-    "draws",
-    "recorded",
-    "requests",
-    "requests_least",
-    "prompt_tokens",
-    "prompt_tokens_least",
-    "cacheable",
-    "completion_tokens",
-)
 ASKED_SECONDS = 30
 THIS_PLAN = "this plan"
 POWER_ROWS = (THIS_PLAN, "twice the profiles", "twice the samples")
@@ -446,12 +425,7 @@ def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
     with left:
         safe.show(safe.facts(facts(spec)))
         draft.text("Name", "name", placeholder="model on dataset", help="Shown in tables")
-        draft.toggle(
-            "Ignore recorded answers",
-            "fresh",
-            help="Asks for every answer again, and pays for it, even if another run already has it. Resuming the run "
-            "still reuses its own.",
-        )
+        run_judges.ignore_recorded(draft)
     try:
         with st.spinner("Counting calls"):
             estimated = estimate(store, spec, find_labels=effective_labels, look_up=look_up_once)
@@ -592,15 +566,7 @@ def _money_fields(draft: Draft) -> None:
         with one:
             draft.text("Currency", "currency", placeholder="USD", help="Display only")
         with two:
-            draft.optional(
-                "Cost cap",
-                "cap",
-                None,
-                0.0,
-                placeholder="none",
-                help="The run stops once it has paid this much. Requests in flight are still paid, so the cap may be "
-                "exceeded. Answers are kept, and you can resume with a higher cap. Needs all prices.",
-            )
+            run_judges.cost_cap(draft, "run")
 
 
 def show(estimated: Estimate) -> None:
@@ -608,7 +574,7 @@ def show(estimated: Estimate) -> None:
     titles = ("Stage", "Calls", "Recorded", "Requests", "Prompt tokens", "Completion tokens", "Cost at most")
     rows = []
     several = len({stage.model for stage in estimated.stages}) > 1
-    for stage in _merged(estimated):
+    for stage in estimated.merged:
         values = (
             count(stage.draws),
             count(stage.recorded),
@@ -637,21 +603,6 @@ def show(estimated: Estimate) -> None:
         assumptions = safe.lines(map(sentence, estimated.assumptions), "ci-point")
         safe.show(safe.tag("div", "Assumptions:", assumptions, cls="ci-muted"))
     safe.inline("You can pause, cancel and resume the run at any time.", muted=True)
-
-
-def _merged(estimated: Estimate) -> list[StageEstimate]:
-    """The stages with those of one kind and model, from several cells of a sweep, as one."""
-    by_kind: dict[tuple[str, str], StageEstimate] = {}
-    for stage in estimated.stages:
-        key = stage.kind, stage.model
-        there = by_kind.get(key)
-        if there is None:
-            by_kind[key] = stage
-            continue
-        sums = {name: getattr(there, name) + getattr(stage, name) for name in SUMMED}
-        known = there.completion_known and stage.completion_known
-        by_kind[key] = replace(there, **sums, completion_known=known, prices=there.prices or stage.prices)
-    return list(by_kind.values())
 
 
 def _time(estimated: Estimate) -> str:

@@ -15,7 +15,7 @@ import streamlit as st
 from cimemories.flows import catalogue
 from cimemories.llm import vllm_server
 from cimemories.llm.vllm import ServerSpec, VllmError, find_program, server_command, split_extra
-from cimemories.llm.vllm_reports import ServerFigures, figures_between, read_metrics
+from cimemories.llm.vllm_reports import LiveFigures, figures_between, read_metrics
 from cimemories.llm.vllm_server import Phase, ServerState
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets
@@ -23,6 +23,7 @@ from cimemories.store.calls import NOT_KNOWN, Tie
 from cimemories.store.engine import Store, StoreError
 from cimemories.text import count, percent, sentence, visible
 from cimemories.ui import annotator, page, safe
+from cimemories.ui.annotator import Draft
 
 LOOK_SECONDS = 2
 SPAN_SECONDS = 10  # what a rate is taken over: shorter ones jump
@@ -119,22 +120,29 @@ def _title(state: ServerState) -> safe.Html:
     )
 
 
-def _figures(state: ServerState) -> safe.Html:
-    """Requests now, tokens a second over the last seconds, prefix cache hits since the start, KV cache now."""
-    key = f"run_servers.figures.{state.id}"
-    readings: list[ServerFigures] = st.session_state.get(key, [])
-    after = read_metrics(state.base_url)
+def figures(base_url: str) -> LiveFigures | None:
+    """How a vLLM server does: requests now, tokens a second over the last seconds, prefix cache hits since its start,
+    KV cache now; None where it says nothing."""
+    key = f"run_servers.figures.{base_url}"
+    after = read_metrics(base_url)
     if after is None:
-        return safe.tag("div", "No figures from the server right now.", cls="ci-muted")
-    readings = [reading for reading in readings if after.at - reading.at <= SPAN_SECONDS]
+        return None
+    # Against the oldest reading of the span: between two neighbours a rate would jump.
+    readings = [seen for seen in st.session_state.get(key, []) if after.at - seen.at <= SPAN_SECONDS]
     st.session_state[key] = [*readings, after]
-    now = figures_between(readings[0] if readings else None, after)
+    return replace(figures_between(readings[0] if readings else None, after), hit_rate=after.hit_rate)
+
+
+def _figures(state: ServerState) -> safe.Html:
+    now = figures(state.base_url)
+    if now is None:
+        return safe.tag("div", "No figures from the server right now.", cls="ci-muted")
     titles = ("Requests running", "waiting", "Tokens/s", "Prefix cache hits", "KV cache in use")
     values = (
         f"{now.running:,}",
         f"{now.waiting:,}",
         "–" if now.tokens_per_second is None else f"{now.tokens_per_second:,.0f}",
-        percent(after.hit_rate),
+        percent(now.hit_rate),
         percent(now.kv_use),
     )
     return safe.grid(titles, [safe.tag("tr", *map(safe.number, values))], texts=())
@@ -191,29 +199,26 @@ def _form(workspace: Path) -> None:
         page.notice(f"The presets cannot be read: {problem}")
         presets = {}
     left, middle, right = st.columns(3)
+    draft = Draft("run_servers")
     with left:
-        key = st.selectbox(
-            "Model of the paper",
-            [*presets, OTHER],
-            format_func=lambda item: presets[item].title if item in presets else "Another model",
-            key="run_servers.preset",
-        )
+        titles = {name: item.title for name, item in presets.items()} | {OTHER: "Another model"}
+        key = draft.select("Model of the paper", "preset", titles)
     preset = presets.get(key)
     with middle:
-        model = st.text_input(
-            "Name or folder",
-            value=preset.name if preset else "",
-            key=f"run_servers.model.{key}",
-            placeholder="maker/name, or /models/folder",
-            help="A name on the Hugging Face hub, which vLLM fetches at the first start, or a folder of this machine",
+        help = "A name on the Hugging Face hub, which vLLM fetches at the first start, or a folder of this machine"
+        usual = preset.name if preset else ""
+        model = draft.text(
+            "Name or folder", f"model.{key}", usual, placeholder="maker/name, or /models/folder", help=help
         )
     with right:
-        port = st.number_input("Port", 1, 65535, value=None, placeholder="the first free one from 8000")
+        port = draft.optional(
+            "Port", "port", None, 1, 65535, placeholder="the first free one from 8000", help="Of this machine"
+        )
     if preset is not None:
         safe.inline(" ".join(filter(None, [f"GPUs, as a hint: {preset.gpus}.", preset.notes])), muted=True)
     try:
         with st.popover("Flags", icon=":material/tune:"):
-            flags = _flags(preset, key)
+            flags = _flags(draft, preset, key)
         spec = replace(flags, model=model.strip(), port=None if port is None else int(port))
         line = (
             server_command(Path(program.name), spec, spec.port or vllm_server.next_port(workspace))
@@ -233,60 +238,32 @@ def _form(workspace: Path) -> None:
         _act(lambda: vllm_server.start(workspace, wanted, started_by="the app"))
 
 
-def _flags(preset: Preset | None, key: str) -> ServerSpec:
+def _flags(draft: Draft, preset: Preset | None, key: str) -> ServerSpec:
     """What the folded flags say, as a spec without a model."""
     serve = preset.serve if preset else None
     one, two = st.columns(2)
+    own = "the model's own"
     with one:
-        name = st.text_input("Served name", placeholder="the model's own", key=f"run_servers.name.{key}")
-        length = st.number_input(
-            "Maximum length",
-            1,
-            value=serve.max_model_len if serve else None,
-            placeholder="the model's own",
-            help="Tokens of prompt and answer together",
-            key=f"run_servers.length.{key}",
-        )
-        parser = st.text_input(
-            "Reasoning parser",
-            value=(serve.reasoning_parser if serve else None) or "",
-            help="Separates the reasoning from the message",
-            key=f"run_servers.parser.{key}",
-        )
+        name = draft.text("Served name", f"name.{key}", placeholder=own)
+        longest, help = serve.max_model_len if serve else None, "Tokens of prompt and answer together"
+        length = draft.optional("Maximum length", f"length.{key}", longest, 1, placeholder=own, help=help)
+        parser, help = (serve.reasoning_parser if serve else None) or "", "Separates the reasoning from the message"
+        parser = draft.text("Reasoning parser", f"parser.{key}", parser, help=help)
     with two:
-        tensor = st.number_input(
-            "Tensor parallel",
-            1,
-            64,
-            value=serve.tensor_parallel if serve else 1,
-            help="GPUs per copy of the model",
-            key=f"run_servers.tensor.{key}",
-        )
-        data = st.number_input("Data parallel", 1, 64, help="Copies of the model", key=f"run_servers.data.{key}")
-        memory = st.number_input(
-            "Share of GPU memory",
-            0.05,
-            1.0,
-            value=None,
-            step=0.05,
-            placeholder="vLLM's own",
-            key=f"run_servers.memory.{key}",
-        )
-    quantisation = st.text_input(
-        "Quantisation", value=(serve.quantisation if serve else None) or "", key=f"run_servers.quantisation.{key}"
-    )
-    extra = st.text_input(
-        "Further flags",
-        value=" ".join(serve.extra) if serve else "",
-        placeholder="--enforce-eager",
-        key=f"run_servers.extra.{key}",
-    )
+        tensor = serve.tensor_parallel if serve else 1
+        tensor = draft.integer("Tensor parallel", f"tensor.{key}", tensor, 1, 64, help="GPUs per copy of the model")
+        data = draft.integer("Data parallel", f"data.{key}", 1, 1, 64, help="Copies of the model")
+        share, help = "Share of GPU memory", "Of each GPU, 0.05 to 1"
+        memory = draft.optional(share, f"memory.{key}", None, 0.05, 1.0, step=0.05, placeholder="vLLM's own", help=help)
+    quantisation = draft.text("Quantisation", f"quantisation.{key}", (serve.quantisation if serve else None) or "")
+    extra = " ".join(serve.extra) if serve else ""
+    extra = draft.text("Further flags", f"extra.{key}", extra, placeholder="--enforce-eager")
     return ServerSpec(
         model="",
         served_name=name.strip(),
         gpu_memory=memory,
-        tensor_parallel=int(tensor) if tensor > 1 else None,
-        data_parallel=int(data) if data > 1 else None,
+        tensor_parallel=tensor if tensor > 1 else None,
+        data_parallel=data if data > 1 else None,
         max_model_len=None if length is None else int(length),
         reasoning_parser=parser.strip(),
         quantisation=quantisation.strip(),

@@ -12,14 +12,20 @@ import pandas as pd
 import streamlit as st
 import yaml
 
-from cimemories import launch
 from cimemories.compare.leaderboard import bounds_text
 from cimemories.compare.sweeps import Cell, SweepTable, plan_sentence, sweep_table
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.planning import MESSAGE_TOKENS, SERVERS_LIMIT, THINKING
 from cimemories.evaluation.respond import read_composition
-from cimemories.evaluation.sweeps import SweepEstimate, SweepSpec, check_sweep, estimate_sweep, plan, read_sweep
-from cimemories.files import uploaded
+from cimemories.evaluation.sweeps import (
+    SweepEstimate,
+    SweepSpec,
+    check_sweep,
+    estimate_sweep,
+    judge_entry,
+    plan,
+    read_sweep,
+)
 from cimemories.flows import catalogue
 from cimemories.flows.progress import ACTIVE, RESUMABLE
 from cimemories.labels.whatif import effective_labels
@@ -28,7 +34,7 @@ from cimemories.llm.worker import SIMULATOR
 from cimemories.metrics.uncertainty import Interval
 from cimemories.model import WorkStatus
 from cimemories.seeds.prompts import levels
-from cimemories.seeds.reading import LARGEST_FILE, SeedError
+from cimemories.seeds.reading import read_uploaded
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RETRIABLE, SweepRow
@@ -86,14 +92,7 @@ def _from_file() -> SweepSpec | None:
     )
     if upload is None:
         return None
-    if upload.size > LARGEST_FILE:
-        raise SeedError(f"{safe.option(upload.name)}: is larger than {LARGEST_FILE:,} bytes")
-    with uploaded(upload.getvalue(), upload.name) as path:
-        try:
-            return read_sweep(path, uploaded=True)
-        except SeedError as problem:
-            # Without the temporary folder, which means nothing to whoever uploaded the file.
-            raise SeedError(str(problem).replace(f"{path.parent}/", "")) from None
+    return read_uploaded(upload.getvalue(), upload.name, lambda path: read_sweep(path, uploaded=True))
 
 
 def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec | None:
@@ -228,20 +227,12 @@ def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
     with one:
         limit = run_judges.token_limit(draft, "max_tokens", MESSAGE_TOKENS, help=run_new.LIMIT_HELP)
     with two:
-        help = (
-            "The sweep stops once it has paid this much. Requests in flight are still paid, so the cap may be "
-            "exceeded. Needs all prices."
-        )
-        cap = draft.optional("Cost cap", "cap", None, 0.0, placeholder="none", help=help)
+        cap = run_judges.cost_cap(draft, "sweep")
     content: dict[str, object] = {"dataset": row.name, "samples": samples}
     content["max_tokens"] = SERVERS_LIMIT if limit is None else limit
     content |= {"profiles": profiles} if profiles != row.profiles else {}
     content |= {"contexts": contexts} if contexts != row.contexts else {}
-    fresh = draft.toggle(
-        "Ignore recorded answers",
-        "fresh",
-        help="Asks for every answer again, and pays for it, even if another run already has it",
-    )
+    fresh = run_judges.ignore_recorded(draft)
     return content | ({"cap": float(cap)} if cap else {}) | ({"fresh": True} if fresh else {})
 
 
@@ -256,20 +247,8 @@ def _real(models: list[dict[str, object]]) -> Model:
 
 
 def _judges(draft: Draft, models: list[dict[str, object]]) -> list[object]:
-    entries: list[object] = []
     name, base_url, variable = _real(models)
-    for judge in run_judges.specs(draft, base_url, variable, name):
-        if judge.kind != "llm":
-            entries.append("matcher")
-            continue
-        entry: dict[str, object] = {"model": judge.model, "base_url": judge.base_url}
-        entry["max_tokens"] = SERVERS_LIMIT if judge.max_tokens is None else judge.max_tokens
-        entry |= {"api_key_env": judge.api_key_env} if judge.api_key_env != DEFAULT_KEY_ENV else {}
-        entry |= {"channel": judge.channel} if judge.channel != "message" else {}
-        entry |= {"split": judge.split} if judge.split else {}
-        entry |= {"fields": dict(judge.fields)} if judge.fields else {}
-        entries.append(entry)
-    return entries
+    return [judge_entry(judge) for judge in run_judges.specs(draft, base_url, variable, name)]
 
 
 def show_yaml(content: Mapping[str, Any], key: str) -> None:
@@ -326,18 +305,15 @@ def _estimated(estimated: SweepEstimate) -> None:
 
 
 def _start(store: Store, spec: SweepSpec, estimated: SweepEstimate) -> None:
-    try:
-        with st.spinner("Contacting the servers and writing the plan"):
-            sweep_id = plan(store, spec, find_labels=effective_labels, estimated=estimated)
-            launch.launch(store, sweep_id)
-    except PROBLEMS as problem:
-        page.error("The sweep was not started.", sentence(problem))
-        return
-    st.session_state.pop("run_sweep.estimated", None)
-    # Folds the form away, so that the sweep below it is in sight.
-    st.session_state["run_sweeps.box.new"] = False
-    url.put(sweep=sweep_id)
-    st.rerun()
+    def planned() -> str:
+        return plan(store, spec, find_labels=effective_labels, estimated=estimated)
+
+    if sweep_id := run_detail.launched(store, planned, "The sweep was not started."):
+        st.session_state.pop("run_sweep.estimated", None)
+        # Folds the form away, so that the sweep below it is in sight.
+        st.session_state["run_sweeps.box.new"] = False
+        url.put(sweep=sweep_id)
+        st.rerun()
 
 
 # ---- the list of sweeps, and one of them
