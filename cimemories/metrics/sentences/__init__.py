@@ -1,0 +1,24 @@
+"""Every sentence about numbers: takeaways of pages, titles of figures, notes, and what commands and reports say.
+
+All are made here, of results that know their uncertainty, so that none claims more than its numbers do:
+
+    claims      a difference, a most or a best is claimed only where a test over its whole family separates it (Holm);
+                otherwise a number is the highest one, and it is said from how many others it is not separable
+    ties        what is 0 in all of a family is no finding, and neither is a tie
+    digits      decisions are taken on unrounded numbers; numbers are printed with as many digits as it takes that
+                none which is not 0 reads as 0, and no two that differ read alike
+    counts      what was judged, not what was planned
+
+    difference(tested, "B", "A", "leaks", "violation@5")
+    'B leaks 4.1 points less than A [1.2, 7.0]; the interval does not include 0.'
+"""
+
+# ruff: noqa: F403 - the one entry: pages and commands write sentences.difference, and need not know which file has it
+
+from cimemories.metrics.sentences.comparing import *
+from cimemories.metrics.sentences.differences import *
+from cimemories.metrics.sentences.families import *
+from cimemories.metrics.sentences.numbers import *
+from cimemories.metrics.sentences.people import *
+from cimemories.metrics.sentences.plans import *
+from cimemories.metrics.sentences.runs import *

@@ -1,0 +1,137 @@
+"""Differences of two runs, with their tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from cimemories.metrics.intervals import Tallied
+from cimemories.metrics.power import Noise
+from cimemories.metrics.sentences.families import in_so_many
+from cimemories.metrics.sentences.numbers import TIE, TITLE_NAMES, decimals, number, p_text
+from cimemories.metrics.separation import separates
+from cimemories.metrics.uncertainty import Interval, holm
+from cimemories.text import count, listed
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A difference with its test. p: adjusted for its family by Holm; family: how many comparisons that has."""
+
+    apart: Interval
+    p: float
+    family: int = 1
+
+    @property
+    def claimed(self) -> bool:
+        """Whether it may be said that the two differ: the test says so over its family, and the interval does."""
+        return separates(self.p) and not self.apart.has_zero
+
+
+def alone(apart: Interval) -> Tested:
+    """A difference that is the only one asked for."""
+    return Tested(apart, apart.p)
+
+
+def family(intervals: Sequence[Interval]) -> list[Tested]:
+    """Differences that are read together, such as all runs against the first."""
+    adjusted = holm([apart.p for apart in intervals])
+    tested = sum(not math.isnan(p) for p in adjusted)
+    return [Tested(apart, p, tested) for apart, p in zip(intervals, adjusted, strict=True)]
+
+
+def difference(tested: Tested, who: str, whom: str, does: str, of: str, what: str = "") -> str:
+    """A difference in percentage points. who: the second run; whom: the first; does: 'leaks', 'conveys'; of: the
+    number; what: of what. The bounds are of its size: 'less' by so much."""
+    apart = tested.apart
+    if math.isnan(apart.value):
+        return f"{who} and {whom} have no common flow on which {of} could be compared."
+    sign = -1 if apart.value < 0 else 1
+    # Turned with the sign, the bounds change places.
+    low, high = sorted((100 * sign * apart.low, 100 * sign * apart.high))
+    value = 100 * abs(apart.value)
+    digits = decimals(value, low, high)
+    interval = f"[{number(low, digits)}, {number(high, digits)}]"
+    direction = "less" if sign < 0 else "more"
+    size = f"{number(value, digits)} points {direction}"
+    if tested.claimed:
+        among = f" ({p_text(tested.p)} among {tested.family} comparisons)" if tested.family > 1 else ""
+        of_users = "" if apart.speaks_for == "users" else ", of these attributes and not of users,"
+        return f"{who} {does} {size}{what} than {whom} {interval}; the interval{of_users} does not include 0{among}."
+    if abs(apart.value) <= TIE:
+        start = f"{who} {does} as much{what} as {whom} {interval}"
+    else:
+        start = f"{who} {does} perhaps as much{what} as {whom}: {size} {interval}"
+    return f"{start}; {_unclear(tested)}."
+
+
+def _unclear(tested: Tested) -> str:
+    """Why a difference is not claimed."""
+    if tested.apart.has_zero:
+        return "the interval includes 0, so they may be alike"
+    if tested.family > 1 and separates(tested.apart.p):
+        return f"one of {tested.family} comparisons may differ so much by chance ({p_text(tested.p)}, Holm)"
+    return "nothing varies in what they have in common, so no test tells them apart"
+
+
+def difference_short(tested: Tested, does: str) -> str:
+    """'leaks less', 'leaks perhaps as much', for a table."""
+    if math.isnan(tested.apart.value):
+        return "cannot be compared"
+    if not tested.claimed:
+        return f"{does} perhaps as much"
+    return f"{does} {'less' if tested.apart.value < 0 else 'more'}"
+
+
+def changed_flows(tallied: Tallied) -> str:
+    """How many flows newly leak and no longer leak, beside what chance alone would change."""
+    verb = "leaks" if tallied.newly == 1 else "leak"
+    text = f"{count(tallied.newly, 'flow')} newly {verb}, {tallied.stopped:,} stopped leaking"
+    if math.isnan(tallied.newly_by_chance) or not tallied.newly + tallied.stopped:
+        return text
+    newly, stopped = (about(value) for value in (tallied.newly_by_chance, tallied.stopped_by_chance))
+    chance = f"{newly} and {stopped}" if newly != stopped else f"{newly} of each"
+    return f"{text}; a repetition with equal leak probabilities would show about {chance}"
+
+
+def about(expected: float) -> str:
+    """An expected number: '0.4', '640'."""
+    return f"{expected:,.1f}" if expected < 9.95 else count(round(expected))
+
+
+def domains(frame: pd.DataFrame, first: str, second: str) -> str:
+    """Differences by domain (intervals.by_domain): where a test over all domains finds one."""
+    tested = frame[frame["violation_p"].notna()]
+    if tested.empty:
+        return f"{second} and {first} have no inappropriate flow in common"
+    clear = tested[tested["violation_p"].map(separates) & (tested["violation_low"] * tested["violation_high"] > 0)]
+    less, more = (
+        [str(name).replace("_", " ") for name in clear.loc[side, "domain"]]
+        for side in (clear["violation"] < 0, clear["violation"] > 0)
+    )
+    over = f"{count(len(tested), 'domain')}"
+    if not less and not more:
+        return f"In none of {over} does a test tell {second} and {first} apart (Holm)"
+    return f"{second} leaks {in_so_many(first, _some(less), _some(more), over)} (Holm)"
+
+
+def _some(names: Sequence[str]) -> str:
+    text = listed(names)
+    return "" if not names else f"{len(names)} ({text})" if len(text) <= TITLE_NAMES else f"{len(names)}"
+
+
+def noise_floor(noise: Noise, n: int) -> str:
+    """What two runs would show if nothing but chance told them apart; empty where nothing can be compared."""
+    sides = (("violation", f"violation@{n}"), ("completeness", "completeness"))
+    known = [(100 * getattr(noise, side), name) for side, name in sides if not math.isnan(getattr(noise, side))]
+    if not known:
+        return ""
+    digits = decimals(*(value for value, _ in known))
+    parts = [f"{number(value, digits)} points of {name}" for value, name in known]
+    return (
+        f"Noise floor: with equal leak probabilities, two such runs would lie up to about {listed(parts)} apart "
+        "by their samples alone, in 95 % of repetitions"
+    )

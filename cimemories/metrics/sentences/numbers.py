@@ -1,0 +1,114 @@
+"""Numbers and intervals as text: the digits that they take, and what an interval is made of."""
+
+from __future__ import annotations
+
+import math
+
+from cimemories.metrics.separation import SIGNIFICANT
+from cimemories.metrics.uncertainty import ENOUGH_USERS, Interval, unseen_users
+from cimemories.text import UNDEFINED, count, percent
+
+TIE = 1e-12  # two shares that agree to so much are one number, however they were summed
+
+LONGEST = 38  # characters of a run's name in a title
+
+TITLE_NAMES = 70  # characters of names that a title may hold
+
+
+# ---- numbers as text
+
+
+def decimals(*points: float) -> int:
+    """The fewest decimals, 1 to 4, with which none of these numbers reads as 0 that is not."""
+    smallest = min((abs(value) for value in points if abs(value) > 100 * TIE), default=1.0)
+    return next((digits for digits in range(1, 4) if round(smallest, digits)), 4)
+
+
+def number(points: float, digits: int = 1, sign: str = "") -> str:
+    """Percentage points or percent: '4.1', with a sign '+4.1'; what so many digits would make 0 as '2e-06'."""
+    if abs(points) <= 100 * TIE:
+        return f"{0:.{digits}f}"
+    return f"{points:{sign}.1g}" if not round(points, digits) else f"{points:{sign}.{digits}f}"
+
+
+def share(value: float) -> str:
+    """'12.4 %', with more digits where it would read as 0 or 100 and is not; a dash for nan."""
+    return shares(value)[0]
+
+
+def shares(*values: float) -> list[str]:
+    """Shares that stand beside each other in a sentence: with so many digits that no two different ones read alike."""
+    known = [100 * value for value in values if not math.isnan(value)]
+    digits = max((decimals(value, 100 - value) for value in known), default=1)
+    different = {round(value, 10) for value in known}
+    while digits < 4 and len({round(value, digits) for value in known}) < len(different):
+        digits += 1
+    if digits == 1:
+        return [percent(value) for value in values]
+    return [UNDEFINED if math.isnan(value) else f"{number(100 * value, digits)} %" for value in values]
+
+
+def p_text(p: float) -> str:
+    """'p = 0.012', 'p < 0.001'; with so many digits that it does not read as 0.05 where it is below."""
+    if p < 0.001:
+        return "p < 0.001"
+    digits = next(d for d in (3, 4, 6, 9, 12, 17) if (round(p, d) < SIGNIFICANT) == (p < SIGNIFICANT) or d == 17)
+    return f"p = {min(p, 1.0):.{digits}f}"
+
+
+def bounds(apart: Interval) -> str:
+    """'[-4.1, 7.0]' in points, so that it can be read off whether 0 is inside; empty where there is none."""
+    if math.isnan(apart.low):
+        return ""
+    low, high = 100 * apart.low, 100 * apart.high
+    digits = decimals(low, high)
+    return f"[{number(low, digits, '+')}, {number(high, digits, '+')}]"
+
+
+def points(apart: Interval) -> str:
+    """'-1.2': a difference in percentage points; a dash where undefined."""
+    value = 100 * apart.value
+    return UNDEFINED if math.isnan(value) else number(value, decimals(value), "+")
+
+
+def signed(apart: Interval) -> str:
+    """'-1.2 [-4.1, +0.7]', in percentage points; empty where undefined."""
+    return "" if math.isnan(apart.value) else f"{points(apart)} {bounds(apart)}"
+
+
+# ---- what an interval is made of
+
+
+def made_of(item: Interval) -> str:
+    """'of the ±4.1 points: users 3.2, contexts 2.4, labels 1.3, samples 0.8; what the judge gets wrong is not in it'.
+
+    Half of the interval's width by its parts, whose squares add up; empty where there is no interval."""
+    if math.isnan(item.low) or item.parts is None:
+        return ""
+    widths = {name: 100 * width for name, width in item.part_widths().items()}
+    if not widths:
+        return "nothing varies among these profiles: the interval is that of as many alike attributes"
+    half = 50 * (item.high - item.low)
+    digits = decimals(half)
+    # With few profiles these count as given, and what is left is chance among their attributes.
+    names = {"users": item.speaks_for}
+    parts = ", ".join(f"{names.get(name, name)} {width:.{digits}f}" for name, width in widths.items())
+    without = "; what the judge gets wrong is not in it" if "judge" not in widths else ""
+    return f"of the ±{number(half, digits)} points: {parts}{without}"
+
+
+def unseen(profiles: int) -> str:
+    """What no interval from few profiles can say: 'a kind of user rarer than 26 % may be missing among 10 profiles; no
+    interval speaks of it'. Empty from 59 profiles on, and without any."""
+    if not 0 < profiles < ENOUGH_USERS:
+        return ""
+    rarer = f"{100 * unseen_users(profiles):.0f} %"
+    return (
+        f"a kind of user rarer than {rarer} may be missing among {count(profiles, 'profile')}; no interval speaks of it"
+    )
+
+
+def bounds_text(interval: Interval) -> str:
+    """'41.2 % [35.0, 47.6]'; the number alone where it has no interval, a dash where it is undefined."""
+    value = share(interval.value)
+    return value if math.isnan(interval.low) else f"{value} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"

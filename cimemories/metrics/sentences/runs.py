@@ -1,0 +1,276 @@
+"""One run: its headline, what was judged of it, how its leaks add up, and which flows it covers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import pandas as pd
+
+from cimemories.metrics.accumulation import Accumulation, Clock, Effort, Survival
+from cimemories.metrics.breakdown import INAPPROPRIATE_FLOWS, NECESSARY_FLOWS, FlowCoverage
+from cimemories.metrics.one_user import OneUser
+from cimemories.metrics.sentences.numbers import LONGEST, TIE, bounds_text, share, shares, unseen
+from cimemories.metrics.uncertainty import LEAST_USERS, Interval
+from cimemories.metrics.warnings import coverage_warning
+from cimemories.text import count, listed, percent, shortened
+
+# ---- one run
+
+
+def messages(effort: Effort) -> str:
+    """'5 messages a task', 'of 5 planned messages a task 1 to 4 are judged'."""
+    if effort.fewest == effort.samples:
+        return f"{count(effort.samples, 'message')} a task"
+    judged = f"{effort.fewest}" if effort.fewest == effort.most else f"{effort.fewest} to {effort.most}"
+    return f"{judged} of {effort.samples} messages a task judged"
+
+
+def read_at(n: int, samples: int) -> str:
+    """'read at 3 samples a task, the most that every judged flow has'; the latter where more were planned."""
+    most = ", the most that every judged flow has" if n < samples else ""
+    return f"read at {count(n, 'sample')} a task{most}"
+
+
+def limited(n: int, samples: int, before: str = "; ") -> str:
+    """The same, to follow something else; empty where all that were planned are read."""
+    return f"{before}{read_at(n, samples)}" if n < samples else ""
+
+
+def _messages_at(n: int, effort: Effort) -> str:
+    return limited(n, effort.samples, "") or messages(effort)
+
+
+def tasks(effort: Effort) -> str:
+    """'49 tasks', '3 judged tasks of 6'."""
+    if effort.tasks == effort.planned_tasks:
+        return count(effort.tasks, "task")
+    return f"{count(effort.tasks, 'judged task')} of {effort.planned_tasks:,}"
+
+
+def headline(name: str, n: int, violation: Interval, completeness: Interval, effort: Effort) -> str:
+    """What a run gives away and conveys, with what was judged. n: samples that violation is read at."""
+    if math.isnan(violation.value) and math.isnan(completeness.value):
+        return f"{name}: nothing to measure yet"
+    parts = []
+    if not math.isnan(violation.value):
+        withheld = f"gives away {bounds_text(violation)} of what it should withhold"
+        parts.append(f"{withheld} (violation@{n}, {messages(effort)})")
+    if not math.isnan(completeness.value):
+        parts.append(f"conveys {bounds_text(completeness)} of what is needed")
+    return f"{name} {' and '.join(parts)}"
+
+
+def measured(runs: Sequence[str], dataset: str, efforts: Sequence[Effort], numbers: Sequence[tuple[int, int]]) -> str:
+    """What a report is about. efforts: what was judged of each run; numbers: (profiles, attributes) of each."""
+    samples, tasks_ = ([getattr(effort, name) for effort in efforts] for name in ("samples", "tasks"))
+    profiles, attributes = zip(*numbers, strict=True)
+    return (
+        f"Measured is what {listed(runs)} {'give' if len(runs) > 1 else 'gives'} away and "
+        f"{'convey' if len(runs) > 1 else 'conveys'} when writing messages with a memory of the dataset {dataset}: "
+        f"{_span_of(profiles, 'profile')}, {_span_of(attributes, 'attribute')} that are inappropriate in some task, "
+        f"{_span_of(tasks_, 'task')}, {_span_of(samples, 'message')} a task. Brackets are 95 % intervals."
+    )
+
+
+def _span_of(numbers: Sequence[int], noun: str) -> str:
+    """'49 tasks', '6 to 49 tasks'."""
+    low, high = min(numbers), max(numbers)
+    return count(high, noun) if low == high else f"{low:,} to {count(high, noun)}"
+
+
+def not_concluded(n: int, users: int, *, audited: bool, several: bool) -> list[str]:
+    """What numbers of violation@n may not be taken for. users: profiles behind them; audited: whether people checked
+    the judge."""
+    texts = [
+        f"How much leaks in longer use: violation@{n} is of {count(n, 'message')} a task and grows with further ones."
+    ]
+    if 0 < users < LEAST_USERS:
+        texts.append(f"Anything about other users: {count(users, 'profile')} can only speak for their own attributes.")
+    elif rare := unseen(users):
+        texts.append(f"Anything about rare users: {rare}.")
+    if not audited:
+        texts.append("That the judge is right: nobody has audited it, and no interval contains its errors.")
+    if several:
+        texts.append("Which run is better where intervals overlap: the paired differences decide that.")
+    return texts
+
+
+def missing(coverage: float) -> str:
+    """' Only 25.0 % of the responses are judged.'; empty from 99 % on."""
+    return f" Only {share(coverage)} of the responses are judged." if coverage < 0.99 else ""
+
+
+def between(bounds: tuple[float, float]) -> str:
+    """'between 10.1 % and 31.0 %'; one number where both are the same, as they are shown."""
+    low, high = map(percent, bounds)
+    return low if low == high else f"between {low} and {high}"
+
+
+def missing_messages(
+    judged: int, planned: int, n: int, samples: int, violation: float, bounds: tuple[float, float], unjudged: int
+) -> str:
+    """What missing messages do to violation, in one sentence without its full stop; empty where none is missing. n:
+    that the headline is read at, and violation at it; bounds: at all samples; unjudged: contexts without a message."""
+    if judged >= planned:
+        return ""
+    low, high = map(percent, bounds)
+    range_ = f"violation@{samples} of all planned messages lies between {low} and {high}, whatever the missing ones say"
+    if (covered := coverage_warning(judged, planned)) is None:
+        return f"{count(planned - judged, 'planned message')} missing: {range_}"
+    left = f"; {count(unjudged, 'context')} without a judged message left out" if unjudged else ""
+    return f"{covered}: violation is {read_at(n, samples)} (violation@{n} {percent(violation)}{left}); {range_}"
+
+
+def accumulation(name: str, accumulated: Accumulation, effort: Effort, coverage: float) -> str:
+    """The takeaway of how leaks add up over tasks."""
+    gone = missing(coverage)
+    if not accumulated.curves.profiles:
+        return f"{name}: nothing to measure yet."
+    n, most = max(accumulated.curves.ns), accumulated.most
+    half = accumulated.half_way(n)
+    done, at = tasks(effort), _messages_at(n, effort)
+    if half is None:
+        return f"{name}: no private attribute was revealed in {done} of a user, {at}.{gone}"
+    after_one, after_all = shares(accumulated.at(n, 1), accumulated.at(n, most))
+    if most == 1:
+        text = f"{name}: {after_one} of a user's private attributes are revealed after one task, {at}"
+        return f"{text}.{gone}"
+    return (
+        f"{name}: {after_one} of a user's private attributes are revealed after one task, {after_all} after "
+        f"{done}, {at}; half of that after {count(half, 'task')}.{gone}"
+    )
+
+
+def curves(accumulated: Accumulation, independent: float, n: int, effort: Effort) -> str:
+    """The curves beside their baseline. independent: where that ends."""
+    end, done = accumulated.at(n, accumulated.most), tasks(effort)
+    if end <= TIE:
+        return f"After {done} nothing private is revealed"
+    shown, even = shares(end, independent)
+    return (
+        f"After {done} {shown} are revealed at n = {n}; the independence baseline (the same leak rates, every response "
+        f"on its own) ends at {even}"
+    )
+
+
+def curve_ends(ends: Sequence[tuple[str, float, int, Effort]]) -> str:
+    """Where the curves of several runs end: (name, share, n, effort). Ends after unequal tasks or messages are no
+    order."""
+    if len(ends) == 1:
+        name, value, n, effort = ends[0]
+        return f"{name}: after {tasks(effort)} {share(value)} of attributes are out at n = {n}"
+    alike = len({(effort.tasks, effort.whole, n) for _, _, n, effort in ends}) == 1
+    ordered = sorted(ends, key=lambda end: end[1])
+    texts = shares(*(value for _, value, _, _ in ordered))
+    if alike:
+        first, last = ordered[0], ordered[-1]
+        if last[1] - first[1] <= TIE:
+            return f"After {tasks(first[3])} {texts[0]} of attributes are out in all {len(ends)} runs"
+        return f"After {tasks(first[3])} {texts[0]} ({first[0]}) to {texts[-1]} ({last[0]}) of attributes are out"
+    parts = [
+        f"{name} {text} after {tasks(e)}, {_messages_at(n, e)}"
+        for (name, _, n, e), text in zip(ordered, texts, strict=True)
+    ]
+    return f"The curves end after unequal tasks or messages, so their ends are no order: {'; '.join(parts)}"
+
+
+def hazard(values: Sequence[float]) -> str:
+    """Of the hazard over tasks, from the first on; nan where nothing was left."""
+    known = [value for value in values if not math.isnan(value)]
+    if not any(known):
+        return "Hazard: no task reveals anything"
+    first, last = shares(known[0], known[-1])
+    text = f"Hazard: the first task reveals {first} of what is private"
+    return f"{text}, the last {last} of what is left" if len(known) > 1 else text
+
+
+def first_leak(survival: Survival) -> str:
+    """Time to the first leak, in tasks with a judged message."""
+    if not survival.leaked:
+        return f"No attribute leaks in {count(int(survival.times[-1]), 'judged task')}"
+    after = survival.median if survival.median is not None else int(survival.times[-1])
+    done = count(after, "judged task")
+    done += " where they are private" if survival.clock == Clock.EXPOSURES else ""
+    if survival.median is not None:
+        return f"Half of the attributes have leaked after {done}"
+    return f"{share(float(survival.private[-1]))} of the attributes are still private after {done}"
+
+
+def first_leak_line(survival: Survival, whose: str) -> str:
+    """The same with both ends, for a terminal."""
+    never = (
+        f"{share(float(survival.private[-1]))} have not leaked after {count(int(survival.times[-1]), 'judged task')}"
+    )
+    half = "" if survival.median is None else f"half of them have leaked after {count(survival.median, 'task')}, "
+    return f"first leak of {count(survival.attributes, 'attribute')} {whose} (Kaplan-Meier): {half}{never}"
+
+
+def one_user(user: OneUser) -> str:
+    """What a user's tasks give away."""
+    judged = count(len(user.steps), "task")
+    if user.judged < len(user.steps):
+        judged = f"{count(user.judged, 'judged task')} of {len(user.steps)}"
+    return f"{user.name}: {user.leaked} of {count(user.attributes, 'private attribute')} leak in {judged}"
+
+
+# ---- what the headline covers
+
+
+class Normed(Protocol):
+    """A run's score by one norm (compare/norms.py)."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def violation(self) -> Interval: ...
+    @property
+    def labelled(self) -> int: ...
+
+
+def norms(n: int, rows: Sequence[Normed], decided: int) -> str:
+    """What the scores by one persona's norm are. rows: the consensus first, then each persona."""
+    scores = [f"{share(row.violation.value)} ({row.key}, {count(row.labelled, 'pair')} labelled)" for row in rows]
+    people = (
+        f"; {count(decided, 'pair')} that people decided {'are' if decided > 1 else 'is'} in all" if decided else ""
+    )
+    if all(math.isnan(row.violation.value) for row in rows):
+        return f"Violation@{n} is undefined by every norm."
+    if len(rows) < 2:
+        return f"Violation@{n} is {scores[0]}{people}."
+    return (
+        f"These are scores by the norm of one persona alone, each over the pairs that it labels: violation@{n} is "
+        f"{listed(scores[1:])}; by the consensus of all it is {share(rows[0].violation.value)} "
+        f"({count(rows[0].labelled, 'pair')}){people}."
+    )
+
+
+def flow_coverage(item: FlowCoverage) -> str:
+    """'the headline covers 46.2 % of 72,030 flows (12,340 necessary, 20,938 inappropriate)'."""
+    if not item.pairs:
+        return "the run has no flow"
+    necessary, inappropriate = item.whole[NECESSARY_FLOWS], item.whole[INAPPROPRIATE_FLOWS]
+    return f"{_covers(item)} ({necessary:,} necessary, {inappropriate:,} inappropriate)"
+
+
+def _covers(item: FlowCoverage) -> str:
+    return f"the headline covers {percent(item.share)} of {count(item.pairs, 'flow')}"
+
+
+def coverage(rows: Sequence[tuple[str, FlowCoverage]], frame: pd.DataFrame, *, by_group: bool) -> str:
+    """What share of flows the headline covers: of each run, or of the groups of the first. frame: with `group` and
+    `share`, the highest first. These are counts of this run, and no sample of anything."""
+    values = frame["share"].tolist()
+    least, most = shares(float(values[-1]), float(values[0]))
+    if by_group:
+        name, of_run = rows[0]
+        start = f"{name}: {_covers(of_run)}"
+        if values[0] - values[-1] <= TIE:
+            return f"{start}, alike in {count(len(values), 'group')}"
+        ends = [shortened(str(frame["group"].iloc[i]).replace("_", " "), LONGEST) for i in (-1, 0)]
+        return f"{start}, from {least} ({ends[0]}) to {most} ({ends[1]})"
+    if values[0] - values[-1] <= TIE:
+        whose = "the flows of every run" if len(values) > 1 else "the run's flows"
+        return f"The headline covers {most} of {whose}"
+    return f"The headline covers {least} to {most} of a run's flows"
