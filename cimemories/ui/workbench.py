@@ -239,6 +239,12 @@ def place(key: str) -> str | None:
     return str(name)[:100] if name else None
 
 
+def tab(key: str) -> int:
+    """Which open tab of its browser this is, from 0; 0 until the browser has reported it."""
+    number = (place(key) or "").rpartition(".")[2]
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 4 else 0
+
+
 def desk() -> tuple[DeltaGenerator, DeltaGenerator]:
     """Where the queue goes, and at its right what helps to answer; one below the other on a narrow screen (ui.safe)."""
     with st.container(key="desk"):

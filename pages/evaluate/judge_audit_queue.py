@@ -108,7 +108,10 @@ def _queue(work: Work, above: DeltaGenerator) -> int:
         _record(work, flows)
     state = audit_state(store, scope.run.id, flows, me, by_attribute=work.slice.kind == ATTRIBUTES)
     later = set(skipped.values())
-    ordered = sorted(state.undecided, key=lambda flow: card_id(flow) in later)
+    # Attributes are read in their order; single items are at random, so another tab may begin further on.
+    begin = 0 if work.slice.kind == ATTRIBUTES else AHEAD * workbench.tab(KEY) % max(1, len(state.undecided))
+    turned = state.undecided[begin:] + state.undecided[:begin]
+    ordered = sorted(turned, key=lambda flow: card_id(flow) in later)
     start = flow_of(st.session_state.get(_START) or "")
     shown = ordered[:AHEAD] if start not in flows else list(dict.fromkeys([start, *ordered[:AHEAD]]))
     done = state.total - len(state.undecided)

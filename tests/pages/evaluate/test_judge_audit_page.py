@@ -36,9 +36,10 @@ def store(app_store: Store) -> Store:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the workbench is given to draw, and what it is to have heard."""
-    held: dict[str, Any] = {"events": [], "drawn": None, "at": None, "batch": 0}
+    held: dict[str, Any] = {"events": [], "drawn": None, "at": None, "batch": 0, "tab": 0}
     monkeypatch.setattr(workbench, "pending", lambda key: list(held["events"]))
     monkeypatch.setattr(workbench, "at", lambda key: held["at"])
+    monkeypatch.setattr(workbench, "tab", lambda key: held["tab"])
     monkeypatch.setattr(workbench, "batch", lambda key: held["batch"])
     monkeypatch.setattr(workbench, "owner", lambda key, event: "Ada")
     monkeypatch.setattr(workbench, "draw", lambda cards, **given: held.update(drawn=(list(cards), given)))
@@ -138,6 +139,10 @@ def test_the_rail_has_the_definitions_the_memory_and_after_the_answer_the_histor
     cards, given = bench["drawn"]
     assert (given["batch"], given["summary"]) == (10, [])
     assert "A reader does not learn the fact from it." in said(page) and "Loading the message" in said(page)
+    bench["tab"] = 1  # another tab of this person begins elsewhere, or both would ask the same
+    page.run()
+    assert {card.id for card in bench["drawn"][0]} == {card.id for card in cards}
+    assert bench["drawn"][0][0].id == cards[60 % 45].id
     bench["at"] = cards[0].id
     bench["events"] = [event("comment", cards[0].id, None, "c", text="odd wording")]
     page.run()
