@@ -140,6 +140,8 @@ def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[
     """The votes with an empty row for each pair that was only decided by a person, and each pair's decided label.
     decided: [decisions, 3], attribute, context, label code, no pair twice. Returns the counts, in the order of
     VoteCounts, and the codes [pairs], UNLABELLED where nobody decided."""
+    if not len(decided):
+        return counts, np.full(len(counts.attributes), UNLABELLED, np.int8)
     # A pair as one number, attribute by attribute: sorted, that is the order of VoteCounts; searchsorted finds one.
     width = int(max(counts.contexts.max(initial=0), decided[:, 1].max(initial=0))) + 1
     numbers = counts.attributes * width + counts.contexts

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -406,7 +405,7 @@ def _population(flows: Flows, scope: Scope) -> AuditPopulation:
             if not partial or judgements.memory_holds(partial, row.memory, row.attribute)
         ]
     names = {code: str(label) for code, label in LABELS.items()}
-    frame["label"] = [names.get(int(code), NOT_LABELLED) for code in frame["label"]]
+    frame["label"] = frame["label"].map(names).fillna(NOT_LABELLED)
     claims = pd.DataFrame(rows, columns=["response", "attribute", "context", "claim"])
     claims = claims.astype({"response": np.int64, "attribute": np.int64, "context": np.int64})
     # Claims on the biography are in no flow here, and leave with this.
@@ -416,7 +415,9 @@ def _population(flows: Flows, scope: Scope) -> AuditPopulation:
     # A judge claims an attribute once a message at most, so the rest of the draws are unclaimed.
     frame["unclaimed"] = frame["draws"].to_numpy(np.int64) - frame["claims"].fillna(0).to_numpy(np.int64)
     unclaimed = frame.groupby("label")["unclaimed"].sum()
-    sizes = dict(Counter(zip(claims["claim"].map(str), claims["label"], strict=True)))
+    counted = claims.groupby(["claim", "label"]).size().rename("size").reset_index()
+    strata = zip(counted["claim"], counted["label"], counted["size"], strict=True)
+    sizes = {(str(claim), str(label)): int(n) for claim, label, n in strata}
     sizes |= {(NOT_REVEALED, str(label)): int(n) for label, n in unclaimed.items()}
     order = [str(item) for item in AuditVerdict if item != AuditVerdict.NONE] + [NOT_REVEALED]
     ordered = sorted(sizes, key=lambda stratum: (order.index(stratum[0]), stratum[1]))

@@ -144,7 +144,8 @@ def _new_slice(store: Store, scope: Scope, me: str) -> None:
 def _slice_form(store: Store, scope: Scope, me: str) -> None:
     """The form: size, share of claimed reveals, seed; and the button that draws."""
     flows = shared_flows(store)
-    population = population_of(flows, scope)
+    with st.spinner("Counting what can be sampled", show_time=True):
+        population = population_of(flows, scope)
     if not population.items:
         page.notice("This judge has not judged any message of this run yet.")
         return

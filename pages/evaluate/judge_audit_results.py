@@ -20,6 +20,7 @@ from cimemories.agreement.judges import JudgeCounts, JudgePair, JudgesAgreement,
 from cimemories.agreement.statistics import Estimate
 from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
 from cimemories.charts.theme import GREY, MODEL
+from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
@@ -37,9 +38,9 @@ from pages.evaluate.judge_audit_attributes import wanted_width
 
 def draw_agreement(flows: Flows, scope: Scope) -> None:
     """The section; nothing for a run of one judge."""
-    agreement = judges_agreement(flows, scope.run.id)
-    if len(agreement.judges) < 2:
+    if len(catalogue.judges_of_runs(flows.store, [scope.run.id])[scope.run.id]) < 2:
         return
+    agreement = judges_agreement(flows, scope.run.id)
     safe.heading(f"Judges against judges: {_agreement_headline(agreement)}")
     _judges(agreement)
     if not agreement.pairs:

@@ -86,7 +86,8 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
         scopes = scopes_of_rows(store, [offered[run_id] for run_id in chosen], judge)
         against = label_choice(flows, scopes[0])
         scopes = [replace(scope, labels=against) for scope in scopes]
-        board = leaderboard(flows, scopes, n=n, warned=False)  # nothing of this page shows them
+        with st.spinner("Reading the runs", show_time=True):
+            board = leaderboard(flows, scopes, n=n, warned=False)  # nothing of this page shows them
     except StoreError as problem:
         page.error("These runs cannot be compared.", str(problem))
         return None

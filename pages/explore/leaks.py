@@ -23,7 +23,8 @@ def draw() -> None:
     shown = browsed()
     if shown is None:
         return
-    examples = gallery.gallery(shown.flows, list(shown.scopes.values()))
+    with st.spinner("Collecting the leaks", show_time=True):
+        examples = gallery.gallery(shown.flows, list(shown.scopes.values()))
     simulated = parts_of(scope.simulated for scope in shown.scopes.values())
     with shown.top:
         page.head("Leaks", _takeaway(shown, examples), simulated=simulated)

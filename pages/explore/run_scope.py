@@ -65,7 +65,8 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
             if scope.audits[0]:
                 scope = resolve_scope(store, str(run_id), judge_id=judge, verdicts=_verdicts(store, scope))
             scope = replace(scope, labels=labels)
-            numbers = headline(flows, scope)
+            with st.spinner("Reading the run", show_time=True):
+                numbers = headline(flows, scope)
             if _grounded(numbers.quotes):
                 scope = replace(scope, grounded=True)
                 numbers = headline(flows, scope)
