@@ -395,7 +395,7 @@ def _header(table: SweepTable) -> None:
     planned = sum(cell.run.expected for cell in table.cells)
     st.progress(settled / planned if planned else 0.0)
     parts = [
-        f"{row.status}: {table.done} of {len(table.cells)} runs done",
+        f"{row.status}: {table.done} of {count(len(table.cells), 'run')} done",
         f"{count(settled)} of {count(planned, 'response')} judged",
     ]
     if cost.known or not cost.unpriced:

@@ -176,7 +176,9 @@ def _group(sweep: SweepRow) -> Group:
 
 def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
     run = line.run
-    active, usual = run.status in ACTIVE, f"{run.model} on {line.dataset}"  # its name where none was given
+    active = run.status in ACTIVE
+    # A run that nobody has named is called after both.
+    named = run.model in run.name and line.dataset in run.name
     buttons = [("Cancel", "cancel")] if active else [("Resume", "resume")] if run.status in RESUMABLE else []
     chips = [(simulated_text(line.simulated), "simulated")] if line.simulated else []
     coverage = run.coverage or 0.0
@@ -187,7 +189,7 @@ def _row(line: RunLine, differs: Sequence[str], chosen: str | None) -> Row:
     cells = (
         Cell(
             text=safe.option(run.name),
-            small="" if run.name.startswith(usual) else safe.option(usual),
+            small="" if named else safe.option(f"{run.model} on {line.dataset}"),
             hint=run.id,
             chips=[*chips, *((safe.option(text), "") for text in differs)],
             opens=True,
