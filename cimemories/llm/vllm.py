@@ -303,8 +303,9 @@ def server_environment(program: Path, environ: Mapping[str, str], ours: Path) ->
     path = [entry for entry in kept.pop("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry) != ours]
     if path:
         kept["PYTHONPATH"] = os.pathsep.join(path)
-    # Kernels are compiled at the first start by programs (ninja) that stand beside vllm.
-    kept["PATH"] = os.pathsep.join(filter(None, [str(program.parent), kept.get("PATH", os.defpath)]))
+    # Kernels are compiled at the first start by programs (ninja) that stand beside vllm, not beside a link to it.
+    beside = dict.fromkeys((str(program.resolve().parent), str(program.parent)))
+    kept["PATH"] = os.pathsep.join(filter(None, [*beside, kept.get("PATH", os.defpath)]))
     return kept
 
 

@@ -18,7 +18,7 @@ import pytest
 from serving import free_port
 
 from cimemories.llm import vllm, vllm_server
-from cimemories.llm.vllm import ServerSpec, VllmError, find_program
+from cimemories.llm.vllm import ServerSpec, VllmError, find_program, server_environment
 from cimemories.llm.vllm_server import Phase, ServerState, end
 from cimemories.seeds.presets import load_presets
 
@@ -331,6 +331,13 @@ def test_vllm_is_found_by_its_setting_on_the_path_or_in_the_usual_place(tmp_path
         assert find_program({"CIMEMORIES_VLLM": str(setting)}) == program
     assert find_program({"PATH": str(program.parent)}) == program
     assert find_program({"PATH": "", "HOME": str(tmp_path / "home")}) == program
+    # Through a link: what stands beside the program itself is found too, for it compiles kernels by that.
+    link = tmp_path / "links" / "vllm"
+    link.parent.mkdir()
+    link.symlink_to(program)
+    linked = find_program({"PATH": str(link.parent)})
+    path = server_environment(linked, {"PATH": "/usr/bin"}, tmp_path)["PATH"]
+    assert (linked, path) == (link, f"{program.resolve().parent}:{link.parent}:/usr/bin")
     with pytest.raises(VllmError, match="pip install vllm"):
         find_program({"PATH": "", "HOME": str(tmp_path)})
     with pytest.raises(VllmError, match="CIMEMORIES_VLLM names /nowhere"):
