@@ -59,14 +59,18 @@ def draw(store: Store) -> None:
     newest = max(states, key=lambda state: state.created, default=None)
     if newest is not None and newest.phase == Phase.FAILED:
         ended.remove(newest)
-        _ended(workspace, newest)
+        _server(workspace, newest)
     if mine:
         page.fold(
             "Start a server", ":material/add:", "run_servers.box.start", lambda: _form(workspace), expanded=not live
         )
+
+    def past() -> None:
+        for state in ended:
+            _server(workspace, state)
+
     if ended:
-        label = f"{count(len(ended), 'server')} that ended"
-        page.fold(label, ":material/history:", "run_servers.box.ended", lambda: _all_ended(workspace, ended))
+        page.fold(f"{count(len(ended), 'server')} that ended", ":material/history:", "run_servers.box.ended", past)
     page.fold(
         "Servers of recorded answers",
         ":material/fingerprint:",
@@ -89,23 +93,41 @@ def _live(workspace: Path, seen: tuple[tuple[str, str], ...]) -> None:
 
 
 def _server(workspace: Path, state: ServerState) -> None:
+    """One server, live or ended: what it is, how it does, what can be done with it, and its log."""
     with st.container(border=True):
-        title, numbers, control = st.columns([4, 6, 2], vertical_alignment="center")
+        title, how, control = st.columns([4, 6, 2], vertical_alignment="center")
         with title:
             safe.show(_title(state))
-        with numbers:
-            if state.phase == Phase.READY and state.here:
-                safe.show(_figures(state))
-            else:
-                waited = f"{max(0, time.time() - state.created):.0f} s"
-                safe.inline(f"{state.step or 'starting'}, {waited}" if state.here else "on another machine", muted=True)
+        with how:
+            _how(state)
         with control:
-            key = f"run_servers.stop.{state.id}"
-            offered = state.here and annotator.runs_the_app()
-            if offered and st.button("Stop server", icon=":material/stop_circle:", key=key, width="stretch"):
-                with st.spinner("Stopping the server"):
-                    _act(lambda: vllm_server.stop(workspace, state.id))
+            _control(workspace, state)
+        if state.lines and not state.live:
+            st.code(visible("\n".join(state.lines)), language=None, wrap_lines=True)
         page.fold("Log", ":material/notes:", f"run_servers.log.{state.id}", lambda: _log(state))
+
+
+def _how(state: ServerState) -> None:
+    if state.phase == Phase.FAILED:
+        page.error(sentence(state.cause or "failed"), sentence(state.error))
+    elif not state.live:
+        safe.inline(f"stopped {state.error}", muted=True)
+    elif not state.here:
+        safe.inline("on another machine", muted=True)
+    elif state.phase == Phase.READY:
+        safe.show(_figures(state))
+    else:
+        safe.inline(f"{state.step or 'starting'}, {max(0, time.time() - state.created):.0f} s", muted=True)
+
+
+def _control(workspace: Path, state: ServerState) -> None:
+    if not annotator.runs_the_app() or (state.live and not state.here):
+        return
+    label, icon, name = ("Stop server", "stop_circle", "stop") if state.live else ("Remove", "delete", "forget")
+    if st.button(label, icon=f":material/{icon}:", key=f"run_servers.{name}.{state.id}", width="stretch"):
+        act = vllm_server.stop if state.live else vllm_server.forget
+        with st.spinner("Stopping the server" if state.live else "Removing it"):
+            _act(lambda: act(workspace, state.id))
 
 
 def _title(state: ServerState) -> safe.Html:
@@ -151,31 +173,6 @@ def _figures(state: ServerState) -> safe.Html:
 def _log(state: ServerState) -> None:
     st.code(vllm_server.server_log_tail(state, LOG_LINES) or "nothing yet", language=None, wrap_lines=True)
     safe.inline(f"The whole log: {state.log}", muted=True)
-
-
-def _all_ended(workspace: Path, states: list[ServerState]) -> None:
-    for state in states:
-        _ended(workspace, state)
-
-
-def _ended(workspace: Path, state: ServerState) -> None:
-    with st.container(border=True):
-        title, why, control = st.columns([4, 6, 2], vertical_alignment="center")
-        with title:
-            safe.show(_title(state))
-        with why:
-            if state.phase == Phase.FAILED:
-                page.error(sentence(state.cause or "failed"), sentence(state.error))
-            else:
-                safe.inline(f"stopped {state.error}", muted=True)
-        with control:
-            if annotator.runs_the_app() and st.button(
-                "Remove", icon=":material/delete:", key=f"run_servers.forget.{state.id}", width="stretch"
-            ):
-                _act(lambda: vllm_server.forget(workspace, state.id))
-        if state.lines:
-            st.code(visible("\n".join(state.lines)), language=None, wrap_lines=True)
-        page.fold("Log", ":material/notes:", f"run_servers.log.{state.id}", lambda: _log(state))
 
 
 def _act(action: Callable[[], object]) -> None:
