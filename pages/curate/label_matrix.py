@@ -195,12 +195,18 @@ def choice(
         url.replace(**{param: None})
         chosen = None
     st.session_state[key] = chosen or ("" if everything else options[0])
+
+    def changed() -> None:
+        # Streamlit tells options by their texts: one that another tab calls otherwise comes back as its text.
+        picked = st.session_state[key]
+        url.put(**{param: picked if picked in options else None})
+
     st.selectbox(
         label,
         ["", *options] if everything else options,
         format_func=lambda name: safe.option(title(name)) if name else everything or "",
         key=key,
-        on_change=url.durable(lambda: url.put(**{param: st.session_state[key] or None})),
+        on_change=url.durable(changed),
     )
     return chosen
 

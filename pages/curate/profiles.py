@@ -147,10 +147,11 @@ def main() -> None:
     linked = url.get("view") or ""
     with right:
         room = _choice(ROOMS, "profiles.room", linked if linked in ROOMS else PEOPLE, visible=True)
-    if room != NEW and default_labelling(store, current.id) is None:
+    if default_labelling(store, current.id) is None:
+        # First what can be done, or the text would push it to the right edge.
         with st.container(horizontal=True, vertical_alignment="center"):
-            safe.inline("No labels yet: without them nothing can leak. Have personas vote on the pairs.")
             url.page_link("labels", "Label this dataset", icon=":material/label:", dataset=current.id)
+            safe.inline(f"'{current.name}' has no labels yet, so nothing in it can leak.", muted=True)
     if room == DATASET:
         curate_datasets.draw(store, current)
     elif room == NEW:

@@ -71,9 +71,9 @@ HINTS = {
 def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filters_box: DeltaGenerator) -> str:
     """Draws the part; returns the page's takeaway. filters_box: where what is chosen only now and then goes."""
     slices = label_slices(store, dataset.id)
-    by_id = {str(row.id): f"slice {row.name} ({row.items})" for row in slices}
+    by_id = {str(row.id): f"{row.name} ({row.items})" for row in slices}
     with filters_box:
-        chosen = choice("Pairs", "slice", list(by_id), by_id.__getitem__, "all decided pairs")
+        chosen = choice("Audit slice", "slice", list(by_id), by_id.__getitem__, "none")
         blind_only = choice("Answers", "answers", ["blind"], lambda _: "blind only", "all answers") == "blind"
     result = people_agreement(
         store,
@@ -84,7 +84,7 @@ def draw(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, filt
     )
     parts = [
         f"{dataset.name} (simulated)" if dataset.simulated else dataset.name,
-        by_id[chosen] if chosen else "all decided pairs",
+        f"slice {by_id[chosen]}" if chosen else "all decided pairs",
         "blind answers only" if blind_only else "",
         f"consensus by {result.rule.name}" if result.rule else "",
     ]

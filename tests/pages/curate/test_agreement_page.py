@@ -187,7 +187,7 @@ def test_a_slice_that_nobody_answered_says_so(store: Store) -> None:
     data = add_dataset(store, profiles=2, attributes=3, contexts=3).id
     made = draw_slice(store, add_labels(store, data, CODES), size=5, seed=0, name="one", annotator="Ada")
     assert "No pair in the slice &#x27;one&#x27; has been decided" in said(agreement(slice=made))
-    assert "Audit slice &#x27;77&#x27;" not in said(agreement(slice=77))  # a link to one that is gone shows all
+    assert "Audit slice &#x27;77&#x27; is not here" in said(agreement(slice=77))  # a link to one that is gone shows all
     assert "No answers here yet" in said(agreement(slice=77))
 
 
