@@ -34,6 +34,7 @@ class Presses {
     ask.type = "button";
     ask.textContent = "?";
     ask.title = "Keys (?)";
+    ask.setAttribute("aria-label", "Keys");
     ask.addEventListener("click", () => toggleHelp(this.table, this.help));
     this.root.replaceChildren(...data.keys.flatMap(({ key, label }) => {
       const shown = document.createElement("kbd");

@@ -51,7 +51,7 @@ class Strips {
       if (glyphs.length) {
         const ground = gradient(glyphs, (glyph) => (KINDS[glyph] ?? KINDS["-"])[1]);
         const bar = gradient(bits, (bit) => (bit === "1" ? BAR : "transparent"));
-        strip.style.background = bits.includes("1") ? `${bar} bottom / 100% 3px no-repeat, ${ground}` : ground;
+        strip.style.background = bits.includes("1") ? `${bar} left bottom 1px / 100% 2px no-repeat, ${ground}` : ground;
       }
       strip.textContent = glyphs.join("");
       strip.dataset.people = bits.join("");
