@@ -387,7 +387,7 @@ def leaderboard(
     if n is not None and n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
     same_dataset(scopes)
-    every = [headline(flows, scope, rule) for scope in scopes]
+    every = [headline(flows, scope, rule, warned=False) for scope in scopes]
     group = ranked_group(every)
     # All that have full coverage, ranked or not, so that they can be drawn together along a sweep.
     common_n = min((common_samples(item, n) for item in every if item.covered), default=None)
@@ -490,7 +490,7 @@ def line(
     warned: bool = True,
 ) -> Line:
     """One run's line; see leaderboard."""
-    whole = headline(flows, scope, rule)
+    whole = headline(flows, scope, rule, warned=warned)
     at = min(n or scope.run.samples, scope.run.samples, whole.n)
 
     def compute() -> Line:
@@ -511,8 +511,7 @@ def line(
 
     result = flows.cached(("line", scope.version, rule, at), compute)
     # Its name or status may have changed since, which changes no number and so no version.
-    numbers = whole if warned else replace(result.numbers, scope=scope, warnings=())
-    return replace(result, numbers=numbers)
+    return replace(result, numbers=whole)
 
 
 def names(lines: Sequence[Line]) -> dict[str, str]:

@@ -282,10 +282,14 @@ def _task_json(check: TaskCheck | None) -> dict[str, object] | None:
     }
 
 
-def headline(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Headline:
-    """All headline numbers of a run, by docs/metrics.md."""
+def headline(
+    flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT, *, warned: bool = True
+) -> Headline:
+    """All headline numbers of a run, by docs/metrics.md. warned: whether with its warnings, which are gathered anew
+    each time."""
     # A status moves without any number moving, so what is cached may have been asked under an older one.
-    return replace(_headline(flows, scope, rule), scope=scope, warnings=scope_warnings(flows, scope))
+    warnings = scope_warnings(flows, scope) if warned else ()
+    return replace(_headline(flows, scope, rule), scope=scope, warnings=warnings)
 
 
 @cached
