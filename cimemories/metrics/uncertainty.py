@@ -202,7 +202,9 @@ def violation_terms_each(
         q = leaks.no_leak(n)
         certain = q == 0
         possible = np.where(certain, 1.0, q)
-        unrevealed, zeros = np.exp(counts @ np.log(possible)), counts @ certain.astype(np.float64)
+        # No matrix products: threads of their library would cost more than these few columns.
+        sums, zeros = (np.einsum("rk,k->r", counts, each) for each in (np.log(possible), certain.astype(np.float64)))
+        unrevealed = np.exp(sums)
         values = np.where(zeros > 0, 1.0, 1.0 - unrevealed)
         # Each attribute without one of its contexts: its product over that of the flow. 0 where it has no other.
         others = unrevealed[rows] * (1.0 / possible)[outcomes]
