@@ -416,12 +416,13 @@ def select(
     param: str,
     *,
     help: str | None = None,
+    above: DeltaGenerator | None = None,
 ) -> Option | None:
     """A selectbox bound to a URL parameter and shared by all pages that use the same parameter.
 
     Its value is the URL's, else the session's last choice, else the first option. An id that is not among the options
-    gives a notice and falls back. None where there are no options. A change drops the parameters that depend on this
-    one (DEPENDENTS). `label` and `help` must be literals.
+    gives a notice (in `above`, where the list is in something closed) and falls back. None where there are no options.
+    A change drops the parameters that depend on this one (DEPENDENTS). `label` and `help` must be literals.
     """
 
     def changed() -> None:
@@ -436,7 +437,10 @@ def select(
     by_text = {str(item): item for item in options}
     linked = url.get(param)
     if linked is not None and linked not in by_text:
-        notice(f"{label} '{safe.option(linked, 40)}' from the link does not exist (any longer). Showing another one.")
+        with above or st.container():
+            notice(
+                f"{label} '{safe.option(linked, 40)}' from the link does not exist (any longer). Showing another one."
+            )
         linked = None
     value = by_text.get(linked or url.remembered(param) or "", options[0])
     # Also where it is the default: the address alone has to reproduce the view, and defaults change as data comes.

@@ -55,16 +55,20 @@ def draw_scope(
     title: Callable[[LabellingRow], str] = named,
     *,
     voted: bool = False,
+    above: DeltaGenerator | None = None,
 ) -> tuple[DatasetRow, LabellingRow | None]:
-    """The scope bar's selectboxes: which of these datasets, and which of its labellings (voted: that have a vote)."""
+    """The scope bar's selectboxes: which of these datasets, and which of its labellings (voted: that have a vote).
+    above: where notices go when the bar is in something closed."""
     by_id = {row.id: row for row in rows}
     with left:
-        chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, f"{prefix}.dataset", "dataset")
+        chosen = page.select(
+            "Dataset", list(by_id), lambda i: by_id[i].name, f"{prefix}.dataset", "dataset", above=above
+        )
     dataset = by_id[chosen] if chosen is not None else rows[0]
     labelled = catalogue.labellings_of(store, dataset.id, voted=voted)
     with right:
         labelling = page.select(
-            "Labelling", list(labelled), lambda i: title(labelled[i]), f"{prefix}.labelling", "labelling"
+            "Labelling", list(labelled), lambda i: title(labelled[i]), f"{prefix}.labelling", "labelling", above=above
         )
     return dataset, labelled.get(labelling or "")
 

@@ -95,7 +95,7 @@ def main() -> None:
         with top:
             page.head("Review", takeaway)
         return
-    dataset, labelling = draw_scope(store, rows, "review", box, box)
+    dataset, labelling = draw_scope(store, rows, "review", box, box, above=st.container())
     takeaway = "Enter your name to begin."
     try:
         match tab:

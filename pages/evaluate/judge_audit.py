@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.agreement import judge_audit
 from cimemories.flows import catalogue
@@ -32,13 +33,13 @@ from pages.evaluate.judge_audit_results import judge_text
 TITLE = "Judge audit"
 
 
-def _run(rows: list[RunRow]) -> str:
+def _run(rows: list[RunRow], above: DeltaGenerator) -> str:
     by_id = {row.id: row for row in reversed(rows)}
-    chosen = page.select("Run", list(by_id), lambda i: f"{by_id[i].name} ({i})", "judge_audit.run", "run")
+    chosen = page.select("Run", list(by_id), lambda i: f"{by_id[i].name} ({i})", "judge_audit.run", "run", above=above)
     return str(chosen)
 
 
-def _judge(store: Store, run_id: str) -> JudgeRow | None:
+def _judge(store: Store, run_id: str, above: DeltaGenerator) -> JudgeRow | None:
     judges = {judge.id: judge for judge in catalogue.judges_of(store, run_id)}
     chosen = page.select(
         "Judge",
@@ -47,13 +48,14 @@ def _judge(store: Store, run_id: str) -> JudgeRow | None:
         "judge_audit.judge",
         "judge",
         help="Whose claims are sampled and shown. Figures cover every judge of the run.",
+        above=above,
     )
     return judges.get(chosen) if chosen is not None else None
 
 
-def _slice(rows: list[SliceRow]) -> SliceRow | None:
+def _slice(rows: list[SliceRow], above: DeltaGenerator) -> SliceRow | None:
     by_id = {row.id: row for row in rows}
-    chosen = page.select("Slice", list(by_id), lambda i: f"{by_id[i].name}", "judge_audit.slice", "slice")
+    chosen = page.select("Slice", list(by_id), lambda i: f"{by_id[i].name}", "judge_audit.slice", "slice", above=above)
     return by_id.get(chosen) if chosen is not None else None
 
 
@@ -70,10 +72,10 @@ def main() -> None:
         return
     top = st.container()
     # Folded: what is left of it is one line above the question, and the first message is in sight on any screen.
-    box = st.popover("Run, judge and slice", icon=":material/tune:")
+    box, above = st.popover("Run, judge and slice", icon=":material/tune:"), st.container()
     with box:
-        run_id = _run(rows)
-        judge = _judge(store, run_id)
+        run_id = _run(rows, above)
+        judge = _judge(store, run_id, above)
     if judge is None:
         with top:
             page.head(TITLE, "This run has no judge.")
@@ -83,7 +85,7 @@ def main() -> None:
         slices = judge_audit.of_run(shared_flows(store), scope) + attribute_slices(shared_flows(store), scope.run)
         slices.sort(key=lambda row: -row.id)
         with box:
-            chosen = _slice(slices)
+            chosen = _slice(slices, above)
             batch = round(page.number("Items per batch", "batch", judge_audit_queue.BATCH, 10, 1000, 10))
         takeaway = _body(store, scope, chosen, batch)
         judge_audit_results.draw_agreement(shared_flows(store), scope)
