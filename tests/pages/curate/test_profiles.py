@@ -398,9 +398,13 @@ def test_a_statement_is_edited_in_the_browser_and_lands_on_the_next_version(serv
         page.get_by_label("Your name").first.fill("Ada")
         page.get_by_label("Your name").first.press("Enter")
         serving.settled(page)
-        page.set_viewport_size({"width": 390, "height": 700})  # the button is far down the page
+        page.set_viewport_size({"width": 390, "height": 400})
         page.get_by_role("button", name="Save the change").click()
-        expect(page.get_by_text("Saved as 'mine v2', which is shown now")).to_be_in_viewport()
+        saved = page.get_by_text("Saved as 'mine v2', which is shown now")
+        saved.wait_for()
+        # Where the button was, far down the page.
+        page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, main.scrollHeight)")
+        expect(saved).to_be_in_viewport()
         page.set_viewport_size({"width": 1440, "height": 1000})
         page.get_by_test_id("stMain").get_by_text("History", exact=True).click()
         page.wait_for_url(lambda where: "view=history" in where)
