@@ -97,9 +97,10 @@ def test_pilots_foretell_the_error_of_another_size(planned: Size) -> None:
     # What so many worlds know of the ratio: the spread of the planned variances, and of the variance that is seen.
     kurtosis = ((values - values.mean(axis=0)) ** 4).mean(axis=0) / values.var(axis=0) ** 2
     error = ratio / 2 * np.sqrt(((squares.std(axis=0) / squares.mean(axis=0)) ** 2 + kurtosis - 1) / len(values))
-    # Ten ratios are beyond 4 standard errors (here 19 %) in 1 of 1,600 sets of worlds. 4,000 worlds each found no ratio
-    # further from 1 than 2 %.
-    assert np.all(np.abs(ratio - 1) < 4 * error + 0.02), (ratio, error)
+    # Any of ten ratios is beyond 4 standard errors (19 %) in 1 of 1,600 sets of worlds. 4,000 worlds each found
+    # ratios of 0.98 to 1.02, and of 1.06 where the plan goes beyond the pilot.
+    bias = 0.06 if planned.contexts > own.contexts or planned.samples > own.samples else 0.02
+    assert np.all(np.abs(ratio - 1) < 4 * error + bias), (ratio, error)
 
 
 def test_at_its_own_size_a_pilot_gives_the_variance_that_the_interval_has() -> None:
