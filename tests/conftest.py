@@ -9,6 +9,7 @@ tests of the first opening.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import shutil
@@ -20,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pytest
 import sqlalchemy as sa
@@ -29,6 +30,9 @@ from hypothesis import settings
 from cimemories.files import USERS_UMASK
 from cimemories.llm.endpoint import KEYS, SETTINGS
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store, shared_store
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Shared machines stall now and then; a stall is no failure of what is tested.
 settings.register_profile("project", deadline=None, print_blob=True)
@@ -294,3 +298,51 @@ def app_store(tmp_path: Path, into: Copies, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
     into(tmp_path / "workspace")
     return shared_store()
+
+
+@pytest.fixture(scope="session")
+def small_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For browsers: a workspace with the demo's first three people, to be copied and never to be opened. Preparing it
+    takes 14 s of a processor, so the workers of a session share it."""
+    import serving
+
+    from cimemories import demo
+
+    serving.require_chromium()
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "demo"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            opened = open_store(folder / "workspace")
+            demo.prepare(opened, lambda text: None, 3)
+            opened.close()
+            (folder / "done").touch()
+    return folder / "workspace"
+
+
+# For the tests of a module in a browser; the module says in `workspace` what the app shows. That comes before the
+# browser, since Playwright keeps an event loop in the thread.
+
+
+@pytest.fixture(scope="module")
+def browser(workspace: Path) -> Iterator[Browser]:
+    import serving
+
+    with serving.chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def server(workspace: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """The app's address and its process."""
+    import serving
+
+    with serving.running_app(workspace) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def app(server: tuple[str, subprocess.Popen[bytes]]) -> str:
+    return server[0]

@@ -132,9 +132,13 @@ def leave(page: Page) -> None:
         context.close()
 
 
+SETTLED = """() => document.querySelector(".stApp")?.dataset.testScriptState === "notRunning"
+    && !document.querySelector('[data-testid="stStatusWidget"]')"""
+
+
 def settled(page: Page) -> None:
     """Wait until Streamlit has nothing more to draw."""
-    page.wait_for_function("() => !document.querySelector('[data-testid=\"stStatusWidget\"]')")
+    page.wait_for_function(SETTLED)
     page.wait_for_timeout(300)
 
 

@@ -1,12 +1,14 @@
 """What axe-core, the keyboard and a phone meet on every page, in its menus and folds, and in the report.
 
-The part of a page that comes first is looked at in light on a wide screen and in dark on a phone.
-EVERY_LOOK=1 in the environment tries all parts, in light and dark at three widths.
+Of each page the part that comes first is looked at, in light on a wide screen and in dark on a phone, and of menus that
+stand on many pages one. EVERY_LOOK=1 in the environment tries all of them and all parts, in light and dark at three
+widths.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 import axe_playwright_python
 import pytest
 import serving
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, ElementHandle, Page, TimeoutError, expect
 
 from cimemories import demo
 from cimemories.flows.flows import Flows
@@ -68,12 +70,10 @@ SIDEWAYS = """() => [document.documentElement, document.querySelector('[data-tes
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(small_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo with decisions of two people who do not always agree, a comment, and a case that is flagged."""
-    serving.require_chromium()
-    folder = tmp_path_factory.mktemp("axe") / "workspace"
+    folder = shutil.copytree(small_demo, tmp_path_factory.mktemp("axe") / "workspace")
     store = open_store(folder)
-    demo.prepare(store, lambda text: None, 3)
     with store.write() as connection:
         dataset = datasets.named(connection, demo.DATASET)
         person = datasets.profile_record(connection, datasets.profile_ids(connection, dataset.id)[0])
@@ -95,18 +95,6 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def browser(workspace: Path) -> Iterator[Browser]:
-    with serving.chromium() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def app(workspace: Path) -> Iterator[str]:
-    with serving.running_app(workspace) as (address, _):
-        yield address
-
-
-@pytest.fixture(scope="module")
 def page(app: str, browser: Browser) -> Iterator[Page]:
     """One page for all tests, of somebody who has given a name."""
     page = serving.open_page(browser, f"{app}/review")
@@ -117,10 +105,19 @@ def page(app: str, browser: Browser) -> Iterator[Page]:
     serving.leave(page)
 
 
+THEMED = """(dark) => {
+    const [red] = getComputedStyle(document.querySelector(".stApp")).backgroundColor.match(/\\d+/g);
+    return (red < 128) === dark && !document.getAnimations().some((change) => change instanceof CSSTransition);
+}"""
+
+
 def look(page: Page, at: Look) -> None:
     page.emulate_media(color_scheme=at[0])  # type: ignore[arg-type]
     page.set_viewport_size({"width": at[1][0], "height": at[1][1]})
-    page.wait_for_timeout(150)  # the theme fades in
+    if page.locator(".stApp").count():
+        page.wait_for_function(THEMED, arg=at[0] == "dark")
+        serving.settled(page)  # the app draws again for another theme; what is to go fades
+        page.wait_for_function(THEMED, arg=at[0] == "dark")
 
 
 def violations(page: Page, within: str) -> list[str]:
@@ -147,80 +144,57 @@ def next_part(page: Page, done: set[tuple[str, str]]) -> tuple[str, str] | None:
     return None
 
 
-def menus(page: Page) -> list[Locator]:
+def menus(page: Page) -> list[ElementHandle]:
     """The buttons in the page that open something over it."""
-    shown = page.locator("[data-testid='stMain'] [data-testid='stPopoverButton']:enabled:visible")
-    return shown.all()
+    return page.locator("[data-testid='stMain'] [data-testid='stPopoverButton']:enabled:visible").element_handles()
 
 
 def unfold(page: Page) -> None:
-    """Open what is folded."""
+    """Open what is folded; of many alike, some."""
     closed = page.locator("[data-testid='stMain'] details:not([open]) > summary:visible")
-    for _ in range(4):  # of many alike, some
-        if not closed.count():
-            break
-        closed.first.click()
-        page.wait_for_timeout(200)
+    for fold in closed.element_handles()[: 4 if EVERY_LOOK else 2]:
+        fold.click()
+        page.wait_for_function("fold => !fold.isConnected || fold.parentElement.open", arg=fold)
     serving.settled(page)
 
 
-def faults_here(page: Page, where: str, seen: set[str]) -> list[str]:
-    """Of the part of the page that is shown: what axe finds, and whether the page moves sideways on a phone."""
-    unfold(page)
+def faults_here(page: Page, where: str, seen: set[str], looks: tuple[Look, ...]) -> list[str]:
+    """Of the part of the page that is shown: what axe and Tab find, and whether the page moves sideways."""
     faults = []
-    for number, at in enumerate(LOOKS):
+    for number, at in enumerate(looks):
         look(page, at)
+        if not number:
+            unfold(page)
         name = f"{where}, {at[0]}, {at[1][0]} px"
         faults += [f"{name}: {text}" for text in violations(page, "body")]
         if any(sideways := page.evaluate(SIDEWAYS)):
             faults.append(f"{name}: the page moves sideways, by {max(sideways)} px")
-        for button in menus(page):
+        if at == LOOKS[0]:
+            faults += [f"{name}: {text}" for text in tab_faults(page)]
+        for button in menus(page) if EVERY_LOOK or at == LOOKS[0] else ():
             text = button.inner_text().replace("\n", " ")
-            if (already := f"{text} {number}") in seen:
-                continue
-            seen.add(already)
-            button.click()
-            body = page.locator("[data-testid='stPopoverBody']")
-            body.wait_for()
-            faults += [f"{name}, {text}: {v}" for v in violations(page, "[data-testid='stPopoverBody']")]
-            for _ in range(5):  # a first press has been without effect on a busy machine
-                page.keyboard.press("Escape")
-                page.wait_for_timeout(300)
-                if not body.count():
-                    break
-            body.wait_for(state="detached", timeout=5000)
-            if not button.evaluate("element => element === document.activeElement"):
-                faults.append(f"{name}: closed by Esc, '{text}' does not have the focus again")
-    look(page, LOOKS[0])
+            if (already := f"{text} {at if EVERY_LOOK else ''}") not in seen:
+                seen.add(already)
+                faults += [f"{name}, {text}: {fault}" for fault in menu_faults(page, button)]
     return faults
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_nothing_of_ours_on_a_page(page: Page, app: str, name: str) -> None:
-    look(page, LOOKS[0])
-    page.goto(f"{app}/{name if name != 'home' else ''}")
-    page.locator(".ci-head").wait_for()
+def menu_faults(page: Page, button: ElementHandle) -> list[str]:
+    """Open the menu of a button: what axe finds in it, and whether Esc closes it and gives the focus back."""
+    button.click()
+    body = page.locator("[data-testid='stPopoverBody']")
+    body.wait_for()
+    # What it holds comes with an answer of the server, which also says that it is open: closed before, it would open
+    # again, and close without the focus.
     serving.settled(page)
-    seen: set[str] = set()
-    done: set[tuple[str, str]] = set()
-    faults = faults_here(page, name, seen)
-    while EVERY_LOOK and (part := next_part(page, done)):
-        serving.settled(page)
-        faults += faults_here(page, f"{name}, {part[1]}", seen)
-    assert not faults, "\n".join(faults)
-
-
-def test_axe_finds_nothing_in_the_report(workspace: Path, browser: Browser) -> None:
-    page = browser.new_page()
-    page.goto((workspace.parent / "report.html").as_uri())
-    page.evaluate("() => document.querySelectorAll('details').forEach((fold) => fold.open = true)")
-    faults = []
-    for at in LOOKS:
-        look(page, at)
-        faults += [f"{at}: {text}" for text in violations(page, "body")]
-        assert page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
-    assert not faults, "\n".join(faults)
-    page.close()
+    faults = violations(page, "[data-testid='stPopoverBody']")
+    page.keyboard.press("Escape")
+    body.wait_for(state="detached")
+    try:
+        page.wait_for_function("button => button === document.activeElement", arg=button, timeout=5000)
+    except TimeoutError:
+        faults.append("closed by Esc, it does not give the focus back")
+    return faults
 
 
 # The elements of our own components and markup that a press of Tab comes to, and where it is now, into shadow roots.
@@ -232,7 +206,8 @@ const drawn = (element) => element.checkVisibility({visibilityProperty: true}) &
 EXPECTED = f"""(those) => {{ {DEEP}
     window.reached = new Set();
     window.own = deep(document.querySelector('[data-testid="stMain"]')).filter((element) => element.matches(those)
-        && drawn(element) && (element.getRootNode() !== document || element.closest(".stHtml")));
+        && drawn(element) && (element.getRootNode() !== document || element.closest(".stHtml")
+        || element.matches("[data-testid='data-grid-canvas']")));
     document.activeElement?.blur();
     window.getSelection().setBaseAndExtent(document.body, 0, document.body, 0);
     return window.own.length;
@@ -240,28 +215,93 @@ EXPECTED = f"""(those) => {{ {DEEP}
 STEP = """() => {
     let at = document.activeElement;
     while (at?.shadowRoot?.activeElement) at = at.shadowRoot.activeElement;
-    if (!at || at === document.body || window.reached.has(at)) return null;
-    window.reached.add(at);
-    const style = getComputedStyle(at);
-    const marked = (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0) || style.boxShadow !== "none";
+    if (!at || window.reached.has(at)) return null;
+    window.reached.add(at);  // the page's end, its body, as well: Tab begins behind what was clicked last
+    const ringed = (element) => { const {outlineStyle, outlineWidth, boxShadow} = getComputedStyle(element);
+        return (outlineStyle !== "none" && parseFloat(outlineWidth) > 0) || boxShadow !== "none"; };
+    const marked = ringed(at) || ringed(at.closest(".stDataFrame") ?? at);
     return {own: window.own.includes(at), marked, html: at.outerHTML.slice(0, 160)};
 }"""
 MISSED = "() => window.own.filter((element) => !window.reached.has(element)).map((e) => e.outerHTML.slice(0, 160))"
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_tab_comes_to_every_control_of_ours_and_shows_where_it_is(page: Page, app: str, name: str) -> None:
-    look(page, LOOKS[0])
-    page.goto(f"{app}/{name if name != 'home' else ''}")
-    page.locator(".ci-head").wait_for()
-    serving.settled(page)
+def tab_faults(page: Page) -> list[str]:
+    """What a press of Tab does not come to, what does not show that it has the focus, and whether only passing by has
+    opened another view (a table chooses its first cell where it gets the focus)."""
     page.evaluate(EXPECTED, OWN)
-    unmarked = []
+    before = page.url
+    faults = []
     for _ in range(400):
         page.keyboard.press("Tab")
         if (stop := page.evaluate(STEP)) is None:
             break
         if stop["own"] and not stop["marked"]:
-            unmarked.append(stop["html"])
-    assert not page.evaluate(MISSED)
-    assert not unmarked
+            faults.append(f"no mark of the focus: {stop['html']}")
+    faults += [f"not reached by Tab: {html}" for html in page.evaluate(MISSED)]
+    serving.settled(page)
+    return faults + ([f"Tab leads to {page.url}"] if page.url != before else [])
+
+
+@pytest.fixture(scope="module")
+def seen() -> set[str]:
+    """The menus that have been looked at, on whatever page."""
+    return set()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_the_keyboard_and_a_phone_find_no_fault_of_ours_on_a_page(page: Page, name: str, seen: set[str]) -> None:
+    # Within the app, and every other page first on the phone, where the links are behind a button: to load all of it
+    # anew for each page, and to change the theme twice, doubles the browser's work.
+    looks = LOOKS[:: -1 if list(PAGES).index(name) % 2 else 1]
+    link = page.locator(f"[data-testid='stSidebarNavLink'][href$='/{name if name != 'home' else ''}']")
+    link.evaluate("link => link.click()")
+    title = "CIMemories Studio" if name == "home" else name.replace("_", " ").capitalize()
+    expect(page.locator(".ci-head h2")).to_have_text(title)
+    serving.settled(page)
+    if EVERY_LOOK:
+        seen.clear()
+    done: set[tuple[str, str]] = set()
+    faults = faults_here(page, name, seen, looks)
+    while EVERY_LOOK and (part := next_part(page, done)):
+        serving.settled(page)
+        faults += faults_here(page, f"{name}, {part[1]}", seen, LOOKS)
+    assert not faults, "\n".join(faults)
+
+
+def test_an_arrow_opens_the_row_of_a_table_that_has_the_focus(page: Page) -> None:
+    look(page, LOOKS[0])
+    page.locator("[data-testid='stSidebarNavLink'][href$='/']").click()
+    expect(page.locator(".ci-head h2")).to_have_text("CIMemories Studio")
+    page.locator("summary", has_text="All runs").wait_for()
+    serving.settled(page)
+    unfold(page)
+    table = page.locator("[data-testid='stMain'] details [data-testid='data-grid-canvas']").first
+    table.wait_for()
+    table.locator("xpath=ancestor::details/summary").focus()
+    for _ in range(12):  # the table's own buttons come first
+        page.keyboard.press("Tab")
+        if table.evaluate("table => table === document.activeElement"):
+            break
+    expect(table).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".ci-head h2")).not_to_have_text("CIMemories Studio")
+
+
+# Of a long table a few rows: each more is looked at for half a second.
+SHORT = """() => {
+    document.querySelectorAll("details").forEach((fold) => { fold.open = true; });
+    document.querySelectorAll("tbody").forEach((body) => [...body.rows].slice(8).forEach((row) => row.remove()));
+}"""
+
+
+def test_axe_finds_nothing_in_the_report(workspace: Path, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto((workspace.parent / "report.html").as_uri())
+    page.evaluate(SHORT)
+    faults = []
+    for at in LOOKS:
+        look(page, at)
+        faults += [f"{at}: {text}" for text in violations(page, "body")]
+        assert page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    assert not faults, "\n".join(faults)
+    page.close()

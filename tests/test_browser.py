@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -26,31 +27,8 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with the demo, made before the browser starts: Playwright keeps an event loop in this thread."""
-    serving.require_chromium()
-    folder = tmp_path_factory.mktemp("app") / "workspace"
-    store = open_store(folder)
-    demo.prepare(store, lambda text: None, 3)
-    store.close()
-    return folder
-
-
-@pytest.fixture(scope="module")
-def browser(workspace: Path) -> Iterator[Browser]:
-    with serving.chromium() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def server(workspace: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    with serving.running_app(workspace) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def app(server: tuple[str, subprocess.Popen[bytes]]) -> str:
-    return server[0]
+def workspace(small_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shutil.copytree(small_demo, tmp_path_factory.mktemp("app") / "workspace")
 
 
 @pytest.fixture

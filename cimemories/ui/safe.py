@@ -103,7 +103,7 @@ dl.ci-facts {{ padding: 0 !important; }}
 .ci-facts dd {{ margin: 0; overflow-wrap: anywhere; }}
 .ci-wide {{ overflow-x: auto; }}
 .ci-wide .ci-grid :is(th, td) {{ overflow-wrap: normal; }}
-.ci-wide:focus-visible {{ outline: 2px solid {MODEL}; }}
+.ci-wide:focus-visible, .stDataFrame:has(canvas:focus-visible) {{ outline: 2px solid {MODEL}; }}
 .ci-grid {{ border-collapse: collapse; width: 100%; font-size: .9375rem; }}
 .ci-grid th {{ text-align: left; font-weight: 600; font-size: .8125rem; opacity: .75; }}
 .ci-grid th, .ci-grid td {{ padding: 4px 12px 4px 0; border: 0; border-bottom: 1px solid rgba(128,128,128,.22);

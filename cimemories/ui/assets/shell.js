@@ -36,13 +36,55 @@ let last = null;
 document.addEventListener("click", (event) => {
   if (!event.target.closest?.(".st-key-who button")) return;
   const end = performance.now() + 3000;
+  let left = false; // with Esc, say, before the field was there
+  document.addEventListener("keydown", () => (left = true), { capture: true, once: true });
   const look = () => {
     const field = document.querySelector(".st-key-who-field input");
+    if (left) return;
     if (field) field.focus();
     else if (performance.now() < end) setTimeout(look, FOCUS_MS);
   };
   look();
 });
+
+// A table that gets the focus chooses its first cell, and a chosen row opens: who passes by with Tab would land on another
+// page. So a table hears of a focus that came by Tab with the first key that is meant for it.
+const TABLE = "[data-testid='data-grid-canvas']";
+const MEANT = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Enter", " ", "Home", "End", "PageUp", "PageDown"];
+let tabbed = false;
+let passed = null;
+
+const tables = () => {
+  document.addEventListener("pointerdown", () => (tabbed = false), true);
+  document.addEventListener(
+    "focusin",
+    (event) => {
+      passed = tabbed && event.target.matches?.(TABLE) ? event.target : null;
+      if (passed) event.stopPropagation();
+    },
+    true,
+  );
+  document.addEventListener(
+    "keydown",
+    (event) => {
+      tabbed = event.key === "Tab";
+      if (!passed || event.target !== passed) return;
+      if (tabbed) event.stopPropagation(); // on to what comes next, and not to the table's next cell
+      if (!MEANT.includes(event.key)) return;
+      event.preventDefault(); // the page stays where it is
+      const table = passed;
+      table.blur();
+      table.focus();
+    },
+    true,
+  );
+};
+
+// Once a document: Streamlit may load this file again.
+if (!document.documentElement.dataset.tables) {
+  document.documentElement.dataset.tables = "passed";
+  tables();
+}
 
 export default function ({ data }) {
   remember(data.cookie, data.name);
