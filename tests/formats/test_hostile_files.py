@@ -403,7 +403,7 @@ def test_a_sweep_that_is_uploaded_reads_no_file_of_this_machine(app_store: Store
     for content, said_of_it in (
         (yaml.safe_dump({**SWEEP, "prompt_file": str(secret)}), "cannot name a file of this machine"),
         (merging(9), "more than 50,000 values"),
-        (" " * 1_100_000, "is larger than 1,000,000 bytes"),
+        (" " * 1_100_000, "has 1,100,000 bytes, more than the 1,000,000"),
     ):
         app.file_uploader(key="run_sweep.upload").set_value(("../x<b>.yaml", content.encode(), "text/yaml")).run()
         assert not app.exception
