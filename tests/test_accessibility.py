@@ -268,6 +268,28 @@ def test_axe_the_keyboard_and_a_phone_find_no_fault_of_ours_on_a_page(page: Page
     assert not faults, "\n".join(faults)
 
 
+def test_an_arrow_opens_the_row_of_a_table_that_has_the_focus(page: Page) -> None:
+    look(page, LOOKS[0])
+    page.locator("[data-testid='stSidebarNavLink'][href$='/']").click()
+    expect(page.locator(".ci-head h2")).to_have_text("CIMemories Studio")
+    page.locator("summary", has_text="All runs").wait_for()
+    serving.settled(page)
+    unfold(page)
+    table = page.locator("[data-testid='stMain'] details [data-testid='data-grid-canvas']").first
+    table.wait_for()
+    for x in (500, 400):  # away from the table, as a pointer is while somebody uses the keys
+        page.mouse.move(x, 5)
+    table.locator("xpath=ancestor::details/summary").focus()
+    for _ in range(12):  # the table's own buttons come first
+        page.keyboard.press("Tab")
+        if table.evaluate("table => table === document.activeElement"):
+            break
+    expect(table).to_be_focused()
+    expect(table.locator("td[aria-selected='true']")).to_have_count(0)
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".ci-head h2")).not_to_have_text("CIMemories Studio")
+
+
 # Of a long table a few rows: each more is looked at for half a second.
 SHORT = """() => {
     document.querySelectorAll("details").forEach((fold) => { fold.open = true; });

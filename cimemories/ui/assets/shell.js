@@ -51,8 +51,23 @@ document.addEventListener("click", (event) => {
 // page. So a table hears of a focus that came by Tab with the first key that is meant for it.
 const TABLE = "[data-testid='data-grid-canvas']";
 const MEANT = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Enter", " ", "Home", "End", "PageUp", "PageDown"];
+const CHOSEN = "td[aria-selected='true']";
+const FIRST_CELL = [8, 52]; // of the table, in pixels: below the titles
+const WAKE_MS = 3000;
 let tabbed = false;
 let passed = null;
+
+// Streamlit leaves out what the keyboard chooses while it takes the pointer to be elsewhere on the page, and learns
+// where it is some time after the event: so this repeats until a cell is chosen.
+const wake = (table, end) => {
+  if (document.activeElement !== table || table.querySelector(CHOSEN) || performance.now() > end) return;
+  const { left, top } = table.getBoundingClientRect();
+  const there = { bubbles: true, clientX: left + FIRST_CELL[0], clientY: top + FIRST_CELL[1] };
+  table.dispatchEvent(new PointerEvent("pointermove", there));
+  table.blur();
+  table.focus();
+  setTimeout(() => wake(table, end), FOCUS_MS);
+};
 
 const tables = () => {
   document.addEventListener("pointerdown", () => (tabbed = false), true);
@@ -72,9 +87,9 @@ const tables = () => {
       if (tabbed) event.stopPropagation(); // on to what comes next, and not to the table's next cell
       if (!MEANT.includes(event.key)) return;
       event.preventDefault(); // the page stays where it is
-      const table = passed;
-      table.blur();
-      table.focus();
+      event.stopPropagation();
+      passed = null;
+      wake(event.target, performance.now() + WAKE_MS);
     },
     true,
   );
