@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import html
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ TITLE_CHARACTERS, TITLE_LINE = 88, 24  # of a line of the title, and how high it
 LEAST_SCALE = 0.01  # where all is 0 the scale still begins at 0 and ends above it
 BAR, BETWEEN = 0.045, 0.03  # of the width: for a colour scale, and between two maps
 UPRIGHT, SLANTED, NARROW = 70, 16, 24  # pixels of a column for words in lines, for slanted ones; letters of turned ones
+TURNED = 13  # pixels from one turned name to the next
 NUMBERED = 44  # pixels of a column that has room for its number
 # What harms and what helps, in the hues that they have everywhere; both darken evenly, so that grey says the same.
 HARM = ((0.0, "#FCEFE6"), (0.35, "#F3B07F"), (0.7, VIOLATION), (1.0, "#7A2E00"))
@@ -85,7 +87,8 @@ class Map:
 @dataclass(frozen=True)
 class Side:
     """Rows or columns: short names for the ticks, full ones for the pointer. groups: of columns too narrow for names,
-    the group of each; then neighbours of one group share a tick."""
+    the group of each; then neighbours of one group share a tick. Without groups such columns have every second, third
+    ... name, as many as can be read."""
 
     names: Sequence[str]
     titles: Sequence[str]
@@ -294,7 +297,8 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
     else:
         angle = -40 if width >= SLANTED else -90
         limit = LONGEST_TICK if angle == -40 else NARROW
-        ticks = [html_escaped(name, limit) for name in columns.names]
+        step = 1 if angle == -40 else math.ceil(TURNED / width)
+        ticks = [html_escaped(name, limit) if at % step == 0 else "" for at, name in enumerate(columns.names)]
     if angle:
         # Of a text at 40 degrees: its height is sin 40 = 0.64 of its length, its width (below) cos 40 = 0.77.
         bottom = round(text_width(ticks) * (0.65 if angle == -40 else 0.85)) + 18

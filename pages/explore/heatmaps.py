@@ -103,6 +103,8 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
     maps = 2 if view.measure == BOTH and not phone else 1
     if not names_fit(len(few.columns), maps, PHONE_WIDTH if phone else PLOT_WIDTH):
         spheres = heatmap.spheres(flows, scope, few.columns)
+        if len({*spheres.values()}) == 1:  # the authors' contexts have no sphere
+            spheres = {}
     groups = [spheres[place] for place in few.columns.ids] if spheres else []
     shown, frame = ordered(few, view.row_order, view.column_order, groups), heatmap.as_frame(whole)
     about: dict[str, object] = {

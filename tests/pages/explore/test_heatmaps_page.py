@@ -177,6 +177,15 @@ def test_columns_too_narrow_for_names_stand_by_sphere(store: Store) -> None:
     assert len(drawn(opened(PAGE, run=run_id, measure="violation"))["layout"]["xaxis"]["ticktext"]) == 39
 
 
+def test_where_no_context_has_a_sphere_every_second_narrow_column_has_its_name(store: Store) -> None:
+    contexts = tuple(Context("t", f"recipient {i}", "") for i in range(39))
+    data = add_profiles(store, [replace(make_profile(0, 2, 39), contexts=contexts)], name="wide")
+    add_labels(store, data.id, [[[X] * 39, [N] * 39]])
+    run_id = add_run(store, data.id, 2, [[[0] * 39, [1] * 39]])
+    names = [f"recipient {i}" if i % 2 == 0 else "" for i in range(39)]
+    assert drawn(opened(PAGE, run=run_id))["layout"]["xaxis"]["ticktext"] == names
+
+
 def test_harm_and_benefit_differ_in_hue_and_say_the_same_in_grey(store: Store) -> None:
     _, run_id = world(store)
     harm, benefit = (
