@@ -185,8 +185,9 @@ def search_profiles(
 
 @dataclass(frozen=True)
 class DatasetRow:
-    """One dataset in a list. `simulated`: a labelling of it was voted by the simulator, or the simulator wrote its
-    profiles or those of the version it was made from. `parent`: the dataset that it is the next version of."""
+    """One dataset in a list. `simulated_profiles`: the simulator wrote its profiles or those of the version it was made
+    from. `simulated`: that, or a labelling of it was voted by the simulator. `parent`: the dataset that it is the next
+    version of."""
 
     id: int
     name: str
@@ -200,6 +201,7 @@ class DatasetRow:
     labellings: int
     runs: int
     simulated: bool
+    simulated_profiles: bool
     revision: int
     version: int
     parent: int | None
@@ -347,7 +349,8 @@ def all_rows(connection: sa.Connection) -> list[DatasetRow]:
         voted_on, written_here = bool(values.pop("voted")), bool(values.pop("written"))
         if written_here or row["parent"] in written_by_simulator:
             written_by_simulator.add(row["id"])
-        datasets.append(DatasetRow(**values, simulated=voted_on or row["id"] in written_by_simulator))
+        by_simulator = row["id"] in written_by_simulator
+        datasets.append(DatasetRow(**values, simulated=voted_on or by_simulator, simulated_profiles=by_simulator))
     return datasets
 
 

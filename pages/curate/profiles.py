@@ -143,7 +143,7 @@ def main() -> None:
         chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "profiles.dataset", "dataset")
     current = by_id[chosen] if chosen is not None else rows[0]
     with top:
-        page.head("Profiles", _takeaway(current), simulated=("profiles",) if current.simulated else ())
+        page.head("Profiles", _takeaway(current), simulated=("profiles",) * current.simulated_profiles)
     linked = url.get("view") or ""
     with right:
         room = _choice(ROOMS, "profiles.room", linked if linked in ROOMS else PEOPLE, visible=True)

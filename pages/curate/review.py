@@ -114,7 +114,9 @@ def main() -> None:
                 takeaway = review_discussion.draw_exchange(store, dataset)
     except StoreError as problem:
         page.error("This part of the review cannot be shown.", str(problem))
-    simulated = ("profiles",) * dataset.simulated + ("labels",) * (labelling is not None and labelling.simulated)
+    simulated = ("profiles",) * dataset.simulated_profiles + ("labels",) * (
+        labelling is not None and labelling.simulated
+    )
     with top:
         page.head("Review", takeaway, simulated=simulated)
 

@@ -230,13 +230,16 @@ def test_that_the_simulator_wrote_the_profiles_stays_known_of_every_version(stor
 
     def simulated() -> dict[int, bool]:
         with store.read() as connection:
-            return {row.id: row.simulated for row in datasets.all_rows(connection)}
+            return {row.id: row.simulated_profiles for row in datasets.all_rows(connection)}
 
     assert simulated() == {data.id: True, second: True, third: True}
     with store.write() as connection:
         datasets.delete(connection, second)
         datasets.delete(connection, data.id)
     assert simulated() == {third: True}
+    voted = add_dataset(store, profiles=1, attributes=2, contexts=1, name="voted")
+    add_labels(store, voted.id, [[[NECESSARY], [INAPPROPRIATE]]], simulated=True)
+    assert simulated() == {third: True, voted.id: False}, "votes of the simulator are not its profiles"
 
 
 def test_the_commands_freeze_list_check_and_write_the_card(sqlite_store: Store) -> None:
