@@ -391,8 +391,8 @@ def draw_stages(row: RunRow, now: RunProgress) -> None:
         placeholder="",
         column_config={
             "stage": config.TextColumn("Stage", width="small"),
-            "by": config.TextColumn("By", width="small"),
-            "share": config.ProgressColumn("Progress", format="%.0f %%", min_value=0, max_value=100, width="medium"),
+            "by": config.TextColumn("By", width=160),
+            "share": config.ProgressColumn("Progress", format="%.0f %%", min_value=0, max_value=100, width=150),
             "done": config.NumberColumn("Done", format="localized", width="small"),
             "expected": config.NumberColumn("Of", format="localized", width="small"),
             "missing": config.NumberColumn("Missing", format="localized", width="small"),
