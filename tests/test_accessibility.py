@@ -51,6 +51,11 @@ STREAMLITS = (
         "st.code(height=...) scrolls and takes no focus; it has a copy button",
     ),
     (
+        "region",
+        "#stFloatingOverlayPortal",
+        "the tooltip of the control with the focus is outside of all landmarks, with role=tooltip",
+    ),
+    (
         "color-contrast",
         '[data-testid="stWidgetLabel"] > [aria-hidden="true"] *',
         "the label of a disabled control is grey (WCAG 1.4.3 exempts it; axe does not see whose label it is)",
@@ -219,7 +224,7 @@ STEP = """() => {
     window.reached.add(at);  // the page's end, its body, as well: Tab begins behind what was clicked last
     const ringed = (element) => { const {outlineStyle, outlineWidth, boxShadow} = getComputedStyle(element);
         return (outlineStyle !== "none" && parseFloat(outlineWidth) > 0) || boxShadow !== "none"; };
-    const marked = ringed(at) || ringed(at.closest(".stDataFrame") ?? at);
+    const marked = ringed(at) || ringed(at.closest(".stDataFrame, .scroller") ?? at);
     return {own: window.own.includes(at), marked, html: at.outerHTML.slice(0, 160)};
 }"""
 MISSED = "() => window.own.filter((element) => !window.reached.has(element)).map((e) => e.outerHTML.slice(0, 160))"
