@@ -45,8 +45,11 @@ def style() -> None:
 .ci-strip span.ci-ambiguous { background: #F3C259; }
 .ci-strip span.ci-none { color: inherit; opacity: .55; }
 .ci-legend { display: flex; flex-wrap: wrap; gap: 4px 16px; align-items: baseline; font-size: .875rem; }
-.ci-timeline { display: flex; gap: 0; margin: 4px 0 2px; }
-.ci-timeline > div { flex: 1; border-top: 2px solid rgba(0,114,178,.65); padding: 10px 16px 0 0; position: relative; }
+.ci-legend .ci-strip { display: flex; max-width: 100%; }
+.ci-legend .ci-strip span { flex: 0 1 auto; min-width: 0; overflow: hidden; }
+.ci-timeline { display: flex; flex-wrap: wrap; row-gap: 10px; margin: 4px 0 2px; }
+.ci-timeline > div { flex: 1 1 6rem; border-top: 2px solid rgba(0,114,178,.65); padding: 10px 16px 0 0;
+  position: relative; }
 .ci-timeline > div::before { content: ""; position: absolute; top: -7px; left: 0; width: 12px; height: 12px;
   border-radius: 50%; background: #0072B2; }
 .ci-memory { display: flex; flex-wrap: wrap; gap: 2px 16px; align-items: baseline; padding: 2px 6px;
