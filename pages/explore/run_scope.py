@@ -24,7 +24,7 @@ from cimemories.text import count, percent, sentence
 from cimemories.ui import charts, page, safe, tables, url
 
 VERDICTS: dict[str, str] = {Verdicts.JUDGE: "the judge's", Verdicts.PEOPLE: "people's, then the judge's"}
-AGAINST: dict[str, str] = {Labels.DECISIONS: "{:,} decisions, then consensus", Labels.CONSENSUS: "consensus alone"}
+AGAINST: dict[str, str] = {Labels.DECISIONS: "{}, then consensus", Labels.CONSENSUS: "consensus alone"}
 COMBINED = {
     Combine.ANY: "any of {} judges",
     Combine.MAJORITY: "more than half of {} judges",
@@ -188,7 +188,7 @@ def label_choice(flows: Flows, scope: Scope) -> Labels:
         return Labels.DECISIONS
     picked = page.choice(
         "Labels",
-        {labels: text.format(decided) for labels, text in AGAINST.items()},
+        {labels: text.format(count(decided, "decision")) for labels, text in AGAINST.items()},
         "explore.labels",
         "labels",
         default=Labels.DECISIONS,
