@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
+from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunContext
 from streamlit.runtime.state import get_session_state
 
 PARAMETERS = frozenset(
@@ -50,6 +51,7 @@ Value = str | int | None
 _REMEMBERED = "scope."
 _WAITING = "url.waiting"  # what callbacks have not done to its end
 _BROWSER = "url.browser"  # the query in the browser's address bar, where it lags behind
+_RESENT = "url.resent"  # on which page the browser sends which query, and what `replace` has made of it
 
 
 def _known(name: str) -> str:
@@ -60,6 +62,7 @@ def _known(name: str) -> str:
 
 def get(name: str) -> str | None:
     """The parameter as the URL has it; None where it is missing or empty."""
+    _keep_replaced()
     return st.query_params.get(_known(name)) or None
 
 
@@ -79,8 +82,7 @@ def put(**values: Value) -> None:
     """
     before, after = _change(values)
     if after != before:  # writing the same again would be one more step for Back
-        st.query_params.from_dict(after)
-        st.session_state[_BROWSER] = None  # it has all of it now
+        _push(after)
 
 
 def replace(**values: Value) -> None:
@@ -91,15 +93,46 @@ def replace(**values: Value) -> None:
     if after == before or context is None:
         return
     if context.fragment_ids_this_run:  # the shell is not drawn in such a run
-        st.query_params.from_dict(after)
+        _push(after)
         return
     if st.session_state.get(_BROWSER) is None:
         st.session_state[_BROWSER] = context.query_string
+    _, sent, replaced = st.session_state.get(_RESENT) or (None, "", {})
+    if urlencode(replaced) != context.query_string:
+        sent = context.query_string
+    if sent:  # without a query the browser sends what its address bar shows
+        st.session_state[_RESENT] = context.page_script_hash, sent, after
+    _set(context, after)
+
+
+def _push(query: Mapping[str, str]) -> None:
+    """Give the browser another address, as a step for Back."""
+    st.query_params.from_dict(query)
+    st.session_state[_BROWSER] = None  # it has all of it now, and sends it
+    st.session_state[_RESENT] = None
+
+
+def _set(context: ScriptRunContext, query: Mapping[str, str]) -> None:
     with get_session_state().query_params() as params:  # st.query_params would push it
         params.clear_with_no_forward_msg(preserve_embed=True)
-        for name, value in after.items():
+        for name, value in query.items():
             params.set_with_no_forward_msg(name, value)
-    context.query_string = urlencode(after)  # what a rerun starts with
+    context.query_string = urlencode(query)  # what a rerun starts with
+
+
+def _keep_replaced() -> None:
+    """Streamlit's frontend does not see that the shell replaces the address, and goes on to send the query that it knows
+    of: take what was replaced instead. Not where a link or Back leads to that query."""
+    context = get_script_run_ctx()
+    known = st.session_state.get(_RESENT) if context else None
+    if context is None or known is None:
+        return
+    page, sent, replaced = known
+    resent = context.query_string == sent
+    if page != context.page_script_hash or (resent and context.is_history_navigation):
+        st.session_state[_RESENT] = None
+    elif resent:
+        _set(context, replaced)
 
 
 def durable(do: Callable[..., object]) -> Callable[..., None]:
@@ -117,6 +150,7 @@ def durable(do: Callable[..., object]) -> Callable[..., None]:
 
 def catch_up() -> None:
     """Do what callbacks were ended in the midst of: at the start of each run of the app."""
+    _keep_replaced()
     _do(st.session_state.get(_WAITING, []))
 
 
@@ -149,6 +183,7 @@ def _change(values: Mapping[str, Value]) -> tuple[dict[str, str], dict[str, str]
     """Keep the values in the session; the query before and after."""
     for name, value in values.items():
         st.session_state[_REMEMBERED + _known(name)] = None if value is None else str(value)
+    _keep_replaced()
     before = st.query_params.to_dict()
     after = {name: value for name, value in before.items() if name not in values}
     return before, after | {name: str(value) for name, value in values.items() if value is not None}
@@ -156,10 +191,10 @@ def _change(values: Mapping[str, Value]) -> tuple[dict[str, str], dict[str, str]
 
 def drop(*names: str) -> None:
     """Remove parameters from the URL; the session still knows them."""
+    _keep_replaced()
     before = st.query_params.to_dict()
     if any(_known(name) in before for name in names):
-        st.query_params.from_dict({name: value for name, value in before.items() if name not in names})
-        st.session_state[_BROWSER] = None
+        _push({name: value for name, value in before.items() if name not in names})
 
 
 def remembered(name: str) -> str | None:
@@ -181,6 +216,7 @@ def go(page: str, **params: Value) -> None:
     for name, value in params.items():
         st.session_state[_REMEMBERED + _known(name)] = None if value is None else str(value)
     query = {name: str(value) for name, value in params.items() if value is not None}
+    st.session_state[_RESENT] = None
     # st.switch_page drops the query of the old page, so the new one gets its own here.
     st.switch_page(PAGES[page], query_params=query)
 

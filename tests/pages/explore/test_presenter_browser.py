@@ -126,6 +126,22 @@ def test_space_plays_and_pauses_and_a_link_opens_straight_into_it(page: Page) ->
     expect(page.locator(".ci-head")).to_contain_text("Accumulation")
 
 
+def test_what_replaced_a_part_of_the_link_outlives_the_next_press(page: Page) -> None:
+    before = page.url
+    page.goto(f"{before}&user=999")
+    notice = page.get_by_text("The user in the link is not in this run")
+    expect(notice).to_be_visible()
+    expect(page).not_to_have_url(re.compile("user="))
+    serving.settled(page)
+    page.get_by_role("radio", name="where private").click()
+    page.wait_for_url(re.compile("clock="))
+    expect(notice).to_have_count(0)
+    serving.settled(page)
+    assert "user=" not in page.url
+    page.goto(before)
+    serving.settled(page)
+
+
 def test_on_a_phone_taps_move_and_a_button_closes(page: Page) -> None:
     browser = page.context.browser
     assert browser is not None
