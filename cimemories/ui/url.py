@@ -121,8 +121,8 @@ def _set(context: ScriptRunContext, query: Mapping[str, str]) -> None:
 
 
 def _keep_replaced() -> None:
-    """Streamlit's frontend does not see that the shell replaces the address, and goes on to send the query that it knows
-    of: take what was replaced instead. Not where a link or Back leads to that query."""
+    """Streamlit's frontend does not see that the shell replaces the address, and goes on to send the query that it knew
+    before: take what it was replaced by. Not where Back or another page leads to that query."""
     context = get_script_run_ctx()
     known = st.session_state.get(_RESENT) if context else None
     if context is None or known is None:

@@ -357,10 +357,10 @@ def draw_presenter(flows: Flows, scope: Scope, user: OneUser, single: bool) -> N
     with the first message of each task alone."""
     key = f"accumulation.presenter.{scope.run.id}.{user.profile}"
     moved = presenter.moved(key)
-    if moved is not None:
-        url.put(present=0 if moved else None)
     if moved:
-        url.put(user=user.profile)
+        url.put(present=0, user=user.profile)
+    elif moved is not None:
+        url.put(present=None)
     open_at = url.get_int("present")
     # Quotes are in the messages, which take a while to read: from the first slide on, while that is shown.
     leaks = leaks_of(flows, scope, user.profile) if single or open_at is not None else {}

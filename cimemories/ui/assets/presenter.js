@@ -36,6 +36,7 @@ class Presenter {
     this.at = 0;
     this.place = 0; // where the curve is drawn to: follows `at`
     this.open = false;
+    this.addressed = false; // whether the address has said that it is open
     this.onKey = (event) => this.key(event);
     this.onScreen = () => this.screen();
     root.querySelector(".start").addEventListener("click", () => this.begin(0));
@@ -60,7 +61,9 @@ class Presenter {
     this.send = (value) => setTriggerValue("moved", value);
     this.root.querySelector(".start").disabled = !data.slides.length;
     if (first && data.open !== null && data.slides.length) this.begin(data.open, true);
+    else if (this.open && this.addressed && data.open === null) this.leave(true); // by Back
     else if (this.open) { this.at = Math.min(this.at, data.slides.length + 1); this.show(0); }
+    this.addressed = this.open && data.open !== null;
   }
 
   close() {
@@ -101,7 +104,7 @@ class Presenter {
     if (this.full && !document.fullscreenElement) this.leave();
   }
 
-  leave() {
+  leave(told = false) {
     if (!this.open) return;
     this.open = false;
     this.stop();
@@ -109,7 +112,7 @@ class Presenter {
     const back = () => {
       this.dialog.close();
       this.root.querySelector(".start").focus();
-      this.send({ open: false });
+      if (!told) this.send({ open: false });
     };
     // While the stage is full screen, nothing outside of it takes the focus.
     if (document.fullscreenElement) document.exitFullscreen().then(back, back);

@@ -158,3 +158,28 @@ def test_on_a_phone_taps_move_and_a_button_closes(page: Page) -> None:
     phone.get_by_role("button", name="Close").tap()
     expect(phone.locator("dialog")).to_be_hidden()
     serving.leave(phone)
+
+
+def test_back_leads_out_of_the_talk_to_where_it_began(page: Page) -> None:
+    page.goto(page.url.replace("/accumulation", "/heatmaps"))
+    expect(page.locator(".ci-head h2")).to_have_text("Heatmaps")
+    serving.settled(page)
+    page.locator("[data-testid='stSidebarNavLink'][href$='/accumulation']").click()
+    page.get_by_role("button", name="Present").wait_for()
+    page.wait_for_url(re.compile(r"/accumulation\?.*run="))
+    serving.settled(page)
+    before = page.url
+    page.get_by_role("button", name="Present").click()
+    page.wait_for_url(re.compile("present=0"))
+    serving.settled(page)
+    for _ in range(TASKS + 1):
+        page.keyboard.press("PageDown")
+    expect(page.locator("dialog .count")).to_have_text(f"After {TASKS} tasks")
+    page.go_back()
+    expect(page.locator("dialog")).to_be_hidden()
+    expect(page).to_have_url(before)
+    expect(page.get_by_role("button", name="Present")).to_be_focused()
+    serving.settled(page)
+    page.go_back()
+    expect(page.locator(".ci-head h2")).to_have_text("Heatmaps")
+    assert FAILED == []
