@@ -220,8 +220,10 @@ EXPECTED = f"""(those) => {{ {DEEP}
 STEP = """() => {
     let at = document.activeElement;
     while (at?.shadowRoot?.activeElement) at = at.shadowRoot.activeElement;
-    if (!at || window.reached.has(at)) return null;
-    window.reached.add(at);  // the page's end, its body, as well: Tab begins behind what was clicked last
+    // The body is no end: Tab begins behind what was clicked last, and passes the body at the page's end and where what
+    // has the focus is drawn anew.
+    if (!at || (at !== document.body && window.reached.has(at))) return null;
+    window.reached.add(at);
     const ringed = (element) => { const {outlineStyle, outlineWidth, boxShadow} = getComputedStyle(element);
         return (outlineStyle !== "none" && parseFloat(outlineWidth) > 0) || boxShadow !== "none"; };
     const marked = ringed(at) || ringed(at.closest(".stDataFrame, .scroller") ?? at);
