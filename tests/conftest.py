@@ -45,6 +45,8 @@ LONG = (
     "test_browser.py",
     "test_accessibility.py",
     "test_journeys_browser.py",
+    "test_runs_browser.py",
+    "test_annotator.py",
     "test_presenter_browser.py",
     "test_leaks_browser.py",
     "test_access_served.py",

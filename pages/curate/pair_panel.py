@@ -197,7 +197,6 @@ def _decide(store: Store, dataset_id: int, view: PairView) -> None:
         safe.inline("This workspace is read-only, so nothing can be decided here.", muted=True)
         return
     key = f"decide.{view.attribute_id}.{view.context_id}"
-    me = annotator.ask()
     # Enter ends the typing of a reason; it must never decide.
     with st.form(key, enter_to_submit=False, border=False):
         # A click kept by its callback survives that another request ends the run; what the button returns does not.
@@ -213,6 +212,8 @@ def _decide(store: Store, dataset_id: int, view: PairView) -> None:
                     args=(label,),
                 )
         reason = st.text_input("Reason", key=f"{key}.reason", max_chars=500, placeholder="Optional")
+    # Below the buttons: it goes when it is left for one of them, and what is below it moves away under the pointer.
+    me = annotator.ask()
     # Decisions are only ever added: to withdraw one is another without a label, so the last of mine says what stands.
     mine = [d for d in view.history if d.annotator == me]
     if mine and mine[-1].label is not None:

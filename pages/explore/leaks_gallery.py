@@ -361,6 +361,7 @@ def current(browsed: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str
     place, into = _place(), name()
     with presses.taken(KEY) as taken:
         # A target is left from a run that ended before the URL could say it.
+        moved = taken.led or place.target is not None
         at = place.target or (place.at if taken.led else None) or named
         if (filtered and at not in ids) or (at is None and not somewhere):
             at = next(iter(ids), None)
@@ -374,7 +375,7 @@ def current(browsed: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str
     if len(row):
         where = row.iloc[0]
         # The first example is a default. Others are pushed: fast keys end runs before a replaced address is sent.
-        (url.put if taken.led or named else url.replace)(
+        (url.put if moved or named else url.replace)(
             run=str(where["run"]),
             profile=int(where["profile"]),
             context=int(where["context"]),

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import streamlit as st
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 from worlds import add_dataset, add_labels, add_run
 
@@ -162,6 +162,7 @@ def test_a_run_that_is_ended_anywhere_loses_no_press_and_takes_none_twice(world:
     assert ends > 10, "there are many places to be ended at"
 
 
+@example([("j", 10, False), ("", 16, False)])  # ended before the address, then a run without a press
 @given(some.lists(some.tuples(some.text("jka", max_size=6), some.integers(1, 40), some.booleans()), max_size=6))
 def test_so_does_any_row_of_runs_that_are_ended_anywhere(world: World, pressed: list[tuple[str, int, bool]]) -> None:
     with session(world) as own:

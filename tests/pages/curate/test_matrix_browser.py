@@ -169,6 +169,8 @@ def test_keys_decide_in_the_matrix_and_z_takes_back(
     page.keyboard.press("n")
     expect(page.get_by_text("Enter your name beside the pairs, then decide.")).to_be_visible()
     page.get_by_label("Your name").fill("Grace")
+    page.get_by_label("Your name").press("Enter")
+    expect(page.locator(".st-key-who")).to_contain_text("Grace")
     page.get_by_role("button", name="? ambiguous").click()
     expect(page.get_by_text("decided by Grace")).to_be_visible()
     serving.settled(page)

@@ -534,12 +534,12 @@ def test_decisions_through_reloads_tabs_and_back_are_each_in_the_record_once(
 
     def decide(page: Page, many: int) -> None:
         for _ in range(many):
-            if page.locator(".bench .over").count():
-                page.keyboard.press("n")  # nothing is on the card, so it decides nothing
-                page.keyboard.press("Enter")
             until = time.monotonic() + serving.LOOK_MS / 1000
             while not (here := pair(page)) or here in pressed:  # a busy server takes its time with the next cards
-                assert time.monotonic() < until, "no pair came that is not decided yet"
+                assert time.monotonic() < until, f"no pair came that is not decided yet: '{here}'"
+                if page.locator(".bench .over").count():
+                    page.keyboard.press("n")  # nothing is on the card, so it decides nothing
+                    page.keyboard.press("Enter")
                 page.wait_for_timeout(50)
             key = "niu"[len(pressed) % 3]
             page.keyboard.press(key)
