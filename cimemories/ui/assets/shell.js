@@ -32,20 +32,35 @@ const focus = () => {
 
 let last = null;
 
-// The popover of the header is drawn when it is open, elsewhere in the document.
-document.addEventListener("click", (event) => {
-  if (!event.target.closest?.(".st-key-who button")) return;
-  const end = performance.now() + 3000;
+// The popover of the header is drawn when it is open, elsewhere in the document. Its field gets the focus from what opens
+// it, and again where the popover takes it away, until a key is pressed.
+const OWN = ".st-key-who-field input";
+const LOOK_MS = 10000;
+let looking = false;
+
+const greet = () => {
+  if (looking) return;
+  looking = true;
+  const end = performance.now() + LOOK_MS;
   let left = false; // with Esc, say, before the field was there
   document.addEventListener("keydown", () => (left = true), { capture: true, once: true });
+  let kept = 0;
   const look = () => {
-    const field = document.querySelector(".st-key-who-field input");
-    if (left) return;
-    if (field) field.focus();
-    else if (performance.now() < end) setTimeout(look, FOCUS_MS);
+    const field = document.querySelector(OWN);
+    if (field && document.activeElement === field) kept += 1;
+    if (left || kept > 2 || performance.now() > end) {
+      looking = false;
+      return;
+    }
+    if (field && document.activeElement !== field) field.focus();
+    setTimeout(look, FOCUS_MS);
   };
   look();
-});
+};
+
+document.addEventListener("click", (event) => event.target.closest?.(".st-key-who button") && greet());
+// Whoever was faster than this file: it comes after the page is drawn.
+if (document.querySelector(`${OWN}, .st-key-who button[aria-expanded='true']`)) greet();
 
 // A table that gets the focus chooses its first cell, and a chosen row opens: who passes by with Tab would land on another
 // page. So a table hears of a focus that came by Tab with the first key that is meant for it.
