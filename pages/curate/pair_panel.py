@@ -222,14 +222,13 @@ def _decide(store: Store, dataset_id: int, view: PairView) -> None:
         )
     if clicked:
         chosen = clicked[-1]
-        clicked.clear()
         if not me:
+            clicked.clear()
             page.error("No decision was saved.", "A decision needs your name.", "Add it and try again.")
             return
-        _write(store, dataset_id, view, me, chosen, reason.strip() if chosen else "")
-
-
-def _write(store: Store, dataset_id: int, view: PairView, who: str, label: Label | None, reason: str) -> None:
-    with page.Reporting("No decision was saved.", StoreError):
-        decide(store, dataset_id, view, annotator=who, label=label, reason=reason)
-        st.rerun()
+        with page.Reporting("No decision was saved.", StoreError):
+            try:
+                decide(store, dataset_id, view, annotator=me, label=chosen, reason=reason.strip() if chosen else "")
+            finally:
+                clicked.clear()  # only now: a run that is ended before leaves the click to the next one
+            st.rerun()
