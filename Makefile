@@ -11,7 +11,7 @@ WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 # command that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: app test lint format demo system clean
+.PHONY: app test lint format demo dist lock system clean
 
 app: $(VENV)/installed
 	@exec $(BIN)/cimemories app --port $(PORT) --workspace $(WORKSPACE)
@@ -31,6 +31,20 @@ format: $(VENV)/installed-dev
 # Writes data/demo/ anew; needed after a change of seeds or prompts.
 demo: $(VENV)/installed
 	$(BIN)/python -m cimemories.demo
+
+# The sdist and the wheel, in dist/, checked. The version is the tag's (hatch-vcs).
+dist: $(VENV)/installed-dev
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+
+# What the image installs, with hashes; needed after a change of the app's dependencies or of constraints.txt.
+lock: $(VENV)/installed
+	$(PIP) install --constraint constraints.txt uv
+	$(BIN)/uv pip compile pyproject.toml --constraint constraints.txt --output-file deploy/requirements.txt --quiet \
+		--universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command 'make lock'
 
 # Chromium and PostgreSQL for the tests that use the real ones; without root and apt those tests skip and say so.
 system:
@@ -53,4 +67,4 @@ $(VENV)/installed-dev: pyproject.toml constraints.txt | $(VENV)/python
 	@touch $(VENV)/installed $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

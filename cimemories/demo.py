@@ -29,6 +29,7 @@ from cimemories.evaluation.planning import SIMULATED_JUDGE_TOKENS, look_up, writ
 from cimemories.evaluation.planning import prepare as prepare_run
 from cimemories.formats.batch_files import read_calls, write_calls
 from cimemories.formats.official import read_profiles, write_profiles
+from cimemories.installation import app_root
 from cimemories.llm.capabilities import Server
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.metrics.headline import warm
@@ -146,7 +147,7 @@ def record_real(base_url: str, model: str) -> None:
 
 DATASET = "demo"
 ORIGIN = "demo"
-FOLDER = Path(__file__).resolve().parent.parent / "data" / "demo"
+FOLDER = app_root() / "data" / "demo"
 PROFILES, SEED = 10, 7
 LABELLER, JUDGE = "sim-labeler", "sim-judge"
 MODELS = ("sim-careful", "sim-oversharing", "sim-average")  # of different characters; the last is shown first

@@ -4,17 +4,14 @@ browser; the record says how it stands.
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
+from cimemories import installation
 from cimemories.files import NotAFileError, open_regular, tail
 from cimemories.model import WorkStatus
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError
-
-_PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 
 
 def log_path(store: Store, work_id: str) -> Path:
@@ -30,17 +27,15 @@ def launch(store: Store, work_id: str) -> None:
     """
     with store.write() as connection:
         work.queue(connection, work_id)
-    command = [sys.executable, "-m", "cimemories", "resume", work_id, "--queued"]
+    command = installation.python("cimemories", "resume", work_id, "--queued")
     command += ["--workspace", str(store.workspace.absolute())]
-    # The app may have been started from another folder, and the package need not be installed.
-    path = os.pathsep.join(filter(None, [str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
     log = log_path(store, work_id)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         with open_regular(log, "ab", follow=False) as output:
             subprocess.Popen(
                 command,
-                env={**os.environ, "PYTHONPATH": path},
+                env=installation.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -1,43 +1,56 @@
-"""Starting the app: prepares the workspace, then becomes the Streamlit server, on loopback only."""
+"""Starting the app: prepares the workspace, then becomes the Streamlit server, by default on loopback only."""
 
 from __future__ import annotations
 
 import os
 import socket
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from cimemories import demo
+from cimemories import demo, installation
+from cimemories.access import readonly
 from cimemories.access.guard import MODE, Mode
 from cimemories.access.peers import HELD_SOCKET, hold_ipv6
 from cimemories.cli import output
 from cimemories.store.engine import WORKSPACE, StoreError, open_store
 
-ROOT = Path(__file__).resolve().parent.parent
 HOST = "localhost"
 
 
-def serve_app(port: int, workspace: Path, *, demo_wanted: bool = True, mode: Mode = Mode.AUTO) -> None:
+def serve_app(
+    port: int,
+    workspace: Path,
+    *,
+    demo_wanted: bool = True,
+    mode: Mode = Mode.AUTO,
+    address: str = "",
+    hosts: Sequence[str] = (),
+    read_only: bool = False,
+) -> None:
     """Open the workspace (with the demo where it is empty) and hand over to Streamlit, which prints the address.
 
-    Does not return. Raises StoreError where the port is taken or app.py is not where it should be.
+    address: to listen on, for a container; hosts: names that the app answers to beside localhost; read_only: once the
+    demo is there, nothing is written any more (access/readonly.py). Does not return. Raises StoreError where the port
+    is taken.
     """
-    page = ROOT / "app.py"
-    if not page.exists():
-        raise StoreError(f"{page} is missing: the app runs from a checkout of the project, not from a wheel.")
     reserved = _require_free(port)
     store = open_store(workspace)
     if demo_wanted and demo.is_wanted(store):
         demo.prepare(store, output.note)
     store.close()
-    environment = {**os.environ, WORKSPACE: str(workspace.resolve()), MODE: mode}
+    environment = {**installation.environment(), WORKSPACE: str(workspace.resolve()), MODE: mode}
+    environment |= {readonly.READ_ONLY: "1"} if read_only else {}
     environment.pop(HELD_SOCKET, None)
     if reserved is not None:
         os.set_inheritable(reserved.fileno(), True)
         environment[HELD_SOCKET] = str(reserved.fileno())
     output.note("starting the app: its address follows")  # importing what pages need takes seconds
-    os.chdir(ROOT)  # Streamlit reads .streamlit/config.toml of the folder it is started in
-    command = [sys.executable, "-m", "cimemories.ui.server", str(page), str(port)]
+    options = ["--server.port", str(port)]
+    if address:
+        options += ["--server.address", address]
+    for host in dict.fromkeys(["localhost", "127.0.0.1", *hosts]) if hosts else ():
+        options += ["--server.allowedHosts", host]
+    command = installation.python("cimemories.ui.server", str(installation.app_root() / "app.py"), *options)
     os.execvpe(command[0], command, environment)
 
 
@@ -54,5 +67,5 @@ def _require_free(port: int) -> socket.socket | None:
         return hold_ipv6(port)
     except OSError as error:
         raise StoreError(
-            f"port {port} on {HOST} cannot be used ({error.strerror}). Choose another: make app PORT=8600"
+            f"port {port} on {HOST} cannot be used ({error.strerror}). Choose another: cimemories app --port 8600"
         ) from error

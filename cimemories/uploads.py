@@ -25,6 +25,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cimemories import installation
+from cimemories.access import readonly
 from cimemories.evaluation import importing
 from cimemories.files import uploaded
 from cimemories.formats import importing as formats_importing
@@ -39,7 +41,6 @@ _ADDRESSES = 2 << 30  # bytes of addresses above MEMORY: libraries that are mapp
 _LONGEST_ANSWER = 4 << 20  # bytes; a longer answer counts as none
 _SKIPPED_SHOWN = 100
 _LOOK_SECONDS = 0.1
-_PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 _BY_HAND = "import it on the command line, which has no such limit: cimemories import FILE"
 _log = logging.getLogger(__name__)
 
@@ -74,11 +75,15 @@ def review_upload(
     *,
     skip_unknown: bool,
     dry_run: bool = False,
+    called: str = "",
+    annotator: str = "",
     wanted: Callable[[], bool] = lambda: True,
 ) -> review_events.Imported:
     """Add the review events of an uploaded file to a dataset. skip_unknown: leave out events of what is not
-    here. dry_run: only find out what that comes to. Raises like `import_upload`."""
+    here. dry_run: only find out what that comes to. called, annotator: what its owner calls the file, and who imports
+    it. Raises like `import_upload`."""
     request = {"do": "review", "dataset": dataset, "skip_unknown": skip_unknown, "dry_run": dry_run}
+    request |= {"name": called, "annotator": annotator}
     answer = _read(store, data, file_name, request, wanted)
     texts = {name: tuple(answer[name]) for name in ("datasets", "skipped", "notes")}
     more: dict[str, Any] = {**answer, **texts}
@@ -89,10 +94,11 @@ def _read(
     store: Store, data: bytes | memoryview, file_name: str, request: Mapping[str, Any], wanted: Callable[[], bool]
 ) -> dict[str, Any]:
     """What the process says of the file. Raises FormatError and StoreError with what it says against it."""
+    if readonly.chosen():
+        raise StoreError(f"{readonly.REASON}, so nothing was imported.")
     name = shown(file_name or "upload")
     environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH")])),
+        **installation.environment(),
         # Libraries that start a thread a core and keep memory for each: one file is read by one thread.
         "ARROW_DEFAULT_MEMORY_POOL": "system",
         "OMP_NUM_THREADS": "1",
@@ -109,7 +115,7 @@ def _read(
         whole |= {"memory": MEMORY, "seconds": SECONDS}
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "cimemories.uploads"],
+                installation.python("cimemories.uploads"),
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -188,6 +194,8 @@ def _review(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
         request["dataset"],
         skip_unknown=request["skip_unknown"],
         dry_run=request["dry_run"],
+        name=request["name"],
+        annotator=request["annotator"],
     )
     # A page shows how many there are, and the first. All of them could be longer than an answer may be, and what has
     # been imported by now would be reported as a failure.

@@ -28,7 +28,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cimemories.access import peers, tokens
+from cimemories.access import peers, readonly, tokens
 
 MODE = "CIMEMORIES_ACCESS"  # the variable by which `cimemories app` hands the mode to the server
 COOKIE_SECONDS = 30 * 24 * 3600
@@ -116,7 +116,7 @@ class Refusal:
 FOREIGN_HOST = Refusal(
     HTTPStatus.FORBIDDEN,
     "This address is not allowed",
-    "The app answers only under the names of server.allowedHosts in .streamlit/config.toml, by default only localhost.",
+    "The app answers only to localhost, and to names that it was started with: cimemories app --allow-host NAME",
 )
 FOREIGN_PAGE = Refusal(
     HTTPStatus.FORBIDDEN,
@@ -137,6 +137,7 @@ NO_TOKEN = Refusal(
     f"file {tokens.FILE} in the workspace.",
     form=True,
 )
+NO_UPLOADS = Refusal(HTTPStatus.FORBIDDEN, "This app is read-only", "It takes no files.")
 NO_LOGIN = Refusal(HTTPStatus.UNAUTHORIZED, "Log in first", "Only people who are logged in can upload files.")
 
 
@@ -145,7 +146,13 @@ class Guard:
 
     def __init__(self, app: ASGIApp, gate: Gate, site: Site) -> None:
         self.app, self.gate, self.site = app, gate, site
-        self.policy = content_policy(site.inline_scripts)
+        # A demo that is read-only and open to all may stand in any page, as in that of a Hugging Face Space: there is
+        # nothing to be clicked by trickery, and nobody is logged in.
+        self.framed = readonly.chosen() and gate.mode is Mode.ANYONE and not site.login_configured()
+        policy = content_policy(site.inline_scripts, "*" if self.framed else "'self'")
+        self.headers = {"content-security-policy": policy, **HEADERS}
+        if self.framed:
+            del self.headers["x-frame-options"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -154,7 +161,7 @@ class Guard:
         headers = Headers(scope=scope)
         answer = self._answer(scope, headers)
         if answer is None:
-            await self.app(scope, receive, _with_headers(send, {"content-security-policy": self.policy, **HEADERS}))
+            await self.app(scope, receive, _with_headers(send, self.headers))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "refused"})  # before accept: HTTP 403
         else:
@@ -182,9 +189,12 @@ class Guard:
             if not same_origin(headers.getlist("origin"), headers.getlist("host")):
                 return FOREIGN_PAGE
         elif fetch_site not in ("none", "same-origin"):
-            opened = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+            opening = ("document", "iframe") if self.framed else ("document",)
+            opened = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") in opening
             if not opened or path == LOGOUT:
                 return FOREIGN_PAGE
+        if path.startswith(UPLOAD) and readonly.chosen():
+            return NO_UPLOADS
         if path.startswith("/_stcore") and not any(
             path.startswith(route) if route.endswith("/") else path == route for route in OPEN_CORE
         ):
@@ -234,9 +244,10 @@ def cookie_name(port: int) -> str:
     return f"cimemories-token-{port}"
 
 
-def content_policy(inline_scripts: Iterable[str]) -> str:
-    """What a page may load: nothing from other sites. Streamlit needs styles in the page, scripts of components as
-    blobs and the icons of its data grid as a font in a data: address; it works without everything else."""
+def content_policy(inline_scripts: Iterable[str], frame_ancestors: str = "'self'") -> str:
+    """What a page may load: nothing from other sites; and which pages may frame it. Streamlit needs styles in the page,
+    scripts of components as blobs and the icons of its data grid as a font in a data: address; it works without
+    everything else."""
     directives = {
         "default-src": "'self'",
         "script-src": " ".join(["'self'", "blob:", *(f"'{each}'" for each in inline_scripts)]),
@@ -250,7 +261,7 @@ def content_policy(inline_scripts: Iterable[str]) -> str:
         "object-src": "'none'",
         "base-uri": "'none'",
         "form-action": "'self'",
-        "frame-ancestors": "'self'",
+        "frame-ancestors": frame_ancestors,
     }
     return "; ".join(f"{name} {value}" for name, value in directives.items())
 

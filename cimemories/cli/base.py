@@ -18,10 +18,11 @@ import sqlalchemy as sa
 import typer
 from typer import Option
 
-from cimemories import __version__, files
+from cimemories import files
 from cimemories.cli import output
 from cimemories.store.engine import StoreError, explained, problem
 from cimemories.text import visible, without_credentials
+from cimemories.version import __version__
 
 ENDING_SECONDS = 10.0  # how long an interrupted command may clean up before another signal interrupts that too
 
@@ -55,6 +56,12 @@ def main() -> None:
         if os.environ.get("CIMEMORIES_DEBUG"):
             raise
         _fail(_explained(error))
+
+
+def open_app() -> None:
+    """`cimemories-studio` is `cimemories app`, so that `uvx cimemories-studio` opens the app."""
+    sys.argv[1:1] = ["app"]
+    main()
 
 
 def _interrupter() -> Callable[[int, object], None]:

@@ -105,12 +105,11 @@ class LabelOptions:
 
     def scope(self, store: Store, run_id: str) -> Scope:
         """The scope of a run under these options. Raises StoreError as flows.scope.resolve_scope does."""
-        from cimemories.flows.scope import Labels, resolve_scope
+        from cimemories.flows.scope import scope_by_words
 
-        # Anything but the two words is an id of a labelling; resolve_scope says where there is none.
-        kind = Labels(self.labels) if self.labels in set(Labels) else Labels.DECISIONS
-        labelling = None if self.labels in set(Labels) else self.labels
-        return resolve_scope(store, run_id, labelling, self.judge, grounded=self.grounded, labels=kind, rule=self.rule)
+        return scope_by_words(
+            store, run_id, labels=self.labels, rule=self.rule, judge=self.judge, grounded=self.grounded
+        )
 
     def scopes(self, store: Store, run_ids: Sequence[str]) -> list[Scope]:
         """The scopes of several runs in their order, each once."""

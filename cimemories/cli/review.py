@@ -77,7 +77,9 @@ def import_review(
     """
     from cimemories.formats.review_events import import_events
 
-    result = import_events(open_store(workspace), file, dataset, skip_unknown=skip_unknown, dry_run=dry_run)
+    result = import_events(
+        open_store(workspace), file, dataset, skip_unknown=skip_unknown, dry_run=dry_run, annotator=getpass.getuser()
+    )
     if as_json:
         output.as_json(output.attributes(result, "datasets new known skipped notes"))
         return

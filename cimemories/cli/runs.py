@@ -189,6 +189,22 @@ class MessageOptions:
         )
 
 
+def run_spec(dataset: str, model: str, base_url: str, messages: MessageOptions, judge_options: JudgeOptions) -> RunSpec:
+    """The specification of a run by these options. Without a judge it is the matcher and, where a real model is served,
+    the model itself. The key may then be sent to the server: whoever gives both names them."""
+    from cimemories.llm.endpoint import allow_key
+
+    # Who types the command names key and server together; files and pages may not.
+    allow_key(messages.api_key_env, base_url)
+    if not judge_options.judge and not judge_options.judge_model and _is_real(model, base_url, messages.api_key_env):
+        # The model judges its own messages at its own price, unless the judge is served elsewhere.
+        own = [messages.price] if messages.price and not judge_options.judge_base_url else None
+        judge_options = replace(
+            judge_options, judge=["matcher"], judge_model=[model], judge_price=judge_options.judge_price or own
+        )
+    return messages.spec(dataset, model, base_url, judge_options.judges(base_url, messages.api_key_env))
+
+
 @cli.command()
 @grouped
 def run(
@@ -206,18 +222,9 @@ def run(
     Example: cimemories run -d official -m qwen3-32b --base-url http://localhost:8000/v1 --judge matcher
     """
     from cimemories.evaluation import planning
-    from cimemories.llm.endpoint import allow_key
     from cimemories.model import WorkStatus
 
-    # Who types the command names key and server together; files and pages may not.
-    allow_key(messages.api_key_env, base_url)
-    if not judge_options.judge and not judge_options.judge_model and _is_real(model, base_url, messages.api_key_env):
-        # The model judges its own messages at its own price, unless the judge is served elsewhere.
-        own = [messages.price] if messages.price and not judge_options.judge_base_url else None
-        judge_options = replace(
-            judge_options, judge=["matcher"], judge_model=[model], judge_price=judge_options.judge_price or own
-        )
-    spec = messages.spec(dataset, model, base_url, judge_options.judges(base_url, messages.api_key_env))
+    spec = run_spec(dataset, model, base_url, messages, judge_options)
     store = open_store(workspace)
     if plan:
         print_estimate(store, spec, work.concurrency)

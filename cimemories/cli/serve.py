@@ -42,6 +42,16 @@ def app(
             show_default=False,
         ),
     ] = None,
+    address: Annotated[
+        str, Option(help="Listen on this address, e.g. 0.0.0.0 in a container. Default: this machine only.")
+    ] = "",
+    allow_host: Annotated[
+        list[str] | None,
+        Option(metavar="NAME", help="Answer to this host name too, e.g. behind a proxy; repeatable."),
+    ] = None,
+    read_only: Annotated[
+        bool, Option("--read-only", help="For a public demo: nothing is written, run or sent to a server.")
+    ] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Start the app. It runs on this machine only, for you alone (docs/access.md).  Example: cimemories app"""
@@ -49,7 +59,8 @@ def app(
     from cimemories.serving import serve_app
 
     mode = {None: Mode.AUTO, True: Mode.TOKEN, False: Mode.ANYONE}[token]
-    serve_app(port, workspace, demo_wanted=demo, mode=mode)
+    hosts = allow_host or ()
+    serve_app(port, workspace, demo_wanted=demo, mode=mode, address=address, hosts=hosts, read_only=read_only)
 
 
 @cli.command()

@@ -20,7 +20,6 @@ from typing import IO, Any
 
 import sqlalchemy as sa
 
-import cimemories
 from cimemories.evaluation.matcher import ground
 from cimemories.formats import importing
 from cimemories.formats.importing import Imported, Kind, with_one_sphere
@@ -33,6 +32,7 @@ from cimemories.store.engine import Store
 from cimemories.store.labellings import SharedLabels
 from cimemories.store.runs import IMPORTED, ImportedResponse
 from cimemories.text import count
+from cimemories.version import __version__
 
 IN_MEMORY = 32 << 20  # bytes of what was read; more goes to a temporary file
 UNKNOWN = "unknown"
@@ -289,7 +289,7 @@ def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str
             "dataset": {"name": row.name, "hash": data_hash, "source": row.source_name},
             "model": {"name": model, "endpoint": IMPORTED, "simulated": messages_simulated},
             "parameters": {},
-            "versions": {"cimemories": cimemories.__version__},
+            "versions": {"cimemories": __version__},
         },
     )
 

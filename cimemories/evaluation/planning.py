@@ -14,8 +14,7 @@ from typing import Any
 import openai
 import sqlalchemy as sa
 
-import cimemories
-from cimemories import seeds
+from cimemories import seeds, version
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
 from cimemories.evaluation.respond import Composition, Labels, Mitigation, Wording, compose, read_composition
@@ -536,8 +535,8 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
         "seeds_hash": seeds.seeds_hash(),
         "asked": spec.as_json(),
         "versions": {
-            "cimemories": cimemories.__version__,
-            "revision": cimemories.revision(),
+            "cimemories": version.__version__,
+            "revision": version.revision(),
             "openai": openai.__version__,
             "python": platform.python_version(),
             "server": server.version,

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from cimemories import __version__, seeds
+from cimemories import seeds
 from cimemories.evaluation.respond import memory_lines
 from cimemories.flows.labels import (
     AMBIGUOUS,
@@ -53,6 +53,7 @@ from cimemories.store.judgements import JudgeRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
 from cimemories.text import count
+from cimemories.version import __version__
 
 Format = Literal["official", "labelled", "huggingface", "bundle-jsonl", "bundle-parquet"]
 FORMATS: tuple[Format, ...] = get_args(Format)

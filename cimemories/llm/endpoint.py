@@ -41,6 +41,7 @@ import httpx2
 import openai
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
+from cimemories.access import readonly
 from cimemories.files import open_regular
 from cimemories.seeds.presets import load_presets
 from cimemories.store.engine import storable
@@ -495,7 +496,9 @@ class ServerInfo:
 
 def sdk(endpoint: Endpoint) -> AsyncOpenAI:
     """The openai SDK for an endpoint, over aiohttp: 0.6 ms of processor time a call with 32 in flight, 1.0 ms by its
-    default client. Raises EndpointError for an address or a key that cannot be sent."""
+    default client. Raises EndpointError for an address or a key that cannot be sent, and in a read-only app."""
+    if readonly.chosen():
+        raise EndpointError(f"{readonly.REASON}, so it sends nothing to servers of models.")
     key = endpoint.api_key
     if not (key.isascii() and key.isprintable()):
         raise EndpointError(

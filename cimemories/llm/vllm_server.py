@@ -42,7 +42,8 @@ from typing import IO, Annotated
 import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cimemories import files
+from cimemories import files, installation
+from cimemories.access import readonly
 from cimemories.files import open_regular, tail
 from cimemories.llm.vllm import (
     HOST,
@@ -258,7 +259,6 @@ def reserving(workspace: Path) -> Iterator[None]:
 
 # ---- supervisor
 
-PACKAGE = Path(__file__).resolve().parents[2]
 HEALTH_SECONDS = 0.5
 GRACE_SECONDS = 20.0
 LARGEST_LOG = 20_000_000  # bytes; what is older goes to one file beside it, then is gone
@@ -290,7 +290,7 @@ class Supervisor:
             self.log.parent.mkdir(parents=True, exist_ok=True)
             server = subprocess.Popen(
                 self.state.command,
-                env=server_environment(program, os.environ, PACKAGE),
+                env=server_environment(program, os.environ, installation.BESIDE),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -417,8 +417,9 @@ def start(
     workspace: Path, spec: ServerSpec, *, started_by: str, environ: Mapping[str, str] | None = None
 ) -> ServerState:
     """Start a server and return at once; it is `starting` then. `started_by`: what started it, for people. Raises
-    VllmError where there is no vLLM, a setting is not valid, the model is a folder that does not exist, or the port is
-    taken."""
+    VllmError where there is no vLLM, a setting is not valid, the model is a folder that does not exist, the port is
+    taken, or the app is read-only."""
+    _refuse_read_only()
     environ = os.environ if environ is None else environ
     program = find_program(environ)
     if is_path(spec.model) and not Path(spec.model).expanduser().exists():
@@ -447,6 +448,11 @@ def start(
     return state
 
 
+def _refuse_read_only() -> None:
+    if readonly.chosen():
+        raise VllmError(f"{readonly.REASON}: servers are neither started nor stopped.", "read-only")
+
+
 def next_port(workspace: Path) -> int:
     """The port that a server would be given now. Raises VllmError where none is free."""
     return _port(None, _taken(workspace))
@@ -458,11 +464,10 @@ def _taken(workspace: Path) -> dict[int, ServerState]:
 
 
 def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
-    python_path = os.pathsep.join(filter(None, [str(PACKAGE), environ.get("PYTHONPATH")]))
     try:
         subprocess.Popen(
-            [sys.executable, "-m", "cimemories.llm.vllm_server", str(path)],
-            env={**environ, "PYTHONPATH": python_path},  # the package need not be installed where this process runs
+            installation.python("cimemories.llm.vllm_server", str(path)),
+            env=installation.environment(environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -545,7 +550,9 @@ def wait(
 
 def stop(workspace: Path, name: str) -> ServerState:
     """Stop a server, by id or port, and return when it has ended; a vLLM that does not terminate is killed. One that
-    has ended already is left as it is. Raises VllmError for an unknown one, and for one on another machine."""
+    has ended already is left as it is. Raises VllmError for an unknown one, for one on another machine, and in a
+    read-only app."""
+    _refuse_read_only()
     workspace = workspace.absolute()
     state = state_named(workspace, name)
     if not state.live:
@@ -581,7 +588,9 @@ def stop(workspace: Path, name: str) -> ServerState:
 
 
 def forget(workspace: Path, server_id: str) -> None:
-    """Remove the state and the logs of a server that has ended. Raises VllmError for a running or an unknown one."""
+    """Remove the state and the logs of a server that has ended. Raises VllmError for a running or an unknown one,
+    and in a read-only app."""
+    _refuse_read_only()
     state = state_named(workspace, server_id)
     if state.live:
         raise VllmError(f"{state.id} is {state.phase}. Stop it first.", "still alive")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from cimemories import __version__
 from cimemories.compare.difference import difference, together
 from cimemories.compare.leaderboard import Line
 from cimemories.flows.arrays import IdentifierRule
@@ -17,6 +16,7 @@ from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.report import methods, results
 from cimemories.report.document import Basis, Points, Report, Section, Text, basis
 from cimemories.text import count, listed, part_names
+from cimemories.version import __version__
 
 
 def abstract(report_basis: Basis) -> Section:

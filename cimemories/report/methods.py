@@ -11,7 +11,6 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from cimemories import __version__
 from cimemories.compare.leaderboard import Line
 from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.respond import CompositionError
@@ -45,6 +44,7 @@ from cimemories.store.archive import PRIVATE, shown_address
 from cimemories.store.calls import Source
 from cimemories.store.engine import StoreError
 from cimemories.text import count, listed, percent, sentence
+from cimemories.version import __version__
 
 TOGETHER = {Combine.ANY: "any", Combine.MAJORITY: "more than half", Combine.ALL: "all"}
 REFERENCES = (

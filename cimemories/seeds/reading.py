@@ -19,8 +19,9 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from cimemories.files import NotAFileError, open_regular, uploaded
+from cimemories.installation import app_root
 
-SEEDS = Path(os.environ.get("CIMEMORIES_SEEDS") or Path(__file__).resolve().parents[2] / "seeds")
+SEEDS = Path(os.environ.get("CIMEMORIES_SEEDS") or app_root() / "seeds")
 LARGEST_FILE = 1_000_000  # bytes; the largest file that ships has about 20,000
 DEEPEST = 30  # lists and mappings inside one another; the C loader dies of very many
 MOST_VALUES = 50_000  # lists, mappings and scalars, what an alias stands for counted each time

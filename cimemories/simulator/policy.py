@@ -26,6 +26,7 @@ from typing import Any
 
 import yaml
 
+from cimemories.installation import app_root
 from cimemories.model import DOMAINS, GENERAL, Strength, Verdict
 
 WORD = re.compile(r"\d+(?:[.,:/]\d+)*|[^\W\d_]+")
@@ -101,9 +102,9 @@ def _pattern(stems: list[str]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=1)
 def load_policy() -> Policy:
-    """Read the policy once per process, from the folder CIMEMORIES_SEEDS or else `seeds` beside the package. Raises
+    """Read the policy once per process, from the folder CIMEMORIES_SEEDS or else the `seeds` that ship. Raises
     SimulatorError where the file is missing or does not have the expected parts."""
-    folder = os.environ.get("CIMEMORIES_SEEDS") or Path(__file__).resolve().parents[2] / "seeds"
+    folder = os.environ.get("CIMEMORIES_SEEDS") or app_root() / "seeds"
     path = Path(folder) / "simulator.yaml"
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -31,6 +31,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from cimemories.access import readonly
 from cimemories.files import make_file, make_folder
 from cimemories.store.tables import metadata
 from cimemories.text import has_control, visible, without_credentials
@@ -79,7 +80,7 @@ def text_hash(text: str) -> str:
 
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-HEAD = "0008"
+HEAD = "0010"
 VERSION_TABLE = "alembic_version"
 # An arbitrary number that must never change: processes of two versions must wait for each other too.
 _ADVISORY_LOCK = 7_023_511_493
@@ -306,7 +307,8 @@ class DatabaseLost(StoreError):
 class Store:
     """An open record. `workspace` holds the SQLite file (where it is the record) and caches that can be rebuilt.
 
-    read_only: the folder or the file cannot be written; everything can be read, and `write` raises StoreError.
+    read_only: the folder or the file cannot be written, or the app was started read-only (access/readonly.py);
+    everything can be read, `write` raises StoreError, and the database refuses what goes past it.
     fence: called at the start of every write transaction; what it raises prevents the write (work.Claim.hold).
     patience_s: how long a transaction waits to begin while the database does not answer; `give_up`, once set, ends the
     wait.
@@ -336,6 +338,8 @@ class Store:
         and for nothing that a person decided. Raises DatabaseLost where the database does not answer: whether a commit
         that was cut off took place is then not known. Raises StoreError in a workspace that is read-only.
         """
+        if self.read_only and readonly.chosen():
+            raise StoreError(f"{readonly.REASON}, so nothing was saved.")
         if self.read_only:
             raise StoreError(
                 f"the workspace {self.workspace} is read-only, so nothing was saved. Copy it to a folder that can be "
@@ -429,19 +433,21 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
     """Open (and create or migrate, where needed) the record of a workspace.
 
     `url` defaults to the environment variable CIMEMORIES_DATABASE_URL; without either the record is
-    WORKSPACE/cimemories.sqlite. A SQLite file that is there and cannot be written is opened for reading. Raises
-    StoreError where the folder or the database cannot be used, or is of a newer version.
+    WORKSPACE/cimemories.sqlite. A SQLite file that is there and cannot be written is opened for reading; in a read-only
+    app (access/readonly.py) every record is, and none is created. Raises StoreError where the folder or the database
+    cannot be used, or is of a newer version.
     """
-    folder = Path(workspace)
+    folder, looked_at = Path(workspace), readonly.chosen()
     try:
-        make_folder(folder)
+        if not looked_at:
+            make_folder(folder)
     except OSError as error:
         raise StoreError(
             f"workspace {folder}: the folder cannot be made ({error.strerror}). Choose another with --workspace."
         ) from error
     address = record_address(folder, url)
     file = sqlite_path(address)
-    read_only = file is not None and file.exists() and not _writable(file)
+    read_only = looked_at or (file is not None and file.exists() and not _writable(file))
     if file is not None and not read_only:
         make_file(file)  # SQLite gives the files that it makes beside it the same mode
     engine = _engine(address, read_only=read_only)
@@ -630,6 +636,8 @@ def _prepare_postgres(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
         options = connection.get_execution_options()
+        if readonly.chosen() and connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("SET TRANSACTION READ ONLY")
         if connection.dialect.name != "postgresql" or not options.get("cimemories_write"):
             return
         if "synchronous_commit" not in connection.info:

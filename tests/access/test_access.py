@@ -14,7 +14,7 @@ import pytest
 from starlette.datastructures import Headers
 from streamlit.web.server.starlette import starlette_app_utils
 
-from cimemories.access import peers, tokens
+from cimemories.access import peers, readonly, tokens
 from cimemories.access.guard import Gate, Guard, Mode, Site, cookie_name, same_origin
 from cimemories.ui import login
 
@@ -172,6 +172,27 @@ async def test_every_route_asks_whether_the_host_is_ours(anyone: Gate, path: str
 )
 async def test_figures_and_interfaces_that_the_app_does_not_need_are_closed(anyone: Gate, path: str) -> None:
     assert (await send(anyone, path)).status == 404
+
+
+async def test_only_a_read_only_app_that_is_open_to_all_can_be_framed_by_other_pages(
+    anyone: Gate, auto: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    framed = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")]
+    script = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "script")]
+    kernel_says(monkeypatch, os.geteuid())
+    for read_only, gate, login_on, can in [
+        ("1", anyone, False, True),
+        ("1", anyone, True, False),
+        ("1", auto, False, False),
+        ("", anyone, False, False),
+    ]:
+        monkeypatch.setenv(readonly.READ_ONLY, read_only)
+        assert (await send(gate, "/leaks", framed, login_on=login_on)).served is can
+        shown = (await send(gate, "/leaks", login_on=login_on)).headers
+        assert ("frame-ancestors *" in shown["content-security-policy"]) is can
+        assert ("x-frame-options" in shown) is not can
+        assert not (await send(gate, "/leaks", script, login_on=login_on)).served
+        assert not (await send(gate, "/auth/logout", framed, login_on=login_on)).served
 
 
 async def test_everything_that_is_sent_has_the_headers(anyone: Gate) -> None:

@@ -232,6 +232,20 @@ def test_the_commands_flags_choose_the_mode(monkeypatch: pytest.MonkeyPatch, fla
     assert Mode.chosen({MODE: mode.value}) is mode
 
 
+def test_an_address_and_names_are_streamlits_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr("os.execvpe", lambda _program, command, _environment: started.append(command))
+    here, port = Path.cwd(), serving.free_port()
+    for options in ([], ["--address", "0.0.0.0", "--allow-host", "review.example"]):
+        done = CliRunner().invoke(cli, ["app", "--no-demo", "--port", str(port), "-w", str(tmp_path / "w"), *options])
+        assert done.exit_code == 0, done.output
+    ours = ["--server.port", str(port)]
+    names = [("--server.allowedHosts", name) for name in ("localhost", "127.0.0.1", "review.example")]
+    options = ["--server.address", "0.0.0.0", *(word for pair in names for word in pair)]
+    assert [command[command.index("--server.port") :] for command in started] == [ours, ours + options]
+    assert Path.cwd() == here
+
+
 def test_no_token_says_what_it_means(tmp_path: Path) -> None:
     site = Site(lambda _: True, lambda: False, lambda _: False)
     text = server.announcement(Gate(tmp_path, Mode.ANYONE), site, 8501)

@@ -1,0 +1,40 @@
+"""Where the parts of the project are that are no modules of this package (app.py, pages/, seeds/, data/demo/ and
+.streamlit/), and how another Python of this installation is started.
+
+A checkout has these parts beside the package. A wheel has them inside it, under `_app` (pyproject.toml): at the top of
+site-packages `pages` and `seeds` would be everybody's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+BESIDE = _PACKAGE.parent  # the folder that `cimemories` is imported from: the checkout, or site-packages
+_BUNDLED = _PACKAGE / "_app"
+
+
+def app_root() -> Path:
+    """The folder with app.py, pages/, seeds/, data/demo/ and .streamlit/: of the wheel, else the checkout."""
+    return _BUNDLED if _BUNDLED.is_dir() else BESIDE
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of this package in a process of its own; to be started with `environment`.
+
+    -P: without it the current folder comes first on the path, and a `random.py` of the user's is imported there.
+    """
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables, with a path on which a child finds this package: it need not be installed. Where the interpreter
+    finds it by itself nothing is added, since PYTHONPATH goes before the standard library."""
+    if Path(sysconfig.get_path("purelib")).resolve() == BESIDE:
+        return dict(environ)
+    path = os.pathsep.join(filter(None, [str(BESIDE), environ.get("PYTHONPATH")]))
+    return {**environ, "PYTHONPATH": path}

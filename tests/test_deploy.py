@@ -1,0 +1,66 @@
+"""The container files, as far as they can be read without building: what must hold of them whatever else changes."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cimemories.access import readonly
+from cimemories.access.guard import MODE
+from cimemories.cli import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+CONTAINERFILE = (ROOT / "deploy" / "Containerfile").read_text(encoding="utf-8")
+COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
+STEPS = re.findall(r"^([A-Z]+) (.+)$", CONTAINERFILE.replace("\\\n", " "), re.MULTILINE)
+
+
+def of(instruction: str) -> list[str]:
+    return [rest for name, rest in STEPS if name == instruction]
+
+
+def test_the_image_copies_all_that_the_wheel_is_built_of() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    copied = {path for step in of("COPY") if not step.startswith("--from") for path in step.split()[:-1]}
+    assert {*wheel["only-include"], *wheel["force-include"], "pyproject.toml", "README.md", "LICENSE"} <= copied
+    assert not [path for path in copied if not (ROOT / path).exists()]
+
+
+def test_the_app_is_run_by_nobody_special_and_watched() -> None:
+    assert of("USER") == ["1000"]
+    # After it nothing is installed.
+    after = CONTAINERFILE.split("\nUSER ")[1]
+    assert "RUN " not in after
+    assert "/_stcore/health" in of("HEALTHCHECK")[0]
+    assert all("--require-hashes" in step or "--no-deps" in step for step in of("RUN") if "pip install" in step)
+
+
+def test_the_images_command_is_one_that_the_app_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of("ENTRYPOINT") == ['["cimemories"]']
+    (words,) = (yaml.safe_load(step) for step in of("CMD"))
+    started: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr("os.execvpe", lambda _program, *rest: started.append(rest))  # type: ignore[arg-type]
+    monkeypatch.setattr("cimemories.serving._require_free", lambda _port: None)
+    done = CliRunner().invoke(cli, [*words, "--no-demo"], env={"CIMEMORIES_WORKSPACE": str(tmp_path / "w")})
+    assert done.exit_code == 0, done.output
+    ((command, environment),) = started
+    assert command[-2:] == ["--server.address", "0.0.0.0"]
+    assert environment[MODE] == "token"  # nobody can be told by their connection there
+    assert readonly.READ_ONLY not in environment
+
+
+def test_only_this_machine_reaches_what_compose_starts() -> None:
+    ports = {name: service.get("ports", []) for name, service in COMPOSE["services"].items()}
+    assert ports == {"app": ["127.0.0.1:${PORT:-8501}:8501"], "database": [], "vllm": []}
+    assert COMPOSE["services"]["vllm"]["profiles"] == ["gpu"]
+    text = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
+    # No password has a default: compose refuses to start without one.
+    assert set(re.findall(r"\$\{POSTGRES_PASSWORD(:[?-])", text)) == {":?"}
+    assert (ROOT / "deploy" / COMPOSE["services"]["app"]["build"]["context"] / "deploy" / "Containerfile").exists()
