@@ -1,26 +1,65 @@
-"""CIMemories Studio: curate, audit, run and explore the CIMemories benchmark of contextual integrity."""
+"""CIMemories Studio: curate, audit, run and explore the CIMemories benchmark of contextual integrity.
+
+    import cimemories
+
+    ws = cimemories.open("data/workspace")
+    ws.runs["sim-average on the demo"].leaks()
+
+What is named here is the Python API (docs/api.md). It loads when it is first used: `import cimemories` alone takes
+nothing with it.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from cimemories.version import __version__, revision
+
+if TYPE_CHECKING:
+    from cimemories.api.comparison import Comparison
+    from cimemories.api.heatmap import Heatmap
+    from cimemories.api.metrics import Metrics
+    from cimemories.api.run import Run
+    from cimemories.api.workspace import Dataset, Datasets, Runs, Workspace, open
+    from cimemories.llm.endpoint import EndpointError
+    from cimemories.llm.worker import WorkError
+    from cimemories.store.engine import StoreError
+
+_HOMES = {
+    **dict.fromkeys(("open", "Workspace", "Datasets", "Dataset", "Runs"), "cimemories.api.workspace"),
+    "Run": "cimemories.api.run",
+    "Metrics": "cimemories.api.metrics",
+    "Heatmap": "cimemories.api.heatmap",
+    "Comparison": "cimemories.api.comparison",
+    "StoreError": "cimemories.store.engine",
+    "EndpointError": "cimemories.llm.endpoint",
+    "WorkError": "cimemories.llm.worker",
+}
+__all__ = [
+    "Comparison",
+    "Dataset",
+    "Datasets",
+    "EndpointError",
+    "Heatmap",
+    "Metrics",
+    "Run",
+    "Runs",
+    "StoreError",
+    "WorkError",
+    "Workspace",
+    "__version__",
+    "open",
+    "revision",
+]
 
 
-@lru_cache(maxsize=1)
-def revision() -> str | None:
-    """The commit that the checkout stands at, for manifests; None where this is no checkout. Changes that are not
-    committed do not show."""
-    git = Path(__file__).resolve().parent.parent / ".git"
-    try:
-        head = (git / "HEAD").read_text(encoding="ascii").strip()
-        if not head.startswith("ref: "):
-            return head
-        name = head.removeprefix("ref: ")
-        if (git / name).exists():
-            return (git / name).read_text(encoding="ascii").strip()
-        packed = (git / "packed-refs").read_text(encoding="ascii").splitlines()
-        return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
-    except (OSError, ValueError):
-        return None
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cimemories' has no attribute '{name}'")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -21,6 +21,7 @@ from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_work, judge
 from cimemories.evaluation.planning import (
     BATCH,
     SERVERS_LIMIT,
+    FindLabels,
     JudgeSpec,
     Memory,
     RunSpec,
@@ -361,6 +362,25 @@ def messages_simulated(row: RunRow) -> bool:
     """Whether a simulator wrote the messages of a run. Its mark may also come from a judge alone."""
     recorded = row.manifest.model.simulated
     return row.simulated if recorded is None else recorded
+
+
+def planned_alike(store: Store, spec: RunSpec, find_labels: FindLabels) -> RunRow | None:
+    """The newest run that was planned with these very settings, on the dataset as it is now, with the prompts of today
+    and, where its memory goes by labels, with these; None where there is none. Raises StoreError for a dataset that is
+    not there."""
+    settings = json.loads(canonical_json(spec.as_json()))
+    with store.read() as connection:
+        dataset = datasets.named(connection, spec.dataset)
+        data_hash = datasets.dataset_hash(connection, dataset.id)
+        rows = runs.all_rows(connection, dataset.id)
+    source = find_labels(store, dataset.id) if spec.memory.read().needs_labels else None
+    labels = json.loads(canonical_json(dict(source.origin))) if source else None
+    for row in reversed(rows):
+        made = row.manifest
+        same = made.request is not None and made.request.recorded == settings and made.dataset.hash == data_hash
+        if same and made.seeds_hash == seeds.seeds_hash() and made.memory.labels == labels:
+            return row
+    return None
 
 
 def spec_of(store: Store, run_id: str) -> RunSpec:

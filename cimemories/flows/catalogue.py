@@ -72,6 +72,19 @@ def labelling_failures(store: Store, labelling_id: str) -> list[tuple[str, str, 
         return labellings.failures(connection, labelling_id)
 
 
+def ballots_of(store: Store, labelling_id: str, profile_id: int) -> tuple[int, int]:
+    """How many ballots of one profile are usable, and how many were planned."""
+    with store.read() as connection:
+        return labellings.ballots_of(connection, labelling_id, profile_id)
+
+
+def profile_with(store: Store, dataset_id: int, attribute_id: int) -> int | None:
+    """The profile of a dataset that has this attribute; None where none has."""
+    with store.read() as connection:
+        owned = datasets.attribute_ids(connection, dataset_id)
+    return next((profile for profile, own in owned.items() if attribute_id in own), None)
+
+
 def rules_of(store: Store, dataset_id: int) -> list[RuleRow]:
     """The named rules of a dataset, oldest first; the paper's is not among them."""
     with store.read() as connection:

@@ -226,14 +226,14 @@ class Flows:
 
     def query(self, scope: Scope, sql: str, parameters: list[object] | None = None) -> pd.DataFrame:
         """The answer to one question; in the SQL `{flow}` stands for the relation, `{pairs}` for the same with the rows
-        of attributes that no memory held."""
+        of attributes that no memory held, `{rows}` for what is kept of that: texts as enumerations, and no run."""
         # The lock is not reentrant, so it is taken twice. In between the table can only go if TABLES_KEPT others are
         # built.
         name = self.table(scope)
         with self._lock:
             # Only names made in this class are formatted into the SQL; values go as parameters.
             frame: pd.DataFrame = self._duckdb.execute(
-                sql.format(flow=name, pairs=f"{name}_pairs"), parameters or []
+                sql.format(flow=name, pairs=f"{name}_pairs", rows=f"{name}_rows"), parameters or []
             ).df()
         return frame
 
@@ -241,7 +241,9 @@ class Flows:
         """The same as one numpy array a column, for numbers that are never missing: millions of rows without a copy."""
         name = self.table(scope)
         with self._lock:
-            result = self._duckdb.execute(sql.format(flow=name, pairs=f"{name}_pairs"), parameters or [])
+            result = self._duckdb.execute(
+                sql.format(flow=name, pairs=f"{name}_pairs", rows=f"{name}_rows"), parameters or []
+            )
             return {column: np.asarray(values) for column, values in result.fetchnumpy().items()}
 
     def cached(self, key: tuple[object, ...], compute: Callable[[], T], *, most: int = MOST) -> T:

@@ -23,6 +23,7 @@ import pandas as pd
 import sqlalchemy as sa
 
 from cimemories import files
+from cimemories.access import readonly
 from cimemories.flows.cache import workspace_cached
 from cimemories.model import Label, Persona, Verdict
 from cimemories.store import datasets, labellings, versions, work
@@ -430,7 +431,7 @@ def _place_key(workspace: Path) -> str:
     file = workspace / ORIGIN
     try:
         # lexists and lstat: a link is taken as what it is, never followed to a file of somebody else's.
-        if not os.path.lexists(file):
+        if not os.path.lexists(file) and not readonly.chosen():
             files.make_file(file)
         status = file.lstat()
     except OSError:
@@ -448,9 +449,11 @@ def read_cache(path: Path) -> pd.DataFrame | None:
 
 def write_cache(frame: pd.DataFrame, path: Path, name: str) -> None:
     """Write a rebuildable table, whole or not at all, and drop its older versions. A disk that is full is no reason to
-    fail: the table is only built again next time."""
+    fail: the table is only built again next time. Nothing is written by a read-only app."""
     # A name of its own, so that two threads that write the same table do not share a draft.
     draft = path.with_suffix(f".{id(frame)}.draft")
+    if readonly.chosen():
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         frame.to_parquet(draft, index=False)

@@ -64,7 +64,7 @@ class Scope:
     dataset_name: str
     dataset_revision: int
     people: tuple[StandingVerdict, ...] | None = None
-    audits: tuple[int, int] = (0, 0)
+    audits: tuple[int, int, int] = (0, 0, 0)
     combine: Combine = Combine.ONE
     panel: tuple[JudgeRow, ...] = ()
     grounded: bool = False
@@ -162,6 +162,23 @@ def resolve_scope(
     applied = _rule(store, labelling, rule) if rule else None
     how = Labels(labels), applied
     return Scope(run, labelling, judge, name, revision, people, audited, combine, panel, grounded, *how)
+
+
+def scope_by_words(
+    store: Store,
+    run_id: str,
+    *,
+    labels: str | None = None,
+    rule: str | None = None,
+    judge: str | None = None,
+    grounded: bool = False,
+) -> Scope:
+    """The same as the command line and the Python API ask for it. labels: 'decisions' (None), 'consensus', or the id of
+    a labelling."""
+    # Anything but the two words is an id of a labelling; resolve_scope says where there is none.
+    kind = Labels(labels) if labels in set(Labels) else Labels.DECISIONS
+    labelling = None if labels in set(Labels) else labels
+    return resolve_scope(store, run_id, labelling, judge, grounded=grounded, labels=kind, rule=rule)
 
 
 def _rule(store: Store, labelling: LabellingRow | None, name: str) -> AppliedRule:

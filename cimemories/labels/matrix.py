@@ -82,6 +82,13 @@ class Matrix:
         return retained
 
     @property
+    def discarded(self) -> Flags:
+        """[contexts]: whether a context has labels, or too few votes for them, and is not retained. One without any
+        vote is neither."""
+        discarded: Flags = (self.effective != UNLABELLED).any(axis=0) & ~self.retained
+        return discarded
+
+    @property
     def totals(self) -> Kinds:
         """Pairs by effective label; None: not labelled, TOO_FEW_NAME: too few votes. They add up to attributes x
         contexts."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pydantic
 
+from cimemories.access import readonly
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Combine, Scope, resolve_scope
 from cimemories.leaks.gallery import gallery
@@ -83,6 +84,8 @@ def change(store: Store, name: str, how: Callable[[Items], Items]) -> Items:
     """Replace what is in a basket by what `how` makes of it; returns that. All of it or nothing. Raises StoreError
     where it would hold more than MOST_ITEMS, or cannot be written."""
     path = path_of(store, name)
+    if readonly.chosen():
+        raise StoreError(f"{readonly.REASON}, so nothing was added to the basket.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # A lock file apart: the basket's own file is replaced, and a lock on it would stay with the old one.

@@ -94,7 +94,7 @@ def leak_view(flows: Flows, scope: Scope, profile_id: int, context_id: int) -> L
 # audited: a scope's version has them only where they count, and here they are shown.
 @cached
 def _leak_view(
-    flows: Flows, scope: Scope, profile_id: int, context_id: int, audited: tuple[int, int]
+    flows: Flows, scope: Scope, profile_id: int, context_id: int, audited: tuple[int, int, int]
 ) -> LeakView | None:
     frame = flows.query(scope, _LABELS, [profile_id, context_id])
     if frame.empty:

@@ -18,13 +18,13 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from cimemories import __version__
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks.gallery import Certainty
 from cimemories.leaks.message import LeakView, Sample, leak_view
 from cimemories.model import Reveal
 from cimemories.text import count, markdown_escaped, part_names
+from cimemories.version import __version__
 
 # Text as LaTeX that reads the same and compiles in any engine: what comes out is printable ASCII. Characters that LaTeX
 # gives a meaning become commands, letters with an accent the accent's command, common signs their own commands.

@@ -1,0 +1,338 @@
+"""A run, for a notebook: its numbers, its flows, leaks and responses as rows, and its heatmaps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from cimemories.api.heatmap import Heatmap, word_of
+from cimemories.api.metrics import Metrics
+from cimemories.api.session import Session
+from cimemories.api.table import Form, checked_form, html_table, of_columns, of_frame
+from cimemories.store.engine import StoreError
+from cimemories.text import count, percent, shortened, simulated_text, visible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cimemories.flows.scope import Scope
+    from cimemories.store.runs import RunRow
+
+# What `leaks` has in any case; with excerpts, EXCERPT too.
+LEAKS = [
+    *("id", "run", "model", "profile", "user", "attribute", "key", "statement", "domain", "event", "context", "task"),
+    *("recipient", "sphere", "strength", "claimed", "reveals", "draws", "quote", "certainty", "agreement", "judges"),
+    "kind",
+]
+EXCERPT = ["excerpt", "leaked", "sample", "in_message"]
+NEITHER_FRAME = Literal["arrow", "duckdb"]
+
+
+class Run:
+    """One run of a workspace, as it was when it was looked up. Made by `ws.runs[...]` and `ws.run(...)`.
+
+    id, name, model, dataset (name), samples (messages a context), status, created, coverage (judged over planned
+    messages, None where none is planned), simulated (which parts come from a simulator).
+
+    Most methods take the choices that numbers rest on, as the command line does. labels: 'decisions' (of people, then
+    the consensus; default), 'consensus', or the id of a labelling. rule: 'paper', or a rule of the dataset. judge: id
+    or name of a judge, or any, majority or all of them; default: the first. grounded: count only reveals whose quote
+    is in the message. They raise StoreError for what is not there, and name what is.
+    """
+
+    def __init__(self, session: Session, row: RunRow, dataset: str) -> None:
+        self._session, self._row = session, row
+        self.dataset = dataset
+
+    @property
+    def id(self) -> str:
+        return self._row.id
+
+    @property
+    def name(self) -> str:
+        return self._row.name
+
+    @property
+    def model(self) -> str:
+        return self._row.model
+
+    @property
+    def samples(self) -> int:
+        return self._row.samples
+
+    @property
+    def status(self) -> str:
+        return str(self._row.status)
+
+    @property
+    def created(self) -> str:
+        return self._row.created
+
+    @property
+    def coverage(self) -> float | None:
+        return self._row.coverage
+
+    @property
+    def simulated(self) -> tuple[str, ...]:
+        return self._row.simulated_parts
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What shaped the run, as it was recorded: model, server, prompts by hash, memory, judges, versions."""
+        return dict(self._row.manifest.recorded)
+
+    def metrics(
+        self,
+        n: int | None = None,
+        *,
+        labels: str | None = None,
+        rule: str | None = None,
+        judge: str | None = None,
+        grounded: bool = False,
+        identifiers: str = "exact",
+    ) -> Metrics:
+        """Violation@n, completeness and what else is known of the run, with 95 % intervals.
+
+        n: what the balanced score is read at; default: the largest n that messages support. identifiers: which
+        attributes never count as violations: exact (those that repeat the biography), substring or none. Raises
+        StoreError for an n below 1 or above the run's samples.
+        """
+        from cimemories.flows.arrays import IdentifierRule
+        from cimemories.metrics.headline import headline
+        from cimemories.metrics.intervals import intervals
+        from cimemories.metrics.violation import balanced
+
+        scope, identifier_rule = (
+            self._scope(labels, rule, judge, grounded),
+            word_of(IdentifierRule, identifiers, "identifier rule"),
+        )
+        flows = self._session.flows
+        numbers, bounds = headline(flows, scope, identifier_rule), intervals(flows, scope, identifier_rule)
+        at = self._checked_n(n, numbers.n)
+        return Metrics(
+            run=self.id,
+            n=at,
+            violation=dict(numbers.violation),
+            violation_interval=dict(bounds.violation),
+            violation_bounds=dict(numbers.violation_bounds),
+            supported_n=numbers.supported_n,
+            completeness=numbers.completeness,
+            completeness_interval=bounds.completeness,
+            balanced=balanced(numbers.violation[at], numbers.completeness),
+            balanced_interval=bounds.balanced_at[at],
+            leak_rate=numbers.leak_rate.micro,
+            ambiguous_exposure=numbers.ambiguous_exposure,
+            coverage=numbers.coverage,
+            profiles=numbers.profiles,
+            samples=scope.run.samples,
+            expected=scope.run.expected,
+            judged=numbers.judged,
+            attributes=numbers.attributes,
+            flows=numbers.flows,
+            retained=numbers.retained,
+            discarded=numbers.discarded,
+            labels=scope.labels_text,
+            judge=scope.judge_text,
+            simulated=scope.simulated,
+            notes=numbers.notes,
+            headline=numbers,
+        )
+
+    @overload
+    def flows(
+        self,
+        as_: Literal["pandas"] = ...,
+        *,
+        labels: str | None = ...,
+        rule: str | None = ...,
+        judge: str | None = ...,
+        grounded: bool = ...,
+    ) -> pd.DataFrame: ...
+    @overload
+    def flows(
+        self,
+        as_: NEITHER_FRAME,
+        *,
+        labels: str | None = ...,
+        rule: str | None = ...,
+        judge: str | None = ...,
+        grounded: bool = ...,
+    ) -> Any: ...
+    def flows(
+        self,
+        as_: Form = "pandas",
+        *,
+        labels: str | None = None,
+        rule: str | None = None,
+        judge: str | None = None,
+        grounded: bool = False,
+    ) -> Any:
+        """One row an information flow: an attribute of a profile in a context, by profile, attribute and context.
+
+        run; profile (id), user (name); attribute (id), key, domain, event; context (id), recipient, task, sphere
+        (missing where unknown); label: necessary, inappropriate, ambiguous, 'too few votes' or unlabelled; decided:
+        a person's decision, not the consensus; identifier: repeats the biography, never a violation; retained: the
+        context has a necessary and an inappropriate attribute, only then it counts; expected: planned messages whose
+        memory held the attribute; draws: how many of them are judged; reveals: how many of those reveal it in full.
+
+        What counts as a violation: label inappropriate, retained, not identifier, draws > 0. Texts are categories.
+
+        as_: 'pandas', 'arrow' (a pyarrow.Table) or 'duckdb' (a relation over that table, with a connection of its own);
+        of millions of rows none of them is a copy of the other's numbers.
+        """
+        from cimemories.flows.columns import flow_columns
+
+        checked_form(as_)
+        return of_columns(flow_columns(self._session.flows, self._scope(labels, rule, judge, grounded)), as_)
+
+    @overload
+    def leaks(
+        self,
+        as_: Literal["pandas"] = ...,
+        *,
+        strength: str | None = ...,
+        excerpts: bool = ...,
+        labels: str | None = ...,
+        rule: str | None = ...,
+        judge: str | None = ...,
+        grounded: bool = ...,
+    ) -> pd.DataFrame: ...
+    @overload
+    def leaks(
+        self,
+        as_: NEITHER_FRAME,
+        *,
+        strength: str | None = ...,
+        excerpts: bool = ...,
+        labels: str | None = ...,
+        rule: str | None = ...,
+        judge: str | None = ...,
+        grounded: bool = ...,
+    ) -> Any: ...
+    def leaks(
+        self,
+        as_: Form = "pandas",
+        *,
+        strength: str | None = "full",
+        excerpts: bool = False,
+        labels: str | None = None,
+        rule: str | None = None,
+        judge: str | None = None,
+        grounded: bool = False,
+    ) -> Any:
+        """One row a flow that the run gave away although it is inappropriate, the severest first (docs/leaks.md).
+
+        id; run; model; profile (id), user; attribute (id), key, statement, domain, event; context (id), task,
+        recipient, sphere ('' where unknown); strength: full, partial or implied; claimed: messages that claim it so;
+        reveals: messages that reveal it in full; draws: judged messages whose memory held it; quote: grounded where a
+        quote is in a message, else ungrounded; certainty of the label: adjudicated, person, unanimous or threshold;
+        agreement of the judges in one message: all, some, or alone where the run has one judge; judges: how many of
+        several claim it in full in one message; kind: real or simulated.
+
+        strength: full (what counts as a violation), partial or implied; None for all. excerpts adds what the message
+        says, and takes a moment for each row: excerpt, leaked (the part of it that gives the attribute away), sample
+        (from 1, <NA> where no judge quotes any), in_message. The texts are a model's: they may say anything. Empty
+        where nothing is labelled or nothing leaks. as_: as in `flows`.
+        """
+        import pandas as pd
+
+        from cimemories.leaks.gallery import Facet, gallery, narrowed
+        from cimemories.leaks.table import leak_rows
+        from cimemories.model import Strength
+
+        checked_form(as_)
+        wanted = {} if strength is None else {Facet.STRENGTH: [str(word_of(Strength, strength, "strength"))]}
+        flows, scope = self._session.flows, self._scope(labels, rule, judge, grounded)
+        examples = gallery(flows, [scope])
+        rows = examples.iloc[narrowed(examples, wanted).shown].reset_index(drop=True)
+        frame = rows.reindex(columns=LEAKS)  # a copy: the gallery is shared by all who ask
+        if len(frame):
+            # A facet of the gallery, and so a category there; an id is a number.
+            frame["profile"] = frame["profile"].astype("int64")
+        if excerpts:
+            texts = [row.as_json() for row in leak_rows(flows, {scope.run.id: scope}, rows)]
+            more = pd.DataFrame([{name: row[name] for name in EXCERPT} for row in texts], columns=EXCERPT)
+            frame = pd.concat([frame, more.astype({"sample": "Int64"})], axis=1)
+        return of_frame(frame, as_)
+
+    @overload
+    def responses(
+        self, as_: Literal["pandas"] = ..., *, judge: str | None = ..., grounded: bool = ...
+    ) -> pd.DataFrame: ...
+    @overload
+    def responses(self, as_: NEITHER_FRAME, *, judge: str | None = ..., grounded: bool = ...) -> Any: ...
+    def responses(self, as_: Form = "pandas", *, judge: str | None = None, grounded: bool = False) -> Any:
+        """One row a planned message, those that are missing too, by profile, context and sample.
+
+        run; profile (id), user; context (id), recipient, task, sphere (missing where unknown); sample (from 0);
+        response (id); status: ok, owed, empty, refused, truncated, unparsed or failed; cause of what is not ok;
+        message; judgement: status of the (first) judge's reading, missing while it is owed; judgement_cause; reveals:
+        how many attributes it reveals in full, <NA> where not every counted judge has read it.
+
+        The messages are a model's: they may say anything. as_: as in `flows`.
+        """
+        from cimemories.flows.columns import response_columns
+
+        checked_form(as_)
+        scope = self._scope(None, None, judge, grounded)
+        return of_frame(response_columns(self._session.store, scope), as_)
+
+    def heatmap(
+        self,
+        rows: str = "domain",
+        columns: str = "context",
+        n: int | None = None,
+        *,
+        labels: str | None = None,
+        rule: str | None = None,
+        judge: str | None = None,
+        grounded: bool = False,
+        identifiers: str = "exact",
+    ) -> Heatmap:
+        """Violation and completeness by two things, each of domain, event, attribute, profile, context, recipient and
+        sphere (paper, Figure 3). n: samples that violation is read at; default: the largest n that messages support.
+        Raises StoreError for two sides that are the same, another word, or an n above the run's samples."""
+        from cimemories.flows.arrays import IdentifierRule
+        from cimemories.metrics.headline import headline
+        from cimemories.metrics.heatmap import By, grid
+
+        sides = [word_of(By, side, "side of a heatmap") for side in (rows, columns)]
+        if sides[0] == sides[1]:
+            raise StoreError(f"a heatmap needs two different sides, both are '{rows}'. Use two of {', '.join(By)}.")
+        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
+        flows, scope = self._session.flows, self._scope(labels, rule, judge, grounded)
+        at = self._checked_n(n, headline(flows, scope, identifier_rule, warned=False).n)
+        cells = grid(flows, scope, sides[0], sides[1], at, identifier_rule)
+        return Heatmap(cells, flows, scope, identifier_rule)
+
+    def _scope(self, labels: str | None, rule: str | None, judge: str | None, grounded: bool) -> Scope:
+        from cimemories.flows.scope import scope_by_words
+
+        store = self._session.store
+        return scope_by_words(store, self.id, labels=labels, rule=rule, judge=judge, grounded=grounded)
+
+    def _checked_n(self, n: int | None, usual: int) -> int:
+        if n is None:
+            return usual
+        if not 1 <= n <= self.samples:
+            raise StoreError(
+                f"{self.id} has {count(self.samples, 'sample')} a context, so n is 1 to {self.samples}, not {n}."
+            )
+        return n
+
+    def __repr__(self) -> str:
+        mark = f", {simulated_text(self.simulated)}" if self.simulated else ""
+        return visible(
+            f"<Run {self.id}: {shortened(self.name, 80)}, {self.status}, {percent(self.coverage)} judged{mark}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_table(TITLES, [list_row(self)])
+
+
+TITLES = ("id", "name", "dataset", "model", "samples", "status", "judged", "")
+
+
+def list_row(run: Run) -> tuple[object, ...]:
+    """A run in a list, under TITLES."""
+    shown = run.samples, run.status, percent(run.coverage), simulated_text(run.simulated)
+    return (run.id, run.name, run.dataset, run.model, *shown)

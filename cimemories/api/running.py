@@ -1,0 +1,114 @@
+"""A run that a notebook starts and waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any
+
+from cimemories.cli.runs import JudgeOptions, MessageOptions, run_spec
+from cimemories.cli.work import find_labels, progress
+from cimemories.evaluation import planning, runs
+from cimemories.flows import catalogue
+from cimemories.metrics.headline import warm
+from cimemories.model import WorkStatus
+from cimemories.store import work
+from cimemories.store.engine import Store, StoreError
+from cimemories.text import count
+
+if TYPE_CHECKING:
+    from cimemories.llm.executor import Progress
+
+
+def run(
+    store: Store,
+    what: tuple[str, str, str],
+    messages: MessageOptions,
+    judges: JudgeOptions,
+    concurrency: int,
+    shown: bool,
+) -> str:
+    """Plan a run, or find the one that was planned alike, and do what it owes; returns its id. what: dataset, model and
+    address of the server. Raises what `Workspace.run` says."""
+    if what[2] == planning.BATCH:
+        raise StoreError("batch files have no server to wait for. Use `cimemories run --base-url batch`.")
+
+    def plan() -> str:
+        spec = run_spec(*what, messages, judges)
+        alike = runs.planned_alike(store, spec, find_labels)
+        if alike is None or (spec.fresh and alike.status is WorkStatus.FINISHED):
+            return planning.plan(store, spec, find_labels=find_labels)
+        return alike.id
+
+    return _waited(store, plan, concurrency, shown)
+
+
+def resume(store: Store, run_id: str, concurrency: int, shown: bool) -> None:
+    """Do what a run owes. Raises what `Workspace.run` says."""
+    _waited(store, lambda: run_id, concurrency, shown)
+
+
+def _waited(store: Store, plan: Callable[[], str], concurrency: int, shown: bool) -> str:
+    # A database that goes away for a moment must not end a run of many hours.
+    store, ids, stopped = store.patient(), list[str](), threading.Event()
+
+    def work_on() -> None:
+        run_id = plan()
+        ids.append(run_id)
+        if catalogue.run_of(store, run_id).status is WorkStatus.FINISHED or stopped.is_set():
+            return
+        bar: Any = progress(store, run_id) if shown else nullcontext()
+        with bar as report:
+            on_progress: Callable[[Progress], None] | None = report
+            runs.execute(store, run_id, concurrency=concurrency, on_progress=on_progress)
+        warm(store, run_id)
+
+    if _loop_is_running():
+        _in_thread(store, work_on, ids, stopped)
+    else:
+        work_on()
+    with store.read() as connection:
+        result = work.outcome(connection, ids[0])
+    if result.missing:
+        text = f"{ids[0]}: {result.missing:,} of {count(result.planned, 'message')} missing or incomplete"
+        warnings.warn(f"{text}. Call it again to retry what failed.", stacklevel=4)
+    return ids[0]
+
+
+def _loop_is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _in_thread(store: Store, task: Callable[[], None], ids: list[str], stopped: threading.Event) -> None:
+    """Do it in a thread of its own, and wait. A notebook has an event loop in its main thread, where a second one,
+    which the work needs, cannot run."""
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            task()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=guarded, name="cimemories-run")
+    thread.start()
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        # The interrupt reaches the main thread alone. Paused, calls in flight end and are kept; while it is still being
+        # planned there is nothing to pause.
+        stopped.set()
+        with suppress(StoreError):
+            for run_id in ids:
+                catalogue.pause(store, run_id)
+        thread.join()
+        raise
+    if errors:
+        raise errors[0]

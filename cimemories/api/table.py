@@ -1,0 +1,90 @@
+"""Rows for a notebook: as a pandas frame, an Arrow table or a DuckDB relation, and as the small HTML table that a list
+of datasets or runs shows of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from cimemories.store.engine import StoreError
+from cimemories.text import html_escaped, visible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cimemories.flows.columns import Coded, Columns
+
+Form = Literal["pandas", "arrow", "duckdb"]
+FORMS: tuple[Form, ...] = ("pandas", "arrow", "duckdb")
+LONGEST_CELL = 80  # characters of a text in a list
+MOST_ROWS = 100  # of a list in a notebook; `to_frame()` has all
+
+
+def checked_form(form: str) -> None:
+    """Raises StoreError for what is no form of rows."""
+    if form not in FORMS:
+        raise StoreError(f"rows come as {', '.join(FORMS)}, not as '{visible(form)}'. Choose one with as_=.")
+
+
+def of_columns(columns: Columns, form: Form) -> Any:
+    """Columns in this form. The arrays stay what they are: no number and no code is copied, only truth values are,
+    which Arrow packs into bits."""
+    if form == "pandas":
+        return _frame(columns)
+    return _from_arrow(_arrow(columns), form)
+
+
+def of_frame(frame: pd.DataFrame, form: Form) -> Any:
+    """A frame in this form; its index is left out of the others."""
+    if form == "pandas":
+        return frame
+    import pyarrow as pa
+
+    return _from_arrow(pa.Table.from_pandas(frame, preserve_index=False), form)
+
+
+def _frame(columns: Columns) -> pd.DataFrame:
+    import pandas as pd
+
+    from cimemories.flows.columns import Coded
+
+    def series(column: Any) -> Any:
+        if isinstance(column, Coded):
+            return pd.Categorical.from_codes(column.codes, pd.Index(column.words, dtype="str"))
+        return column
+
+    # copy=False: pandas would gather columns of one type in one block, and so copy each.
+    return pd.DataFrame({name: series(column) for name, column in columns.items()}, copy=False)
+
+
+def _arrow(columns: Columns) -> Any:
+    import pyarrow as pa
+
+    from cimemories.flows.columns import Coded
+
+    def coded(column: Coded) -> Any:
+        missing = column.codes < 0
+        codes = pa.array(column.codes, mask=missing) if missing.any() else pa.array(column.codes)
+        return pa.DictionaryArray.from_arrays(codes, pa.array(list(column.words), pa.string()))
+
+    return pa.table({n: coded(c) if isinstance(c, Coded) else pa.array(c) for n, c in columns.items()})
+
+
+def _from_arrow(table: Any, form: Form) -> Any:
+    if form == "arrow":
+        return table
+    import duckdb
+
+    # A connection of its own, which lives as long as the relation: it needs neither the workspace nor its lock.
+    return duckdb.connect(":memory:").from_arrow(table)
+
+
+def html_table(titles: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0) -> str:
+    """A table as HTML in which every text is text, whatever it holds. more: rows that are left out, as a last line."""
+    head = "".join(f"<th>{html_escaped(title)}</th>" for title in titles)
+    lines = (
+        "".join(f"<td>{html_escaped('' if cell is None else cell, LONGEST_CELL)}</td>" for cell in row) for row in rows
+    )
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    end = f"<p>{more:,} more; to_frame() has all.</p>" if more else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{end}"

@@ -1,0 +1,349 @@
+"""A workspace, for a notebook: what it holds, two runs compared, and a new run.
+
+import cimemories
+
+ws = cimemories.open("data/workspace")
+run = ws.runs["sim-average on the demo"]
+run.metrics().violation[5], run.leaks().head()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cimemories.api.comparison import Comparison
+from cimemories.api.run import TITLES, Run, list_row
+from cimemories.api.session import Session
+from cimemories.api.table import MOST_ROWS, html_table
+from cimemories.store.engine import Store, StoreError, chosen_workspace, open_store, record_address, sqlite_path
+from cimemories.text import count, shortened, visible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from cimemories.store.datasets import DatasetRow
+
+NAMED = 10  # names that an error lists
+
+
+def open(location: str | Path | None = None, *, create: bool = False, cache: str | Path | None = None) -> Workspace:
+    """Open a workspace: its folder, or the address of a PostgreSQL database (postgresql://user:password@host/name).
+
+    location: default: $CIMEMORIES_WORKSPACE, else data/workspace. As on the command line, $CIMEMORIES_DATABASE_URL goes
+    before the folder's own database. create: make one where there is none. cache: folder for tables that are computed
+    once, with a PostgreSQL address; default: as for location.
+
+    An app or a worker may use the workspace meanwhile. Reading changes nothing of the record; a table that had to be
+    computed is kept beside it, as the app does. A workspace of an older version is brought up to date. Raises
+    StoreError where there is none, or it cannot be used.
+    """
+    given = chosen_workspace() if location is None else location
+    url = str(given) if "://" in str(given) else None
+    folder = Path(cache) if cache is not None else chosen_workspace() if url else Path(given)
+    file = sqlite_path(record_address(folder, url))
+    if file is not None and not file.exists() and not create:
+        raise StoreError(
+            f"there is no workspace in {visible(str(file.parent))}. Name its folder, or make an empty one with "
+            "create=True; `cimemories app` makes one with a demo."
+        )
+    return Workspace(open_store(folder, url))
+
+
+class Workspace:
+    """An open workspace (`cimemories.open`). Close it with `close()` or a `with` block; what was read stays usable."""
+
+    def __init__(self, store: Store) -> None:
+        self._session = Session(store)
+
+    @property
+    def datasets(self) -> Datasets:
+        """Every dataset as it is now, oldest first."""
+        return Datasets(self._session)
+
+    @property
+    def runs(self) -> Runs:
+        """Every run as it is now, oldest first."""
+        return Runs(self._session)
+
+    def compare(
+        self,
+        first: Run | str,
+        second: Run | str,
+        *,
+        labels: str | None = None,
+        rule: str | None = None,
+        judge: str | None = None,
+        grounded: bool = False,
+        identifiers: str = "exact",
+    ) -> Comparison:
+        """The second run minus the first on the flows that are judged in both, with 95 % intervals. Runs by id, unique
+        name or object; the other choices as in `Run`. Raises StoreError for runs of two datasets, and for one run
+        twice."""
+        from cimemories.api.heatmap import word_of
+        from cimemories.compare.difference import difference, together
+        from cimemories.flows.arrays import IdentifierRule
+
+        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
+        one, other = (item if isinstance(item, Run) else self.runs[item] for item in (first, second))
+        before, after = (run._scope(labels, rule, judge, grounded) for run in (one, other))
+        (result,) = together([difference(self._session.flows, before, after, identifier_rule)])
+        alike = one.name == other.name
+        return Comparison(one.id if alike else one.name, other.id if alike else other.name, result)
+
+    def run(
+        self,
+        dataset: str,
+        model: str,
+        base_url: str,
+        *,
+        samples: int = 5,
+        profiles: int | None = None,
+        contexts: int | None = None,
+        prompt_level: str = "base",
+        memory: str = "full",
+        thinking: str = "default",
+        mitigation: str = "none",
+        temperature: float | None = None,
+        max_tokens: int | None = 1024,
+        seed: int | None = None,
+        api_key_env: str = "OPENAI_API_KEY",
+        judge: str | None = None,
+        judge_model: str | Sequence[str] | None = None,
+        judge_base_url: str | Sequence[str] | None = None,
+        judge_api_key_env: str | Sequence[str] | None = None,
+        preset: str | None = None,
+        price: str | None = None,
+        judge_price: str | None = None,
+        cap: float | None = None,
+        fresh: bool = False,
+        name: str | None = None,
+        concurrency: int = 32,
+        progress: bool = True,
+    ) -> Run:
+        """Run a model and wait for it: it writes messages, judges read them. What each choice means, and its default,
+        is that of `cimemories run` (docs/runs.md); base_url='simulator' needs no server.
+
+        Called again with the same choices it goes on where it stopped, and a run that is finished is returned as it is;
+        fresh=True makes a new one, and asks again what other work has recorded. An interrupt (the notebook's stop
+        button) keeps what was answered. Warns where a part of the plan is missing at the end. progress: show a bar.
+
+        Raises StoreError for what is not there or a read-only workspace, EndpointError for a server that cannot be
+        used, and WorkError where the work ended early.
+        """
+        from cimemories.api import running
+        from cimemories.cli.runs import JudgeOptions, MessageOptions
+
+        messages = MessageOptions(
+            samples=samples,
+            profiles=profiles,
+            contexts=contexts,
+            prompt_level=prompt_level,
+            memory=memory,
+            thinking=thinking,
+            mitigation=mitigation,
+            temperature=temperature,
+            max_tokens="server" if max_tokens is None else str(max_tokens),
+            seed=seed,
+            api_key_env=api_key_env,
+            preset=preset,
+            price=price,
+            cap=cap,
+            fresh=fresh,
+            name=name,
+        )
+        judges = JudgeOptions(
+            judge=_list(judge),
+            judge_model=_list(judge_model),
+            judge_base_url=_list(judge_base_url),
+            judge_api_key_env=_list(judge_api_key_env),
+            judge_price=_list(judge_price),
+        )
+        store = self._session.store
+        return self.runs[running.run(store, (dataset, model, base_url), messages, judges, concurrency, progress)]
+
+    def resume(self, run: Run | str, *, concurrency: int = 32, progress: bool = True) -> Run:
+        """Go on with a run that is not finished; failed calls are retried. Waits, warns and raises as `run` does."""
+        from cimemories.api import running
+
+        run_id = run.id if isinstance(run, Run) else self.runs[run].id
+        running.resume(self._session.store, run_id, concurrency, progress)
+        return self.runs[run_id]
+
+    def close(self) -> None:
+        """Close it; closing twice is no error. Whatever asks the workspace afterwards raises StoreError."""
+        self._session.close()
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Workspace {self._session.name}{', closed' if self._session.closed else ''}>"
+
+    def _repr_html_(self) -> str:
+        if self._session.closed:
+            return html_table(("workspace", ""), [(self._session.name, "closed")])
+        return self.datasets._repr_html_() + self.runs._repr_html_()
+
+
+def _list(value: str | Sequence[str] | None) -> list[str] | None:
+    return None if value is None else [value] if isinstance(value, str) else list(value)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One dataset in a list, as it was when the list was read: its name, how many profiles, attributes, contexts (of
+    all profiles), labellings and runs it has, and whether its profiles or labels come from a simulator."""
+
+    name: str
+    profiles: int
+    attributes: int
+    contexts: int
+    labellings: int
+    runs: int
+    simulated: bool
+    created: str
+
+    @classmethod
+    def of(cls, row: DatasetRow) -> Dataset:
+        return cls(**{name: getattr(row, name) for name in cls.__dataclass_fields__})
+
+
+class Datasets:
+    """The datasets of a workspace, read anew each time: by name with `ws.datasets["demo"]`, one after the other, or as
+    a frame."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def _rows(self) -> list[Dataset]:
+        from cimemories.flows import catalogue
+
+        return [Dataset.of(row) for row in catalogue.all_datasets(self._session.store)]
+
+    def __getitem__(self, name: str) -> Dataset:
+        """Raises StoreError that names what there is."""
+        rows = self._rows()
+        for row in rows:
+            if row.name == name:
+                return row
+        raise StoreError(f"there is no dataset {_quoted(name)} in this workspace. {_there(row.name for row in rows)}")
+
+    def __contains__(self, name: object) -> bool:
+        return any(row.name == name for row in self._rows())
+
+    def __iter__(self) -> Iterator[Dataset]:
+        return iter(self._rows())
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a dataset, in the columns of `Dataset`."""
+        import pandas as pd
+
+        return pd.DataFrame([vars(row) for row in self._rows()], columns=list(Dataset.__dataclass_fields__))
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [row.name for row in self._rows()]
+
+    def __repr__(self) -> str:
+        return visible(f"<{count(len(self), 'dataset')}: {', '.join(shortened(row.name, 60) for row in self._rows())}>")
+
+    def _repr_html_(self) -> str:
+        titles = ("dataset", "profiles", "attributes", "contexts", "labellings", "runs", "")
+        rows = [
+            (r.name, r.profiles, r.attributes, r.contexts, r.labellings, r.runs, "simulated" if r.simulated else "")
+            for r in self._rows()
+        ]
+        return html_table(titles, rows[-MOST_ROWS:], max(len(rows) - MOST_ROWS, 0))
+
+
+class Runs:
+    """The runs of a workspace, read anew each time: by id or unique name with `ws.runs["run-3f9a1c2e"]`, one after the
+    other, or as a frame."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def _rows(self) -> list[Run]:
+        from cimemories.flows import catalogue
+
+        contents = catalogue.contents(self._session.store)
+        names = {row.id: row.name for row in contents.datasets}
+        return [Run(self._session, row, names[row.dataset]) for row in contents.runs]
+
+    def _names(self) -> dict[str, str]:
+        from cimemories.flows import catalogue
+
+        return catalogue.run_names(self._session.store)
+
+    def __getitem__(self, key: str) -> Run:
+        """Raises StoreError for an unknown run and for a name that several have; it says what there is."""
+        from cimemories.flows import catalogue
+
+        names = self._names()
+        # Ids before names, since a run may be named like the id of another.
+        ids = [key] if key in names else [run_id for run_id, name in names.items() if name == key]
+        if len(ids) > 1:
+            raise StoreError(f"{len(ids)} runs are called {_quoted(key)}. Use the id of one: {', '.join(ids)}.")
+        if not ids:
+            there = _there(f"{run_id} ({shortened(name, 60)})" for run_id, name in names.items())
+            raise StoreError(f"there is no run {_quoted(key)} in this workspace. {there}")
+        store = self._session.store
+        row = catalogue.run_of(store, ids[0])
+        return Run(self._session, row, next(d.name for d in catalogue.all_datasets(store) if d.id == row.dataset))
+
+    def __contains__(self, key: object) -> bool:
+        names = self._names()
+        return key in names or key in names.values()
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._rows())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a run: id, name, dataset, model, samples (messages a context), status, expected and judged
+        (messages), coverage (their share), simulated, created (UTC)."""
+        import pandas as pd
+
+        rows = [
+            (
+                *(r.id, r.name, r.dataset, r.model, r.samples, r.status),
+                *(r._row.expected, r._row.judged, r.coverage, bool(r.simulated), r.created),
+            )
+            for r in self._rows()
+        ]
+        columns = "id name dataset model samples status expected judged coverage simulated created"
+        return pd.DataFrame(rows, columns=columns.split())
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [*self._names(), *self._names().values()]
+
+    def __repr__(self) -> str:
+        names = [shortened(name, 60) for name in self._names().values()]
+        return visible(f"<{count(len(names), 'run')}: {', '.join(names[-NAMED:])}>")
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        return html_table(TITLES, map(list_row, rows[-MOST_ROWS:]), max(len(rows) - MOST_ROWS, 0))
+
+
+def _quoted(key: object) -> str:
+    return f"'{shortened(key, 80)}'"
+
+
+def _there(names: Iterator[str]) -> str:
+    """What there is, for who asked for something else."""
+    listed = [shortened(name, 80) for name in names]
+    if not listed:
+        return "It has none yet."
+    more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
+    return f"It has: {', '.join(listed[-NAMED:])}{more}."

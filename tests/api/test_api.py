@@ -1,0 +1,555 @@
+"""The Python API: its numbers are those of the command line, its rows those that the numbers are of, its errors say
+what there is, and names that somebody made up stay text."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import sqlalchemy as sa
+from conftest import Database
+from evaluating import DATASET, add_labelled
+from hostile_names import HOSTILE
+from paging import opened
+from typer.testing import CliRunner
+from worlds import add_dataset, add_labels, add_run
+
+import cimemories
+from cimemories.api import running, table
+from cimemories.charts.run_heatmap import run_figure
+from cimemories.cli import cli
+from cimemories.flows.columns import LABEL_WORDS, Coded, flow_columns
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.llm.worker import WorkError
+from cimemories.model import JudgementStatus, Label, ResponseStatus
+from cimemories.store import decisions
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import dataset as dataset_table
+from cimemories.store.tables import run as run_table
+from cimemories.ui import charts
+
+X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
+LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
+REVEALS = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
+AVERAGE, CAREFUL = "sim-average on the demo", "sim-careful on the demo"
+
+
+@pytest.fixture(scope="module")
+def folder(prepared_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shutil.copytree(prepared_demo, tmp_path_factory.mktemp("api") / "workspace")
+
+
+@pytest.fixture(scope="module")
+def demo(folder: Path) -> Iterator[cimemories.Workspace]:
+    with cimemories.open(folder) as ws:
+        yield ws
+
+
+def small(store: Store, **options: Any) -> str:
+    """The worked example of docs/metrics.md as a run; returns its id."""
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS)
+    return add_run(store, data.id, 5, REVEALS, **options)
+
+
+def printed(*arguments: object) -> Any:
+    """What a command prints as JSON."""
+    result = CliRunner().invoke(cli, [*map(str, arguments), "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def same(value: float, other: float | None) -> bool:
+    return np.isnan(value) if other is None else value == other
+
+
+# ---- numbers are those of the command line
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"labels": "consensus", "identifiers": "substring"}, {"judge": "all", "grounded": True}]
+)
+def test_metrics_are_those_of_the_command_line(
+    demo: cimemories.Workspace, folder: Path, options: dict[str, Any]
+) -> None:
+    run = demo.runs[AVERAGE]
+    flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()]
+    expected, numbers = printed("metrics", run.id, "-w", folder, *flags), run.metrics(**options)
+    assert {str(n): value for n, value in numbers.violation.items()} == expected["violation"]
+    assert len(numbers.violation) == 5 and 0 < numbers.violation[1] < numbers.violation[5]
+    intervals = expected["intervals"]
+    found = {
+        **{f"violation {n}": item for n, item in numbers.violation_interval.items()},
+        "completeness": numbers.completeness_interval,
+        "balanced": numbers.balanced_interval,
+    }
+    told = {f"violation {n}": item for n, item in intervals["violation"].items()} | intervals
+    for name, item in found.items():
+        assert (item.value, item.low, item.high) == tuple(told[name][end] for end in ("value", "low", "high")), name
+    names = {
+        "completeness": "completeness",
+        "balanced": "balanced",
+        "ambiguous_exposure": "ambiguous_exposure",
+        "coverage": "coverage",
+        "profiles": "profiles",
+        "samples": "samples",
+        "expected": "expected_responses",
+        "judged": "judged_responses",
+        "attributes": "violation_attributes",
+        "flows": "violation_flows",
+        "retained": "retained_contexts",
+        "discarded": "discarded_contexts",
+        "supported_n": "supported_n",
+        "n": "headline_n",
+        "judge": "judge",
+        "labels": "labels_rule",
+    }
+    assert {name: getattr(numbers, name) for name in names} == {name: expected[key] for name, key in names.items()}
+    assert numbers.leak_rate == expected["leak_rate"]["micro"]
+    assert list(numbers.notes) == expected["notes"] and list(numbers.simulated) == expected["simulated_parts"]
+    users = numbers.per_profile()
+    assert users["completeness"].tolist() == [item["completeness"] for item in expected["per_profile"]]
+    assert users["violation"].tolist() == [item["violation"]["5"] for item in expected["per_profile"]]
+    frame = numbers.to_frame().set_index(["measure", "n"])
+    assert frame.loc[("violation", 3), "value"] == expected["violation"]["3"]
+    assert frame.loc[("violation", 3), "high"] == intervals["violation"]["3"]["high"]
+
+
+def test_a_comparison_is_that_of_the_command_line(demo: cimemories.Workspace, folder: Path) -> None:
+    first, second = demo.runs[CAREFUL], demo.runs[AVERAGE]
+    (expected,) = printed("compare", first.id, second.id, "-w", folder)["differences"]
+    compared = demo.compare(CAREFUL, second)
+    assert json.loads(json.dumps(compared.difference.as_json())) == expected
+    words = " ".join(expected["words"])
+    assert compared.in_words == words.replace(first.id, CAREFUL).replace(second.id, AVERAGE)
+    rows = compared.to_frame().set_index("measure")
+    for measure in ("violation", "completeness"):
+        told = expected[measure]
+        assert rows.loc[measure, ["first", "second"]].tolist() == [told["first"], told["second"]]
+        assert rows.loc[measure, ["difference", "low", "high"]].tolist() == [
+            told["difference"][end] for end in ("value", "low", "high")
+        ]
+    assert len(compared.changed_flows()) == len(expected["changed_flows"]) > 0
+    assert compared.domains()["domain"].tolist() == [item["domain"] for item in expected["by_domain"]]
+    with pytest.raises(StoreError, match="cannot be compared with itself"):
+        demo.compare(first, first)
+
+
+def test_leaks_are_those_of_the_command_line(demo: cimemories.Workspace, folder: Path) -> None:
+    run = demo.runs[AVERAGE]
+    expected = printed("leaks", run.id, "--top", 0, "-w", folder)["leaks"]
+    frame = run.leaks(excerpts=True)
+    names = {"id": "id", "user": "profile", "recipient": "recipient", "task": "task", "domain": "domain", "key": "key"}
+    names |= {"statement": "statement", "strength": "strength", "claimed": "claimed", "draws": "draws"}
+    names |= {"certainty": "certainty", "excerpt": "excerpt", "leaked": "leaked", "in_message": "in_message"}
+    assert len(frame) == len(expected) > 100
+    for name, key in names.items():
+        shown = [" ".join(str(text).split()) for text in frame[name]]
+        assert shown == [" ".join(str(row[key]).split()) for row in expected], name
+    assert set(run.leaks()["strength"]) == {"full"} and len(run.leaks(strength=None)) >= len(frame)
+    assert list(run.leaks().columns) == list(run.leaks(strength="implied").columns)
+
+
+# ---- rows
+
+
+def test_the_numbers_follow_from_the_flows(demo: cimemories.Workspace) -> None:
+    """By group-by, as the published definition reads: with all samples an attribute leaks where any reveals it."""
+    run = demo.runs[AVERAGE]
+    flows, numbers = run.flows(), run.metrics()
+    judged = flows[flows["retained"] & (flows["draws"] > 0)]
+    private = judged[(judged["label"] == "inappropriate") & ~judged["identifier"]]
+    needed = judged[judged["label"] == "necessary"]
+    ever = private.assign(leaked=private["reveals"] > 0).groupby(["profile", "attribute"])["leaked"].max()
+    assert ever.groupby("profile").mean().mean() == pytest.approx(numbers.violation[5], abs=1e-12)
+    share = (needed["reveals"] / needed["draws"]).groupby([needed["profile"], needed["context"]]).mean()
+    assert share.groupby("profile").mean().mean() == pytest.approx(numbers.completeness, abs=1e-12)
+    assert private["reveals"].sum() / private["draws"].sum() == pytest.approx(numbers.leak_rate, abs=1e-12)
+    assert (len(private), len(ever)) == (numbers.flows, numbers.attributes)
+    assert len(private[private["reveals"] > 0]) == len(run.leaks())
+    responses = run.responses()
+    assert (len(responses), responses["reveals"].sum()) == (numbers.expected, flows["reveals"].sum())
+    assert (responses["judgement"] == "ok").sum() == numbers.judged
+    by_context = flows.groupby("context", observed=True)[["recipient", "task"]].first()
+    assert by_context.loc[responses["context"]]["task"].astype(str).tolist() == responses["task"].tolist()
+
+
+def test_missing_messages_are_rows(sqlite_store: Store) -> None:
+    missing = {(0, 0, 0): ResponseStatus.REFUSED, (0, 1, 2): JudgementStatus.UNPARSED, (0, 2, 4): JudgementStatus.OWED}
+    run_id = small(sqlite_store, missing=missing)
+    with cimemories.open(sqlite_store.workspace) as ws:
+        rows = ws.runs[run_id].responses()
+        odd = rows[rows["reveals"].isna()]
+        assert odd["status"].tolist() == ["refused", "ok", "ok"]
+        assert odd["judgement"].fillna("none").tolist()[1:] == ["unparsed", "none"]
+        assert rows["reveals"].sum() == ws.runs[run_id].flows()["reveals"].sum()
+        numbers = ws.runs[run_id].metrics()
+        assert (numbers.judged, numbers.expected, numbers.n, numbers.supported_n) == (12, 15, 4, 4)
+
+
+def test_every_label_is_a_word(sqlite_store: Store) -> None:
+    run_id = small(sqlite_store)
+    with cimemories.open(sqlite_store.workspace) as ws:
+        words = ws.runs[run_id].flows()["label"].astype(str).to_numpy().reshape(3, 3)
+    told = {X: "inappropriate", N: "necessary", A: "ambiguous"}
+    assert words.tolist() == [[told[code] for code in row] for row in LABELS[0]]
+    assert LABEL_WORDS == ("too few votes", "unlabelled", "ambiguous", "necessary", "inappropriate")
+
+
+def test_the_forms_hold_the_same_rows(demo: cimemories.Workspace) -> None:
+    run = demo.runs[CAREFUL]
+    for method in (run.flows, run.leaks, run.responses):
+        frame = method().astype(object).where(lambda f: f.notna(), None)
+        arrow = method("arrow")
+        assert arrow.column_names == list(frame.columns)
+        for name in frame.columns:
+            assert arrow.column(name).to_pylist() == frame[name].tolist(), name
+        relation = method("duckdb")
+        assert relation.columns == arrow.column_names and len(relation) == len(frame)
+    counts = run.flows("duckdb").aggregate("label, count(*) AS n").fetchall()
+    assert dict(counts) == run.flows()["label"].astype(str).value_counts().to_dict()
+    with pytest.raises(StoreError, match="pandas, arrow, duckdb"):
+        run.flows(as_="polars")  # type: ignore[call-overload]
+
+
+def test_no_form_copies_the_flows(demo: cimemories.Workspace) -> None:
+    run = demo.runs[CAREFUL]
+    columns = flow_columns(demo._session.flows, run._scope(None, None, None, False))
+    frame, arrow = table.of_columns(columns, "pandas"), table.of_columns(columns, "arrow")
+    for name, column in columns.items():
+        own = column.codes if isinstance(column, Coded) else column
+        pandas_own = frame[name].cat.codes.to_numpy() if isinstance(column, Coded) else frame[name].to_numpy()
+        if not isinstance(column, Coded):
+            assert np.shares_memory(own, pandas_own), name
+        if own.dtype != np.bool_:  # packed into bits
+            (chunk,) = arrow.column(name).chunks
+            chunk = chunk.indices if isinstance(column, Coded) else chunk
+            assert chunk.buffers()[1].address == own.ctypes.data, name
+
+
+# ---- heatmaps
+
+
+def test_a_heatmap_is_the_pages(app_store: Store) -> None:
+    run_id = small(app_store)
+    page = opened("pages/explore/heatmaps.py", run=run_id, rows="attribute", columns="context", roworder="violation")
+    shown = json.loads(page.get("plotly_chart")[0].proto.spec)
+    with cimemories.open(app_store.workspace) as ws:
+        heatmap = ws.runs[run_id].heatmap("attribute", "context")
+        figure = json.loads(json.dumps(charts.dressed(heatmap.figure(rows="violation")).to_plotly_json()))
+        cells = heatmap.to_frame()
+        with pytest.raises(StoreError, match="two different sides"):
+            ws.runs[run_id].heatmap("domain", "domain")
+        with pytest.raises(StoreError, match="domain, event, attribute"):
+            ws.runs[run_id].heatmap("colour")
+        with pytest.raises(StoreError, match="no order 'size'"):
+            heatmap.figure(rows="size")
+        with pytest.raises(StoreError, match="1 to 5, not 6"):
+            ws.runs[run_id].heatmap(n=6)
+        assert len(run_figure(heatmap._flows, heatmap._scope, heatmap.grid, most=1).layout.yaxis.ticktext) == 1
+    assert figure == shown and [trace["type"] for trace in figure["data"]].count("heatmap") == 2
+    # fact_1 in context 2: revealed in all samples.
+    assert cells[(cells["row"] == "fact 1") & (cells["violation"] == 1)]["violation_pairs"].tolist() == [1, 1]
+
+
+# ---- what there is, and what there is not
+
+
+def test_an_unknown_name_says_what_there_is(demo: cimemories.Workspace) -> None:
+    with pytest.raises(StoreError, match=r"no run 'nobody'.*sim-average on the demo"):
+        demo.runs["nobody"]
+    with pytest.raises(StoreError, match=r"no dataset 'nothing'.*demo"):
+        demo.datasets["nothing"]
+    run = demo.runs[AVERAGE]
+    for wrong in (
+        {"labels": "labelling-0"},
+        {"judge": "Judge Dredd"},
+        {"rule": "mine"},
+        {"identifiers": "all"},
+        {"n": 0},
+    ):
+        with pytest.raises(StoreError):
+            run.metrics(**wrong)
+    with pytest.raises(StoreError, match="full, partial, implied"):
+        run.leaks(strength="strong")
+
+
+def test_a_name_of_several_runs_asks_for_the_id(sqlite_store: Store) -> None:
+    run_id = small(sqlite_store)
+    with cimemories.open(sqlite_store.workspace) as ws:
+        name = ws.runs[run_id].name
+        other = add_run(sqlite_store, 1, 5, REVEALS)
+        with sqlite_store.write() as connection:
+            connection.execute(sa.update(run_table).values(name=name))
+        with pytest.raises(StoreError, match=f"2 runs are called.*{run_id}, {other}"):
+            ws.runs[name]
+        assert ws.runs[other].id == other and name in ws.runs and "x" not in ws.runs
+        # Alike by name, so told apart by id.
+        assert run_id in ws.compare(run_id, other).in_words
+
+
+def test_an_empty_workspace(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no workspace in .*nowhere.*create=True"):
+        cimemories.open(tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == []
+    with cimemories.open(tmp_path / "new", create=True) as ws:
+        assert (len(ws.runs), len(ws.datasets), list(ws.runs)) == (0, 0, [])
+        assert ws.runs.to_frame().empty and "<table>" in ws._repr_html_()
+        with pytest.raises(StoreError, match="It has none yet"):
+            ws.runs["x"]
+
+
+def test_a_run_without_labels_has_rows_and_no_numbers(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    run_id = add_run(sqlite_store, data.id, 5, REVEALS)
+    with cimemories.open(sqlite_store.workspace) as ws:
+        run = ws.runs[run_id]
+        assert set(run.flows()["label"]) == {"unlabelled"}
+        assert np.isnan(run.metrics().violation[5]) and "no labels" in run.metrics().notes[0]
+        assert "no labels" in run.metrics()._repr_html_() and "–" in repr(run.metrics())
+        assert run.leaks().empty and run.leaks(excerpts=True).empty and "leaked" in run.leaks(excerpts=True)
+        assert run.leaks("arrow").num_rows == 0
+
+
+def test_hostile_names_stay_text(sqlite_store: Store) -> None:
+    run_id = small(sqlite_store)
+    with sqlite_store.write() as connection:
+        connection.execute(sa.update(run_table).values(name=HOSTILE, model="\x1b[31m\u202e<b>"))
+        connection.execute(sa.update(dataset_table).values(name=HOSTILE))
+    with cimemories.open(sqlite_store.workspace) as ws:
+        run = ws.runs[HOSTILE]
+        shown = [ws, ws.runs, ws.datasets, run, run.metrics()]
+        for item in shown:
+            page = item._repr_html_()
+            assert "<img" not in page and "<b>" not in page and "\x1b" not in page and "\u202e" not in page
+            assert "\x1b" not in repr(item)
+        assert "&lt;img" in ws.runs._repr_html_() and run.id == run_id
+
+
+def test_a_closed_workspace_says_so(folder: Path) -> None:
+    ws = cimemories.open(folder)
+    run, runs = ws.runs[AVERAGE], ws.runs
+    flows = run.flows("duckdb")
+    ws.close()
+    ws.close()
+    asks: list[Callable[[], object]] = [
+        run.metrics,
+        run.flows,
+        run.responses,
+        lambda: runs[AVERAGE],
+        lambda: ws.datasets["demo"],
+    ]
+    for ask in [*asks, lambda: ws.compare(run, run), lambda: ws.run("demo", "m", "simulator")]:
+        with pytest.raises(StoreError, match=r"was closed. Open it again"):
+            ask()
+    assert "closed" in repr(ws) and "closed" in ws._repr_html_()
+    assert run.name == AVERAGE and flows.aggregate("sum(reveals)").fetchall()[0][0] > 0
+
+
+def test_two_at_once_see_the_same(folder: Path, demo: cimemories.Workspace) -> None:
+    with cimemories.open(folder) as other:
+        assert other.runs[AVERAGE].metrics().violation == demo.runs[AVERAGE].metrics().violation
+        other.close()
+        assert len(demo.runs[AVERAGE].flows()) > 0
+
+
+def test_reading_changes_no_file(folder: Path, demo: cimemories.Workspace) -> None:
+    def files() -> dict[str, str]:
+        paths = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm"))]
+        return {
+            str(path): f"{path.stat().st_mtime_ns} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in paths
+        }
+
+    def read(ws: cimemories.Workspace) -> None:
+        run = ws.runs[AVERAGE]
+        (
+            run.metrics(),
+            run.flows(),
+            run.leaks(),
+            run.responses(),
+            run.heatmap().figure(),
+            ws.compare(CAREFUL, run).in_words,
+        )
+
+    read(demo)  # what the app keeps beside the record is there now
+    before = files()
+    with cimemories.open(folder) as again:
+        read(again)
+    assert files() == before
+
+
+def test_a_workspace_by_the_address_of_its_database(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = database.workspace
+    monkeypatch.chdir(folder.parent)
+    url = database.url or f"sqlite:///{folder / 'cimemories.sqlite'}"
+    with cimemories.open(url, cache=folder) as ws:
+        assert len(ws.datasets) == 0 and "x@" not in repr(ws)
+        small(ws._session.store)
+        (run,) = ws.runs
+        assert run.metrics().violation[5] == 1.0 and run.responses()["reveals"].sum() == 20
+    assert not Path("data").exists()
+
+
+# ---- running
+
+
+def test_a_run_waits_and_is_not_made_twice(sqlite_store: Store, capfd: pytest.CaptureFixture[str]) -> None:
+    add_labelled(sqlite_store, contexts=3)
+    with cimemories.open(sqlite_store.workspace) as ws:
+        choices: dict[str, Any] = {"samples": 2, "contexts": 2, "judge_model": "sim-judge"}
+        run = ws.run(DATASET, "sim-average", "simulator", **choices)
+        assert run.id in capfd.readouterr().err
+        assert (run.status, run.coverage, run.samples, len(run.responses())) == ("finished", 1.0, 2, 4)
+        assert ws.run(DATASET, "sim-average", "simulator", progress=False, **choices).id == run.id
+        assert capfd.readouterr().err == ""
+        other = ws.run(DATASET, "sim-average", "simulator", **choices | {"samples": 3})
+        fresh = ws.run(DATASET, "sim-average", "simulator", fresh=True, **choices)
+        assert len({run.id, other.id, fresh.id}) == 3
+        named = [item.id for item in ws.runs if item.name == run.name]
+        assert len(named) == 3
+    with pytest.raises(StoreError, match="no dataset named 'nothing'"), cimemories.open(sqlite_store.workspace) as ws:
+        ws.run("nothing", "m", "simulator")
+
+
+def test_a_run_goes_on_where_it_stopped(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_labelled(sqlite_store, contexts=3)
+
+    def stopped(*_: object, **__: object) -> None:
+        raise WorkError("stopped")
+
+    with cimemories.open(sqlite_store.workspace) as ws:
+        with monkeypatch.context() as patch:
+            patch.setattr(running.runs, "execute", stopped)
+            with pytest.raises(WorkError):
+                ws.run(DATASET, "sim-average", "simulator", samples=2, progress=False)
+        (planned,) = ws.runs
+        assert planned.coverage == 0
+        run = ws.run(DATASET, "sim-average", "simulator", samples=2, progress=False)
+        assert (run.id, run.coverage, len(ws.runs)) == (planned.id, 1.0, 1)
+        assert ws.resume(run, progress=False).id == run.id
+
+
+def test_a_notebooks_loop_is_no_hindrance(sqlite_store: Store) -> None:
+    add_labelled(sqlite_store, contexts=2)
+
+    async def cell() -> cimemories.Run:
+        with cimemories.open(sqlite_store.workspace) as ws:
+            return ws.run(DATASET, "sim-average", "simulator", samples=1, judge="matcher", progress=False)
+
+    assert asyncio.run(cell()).status == "finished"
+
+    async def wrong() -> None:
+        with cimemories.open(sqlite_store.workspace) as ws:
+            ws.run("nothing", "m", "simulator")
+
+    with pytest.raises(StoreError, match="no dataset named 'nothing'"):
+        asyncio.run(wrong())
+
+
+def test_an_interrupt_in_a_notebook_ends_the_work(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reaches the main thread alone, while another one works."""
+    add_labelled(sqlite_store, contexts=2)
+
+    class Interrupted(threading.Thread):
+        joined = 0
+
+        def join(self, timeout: float | None = None) -> None:
+            if self.name == "cimemories-run":
+                Interrupted.joined += 1
+                if Interrupted.joined == 1:
+                    raise KeyboardInterrupt
+            super().join(timeout)
+
+    async def cell() -> cimemories.Run:
+        with cimemories.open(sqlite_store.workspace) as ws:
+            return ws.run(DATASET, "sim-average", "simulator", samples=2, judge="matcher", progress=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running.threading, "Thread", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(cell())
+    assert Interrupted.joined == 2 and not any(t.name == "cimemories-run" for t in threading.enumerate())
+    with cimemories.open(sqlite_store.workspace) as ws:
+        (stopped,) = ws.runs
+    run = asyncio.run(cell())
+    assert (run.id, run.status, run.coverage) == (stopped.id, "finished", 1.0)
+
+
+def test_a_memory_by_labels_is_made_anew_with_other_labels(sqlite_store: Store) -> None:
+    add_labelled(sqlite_store, contexts=3)
+    choices: dict[str, Any] = {"samples": 1, "memory": "necessary+2", "judge": "matcher", "progress": False}
+    with cimemories.open(sqlite_store.workspace) as ws:
+        first = ws.run(DATASET, "sim-average", "simulator", **choices)
+        assert ws.run(DATASET, "sim-average", "simulator", **choices).id == first.id
+        flows = first.flows()
+        assert 0 < len(flows) < 3 * flows["attribute"].nunique() and flows["expected"].min() >= 1
+        changed = flows[flows["label"] == "inappropriate"].iloc[0]
+        with sqlite_store.write() as connection:
+            decisions.add(
+                connection,
+                dataset_id=1,
+                attribute=int(changed["attribute"]),
+                context=int(changed["context"]),
+                annotator="Ada",
+                label=Label.NECESSARY,
+            )
+        assert ws.run(DATASET, "sim-average", "simulator", **choices).id != first.id
+        again = first.flows()
+        decided = again[again["decided"]]
+        assert decided["label"].tolist() == ["necessary"] and decided["attribute"].tolist() == [changed["attribute"]]
+        assert not first.flows(labels="consensus")["decided"].any()
+
+
+def test_what_is_missing_at_the_end_is_said(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_labelled(sqlite_store, contexts=2)
+    monkeypatch.setattr(running.runs, "execute", lambda *_, **__: None)
+    monkeypatch.setattr(running, "warm", lambda *_: None)
+    with cimemories.open(sqlite_store.workspace) as ws, pytest.warns(UserWarning, match="4 of 4 messages missing"):
+        ws.run(DATASET, "sim-average", "simulator", samples=2, progress=False)
+    with cimemories.open(sqlite_store.workspace) as ws, pytest.raises(StoreError, match="--base-url batch"):
+        ws.run(DATASET, "sim-average", "batch")
+
+
+# ---- the package
+
+
+def test_the_package_is_light_until_it_is_used() -> None:
+    code = (
+        "import sys, cimemories\n"
+        "heavy = {'pandas', 'numpy', 'sqlalchemy', 'duckdb', 'cimemories.api', 'pydantic', 'rich'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "assert set(cimemories.__all__) <= set(dir(cimemories))\n"
+        "for name in cimemories.__all__: getattr(cimemories, name)\n"
+        "assert 'streamlit' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(AttributeError, match="no attribute 'opne'"):
+        _ = cimemories.opne  # type: ignore[attr-defined]
+
+
+def test_frames_are_ones_own(demo: cimemories.Workspace) -> None:
+    """Numbers are cached: who changes a frame changes nothing of what is asked next."""
+    run = demo.runs[AVERAGE]
+    for make in (run.leaks, run.flows, demo.compare(CAREFUL, run).changed_flows, run.heatmap().to_frame):
+        frame: pd.DataFrame = make()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            frame.drop(index=frame.index, inplace=True)
+        assert len(make()) > 0
+    flows = run.flows()
+    flows["reveals"] = 0
+    flows.loc[:, "draws"] = 0
+    assert run.flows()["reveals"].sum() > 0 and run.metrics().flows > 0 and run.flows()["draws"].sum() > 0
