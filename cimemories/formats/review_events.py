@@ -54,8 +54,8 @@ from cimemories.model import LONGEST_STATEMENT, Label
 from cimemories.store import datasets, decisions
 from cimemories.store.audits import AuditVerdict
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.decisions import EVENT_KINDS, SAID, Merged, Nameless, Places
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.decisions import EVENT_KINDS, SAID, Merged, Nameless, Places, ReviewImport
+from cimemories.store.engine import Store, StoreError, storable
 from cimemories.store.reviews import MarkKind
 from cimemories.text import count
 
@@ -375,14 +375,22 @@ class _Unwritten(Exception):
 
 
 def import_events(
-    store: Store, path: Path, dataset: str | None = None, *, skip_unknown: bool = False, dry_run: bool = False
+    store: Store,
+    path: Path,
+    dataset: str | None = None,
+    *,
+    skip_unknown: bool = False,
+    dry_run: bool = False,
+    name: str = "",
+    annotator: str = "",
 ) -> Imported:
     """Add the events of a file or folder that `export_events` wrote, or that is laid out so, in one transaction.
 
     dataset: whose events they are; what each event says where None, by name and else by content hash. Raises
     FormatError in one line with file, line and field for an event that is none, and for one whose dataset, pair or run
     is not here: then nothing is imported, unless skip_unknown leaves the latter out. dry_run: find out what an import
-    would come to, and keep nothing of it.
+    would come to, and keep nothing of it. name, annotator: what the file is called (else by its path) and who imports
+    it, for `imports`, which lists what can be undone.
     """
     checked: list[Event] = []
     nameless = {kind: Nameless(kind) for kind in EVENT_KINDS}
@@ -400,10 +408,12 @@ def import_events(
             raise FormatError(f"{problems[0]}{more}; nothing was imported. Skip such events with --skip-unknown")
         totals = dict.fromkeys(EVENT_KINDS, Merged(0, 0, 0))
         for target in targets:
+            of = decisions.begin_import(connection, target.row.id, storable(name or path.name)[:200], annotator)
             for kind in EVENT_KINDS:
                 mine = [event for event in target.events if event["event"] == kind]
-                done = decisions.merge_events(connection, target.row.id, kind, mine) if mine else Merged(0, 0, 0)
+                done = decisions.merge_events(connection, target.row.id, kind, mine, of) if mine else Merged(0, 0, 0)
                 totals[kind] = Merged(*map(operator.add, astuple(totals[kind]), astuple(done)))
+            decisions.end_import(connection, of)
         if dry_run:
             raise _Unwritten
     other = sum(item.other for item in totals.values())
@@ -416,6 +426,19 @@ def import_events(
         tuple(problems),
         tuple(changed),
     )
+
+
+def imports(store: Store, dataset_id: int) -> list[ReviewImport]:
+    """The files that brought events to a dataset, newest first."""
+    with store.read() as connection:
+        return decisions.imports(connection, dataset_id)
+
+
+def undo_import(store: Store, dataset_id: int, import_id: int, annotator: str) -> tuple[int, int]:
+    """Remove what an import brought, but what somebody has gone on from since; returns how many events were removed
+    and how many are kept. Raises StoreError where it was undone before."""
+    with store.write() as connection:
+        return decisions.undo_import(connection, dataset_id, import_id, annotator)
 
 
 def _matched(

@@ -25,7 +25,7 @@ from cimemories.review.standing import Standing, effective, standing
 from cimemories.review.value import Valued
 from cimemories.store import labellings, reviews
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.reviews import MarkKind, Plan, SavedView
+from cimemories.store.reviews import MarkKind, Plan, PlanChange, SavedView
 from cimemories.store.tables import attribute, ballot, context, slice_item, vote
 
 PAGE = "review"  # whose saved views are listed
@@ -281,10 +281,16 @@ def overlap(store: Store, dataset_id: int) -> Plan:
         return reviews.overlap_plan(connection, dataset_id)
 
 
-def set_overlap(store: Store, dataset_id: int, plan: Plan, annotator: str) -> None:
-    """Let this plan hold from now on. Raises StoreError for a plan that is none."""
+def overlap_changes(store: Store, dataset_id: int) -> list[PlanChange]:
+    """Every plan that was set, oldest first, by whom and why."""
+    with store.read() as connection:
+        return reviews.plan_changes(connection, dataset_id)
+
+
+def set_overlap(store: Store, dataset_id: int, plan: Plan, annotator: str, reason: str) -> None:
+    """Let this plan hold from now on. Raises StoreError for a plan that is none, and without a reason."""
     with store.write() as connection:
-        reviews.set_overlap_plan(connection, dataset_id, plan, annotator)
+        reviews.set_overlap_plan(connection, dataset_id, plan, annotator, reason)
 
 
 @dataclass(frozen=True)

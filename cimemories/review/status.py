@@ -243,9 +243,10 @@ def guidelines(store: Store) -> list[Guideline]:
         return reviews.guideline_versions(connection)
 
 
-def save_guideline(store: Store, text: str, annotator: str, after: Guideline) -> Guideline:
+def save_guideline(store: Store, text: str, annotator: str, after: Guideline, reason: str) -> Guideline:
     """Save a text as the version after the one that it was written from, and return the current version: that one where
-    the text is the same. Raises StoreError where somebody else has saved a version in the meantime."""
+    the text is the same. Raises StoreError where somebody else has saved a version in the meantime, and without a
+    reason."""
     with store.write() as connection:
         newest = reviews.current_guideline(connection)
         if newest.version != after.version:
@@ -253,4 +254,4 @@ def save_guideline(store: Store, text: str, annotator: str, after: Guideline) ->
                 f"{newest.annotator} saved version {newest.version} after you opened this one. Copy your text, reload "
                 "the page and merge the two."
             )
-        return reviews.save_guideline(connection, text, annotator)
+        return reviews.save_guideline(connection, text, annotator, reason)

@@ -25,7 +25,7 @@ from cimemories.store.engine import (
     storable,
     values_of,
 )
-from cimemories.store.tables import attribute, audit, profile, response, slice_item
+from cimemories.store.tables import attribute, audit, profile, response, review_import, run, slice_item
 from cimemories.store.tables import slice as slice_table
 
 # ---- slices
@@ -350,15 +350,22 @@ def standing_verdicts(connection: sa.Connection, run_id: str) -> tuple[StandingV
     )
 
 
-def version(connection: sa.Connection, run_id: str) -> tuple[int, int]:
-    """(how many, the newest id) of the audits of a run: changes with every new one; (0, 0) where nobody has audited."""
+def version(connection: sa.Connection, run_id: str) -> tuple[int, int, int]:
+    """(how many, the newest id) of the audits of a run, and how many imports of events were undone in its dataset:
+    changes with every new one, and where some are removed; (0, 0, 0) where nobody has audited."""
     query = (
         sa.select(sa.func.count(), sa.func.coalesce(sa.func.max(audit.c.id), 0))
         .join(response, audit.c.response == response.c.id)
         .where(response.c.run == run_id)
     )
     count, newest = connection.execute(query).one()
-    return int(count), int(newest)
+    # Ids of removed rows come again in SQLite, so that the two numbers alone could, too.
+    undone = (
+        sa.select(sa.func.count())
+        .select_from(review_import.join(run, run.c.dataset == review_import.c.dataset))
+        .where(run.c.id == run_id, review_import.c.undone.is_not(None))
+    )
+    return int(count), int(newest), int(connection.execute(undone).scalar_one())
 
 
 def places(connection: sa.Connection, flows: Iterable[Flow]) -> dict[Flow, tuple[int, str]]:

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from cimemories.model import Label
 from cimemories.store.engine import (
     CHUNK,
+    StoreError,
     content_hash,
     in_chunks,
     insert_ignore,
@@ -32,6 +33,8 @@ from cimemories.store.tables import (
     profile,
     profile_context,
     response,
+    review_import,
+    review_import_item,
     run,
 )
 
@@ -172,9 +175,12 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, bool | int | float) else value or None
 
 
-def merge_events(connection: sa.Connection, dataset_id: int, kind: str, events: Sequence[Event]) -> Merged:
+def merge_events(
+    connection: sa.Connection, dataset_id: int, kind: str, events: Sequence[Event], import_id: int | None = None
+) -> Merged:
     """Append the events whose uid the dataset does not have. Each has the ids `attribute_id`, and `context_id` or
-    `response_id`; a comment that resolves another names that one's uid in `resolves`.
+    `response_id`; a comment that resolves another names that one's uid in `resolves`. import_id: what they are noted
+    as brought by.
 
     Decisions and audits are linked anew where any came in: each supersedes what the same person had said before. The
     dataset's revision moves by one where a decision is new. Comments that are resolved must be here or among
@@ -192,6 +198,9 @@ def merge_events(connection: sa.Connection, dataset_id: int, kind: str, events: 
     rest = [event for event in fresh if event.get("resolves")]
     _insert(connection, dataset_id, table, kind, [event for event in fresh if not event.get("resolves")])
     _insert(connection, dataset_id, table, kind, rest)
+    for chunk in in_chunks(fresh if import_id is not None else []):
+        items = [{"review_import": import_id, "kind": kind, "uid": event["uid"]} for event in chunk]
+        connection.execute(sa.insert(review_import_item), items)
     if fresh and kind in ("decision", "audit"):
         _link(connection, dataset_id, table, fresh)
     if fresh and kind == "decision":
@@ -286,6 +295,126 @@ def _link(connection: sa.Connection, dataset_id: int, table: sa.Table, fresh: Se
     if changed:
         statement = sa.update(table).where(table.c.id == sa.bindparam("this"))
         connection.execute(statement.values(supersedes=sa.bindparam("before")), changed)
+
+
+# ---- imports
+#
+# What a file of events has brought can be undone whole. Its rows are removed, which nothing else in this module does:
+# they were said elsewhere, and are still in the file. A decision more, under the name of somebody who never made it,
+# would make the record say what nobody said, and the file could not be imported again.
+
+
+@dataclass(frozen=True)
+class ReviewImport:
+    """A file of events that was imported by `annotator` (empty: nobody had given a name). events: how many it brought,
+    by kind. undone: when it was undone, None while it holds."""
+
+    id: int
+    name: str
+    annotator: str
+    created: str
+    undone: str | None
+    events: Mapping[str, int]
+
+
+def begin_import(connection: sa.Connection, dataset_id: int, name: str, annotator: str) -> int:
+    """Note that a file is imported; returns the id for `merge_events`."""
+    values = {"dataset": dataset_id, "name": name, "annotator": annotator, "created": now()}
+    statement = sa.insert(review_import).values(**values).returning(review_import.c.id)
+    return int(connection.execute(statement).scalar_one())
+
+
+def end_import(connection: sa.Connection, import_id: int) -> None:
+    """Forget an import that has brought nothing."""
+    item = review_import_item.c
+    brought = sa.select(item.uid).where(item.review_import == import_id).exists()
+    connection.execute(sa.delete(review_import).where(review_import.c.id == import_id, ~brought))
+
+
+def imports(connection: sa.Connection, dataset_id: int) -> list[ReviewImport]:
+    """The files that brought events to a dataset, newest first."""
+    item = review_import_item.c
+    own = sa.select(review_import).where(review_import.c.dataset == dataset_id)
+    rows = connection.execute(own.order_by(review_import.c.id.desc())).mappings().all()
+    counts: dict[int, dict[str, int]] = {}
+    counted = sa.select(item.review_import, item.kind, sa.func.count()).group_by(item.review_import, item.kind)
+    for of, kind, number in connection.execute(counted.where(item.review_import.in_([row["id"] for row in rows]))):
+        counts.setdefault(of, {})[kind] = number
+    plain = ("id", "name", "annotator", "created", "undone")
+    return [
+        ReviewImport(
+            **{name: row[name] for name in plain},
+            events={kind: counts[row["id"]][kind] for kind in EVENT_KINDS if kind in counts.get(row["id"], {})},
+        )
+        for row in rows
+    ]
+
+
+def undo_import(connection: sa.Connection, dataset_id: int, import_id: int, annotator: str) -> tuple[int, int]:
+    """Remove what an import brought; returns how many events were removed, and how many are kept: decisions and audits
+    on which the same person has said something since, and comments that others have resolved. Raises StoreError where
+    there is no such import, or it was undone before."""
+    own = review_import.c.id == import_id, review_import.c.dataset == dataset_id, review_import.c.undone.is_(None)
+    claimed = sa.update(review_import).where(*own).values(undone=now(), undone_by=annotator)
+    if not connection.execute(claimed).rowcount:
+        raise StoreError("this import is undone already. Reload the page.")
+    brought: dict[str, list[str]] = {}
+    item = review_import_item.c
+    for kind, uid in connection.execute(sa.select(item.kind, item.uid).where(item.review_import == import_id)):
+        brought.setdefault(kind, []).append(uid)
+    removed = 0
+    for kind, uids in brought.items():
+        table = _TABLES[kind]
+        query = sa.select(table).where(table.c.dataset == dataset_id)
+        # Somebody may have deleted some with their pair.
+        rows = list(rows_in_chunks(connection, query, table.c.uid, uids))
+        if not rows:
+            continue
+        if kind in ("decision", "audit"):
+            rows = _free(connection, dataset_id, table, rows)
+        elif kind == "comment":
+            ids = {row["id"] for row in rows}
+            settled = sa.select(comment.c.resolves).where(comment.c.resolves.in_(ids), comment.c.id.not_in(ids))
+            kept = set(connection.execute(settled).scalars())
+            rows = [row for row in rows if row["id"] not in kept]
+        _remove(connection, dataset_id, table, rows)
+        removed += len(rows)
+    return removed, sum(map(len, brought.values())) - removed
+
+
+def _free(
+    connection: sa.Connection, dataset_id: int, table: sa.Table, rows: Sequence[sa.RowMapping]
+) -> list[sa.RowMapping]:
+    """Those of these rows, of one import, on whose pair or flow the same person has said nothing since."""
+    at = "response" if table is audit else "context"
+    # By id, the order of coming in: what was said before the import may have a later time than what it brought.
+    newest = max(row["id"] for row in rows)
+    since: set[tuple[str, int, int]] = set()
+    for people in in_chunks(sorted({row["annotator"] for row in rows})):
+        query = sa.select(table.c.annotator, table.c.attribute, table.c[at]).where(table.c.dataset == dataset_id)
+        later = connection.execute(query.where(table.c.id > newest, table.c.annotator.in_(people)))
+        since |= {(row[0], row[1], row[2]) for row in later}
+    return [row for row in rows if (row["annotator"], row["attribute"], row[at]) not in since]
+
+
+def _remove(connection: sa.Connection, dataset_id: int, table: sa.Table, rows: Sequence[sa.RowMapping]) -> None:
+    """Delete rows, and let what superseded them supersede what is beneath."""
+    linked = table in (decision, audit)
+    for chunk in in_chunks([row["id"] for row in rows]):
+        if linked:
+            # First: a row takes along those that name it.
+            connection.execute(sa.update(table).where(table.c.supersedes.in_(chunk)).values(supersedes=None))
+        connection.execute(sa.delete(table).where(table.c.id.in_(chunk)))
+    if linked and rows:
+        at = "response" if table is audit else "context"
+        _link(
+            connection,
+            dataset_id,
+            table,
+            [{**row, "attribute_id": row["attribute"], f"{at}_id": row[at]} for row in rows],
+        )
+    if rows and table is decision:
+        connection.execute(sa.update(dataset).where(dataset.c.id == dataset_id).values(revision=dataset.c.revision + 1))
 
 
 # ---- decisions

@@ -243,6 +243,14 @@ def owing_profiles(connection: sa.Connection, labelling_id: str) -> list[int]:
     return list(connection.execute(sa.select(profile.c.id).where(owing).order_by(profile.c.ordinal)).scalars())
 
 
+def ballots_of(connection: sa.Connection, labelling_id: str, profile_id: int) -> tuple[int, int]:
+    """How many ballots of one profile are usable, and how many were planned."""
+    usable = sa.func.coalesce(sa.func.sum(sa.case((ballot.c.status == OK, 1), else_=0)), 0)
+    own = ballot.c.labelling == labelling_id, ballot.c.profile == profile_id
+    row = connection.execute(sa.select(usable, sa.func.count()).where(*own)).one()
+    return int(row[0]), int(row[1])
+
+
 @dataclass(frozen=True)
 class Settled:
     """What came of one ballot. call: the key of the call that was answered. votes: (attribute id, verdict)."""

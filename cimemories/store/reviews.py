@@ -18,6 +18,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from cimemories.installation import app_root
 from cimemories.store.engine import (
     StoreError,
     canonical_json,
@@ -37,6 +38,7 @@ from cimemories.store.tables import (
     edit,
     guideline,
     mark,
+    plan_change,
     review_plan,
     rule,
     saved_view,
@@ -182,21 +184,24 @@ def _comments(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[
 
 FILE = "guideline.md"
 LONGEST_GUIDELINE = 100_000  # characters
+LONGEST_REASON = 500
 SHIPPED_GUIDELINE = "CIMemories Studio"  # who wrote the first version
 # As seeds.SEEDS, which stands beside the store and cannot be asked from here.
-_HOME = Path(__file__).resolve().parents[2] / "seeds"
+_HOME = app_root() / "seeds"
 
 
 @dataclass(frozen=True)
 class Guideline:
     """One version, numbered from 1. `hash` is of the text; where an earlier text is taken up again, of the text and the
-    version, so that each version has its own. `created` is empty for one that ships and that nobody has kept yet."""
+    version, so that each version has its own. `created` is empty for one that ships and that nobody has kept yet.
+    `reason`: why it was written; empty for one that ships, and for those from before versions had one."""
 
     hash: str
     text: str
     annotator: str
     created: str
     version: int
+    reason: str = ""
 
 
 def current_guideline(connection: sa.Connection) -> Guideline:
@@ -207,14 +212,14 @@ def current_guideline(connection: sa.Connection) -> Guideline:
 def guideline_versions(connection: sa.Connection) -> list[Guideline]:
     """Every version, oldest first; at least the one that ships."""
     rows = connection.execute(sa.select(guideline).order_by(guideline.c.id)).mappings()
-    names = ("hash", "text", "annotator", "created")
+    names = ("hash", "text", "annotator", "created", "reason")
     versions = [Guideline(**{n: row[n] for n in names}, version=number) for number, row in enumerate(rows, start=1)]
     return versions or [_shipped()]
 
 
-def save_guideline(connection: sa.Connection, text: str, annotator: str) -> Guideline:
-    """Append a version and return it; nothing is written where the text is the current one's. Raises StoreError for a
-    text without a word or of more than 100,000 characters."""
+def save_guideline(connection: sa.Connection, text: str, annotator: str, reason: str) -> Guideline:
+    """Append a version, with the reason for it, and return it; nothing is written where the text is the current one's.
+    Raises StoreError for a text without a word or of more than 100,000 characters, and without a reason."""
     text = _clean(text)
     if not text.strip():
         raise StoreError("the guideline cannot be empty: annotators need one. Write some text and save again.")
@@ -224,13 +229,14 @@ def save_guideline(connection: sa.Connection, text: str, annotator: str) -> Guid
     before = keep_guideline(connection)
     if before.text == text:
         return before
+    why = _reason(reason)
     versions = guideline_versions(connection)
     number = len(versions) + 1
     digest = text_hash(text)
     # Hashes are unique, and a decision must say by which of two versions of one text it was made.
     if any(item.hash == digest for item in versions):
         digest = content_hash([text, number])
-    _write(connection, Guideline(digest, text, annotator, now(), number))
+    _write(connection, Guideline(digest, text, annotator, now(), number, why))
     return current_guideline(connection)
 
 
@@ -247,7 +253,14 @@ def keep_guideline(connection: sa.Connection) -> Guideline:
 def _write(connection: sa.Connection, item: Guideline) -> None:
     who = plain_name(item.annotator, "annotator")
     values = {"hash": item.hash, "text": item.text, "annotator": who, "created": item.created or now()}
-    connection.execute(insert_ignore(connection, guideline).values(**values))
+    connection.execute(insert_ignore(connection, guideline).values(**values, reason=item.reason))
+
+
+def _reason(text: str) -> str:
+    """Why something was changed that everybody goes by. Raises StoreError where it has no word."""
+    if not (reason := storable(" ".join(text.split()))):
+        raise StoreError("a change that everybody goes by needs a reason. Write a few words and save again.")
+    return reason[:LONGEST_REASON]
 
 
 def _shipped() -> Guideline:
@@ -435,16 +448,49 @@ def overlap_plan(connection: sa.Connection, dataset_id: int) -> Plan:
     return Plan() if row is None else Plan(row.share, row.people, row.seed)
 
 
-def set_overlap_plan(connection: sa.Connection, dataset_id: int, plan: Plan, annotator: str) -> None:
-    """Let this plan hold from now on; claims and decisions stay. Raises StoreError for a plan that is none."""
+@dataclass(frozen=True)
+class PlanChange:
+    """A plan that was set: by whom, why and when. `reason` is empty where it was set before there were reasons."""
+
+    plan: Plan
+    annotator: str
+    reason: str
+    created: str
+
+
+def plan_changes(connection: sa.Connection, dataset_id: int) -> list[PlanChange]:
+    """Every plan that was set for a dataset, oldest first. Of those from before changes were kept only the last is
+    known: the one that held."""
+    query = sa.select(plan_change).where(plan_change.c.dataset == dataset_id).order_by(plan_change.c.id)
+    rows = connection.execute(query).mappings().all()
+    if not rows:
+        held = sa.select(review_plan, sa.literal("").label("reason")).where(review_plan.c.dataset == dataset_id)
+        rows = connection.execute(held).mappings().all()
+    return [
+        PlanChange(Plan(row["share"], row["people"], row["seed"]), row["annotator"], row["reason"], row["created"])
+        for row in rows
+    ]
+
+
+def set_overlap_plan(connection: sa.Connection, dataset_id: int, plan: Plan, annotator: str, reason: str) -> None:
+    """Let this plan hold from now on; claims and decisions stay, and so does the plan before in `plan_changes`. Raises
+    StoreError for a plan that is none, and without a reason."""
     if not 0 <= plan.share <= 1:
         raise StoreError(f"the share of pairs for several people must be between 0 and 1, not {plan.share:g}.")
     if not 1 <= plan.people <= MOST_PEOPLE:
         raise StoreError(f"a pair can be given to 1 to {MOST_PEOPLE} people, not {plan.people}.")
+    why = _reason(reason)
     _lock(connection, dataset_id)
+    known = connection.execute(sa.select(plan_change.c.id).where(plan_change.c.dataset == dataset_id).limit(1)).first()
+    # What held before changes were kept is kept with the first of them.
+    earlier = [] if known else plan_changes(connection, dataset_id)
+    change = PlanChange(plan, plain_name(annotator, "annotator"), why, now())
+    for item in (*earlier, change):
+        said = {"annotator": item.annotator, "reason": item.reason, "created": item.created}
+        connection.execute(sa.insert(plan_change).values(dataset=dataset_id, **vars(item.plan), **said))
     connection.execute(sa.delete(review_plan).where(review_plan.c.dataset == dataset_id))
-    who = plain_name(annotator, "annotator")
-    connection.execute(sa.insert(review_plan).values(dataset=dataset_id, **vars(plan), annotator=who, created=now()))
+    holds = {**vars(plan), "annotator": change.annotator, "created": change.created}
+    connection.execute(sa.insert(review_plan).values(dataset=dataset_id, **holds))
 
 
 def hand_out_pairs(

@@ -470,6 +470,7 @@ guideline = _table(
     id_column(),
     Column("hash", Text, nullable=False, unique=True),
     *required(Text, "text", "annotator", "created"),
+    *required(Text, "reason", default=""),  # empty: before versions had one, or the one that ships
 )
 
 # Append-only. A row with `resolves` says that the comment it names is settled, and why.
@@ -520,6 +521,34 @@ review_plan = _table(
     *required(Float, "share"),
     *required(Integer, "people", "seed"),
     *required(Text, "annotator", "created"),
+)
+
+# A file of review events that was imported, and which events it brought. undone: when they were removed again.
+review_import = _table(
+    "review_import",
+    id_column(),
+    *to("dataset"),
+    *required(Text, "name", "annotator", "created"),
+    *optional(Text, "undone", "undone_by"),
+    Index("ix_review_import_dataset", "dataset"),
+)
+
+review_import_item = _table(
+    "review_import_item",
+    *to("review_import", primary_key=True),
+    *key("kind", "uid"),
+    sqlite_with_rowid=False,
+)
+
+# Append-only: every overlap that was set, of which `review_plan` has the one that holds.
+plan_change = _table(
+    "plan_change",
+    id_column(),
+    *to("dataset"),
+    *required(Float, "share"),
+    *required(Integer, "people", "seed"),
+    *required(Text, "annotator", "reason", "created"),
+    Index("ix_plan_change_dataset", "dataset"),
 )
 
 saved_view = _table(

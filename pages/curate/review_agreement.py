@@ -37,7 +37,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
 from cimemories.text import count, percent
-from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.ui import annotator, once, page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
 from pages.curate.label_matrix import choice
 from pages.curate.pair_panel import go_to_pair, pair_table
@@ -46,6 +46,7 @@ EVERYONE = "all people together"
 LABEL_NAMES = [str(LABELS[code]) for code in ORDER]
 MOST_SEED = 2**31 - 1
 _NOTICE = "agreement.notice"
+_DRAWN = "agreement.drawn"  # the slice that is to be answered now
 # By statistic: the title of its column, and the definition that the title shows under the pointer.
 STATISTICS = {
     "alpha": (
@@ -162,18 +163,20 @@ def _no_sample(store: Store, result: PeopleAgreement, dataset: DatasetRow, label
         page.notice(text)
     if labelling is None or store.read_only:
         return
+    if (drawn := st.session_state.pop(_DRAWN, None)) is not None:
+        url.go("review", dataset=dataset.id, labelling=labelling.id, slice=drawn, blind=1)
     size = min(USUAL_SIZE, len(pair_index(store, dataset.id, labelling.id)))
     me = annotator.required()
-    if st.button(
-        safe.plain_label(f"Draw {count(size)} pairs at random and answer them"),
-        type="primary",
-        icon=":material/casino:",
-        key="agreement.slice.usual",
-        disabled=not me,
-    ):
-        with page.Reporting("No slice was drawn.", StoreError):
-            new = draw_usual_slice(store, labelling.id, me)
-            url.go("review", dataset=dataset.id, labelling=labelling.id, slice=new, blind=1)
+    with page.Reporting("No slice was drawn.", StoreError):
+        once.button(
+            safe.plain_label(f"Draw {count(size)} pairs at random and answer them"),
+            lambda: draw_usual_slice(store, labelling.id, me),
+            lambda new: st.session_state.update({_DRAWN: new}),
+            type="primary",
+            icon=":material/casino:",
+            key="agreement.slice.usual",
+            disabled=not me,
+        )
 
 
 def _plain(estimate: Estimate, *, share: bool = False) -> str:
@@ -510,11 +513,16 @@ def _slice_form(store: Store, labelling: LabellingRow) -> None:
     with page.Reporting("This slice cannot be sampled.", StoreError):
         page.notice(expected_interval(labelled, int(size)))
     who = annotator.required()
-    if st.button("Sample the slice", icon=":material/casino:", key="agreement.slice.draw", disabled=not who):
-        with page.Reporting("The slice was not saved.", StoreError):
-            draw_slice(store, labelling.id, size=int(size), seed=int(seed), name=name, annotator=who)
-            st.session_state[_NOTICE] = f"Drew a slice of {count(int(size), 'pair')}."
-            st.rerun()
+    drew = f"Drew a slice of {count(int(size), 'pair')}."
+    with page.Reporting("The slice was not saved.", StoreError):
+        once.button(
+            "Sample the slice",
+            lambda: draw_slice(store, labelling.id, size=int(size), seed=int(seed), name=name, annotator=who),
+            lambda _: st.session_state.update({_NOTICE: drew}),
+            icon=":material/casino:",
+            key="agreement.slice.draw",
+            disabled=not who,
+        )
 
 
 def _slice(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, row: SliceRow) -> None:

@@ -1,15 +1,33 @@
 """Parts of the Review page that are about many pairs at once: deciding all that match, undoing a batch, spreading one
-decision to similar pairs, and how many people are given each pair."""
+decision to similar pairs, how many people are given each pair, and the exchange of review events with other
+workspaces."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
+from cimemories import uploads
 from cimemories.agreement.people import answers
+from cimemories.formats.official import FormatError
+from cimemories.formats.review_events import (
+    FORMS,
+    Exported,
+    Filters,
+    Form,
+    Imported,
+    export_choices,
+    export_events,
+    imports,
+    undo_import,
+)
 from cimemories.model import Label
 from cimemories.review import queue
 from cimemories.review.bulk import (
@@ -29,9 +47,10 @@ from cimemories.review.standing import standing
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.store.reviews import Plan
-from cimemories.text import count, percent
+from cimemories.store.reviews import LONGEST_REASON, Plan, PlanChange
+from cimemories.text import count, percent, sentence
 from cimemories.ui import annotator, page, safe, tables, url
+from pages.curate.profile_view import display_name
 
 PREVIEWED = 20
 _BULK_NOTICE = "bulk.notice"
@@ -291,7 +310,7 @@ def draw_overlap(store: Store, dataset: DatasetRow, index: PairIndex) -> str:
     if before is not None and before != now:
         with st.container(horizontal=True, vertical_alignment="center"):
             if st.button("Undo", icon=":material/undo:", key="overlap.undo", disabled=not me):
-                _set_overlap(store, dataset, before, me)
+                _set_overlap(store, dataset, before, me, "Undone.")
             safe.inline(f"The overlap is set. Before: {_plan_text(before)}.")
     safe.inline(f"{dataset.name} (simulated)" if dataset.simulated else dataset.name, muted=True)
     left, right = st.columns([2, 5], gap="large")
@@ -301,9 +320,16 @@ def draw_overlap(store: Store, dataset: DatasetRow, index: PairIndex) -> str:
         )
         people = int(st.number_input("People per such pair", 2, 20, max(2, now.people), key="overlap.people"))
         changed = (share, people) != (round(100 * now.share), max(2, now.people))
+        reason = st.text_input("Reason", key="overlap.reason", max_chars=LONGEST_REASON).strip()
         pressed = st.button(
-            "Set overlap", type="primary", icon=":material/group:", key="overlap.set", disabled=not (me and changed)
+            "Set overlap",
+            type="primary",
+            icon=":material/group:",
+            key="overlap.set",
+            disabled=not (me and changed and reason),
         )
+        if me and changed and not reason:
+            safe.inline("Needs a reason.", muted=True)
     with right:
         shared = round(share / 100 * len(index))
         safe.heading("What this asks for")
@@ -320,8 +346,12 @@ def draw_overlap(store: Store, dataset: DatasetRow, index: PairIndex) -> str:
             muted=True,
         )
         url.page_link("review", "See agreement", icon=":material/query_stats:", dataset=dataset.id, tab="agreement")
+    if changes := queue.overlap_changes(store, dataset.id):
+        page.fold(
+            f"Changes ({len(changes)})", ":material/history:", "overlap.box.changes", lambda: _changes(dataset, changes)
+        )
     if pressed:
-        _set_overlap(store, dataset, Plan(share / 100, people, now.seed), me)
+        _set_overlap(store, dataset, Plan(share / 100, people, now.seed), me, reason)
     if not now.share:
         return "Each pair goes to one person."
     return f"{percent(now.share)} of the pairs go to {now.people} people, the others to one."
@@ -333,12 +363,209 @@ def _plan_text(plan: Plan) -> str:
     return f"{percent(plan.share)} of the pairs go to {plan.people} people"
 
 
-def _set_overlap(store: Store, dataset: DatasetRow, plan: Plan, who: str) -> None:
+def _changes(dataset: DatasetRow, changes: Sequence[PlanChange]) -> None:
+    """Every overlap that was set, the newest first."""
+    frame = pd.DataFrame(
+        [
+            {
+                "created": item.created[:16].replace("T", " "),
+                "annotator": item.annotator,
+                "overlap": _plan_text(item.plan),
+                "reason": item.reason,
+                **vars(item.plan),
+            }
+            for item in reversed(changes)
+        ]
+    )
+    tables.table(
+        frame,
+        key="overlap.changes",
+        columns={
+            "created": ("text", "When (UTC)"),
+            "annotator": ("text", "By"),
+            "overlap": ("text", "Overlap"),
+            "reason": ("wide", "Reason"),
+        },
+        height="content",
+        alt="Every overlap that was set, the newest first",
+    )
+    tables.csv_button(frame.assign(dataset=dataset.name), f"overlap-{dataset.id}.csv", key="overlap.csv")
+
+
+def _set_overlap(store: Store, dataset: DatasetRow, plan: Plan, who: str, reason: str) -> None:
     with page.Reporting("The overlap was not set.", StoreError):
         before = queue.overlap(store, dataset.id)
-        queue.set_overlap(store, dataset.id, plan, who)
+        queue.set_overlap(store, dataset.id, plan, who, reason)
         st.session_state[_BEFORE] = {dataset.id: before}
         # What is shown is what stands: the fields begin anew.
-        for key in ("overlap.share", "overlap.people"):
+        for key in ("overlap.share", "overlap.people", "overlap.reason"):
             st.session_state.pop(key, None)
         st.rerun()
+
+
+# ---- exchange
+
+
+FORMATS: dict[Form, str] = {"jsonl": "JSONL, one event a line", "csv": "CSV tables", "parquet": "Parquet tables"}
+EVERYBODY = ""
+_READY, _OUTCOME, _CHECKED = "review.exchange.ready", "review.exchange.outcome", "review.exchange.checked"
+
+
+def draw_exchange(store: Store, dataset: DatasetRow) -> str:
+    """Export at the left, import at the right; returns the page's takeaway."""
+    for line in st.session_state.pop(_OUTCOME, []):
+        page.notice(line)
+    simulated = " (simulated)" if dataset.simulated else ""
+    safe.inline(f"{dataset.name}{simulated}: decisions, marks, comments and audits by people", muted=True)
+    left, right = st.columns(2, gap="large")
+    with left:
+        safe.heading("Export")
+        _export(store, dataset)
+    with right:
+        safe.heading("Import")
+        _import(store, dataset)
+        _imports(store, dataset)
+    return "Move review work between workspaces: files merge in any order, and the same file twice adds nothing."
+
+
+def _export(store: Store, dataset: DatasetRow) -> None:
+    people, domains = export_choices(store, dataset.id)
+    if not people:
+        page.empty(
+            "Nothing to export yet",
+            "An export holds what people decided and wrote. Decide a pair first.",
+            lambda: url.page_link("review", "Open the queue", icon=":material/keyboard:", dataset=dataset.id),
+        )
+        return
+    form = st.selectbox("Format", list(FORMS), format_func=lambda key: FORMATS[key], key="review.exchange.format")
+    who = st.selectbox("By", [EVERYBODY, *people], format_func=person_option, key="review.exchange.who")
+    domain = st.selectbox(
+        "Domain", ["", *domains], format_func=lambda name: safe.option(display_name(name)) if name else "all domains"
+    )
+    blind = st.toggle("Blind answers only", key="review.exchange.blind")
+    filters = Filters(annotator=who or None, domain=domain or None, blind=blind)
+    wanted = (dataset.id, dataset.revision, form, filters)
+    if st.button("Prepare the file", icon=":material/inventory_2:"):
+        st.session_state.pop(_READY, None)
+        with (
+            page.Reporting("The events could not be exported.", FormatError, StoreError),
+            st.spinner("Writing the events"),
+        ):
+            st.session_state[_READY] = (wanted, *_written(store, dataset, form, filters))
+    ready = st.session_state.get(_READY)
+    if ready is not None and ready[0] == wanted:
+        _, name, data, done = ready
+        st.download_button(
+            "Download", data=data, file_name=name, type="primary", icon=":material/download:", on_click="ignore"
+        )
+        safe.inline(f"{name}: {_kinds(done.counts) or 'no events match'}", muted=True)
+        if done.simulated:
+            page.badge_simulated()
+
+
+def _kinds(counts: Mapping[str, int]) -> str:
+    """'41 decisions, 3 comments'; empty where there is nothing."""
+    return ", ".join(count(number, kind) for kind, number in counts.items() if number)
+
+
+def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) -> tuple[str, bytes, Exported]:
+    """The file's name and content; tables, which are several files, as one zip."""
+    # The dataset's name may hold anything, separators of paths among it.
+    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in dataset.name)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / (f"{name}-review.jsonl" if form == "jsonl" else f"{name}-review")
+        done = export_events(store, dataset.name, path, form, filters)
+        if done.path.is_file():
+            return done.path.name, done.path.read_bytes(), done
+        packed = BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in sorted(done.path.iterdir()):
+                archive.writestr(file.name, file.read_bytes())
+        return f"{name}-review-{form}.zip", packed.getvalue(), done
+
+
+def _import(store: Store, dataset: DatasetRow) -> None:
+    """In two steps: what a file would add is shown before it is added."""
+    upload = st.file_uploader("A JSONL file of review events", type=["jsonl"], key="review.exchange.upload")
+    skip = st.toggle("Skip events whose pair or run is not in this workspace", key="review.exchange.skip")
+    if not upload:
+        safe.inline("You see what is new before anything is imported.", muted=True)
+        return
+    wanted = (upload.file_id, skip, dataset.id)
+    checked = st.session_state.get(_CHECKED)
+    if checked is None or checked[0] != wanted:
+        if st.button("Check the file", type="primary", icon=":material/fact_check:"):
+            with _refusing(), st.spinner("Checking the file", show_time=True):
+                st.session_state[_CHECKED] = (wanted, _read(store, dataset, upload, skip=skip, dry_run=True))
+                st.rerun()
+        return
+    done: Imported = checked[1]
+    new, known = sum(done.new.values()), sum(done.known.values())
+    safe.inline(f"New here: {_kinds(done.new) or 'nothing'}. {count(known)} are here already.", strong=True)
+    for line in _remarks(done):
+        safe.inline(line, muted=True)
+    label = safe.plain_label(f"Import {count(new, 'event')}")
+    if st.button(label, type="primary", icon=":material/upload_file:", disabled=not new, key="review.exchange.import"):
+        with _refusing(), st.spinner("Importing the events", show_time=True):
+            done = _read(store, dataset, upload, skip=skip)
+            new, known = sum(done.new.values()), sum(done.known.values())
+            lines = [
+                f"{count(new)} new events imported, {count(known)} were already here. You can undo this below.",
+                *_remarks(done),
+            ]
+            st.session_state[_OUTCOME] = lines
+            st.session_state.pop(_CHECKED)
+            st.rerun()
+
+
+def _imports(store: Store, dataset: DatasetRow) -> None:
+    """Every file that brought events, each with what undoes it."""
+    rows = imports(store, dataset.id)
+    if rows:
+        safe.heading("Imported files")
+    for row in rows:
+        text, button = st.columns([3, 1], vertical_alignment="center")
+        by = f" by {row.annotator}" if row.annotator else ""
+        undone = f", undone {row.undone[:16].replace('T', ' ')}" if row.undone else ""
+        with text:
+            safe.inline(f"{safe.option(row.name)}: {_kinds(row.events)}{undone}.")
+            safe.inline(f"{row.created[:16].replace('T', ' ')} UTC{by}", muted=True)
+        key = f"review.exchange.undo.{row.id}"
+        if button.button("Undo", icon=":material/undo:", key=key, disabled=bool(row.undone) or store.read_only):
+            with page.Reporting("The import was not undone.", StoreError):
+                removed, kept = undo_import(store, dataset.id, row.id, annotator.name())
+                stay = f" {count(kept)} stay: people have gone on from them since." if kept else ""
+                lines = [f"{count(removed, 'imported event')} removed; what was here before counts again.{stay}"]
+                st.session_state[_OUTCOME] = lines
+                st.session_state.pop(_CHECKED, None)
+                st.rerun()
+
+
+def _refusing() -> page.Reporting:
+    return page.Reporting("These events cannot be imported.", FormatError, StoreError, next="Nothing was imported.")
+
+
+def _read(store: Store, dataset: DatasetRow, upload: Any, *, skip: bool, dry_run: bool = False) -> Imported:
+    return uploads.review_upload(
+        store,
+        upload.getbuffer(),
+        # A name of our own: what the browser says the file is called could be anything.
+        "events.jsonl",
+        dataset.name,
+        skip_unknown=skip,
+        dry_run=dry_run,
+        called=upload.name,
+        annotator=annotator.name(),
+        wanted=page.session_check(),
+    )
+
+
+def _remarks(done: Imported) -> list[str]:
+    lines = [sentence(note) for note in done.notes]
+    if done.skipped:
+        lines.append(f"{count(len(done.skipped) + done.more_skipped)} skipped, the first: {done.skipped[0]}")
+    return lines
+
+
+def person_option(name: str) -> str:
+    return safe.option(name) if name else "everybody"

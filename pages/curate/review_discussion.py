@@ -1,25 +1,18 @@
-"""Parts of the Review page in which people come to terms: pairs on which they differ, comments on pairs, the guideline
-with its versions, and the exchange of review events with other workspaces."""
+"""Parts of the Review page in which people come to terms: pairs on which they differ, comments on pairs, and the
+guideline with its versions."""
 
 from __future__ import annotations
 
 import difflib
-import tempfile
-import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from cimemories import uploads
-from cimemories.formats.official import FormatError
-from cimemories.formats.review_events import FORMS, Exported, Filters, Form, Imported, export_choices, export_events
 from cimemories.review.adjudication import Cause, Disputed, Disputes, disputes, pseudonyms
 from cimemories.review.index import pair_index
 from cimemories.review.queue import Item, items
@@ -37,14 +30,15 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import ADJUDICATED, Decision
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow
-from cimemories.store.reviews import Guideline
-from cimemories.text import count, sentence
+from cimemories.store.reviews import LONGEST_REASON, Guideline
+from cimemories.text import count
 from cimemories.ui import annotator, page, safe, tables, url, workbench
 from cimemories.ui.safe import Html, tag
 from cimemories.ui.workbench import Card, Event
 from pages.curate import review_queue
 from pages.curate.pair_panel import DECIDING
 from pages.curate.profile_view import display_name
+from pages.curate.review_bulk import EVERYBODY, person_option
 from pages.start import failure
 
 # ---- disputes
@@ -55,7 +49,6 @@ KEY = "adjudication"
 CAUSES = tuple((str(number), str(cause)) for number, cause in enumerate(Cause, start=1))
 AHEAD = 60  # disputes that the browser gets at once
 OWN = "You gave one of these answers yourself. If you can, leave this pair to somebody else: s skips it."
-LONGEST_REASON = 500
 _SKIPPED, _START, _HISTORY = "review.adjudication.skipped", "review.adjudication.start", "review.box.history"
 Names = Mapping[str, str]
 
@@ -304,147 +297,14 @@ def _settled(dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disp
     _history(item.history, names)
 
 
-# ---- comments, guideline, exchange
+# ---- comments, guideline
 
 
 OPEN, ALL = "open", "all"
 MOST_DIFF_LINES = 400
-EVERYBODY = ""
 CHOSEN = "review.comments.chosen"
-FORMATS: dict[Form, str] = {"jsonl": "JSONL, one event a line", "csv": "CSV tables", "parquet": "Parquet tables"}
-_READY, _OUTCOME, _CHECKED = "review.exchange.ready", "review.exchange.outcome", "review.exchange.checked"
 _SAVED, _BASE, _TEXT = "review.guideline.saved", "review.guideline.base", "review.guideline.text"
-
-
-def draw_exchange(store: Store, dataset: DatasetRow) -> str:
-    """Export at the left, import at the right; returns the page's takeaway."""
-    for line in st.session_state.pop(_OUTCOME, []):
-        page.notice(line)
-    simulated = " (simulated)" if dataset.simulated else ""
-    safe.inline(f"{dataset.name}{simulated}: decisions, marks, comments and audits by people", muted=True)
-    left, right = st.columns(2, gap="large")
-    with left:
-        safe.heading("Export")
-        _export(store, dataset)
-    with right:
-        safe.heading("Import")
-        _import(store, dataset)
-    return "Move review work between workspaces: files merge in any order, and the same file twice adds nothing."
-
-
-def _export(store: Store, dataset: DatasetRow) -> None:
-    people, domains = export_choices(store, dataset.id)
-    if not people:
-        page.empty(
-            "Nothing to export yet",
-            "An export holds what people decided and wrote. Decide a pair first.",
-            lambda: url.page_link("review", "Open the queue", icon=":material/keyboard:", dataset=dataset.id),
-        )
-        return
-    form = st.selectbox("Format", list(FORMS), format_func=lambda key: FORMATS[key], key="review.exchange.format")
-    who = st.selectbox("By", [EVERYBODY, *people], format_func=_person, key="review.exchange.who")
-    domain = st.selectbox(
-        "Domain", ["", *domains], format_func=lambda name: safe.option(display_name(name)) if name else "all domains"
-    )
-    blind = st.toggle("Blind answers only", key="review.exchange.blind")
-    filters = Filters(annotator=who or None, domain=domain or None, blind=blind)
-    wanted = (dataset.id, dataset.revision, form, filters)
-    if st.button("Prepare the file", icon=":material/inventory_2:"):
-        st.session_state.pop(_READY, None)
-        with (
-            page.Reporting("The events could not be exported.", FormatError, StoreError),
-            st.spinner("Writing the events"),
-        ):
-            st.session_state[_READY] = (wanted, *_written(store, dataset, form, filters))
-    ready = st.session_state.get(_READY)
-    if ready is not None and ready[0] == wanted:
-        _, name, data, done = ready
-        st.download_button(
-            "Download", data=data, file_name=name, type="primary", icon=":material/download:", on_click="ignore"
-        )
-        safe.inline(f"{name}: {_kinds(done.counts) or 'no events match'}", muted=True)
-        if done.simulated:
-            page.badge_simulated()
-
-
-def _kinds(counts: Mapping[str, int]) -> str:
-    """'41 decisions, 3 comments'; empty where there is nothing."""
-    return ", ".join(count(number, kind) for kind, number in counts.items() if number)
-
-
-def _written(store: Store, dataset: DatasetRow, form: Form, filters: Filters) -> tuple[str, bytes, Exported]:
-    """The file's name and content; tables, which are several files, as one zip."""
-    # The dataset's name may hold anything, separators of paths among it.
-    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in dataset.name)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / (f"{name}-review.jsonl" if form == "jsonl" else f"{name}-review")
-        done = export_events(store, dataset.name, path, form, filters)
-        if done.path.is_file():
-            return done.path.name, done.path.read_bytes(), done
-        packed = BytesIO()
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in sorted(done.path.iterdir()):
-                archive.writestr(file.name, file.read_bytes())
-        return f"{name}-review-{form}.zip", packed.getvalue(), done
-
-
-def _import(store: Store, dataset: DatasetRow) -> None:
-    """In two steps: what a file would add is shown before it is added."""
-    upload = st.file_uploader("A JSONL file of review events", type=["jsonl"], key="review.exchange.upload")
-    skip = st.toggle("Skip events whose pair or run is not in this workspace", key="review.exchange.skip")
-    if not upload:
-        safe.inline("You see what is new before anything is imported.", muted=True)
-        return
-    wanted = (upload.file_id, skip, dataset.id)
-    checked = st.session_state.get(_CHECKED)
-    if checked is None or checked[0] != wanted:
-        if st.button("Check the file", type="primary", icon=":material/fact_check:"):
-            with _refusing(), st.spinner("Checking the file", show_time=True):
-                st.session_state[_CHECKED] = (wanted, _read(store, dataset, upload, skip=skip, dry_run=True))
-                st.rerun()
-        return
-    done: Imported = checked[1]
-    new, known = sum(done.new.values()), sum(done.known.values())
-    safe.inline(f"New here: {_kinds(done.new) or 'nothing'}. {count(known)} are here already.", strong=True)
-    for line in _remarks(done):
-        safe.inline(line, muted=True)
-    label = safe.plain_label(f"Import {count(new, 'event')}")
-    if st.button(label, type="primary", icon=":material/upload_file:", disabled=not new, key="review.exchange.import"):
-        with _refusing(), st.spinner("Importing the events", show_time=True):
-            done = _read(store, dataset, upload, skip=skip)
-            new, known = sum(done.new.values()), sum(done.known.values())
-            lines = [f"{count(new)} new events imported, {count(known)} were already here.", *_remarks(done)]
-            st.session_state[_OUTCOME] = lines
-            st.session_state.pop(_CHECKED)
-            st.rerun()
-
-
-def _refusing() -> page.Reporting:
-    return page.Reporting("These events cannot be imported.", FormatError, StoreError, next="Nothing was imported.")
-
-
-def _read(store: Store, dataset: DatasetRow, upload: Any, *, skip: bool, dry_run: bool = False) -> Imported:
-    return uploads.review_upload(
-        store,
-        upload.getbuffer(),
-        # A name of our own: what the browser says the file is called could be anything.
-        "events.jsonl",
-        dataset.name,
-        skip_unknown=skip,
-        dry_run=dry_run,
-        wanted=page.session_check(),
-    )
-
-
-def _remarks(done: Imported) -> list[str]:
-    lines = [sentence(note) for note in done.notes]
-    if done.skipped:
-        lines.append(f"{count(len(done.skipped) + done.more_skipped)} skipped, the first: {done.skipped[0]}")
-    return lines
-
-
-def _person(name: str) -> str:
-    return safe.option(name) if name else "everybody"
+_REASON = "review.guideline.reason"
 
 
 def draw_guideline(store: Store) -> str:
@@ -486,18 +346,21 @@ def _guideline_form(store: Store, now: Guideline) -> None:
     safe.inline(f"{count(added, 'line')} added, {count(removed)} removed.", strong=True)
     safe.show(_diff(base.text, text))
     who = annotator.required()
+    reason = st.text_input("Reason", key=_REASON, max_chars=LONGEST_REASON).strip()
     label = safe.plain_label(f"Save as version {base.version + 1}")
-    if st.button(label, type="primary", icon=":material/save:", disabled=not who, key="review.guideline.save"):
-        _save(
-            store, text, who, base, f"Version {base.version + 1} stands. Decisions keep the version they were made by."
-        )
+    ready = bool(who and reason)
+    if st.button(label, type="primary", icon=":material/save:", disabled=not ready, key="review.guideline.save"):
+        notice = f"Version {base.version + 1} stands. Decisions keep the version they were made by."
+        _save(store, text, who, base, reason, notice)
+    if who and not reason:
+        safe.inline("Needs a reason.", muted=True)
 
 
-def _save(store: Store, text: str, who: str, after: Guideline, notice: str) -> None:
+def _save(store: Store, text: str, who: str, after: Guideline, reason: str, notice: str) -> None:
     with page.Reporting("Nothing was saved.", StoreError):
         # `after` is the version that was edited: where somebody has saved another meanwhile, theirs is not overwritten.
-        save_guideline(store, text, who, after)
-        for key in (_BASE, _TEXT):
+        save_guideline(store, text, who, after, reason)
+        for key in (_BASE, _TEXT, _REASON):
             st.session_state.pop(key, None)
         st.session_state[_SAVED] = notice
         st.rerun()
@@ -507,6 +370,8 @@ def _versions(store: Store, versions: Sequence[Guideline]) -> None:
     now, who = versions[-1], annotator.required() if len(versions) > 1 else ""
     for earlier, item in reversed(list(zip([None, *versions[:-1]], versions, strict=True))):
         safe.inline(_version(item), strong=True)
+        if item.reason:
+            safe.inline(item.reason)
         first = "" if earlier else f"First version, {count(len(item.text.splitlines()), 'line')}. "
         safe.inline(f"{first}Hash {item.hash}.", muted=True)
         if item is not now and st.button(
@@ -515,9 +380,13 @@ def _versions(store: Store, versions: Sequence[Guideline]) -> None:
             icon=":material/undo:",
             disabled=not who,
         ):
-            _save(store, item.text, who, now, f"Version {now.version + 1} stands, with the text of {item.version}.")
+            notice = f"Version {now.version + 1} stands, with the text of {item.version}."
+            _save(store, item.text, who, now, f"Back to version {item.version}.", notice)
         if earlier is not None:
             safe.show(_diff(earlier.text, item.text))
+    names = ("version", "created", "annotator", "reason", "hash", "text")
+    frame = pd.DataFrame([{name: getattr(item, name) for name in names} for item in versions])
+    tables.csv_button(frame, "guideline.csv", key="review.guideline.csv")
 
 
 def _changes(old: str, new: str) -> list[str]:
@@ -573,7 +442,7 @@ def draw_comments(
 def _filtered(dataset: DatasetRow, every: list[PairComment], filters_box: DeltaGenerator) -> list[PairComment]:
     with filters_box:
         people = sorted({item.comment.annotator for item in every})
-        who = st.selectbox("By", [EVERYBODY, *people], format_func=_person, key="review.comments.who")
+        who = st.selectbox("By", [EVERYBODY, *people], format_func=person_option, key="review.comments.who")
         text = st.text_input("Search", key="review.comments.search", placeholder="comments and statements")
     shown = st.segmented_control(
         "Comments",

@@ -70,16 +70,19 @@ def test_the_guideline_that_ships_is_the_first_version_and_stays_when_others_com
     with store.write() as connection:
         kept = reviews.keep_guideline(connection)
         assert (kept.hash, kept.text, bool(kept.created)) == (shipped.hash, shipped.text, True)
-        second = reviews.save_guideline(connection, "Be kind.\r\n", "Ada")
-        assert reviews.save_guideline(connection, "Be kind.", "Bob") == second
-        third = reviews.save_guideline(connection, shipped.text, "Bob")
+        second = reviews.save_guideline(connection, "Be kind.\r\n", "Ada", " Shorter\n is better. ")
+        assert reviews.save_guideline(connection, "Be kind.", "Bob", "") == second
+        third = reviews.save_guideline(connection, shipped.text, "Bob", "Too short.")
         for text in (" ", "x" * (reviews.LONGEST_GUIDELINE + 1)):
             with pytest.raises(StoreError):
-                reviews.save_guideline(connection, text, "Ada")
+                reviews.save_guideline(connection, text, "Ada", "Why not.")
+        with pytest.raises(StoreError, match="needs a reason"):
+            reviews.save_guideline(connection, "Be very kind.", "Ada", " \n")
     with store.read() as connection:
         versions = reviews.guideline_versions(connection)
         assert reviews.current_guideline(connection) == third == versions[-1]
     assert [(v.version, v.annotator) for v in versions] == [(1, reviews.SHIPPED_GUIDELINE), (2, "Ada"), (3, "Bob")]
+    assert [v.reason for v in versions] == ["", "Shorter is better.", "Too short."]
     assert len({v.hash for v in versions}) == 3
     assert (versions[1].text, versions[2].text) == ("Be kind.\n", shipped.text)
 
@@ -187,21 +190,25 @@ def test_a_guideline_is_saved_as_a_new_version_with_its_differences(
     assert "2 lines added, 0 removed." in said(app) and button(app, "Save as version 2").disabled
     app.session_state["annotator"] = "Ada"
     app.text_area[0].set_value("Only this.\n" + HOSTILE).run()
+    assert button(app, "Save as version 2").disabled and "Needs a reason." in said(app)
+    app.text_input(key="review.guideline.reason").set_value(f"One rule is enough. {HOSTILE}").run()
     button(app, "Save as version 2").click().run()
     assert not app.exception
     assert "Version 2, by Ada" in said(app) and "Version 2 stands." in said(app)
+    assert "One rule is enough." in said(app)
     assert "<td>added</td><td><b>Only this.</b></td>" in said(app)
     assert "<td>removed</td>" in said(app)
     assert "<img" not in said(app) and not any("evil" in item.proto.body for item in app.markdown)
     assert "Save as version" not in str([item.label for item in app.button])  # nothing has changed since
     app.text_area[0].set_value("Mine.").run()
+    app.text_input(key="review.guideline.reason").set_value("Mine.").run()
     with store.write() as connection:
         assert len(reviews.guideline_versions(connection)) == 2
-        reviews.save_guideline(connection, "Somebody was faster.", "Bob")
+        reviews.save_guideline(connection, "Somebody was faster.", "Bob", "Speed.")
     button(app, "Save as version 3").click().run()
     assert "Bob saved version 3 after you opened this one" in said(app) and app.text_area[0].value == "Mine."
     with store.read() as connection:
         assert reviews.current_guideline(connection).text == "Somebody was faster.\n"
     button(app, "Use version 1 again").click().run()
-    assert "Version 4 stands, with the text of 1." in said(app)
+    assert "Version 4 stands, with the text of 1." in said(app) and "Back to version 1." in said(app)
     assert app.text_area[0].value.strip() == first.strip()

@@ -95,7 +95,7 @@ def test_people_in_several_processes_share_the_pairs_as_planned(database: Databa
     store = open_store(database.workspace, database.url)
     dataset_id, pairs = build(store)
     with store.write() as connection:
-        reviews.set_overlap_plan(connection, dataset_id, Plan(float(people > 1), people, 5), "Ada")
+        reviews.set_overlap_plan(connection, dataset_id, Plan(float(people > 1), people, 5), "Ada", "A test.")
     names = ["Ada", "Bea", "Cem", "Dor"]
     # For one person a pair, everybody is to do a quarter: a process that is slow to get the lock must find its own.
     most = len(pairs) // len(names) if people == 1 else 10**6
@@ -162,9 +162,16 @@ def test_a_share_of_the_pairs_is_for_several_people_and_the_others_for_one(store
     plan = Plan(0.4, 3, 11)
     with store.write() as connection:
         assert reviews.overlap_plan(connection, dataset_id) == Plan()
-        reviews.set_overlap_plan(connection, dataset_id, Plan(0.1, 2, 1), "Ada")
-        reviews.set_overlap_plan(connection, dataset_id, plan, "Ada")
+        reviews.set_overlap_plan(connection, dataset_id, Plan(0.1, 2, 1), "Ada", "A first look.")
+        reviews.set_overlap_plan(connection, dataset_id, plan, "Bea", "Alpha needs more.")
         assert reviews.overlap_plan(connection, dataset_id) == plan
+        changes = reviews.plan_changes(connection, dataset_id)
+    assert [(change.plan, change.annotator, change.reason) for change in changes] == [
+        (Plan(0.1, 2, 1), "Ada", "A first look."),
+        (plan, "Bea", "Alpha needs more."),
+    ]
+    with pytest.raises(StoreError, match="needs a reason"), store.write() as connection:
+        reviews.set_overlap_plan(connection, dataset_id, Plan(), "Ada", "")
     shared = [pair for pair in pairs if plan.people_of(pair) == 3]
     assert 10 <= len(shared) <= 38
     handed = [ask(store, dataset_id, name, pairs, count=len(pairs)) for name in ("A", "B", "C", "D")]
@@ -198,7 +205,7 @@ def test_a_queue_that_others_have_worked_through_is_passed_over_and_no_more_is_r
 def test_a_plan_that_is_none_is_refused(sqlite_store: Store, plan: Plan) -> None:
     dataset_id, _ = build(sqlite_store)
     with pytest.raises(StoreError), sqlite_store.write() as connection:
-        reviews.set_overlap_plan(connection, dataset_id, plan, "Ada")
+        reviews.set_overlap_plan(connection, dataset_id, plan, "Ada", "A test.")
 
 
 @given(share=st.floats(0, 1), seed=st.integers(0, 2**31))

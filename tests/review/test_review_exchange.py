@@ -18,7 +18,7 @@ from worlds import add_dataset, add_labels, make_profile, records
 from cimemories.exchange import exporting
 from cimemories.formats import importing
 from cimemories.formats.bundle import VERSION, columns_of, line_of
-from cimemories.formats.review_events import FORMS, Filters, Form, export_events, import_events
+from cimemories.formats.review_events import FORMS, Filters, Form, export_events, import_events, imports, undo_import
 from cimemories.model import Label
 from cimemories.store import audits, datasets, decisions, reviews
 from cimemories.store.datasets import DatasetRow
@@ -209,6 +209,81 @@ def test_two_workspaces_that_give_each_other_their_events_agree(store: Store, tm
     copy = importing.import_file(other, tmp_path / "b.zip", "copy").dataset
     assert state(other, copy) == state(store, here)
     other.close()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_import_is_undone_whole_and_the_file_can_come_again(store: Store, tmp_path: Path, form: Form) -> None:
+    row, _ = reviewed(store)
+    export_events(store, row.name, tmp_path / "all", form)
+    whole, links = events(store, row.id), supersedes(store)
+    forget(store, row.id)
+    empty = events(store, row.id)
+    for _ in range(2):
+        import_events(store, tmp_path / "all", name="all.jsonl", annotator="Cem")
+        assert events(store, row.id) == whole
+        (newest, *_) = imports(store, row.id)
+        assert (newest.name, newest.annotator, newest.undone) == ("all.jsonl", "Cem", None)
+        assert newest.events == {"decision": 4, "mark": 2, "comment": 3, "audit": 2}
+        with store.read() as connection:
+            revision = datasets.named(connection, row.name).revision
+        assert undo_import(store, row.id, newest.id, "Cem") == (11, 0)
+        assert events(store, row.id) == empty
+        with store.read() as connection:
+            assert datasets.named(connection, row.name).revision > revision
+        with pytest.raises(StoreError, match="undone already"):
+            undo_import(store, row.id, newest.id, "Cem")
+    # The known is no part of an import, and one that brings nothing is none.
+    import_events(store, tmp_path / "all")
+    import_events(store, tmp_path / "all")
+    assert len(imports(store, row.id)) == 3
+    assert (events(store, row.id), supersedes(store)) == (whole, links)
+
+
+def test_what_was_here_before_an_import_counts_again_and_what_came_since_stays(store: Store, tmp_path: Path) -> None:
+    row, _ = reviewed(store)
+    person = records(store, row.id)[1]
+    pair = person.attribute_ids[2], person.context_ids[1]
+    with store.write() as connection:
+        decisions.add_all(
+            connection, row.id, "Ada", [NewDecision(*pair, N, uid="mine", created="2026-05-01T00:00:00.000Z")]
+        )
+    before, links = events(store, row.id), supersedes(store)
+    export_events(store, row.name, tmp_path / "all.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text(encoding="utf-8").splitlines()]
+    mine = next(line for line in lines if line["uid"] == "mine")
+    # Of the same person on the same pair: one from before what is here, and one from after.
+    sent = [
+        mine | {"uid": "early", "label": "inappropriate", "created": "2026-01-01T00:00:00.000Z"},
+        mine | {"uid": "late", "label": "ambiguous", "created": "2026-09-01T00:00:00.000Z"},
+        mine | {"uid": "of another", "annotator": "Dor", "label": "ambiguous"},
+    ]
+    (tmp_path / "new.jsonl").write_text("\n".join(map(json.dumps, sent)), encoding="utf-8")
+    import_events(store, tmp_path / "new.jsonl")
+    assert supersedes(store)["late"] == "mine"
+    assert undo_import(store, row.id, imports(store, row.id)[0].id, "Ada") == (3, 0)
+    assert (events(store, row.id), supersedes(store)) == (before, links)
+    import_events(store, tmp_path / "new.jsonl")
+    with store.write() as connection:
+        decisions.add_all(connection, row.id, "Ada", [NewDecision(*pair, X, uid="since")])
+    assert undo_import(store, row.id, imports(store, row.id)[0].id, "Ada") == (1, 2)
+    kept = {event["uid"] for event in events(store, row.id)["decision"]}
+    assert kept == {event["uid"] for event in before["decision"]} | {"early", "late", "since"}
+
+
+def test_an_imported_comment_that_somebody_here_resolved_stays(store: Store, tmp_path: Path) -> None:
+    row, _ = reviewed(store)
+    with store.read() as connection:
+        (still_open,) = [c.uid for c in reviews.comments_of_dataset(connection, row.id) if c.open]
+    export_events(store, row.name, tmp_path / "all.jsonl")
+    forget(store, row.id)
+    import_events(store, tmp_path / "all.jsonl")
+    with store.write() as connection:
+        (note,) = [c for c in reviews.comments_of_dataset(connection, row.id) if c.uid == still_open]
+        reviews.resolve_comment(connection, row.id, "Dor", note.id, "Done.")
+    assert undo_import(store, row.id, imports(store, row.id)[0].id, "Cem") == (10, 1)
+    with store.read() as connection:
+        (kept,) = reviews.comments_of_dataset(connection, row.id)
+    assert (kept.uid, kept.resolved_by) == (still_open, "Dor")
 
 
 def test_decisions_of_before_there_were_uids_are_known_again(store: Store, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_the_same_verdict_sent_again_is_one(world: World) -> None:
     assert [say(store, dataset, "Ada", *said, *said), say(store, dataset, "Ada", *said)] == [6, 0]
     with store.read() as connection:
         found = audits.of_run(connection, run_id)
-        assert audits.version(connection, run_id) == (6, found[-1].id)
+        assert audits.version(connection, run_id) == (6, found[-1].id, 0)
     assert [(i.uid, i.seconds, i.blind) for i in found] == [(item.uid, 1.5, True) for item in said]
 
 

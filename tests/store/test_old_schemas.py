@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ from evaluating import cli_inside, outside
 
 from cimemories.flows.labels import default_labelling, vote_counts
 from cimemories.model import Label
-from cimemories.store import datasets, decisions, engine, tables
+from cimemories.store import datasets, decisions, engine, reviews, tables
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
+from cimemories.store.reviews import Guideline, Plan
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SCHEMAS = ["0001", "0001-with-runs", "0002", "0003", "0004"]
@@ -58,6 +60,24 @@ def test_an_old_workspace_is_brought_up_to_date_with_all_it_holds(tmp_path: Path
     with store.write() as connection:
         decisions.add(connection, dataset_id=dataset.id, annotator="Ada", label=Label.NECESSARY, **pair)
     store.close()
+
+
+def test_a_guideline_and_an_overlap_from_before_reasons_stay_and_have_none(tmp_path: Path) -> None:
+    workspace = unpack("0004", tmp_path / "workspace")
+    with sqlite3.connect(workspace / SQLITE_FILE) as connection:
+        connection.execute("INSERT INTO guideline (hash, text, annotator, created) VALUES ('h', 'Old.', 'Ada', '2026')")
+        connection.execute("INSERT INTO review_plan VALUES (1, 0.25, 3, 7, 'Ada', '2026')")
+    connection.close()
+    store = open_store(workspace)
+    with store.write() as connection:
+        assert reviews.guideline_versions(connection) == [Guideline("h", "Old.", "Ada", "2026", 1, "")]
+        before = reviews.PlanChange(Plan(0.25, 3, 7), "Ada", "", "2026")
+        assert reviews.plan_changes(connection, 1) == [before]
+        reviews.set_overlap_plan(connection, 1, Plan(0.5), "Bob", "More.")
+        assert reviews.overlap_plan(connection, 1) == Plan(0.5)
+        first, second = reviews.plan_changes(connection, 1)
+    store.close()
+    assert (first, second.annotator, second.reason) == (before, "Bob", "More.")
 
 
 @pytest.mark.parametrize("schema", [schema for schema in SCHEMAS if schema in NUMBERS])

@@ -241,6 +241,9 @@ def fill_review_tables(store: Store, dataset: int, attribute: int, context: int)
             (t.mark, {**event, "context": context, "kind": "flag"}),
             (t.claim, {**pair, "dataset": dataset, "annotator": "me", "session": "s", "until": 0.0}),
             (t.review_plan, {"dataset": dataset, "share": 0.1, "people": 2, "seed": 1, **by}),
+            (t.plan_change, {"dataset": dataset, "share": 0.1, "people": 2, "seed": 1, "reason": "r", **by}),
+            (t.review_import, {"id": 1, "dataset": dataset, "name": "f", **by}),
+            (t.review_import_item, {"review_import": 1, "kind": "mark", "uid": "u"}),
             (t.slice_item, {"slice": drawn, "ordinal": 0, "response": response, "stratum": "s", "weight": 1.0, **pair}),
             (t.audit, {**event, "response": response, "verdict": "full"}),
         ]
