@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import streamlit as st
 
 from cimemories import files
 from cimemories.flows import catalogue
 from cimemories.store.engine import WORKSPACE, DatabaseLost, StoreError, chosen_workspace, shared_store
-from cimemories.ui import annotator, login, page, safe, server, shell, url
+from cimemories.ui import ASSETS, annotator, login, page, safe, server, shell, url
 from cimemories.ui.url import PAGES
 from pages.start import database_lost, failure
 
-ICON = Path(__file__).parent / "cimemories" / "ui" / "assets" / "icon.svg"
+ICON = ASSETS / "icon.svg"
 
 
 def _to_consensus() -> None:

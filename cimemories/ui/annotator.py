@@ -249,7 +249,7 @@ def _field(key: str, *, offered: bool) -> None:
         placeholder="Ada",
         width=360,
         # Where a click follows at once, Streamlit ends the callback.
-        on_change=url.durable(lambda: _given(str(st.session_state.get(field) or "")), later=True),
+        on_change=url.durable(lambda: _given(str(st.session_state.get(field) or ""))),
     )
     safe.inline("Recorded with every decision you make. This browser remembers it.", muted=True)
     if twin := st.session_state.get(_TWIN):

@@ -1,4 +1,4 @@
-"""`python -m cimemories.ui.server PAGE PORT`: Streamlit serving the app, behind the guard of cimemories.access.
+"""`python -m cimemories.ui.server PAGE --server.port PORT`: `streamlit run` of the app, ready for its first visitor.
 
 Streamlit takes a folder named `pages` beside the main script for its older kind of multipage app until the first
 session has called st.navigation. A deep link as the first request to a fresh server then opens with a "Page not found"
@@ -10,27 +10,40 @@ from __future__ import annotations
 
 import atexit
 import base64
+import functools
 import gc
 import hashlib
 import importlib
+import inspect
 import os
 import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Lock, RLock, Thread, local
 from typing import Any
+from weakref import WeakValueDictionary
 
 import streamlit as st
 from starlette.middleware import Middleware
 from streamlit import delta_generator, file_util
+from streamlit.elements.widgets.button import ButtonMixin
+from streamlit.elements.widgets.file_uploader import FileUploaderMixin
+from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.proto.WidgetStates_pb2 import WidgetStates
+from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.pages_manager import PagesManager
+from streamlit.runtime.scriptrunner_utils import script_requests
+from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequest, ScriptRequests
+from streamlit.runtime.state import SafeSessionState
 from streamlit.web import cli
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
+from cimemories.access import readonly
 from cimemories.access.guard import Gate, Guard, Mode, Site
 from cimemories.access.peers import hold_ipv6
+from cimemories.installation import app_root
 from cimemories.ui import login, url
 
 # ---- garbage collection
@@ -67,6 +80,144 @@ def _import_rest(names: list[str]) -> None:
         importlib.import_module(name)
 
 
+# ---- read-only
+
+
+# Buttons that show something else or make a file to download: by key, or by the start of one that ends in "."; login's
+# have none.
+READING = (
+    *("accumulation.again", "agreement.cell.", "bulk.shuffle", "compare.back", "compare.report.make"),
+    *(
+        "compare.sensitivity.compute",
+        "compare.sensitivity.stop",
+        "consensus.back",
+        "home.evaluate",
+        "heatmaps.cell.all",
+    ),
+    *(
+        "heatmaps.close",
+        "labels.clear",
+        "leaks.basket.open.",
+        "leaks.clear",
+        "leaks.press.j",
+        "leaks.press.k",
+        "run_new.back",
+    ),
+    *(
+        "profiles.export.prepare",
+        "run_new.forward.",
+        "run_new.servers",
+        "runs.close",
+        "runs.export.results",
+        "runs.first",
+    ),
+    *("Log in", "Log out"),
+)
+NO_CHANGE = "Read-only: nothing can be changed or started here."
+
+
+def disable_writing() -> None:
+    """Disable every button and upload from here on, but for the buttons in READING: what is new on a page is disabled
+    until somebody says that it only reads. For people; what refuses a forged press is the store (access/readonly.py).
+
+    All buttons, those of forms too, are drawn by one method of Streamlit's (1.67), which is replaced here: the pages do
+    not have to ask for every one of them.
+    """
+    button, uploader = ButtonMixin._button, FileUploaderMixin._file_uploader
+
+    @functools.wraps(button)
+    def look_only(*given: Any, **named: Any) -> bool:
+        call = inspect.signature(button).bind(*given, **named)
+        name = str(call.arguments["key"] or call.arguments["label"])
+        if any(name == each or (each.endswith(".") and name.startswith(each)) for each in READING):
+            return button(*given, **named)
+        # Without its callback, which a forged press would run.
+        call.arguments |= {"disabled": True, "help": NO_CHANGE, "on_click": None}
+        button(*call.args, **call.kwargs)
+        return False
+
+    @functools.wraps(uploader)
+    def no_upload(self: Any, *rest: Any, **named: Any) -> None:
+        uploader(self, *rest, **{**named, "disabled": True, "help": NO_CHANGE})
+
+    setattr(ButtonMixin, "_button", look_only)  # noqa: B010
+    setattr(FileUploaderMixin, "_file_uploader", no_upload)  # noqa: B010
+
+
+# ---- clicks
+
+
+class Clicks:
+    """What was clicked in a session and has not reached a run yet."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()  # held by the run that takes them, until its callbacks are done
+        self._arriving = Lock()
+        self._waiting: WidgetStates | None = None
+
+    def arrive(self, message: WidgetStates) -> None:
+        """Keep what this message of the browser says was clicked."""
+        with self._arriving:
+            self._waiting = script_requests._coalesce_replay_trigger_states(self._waiting, message)
+
+    def take(self, message: WidgetStates) -> WidgetStates:
+        """The message with every click that no run has had yet, and without those that one had: each comes once."""
+        with self._arriving:
+            waiting, self._waiting = self._waiting, None
+        rest = [widget for widget in message.widgets if not script_requests._has_active_trigger_value(widget)]
+        both = script_requests._coalesce_widget_states(waiting, WidgetStates(widgets=rest))
+        return both or WidgetStates()
+
+
+# By the state of the session, which lives as long: the session has both.
+_clicks: WeakValueDictionary[int, Clicks] = WeakValueDictionary()
+_callbacks = local()  # running: whether this thread is at the callbacks of a run
+
+
+def keep_clicks() -> None:
+    """Let no message of the browser take away the click of the one before it.
+
+    The browser names what was clicked in one message only. Where the next message comes before the callbacks of the run
+    for the click are done, Streamlit 1.67 stops that run and forgets its click: a field that is left for a button sends
+    a message right after the click's, so on a busy machine about every fourth such click was lost. Here clicks are kept
+    as they arrive, the next run that begins gets them, whichever it is, and nothing stops a run at its callbacks.
+    """
+    if hasattr(AppSession.request_rerun, "keeps_clicks"):
+        return
+    request = AppSession.request_rerun
+    apply = SafeSessionState.on_script_will_rerun
+    pending_request = ScriptRequests.on_scriptrunner_yield
+
+    def request_rerun(self: AppSession, client_state: ClientState | None) -> None:
+        # Streamlit drops what comes from a fragment that is gone.
+        if client_state and (not client_state.fragment_id or self.has_fragment(client_state.fragment_id)):
+            clicks: Clicks = vars(self).setdefault("clicks", Clicks())
+            _clicks[id(self.session_state)] = clicks
+            clicks.arrive(client_state.widget_states)
+        request(self, client_state)
+
+    def on_script_will_rerun(self: SafeSessionState, fresh: WidgetStates | None, **rest: Any) -> None:
+        clicks = _clicks.get(id(self._state))
+        if fresh is None or clicks is None:
+            apply(self, fresh, **rest)
+            return
+        with clicks.lock:  # the run before may still be at its callbacks
+            self._yield_callback()  # a run that is ended here has taken nothing
+            _callbacks.running = True
+            try:
+                self._state.on_script_will_rerun(clicks.take(fresh), **rest)
+            finally:
+                _callbacks.running = False
+
+    def on_scriptrunner_yield(self: ScriptRequests) -> ScriptRequest | None:
+        return None if getattr(_callbacks, "running", False) else pending_request(self)
+
+    request_rerun.keeps_clicks = True  # type: ignore[attr-defined]
+    AppSession.request_rerun = request_rerun  # type: ignore[method-assign]
+    SafeSessionState.on_script_will_rerun = on_script_will_rerun  # type: ignore[assignment,method-assign]
+    ScriptRequests.on_scriptrunner_yield = on_scriptrunner_yield  # type: ignore[method-assign]
+
+
 # ---- server
 
 
@@ -85,7 +236,10 @@ HEAVY = (
 
 def protected(workspace: Path) -> dict[str, Any]:
     """Arguments for st.App that make `streamlit run app.py` as closed as `cimemories app`: middleware and lifespan."""
+    keep_clicks()
     gate = Gate(workspace, Mode.chosen())
+    if readonly.chosen():
+        disable_writing()
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
     site = Site(is_host_allowed, login.configured, login.logged_in, _inline_scripts(), f"/{base}" if base else "")
 
@@ -93,7 +247,7 @@ def protected(workspace: Path) -> dict[str, Any]:
     # of the first page, for a warning that is none of a server's.
     delta_generator._use_warning_has_been_displayed = True
     # While the first page is read: what the parts of the pages import took up to 0.4 s of each page's first visit.
-    pages = Path(__file__).resolve().parents[2] / "pages"
+    pages = app_root() / "pages"
     _rest[:] = [[".".join(("pages", part.parent.name, part.stem)) for part in _parts(pages)]]
 
     @asynccontextmanager
@@ -119,9 +273,10 @@ def announcement(gate: Gate, site: Site, port: int) -> str:
     if site.login_configured():
         return f"CIMemories Studio: {address} {note}. People log in; no token is needed."
     if gate.mode is Mode.ANYONE:
+        can = "read everything" if readonly.chosen() else "read and change everything"
         return (
             f"CIMemories Studio: {address} {note}\n--no-token: everybody who can reach port {port}, including every "
-            "user of this machine, can read and change everything in this workspace."
+            f"user of this machine, can {can} in this workspace."
         )
     # Where the system tells who connects, whoever runs the app needs no token, and none is shown.
     query = f"/?token={gate.token}" if gate.asks_everybody else ""
@@ -158,13 +313,19 @@ def _inline_scripts() -> list[str]:
     return ["sha256-" + base64.b64encode(hashlib.sha256(body.encode()).digest()).decode() for body in bodies]
 
 
-def serve(page: str, port: str) -> None:
-    """Serve until stopped; the settings are those of .streamlit/config.toml in the current folder."""
+def serve(page: str, *options: str) -> None:
+    """Serve until stopped. The settings are those of .streamlit/config.toml beside the page, which go before the ones
+    in the current folder and the user's home; STREAMLIT_... variables go before all files, and `options` (those of
+    `streamlit run`) before everything.
+
+    `st.App.run(config=...)` would do without Streamlit's command line, but reads no STREAMLIT_... variables (1.67: only
+    the command line does), and loads the settings after app.py was imported, which asks for `server.baseUrlPath`.
+    """
     for module in HEAVY:  # by name, since ui/ imports nothing else of the library
         importlib.import_module(module)
     PagesManager.uses_pages_directory = False
-    cli.main(["run", page, "--server.port", port], prog_name="streamlit")
+    cli.main(["run", page, *options], prog_name="streamlit")
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2])
+    serve(*sys.argv[1:])

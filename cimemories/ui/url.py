@@ -135,19 +135,15 @@ def _keep_replaced() -> None:
         _set(context, replaced)
 
 
-def durable(do: Callable[..., object], *, later: bool = False) -> Callable[..., None]:
+def durable(do: Callable[..., object]) -> Callable[..., None]:
     """A callback that does this, and where it is ended midway, again from the beginning in the next run. do: what may
-    be done twice until its last touch of Streamlit. later: only at the start of the run, for a field that is left for a
-    button: its callback, ended midway, would take that button's click along."""
+    be done twice until its last touch of Streamlit."""
     # Taken now: reading it from the session at the click would be the first place to be ended at.
     waiting: list[Callable[[], object]] = st.session_state.setdefault(_WAITING, [])
 
     def callback(*args: Any, **kwargs: Any) -> None:
         waiting.append(partial(do, *args, **kwargs))
-        context = get_script_run_ctx()
-        # The run of a fragment alone does not begin with `catch_up`.
-        if not later or context is None or context.fragment_ids_this_run:
-            _do(waiting)
+        _do(waiting)
 
     return callback
 

@@ -1,0 +1,115 @@
+"""A click reaches one run and no other, whatever the browser sends right after it and whichever run is ended then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
+from streamlit.runtime.app_session import AppSession
+from streamlit.runtime.scriptrunner import StopException
+from streamlit.runtime.state import SafeSessionState
+
+from cimemories.ui import server
+
+CLICK = WidgetState(id="button", trigger_value=True)
+OTHER = WidgetState(id="other", trigger_value=True)
+
+
+def sent(*widgets: WidgetState) -> WidgetStates:
+    return WidgetStates(widgets=widgets)
+
+
+def typed(text: str) -> WidgetState:
+    return WidgetState(id="field", string_value=text)
+
+
+class State:
+    """The state of a session: keeps what a run gives it."""
+
+    given: WidgetStates
+
+    def on_script_will_rerun(self, message: WidgetStates, **_rest: object) -> None:
+        self.given = message
+
+
+class Session:
+    """A session whose runs a test starts: `arrive` is a message of the browser, `run` the run for it."""
+
+    def __init__(self) -> None:
+        self.session_state = State()
+
+    def has_fragment(self, fragment: str) -> bool:
+        return fragment == "there"
+
+    def arrive(self, *widgets: WidgetState, fragment: str = "") -> WidgetStates:
+        state = ClientState(widget_states=sent(*widgets), fragment_id=fragment)
+        AppSession.request_rerun(self, state)  # type: ignore[arg-type]
+        return state.widget_states
+
+    def run(self, message: WidgetStates, *, ended: bool = False) -> dict[str, object]:
+        """The values that the run gets, by widget; none where it is ended before."""
+
+        def stop() -> None:
+            if ended:
+                raise StopException
+
+        try:
+            SafeSessionState(self.session_state, stop).on_script_will_rerun(message)  # type: ignore[arg-type]
+        except StopException:
+            return {}
+        return {item.id: getattr(item, str(item.WhichOneof("value"))) for item in self.session_state.given.widgets}
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    monkeypatch.setattr(AppSession, "request_rerun", lambda _session, _state: None)
+    monkeypatch.setattr(SafeSessionState, "on_script_will_rerun", SafeSessionState.on_script_will_rerun)
+    server.keep_clicks()
+    return Session()
+
+
+def test_the_click_of_a_run_that_is_ended_before_it_begins_goes_to_the_next_one(session: Session) -> None:
+    first = session.arrive(typed("Gra"), CLICK)
+    assert session.run(first, ended=True) == {}
+    second = session.arrive(typed("Grace"))
+    assert session.run(second) == {"field": "Grace", "button": True}
+    assert session.run(session.arrive(typed("Grace"))) == {"field": "Grace"}, "once"
+
+
+def test_the_clicks_of_two_runs_that_are_ended_are_both_kept(session: Session) -> None:
+    assert session.run(session.arrive(CLICK), ended=True) == {}
+    assert session.run(session.arrive(OTHER), ended=True) == {}
+    assert session.run(session.arrive(typed("Grace"))) == {"field": "Grace", "button": True, "other": True}
+
+
+def test_a_click_that_an_earlier_run_has_had_does_not_come_again_in_its_own(session: Session) -> None:
+    first = session.arrive(CLICK)
+    second = session.arrive(OTHER)  # while the run for the first begins
+    assert session.run(first) == {"button": True, "other": True}
+    assert session.run(second) == {}
+
+
+def test_of_two_values_that_one_component_sends_the_newer_one_counts(session: Session) -> None:
+    def moved(place: int) -> WidgetState:
+        return WidgetState(id="matrix", json_trigger_value=f'[{{"event": "chosen", "value": {place}}}]')
+
+    session.run(session.arrive(moved(1)), ended=True)
+    assert session.run(session.arrive(moved(2))) == {"matrix": moved(2).json_trigger_value}
+
+
+def test_what_comes_from_a_part_of_the_page_that_is_gone_is_dropped(session: Session) -> None:
+    session.arrive(CLICK, fragment="gone")
+    session.arrive(OTHER, fragment="there")
+    assert session.run(session.arrive(typed("Grace"))) == {"field": "Grace", "other": True}
+
+
+def test_a_state_without_a_browser_gets_its_messages_as_they_are(session: Session) -> None:
+    assert session.run(sent(CLICK)) == {"button": True}
+
+
+def test_it_is_done_once(session: Session) -> None:
+    before: Callable[..., None] = AppSession.request_rerun
+    server.keep_clicks()
+    assert AppSession.request_rerun is before

@@ -1,0 +1,120 @@
+"""A button that works once, however often it is clicked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import streamlit as st
+from paging import double_click
+from streamlit.testing.v1 import AppTest
+
+from cimemories.ui import once
+
+
+class Rerun(BaseException):
+    """What ends a run of a page, in place of Streamlit's."""
+
+
+def pressed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A session in which every button named 'go' is clicked: what two overlapping runs both see."""
+    state: dict[str, Any] = {}
+
+    def rerun() -> None:
+        raise Rerun
+
+    patched = {"session_state": state, "button": lambda label, *, key: key == "go", "rerun": rerun}
+    for name, value in patched.items():
+        monkeypatch.setattr(st, name, value)
+    return state
+
+
+def draw(do: Callable[[], object], then: Callable[[Any], object]) -> None:
+    once.button("Go", do, then, key="go")
+
+
+def test_two_runs_that_both_see_the_click_do_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pressed(monkeypatch)
+    at_it, finish = threading.Event(), threading.Event()
+    done: list[str] = []
+    led: list[object] = []
+
+    def do() -> str:
+        at_it.set()
+        assert finish.wait(20)
+        done.append("done")
+        return "result"
+
+    def run(ends: list[type[BaseException]]) -> None:
+        try:
+            draw(do, led.append)
+        except BaseException as end:
+            ends.append(type(end))
+
+    ends: list[type[BaseException]] = []
+    first, second = (threading.Thread(target=run, args=(ends,)) for _ in range(2))
+    first.start()
+    assert at_it.wait(20)
+    second.start()
+    second.join(0.2)
+    assert second.is_alive(), "it waits for the first"
+    finish.set()
+    first.join(20)
+    second.join(20)
+    assert (done, led, ends) == (["done"], ["result"], [Rerun, Rerun])
+    draw(do, led.append)  # another button now, which nobody has clicked
+    assert done == ["done"]
+
+
+def test_what_fails_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pressed(monkeypatch)
+    tried = SimpleNamespace(times=0)
+
+    def do() -> None:
+        tried.times += 1
+        if tried.times == 1:
+            raise ValueError("not now")
+
+    with pytest.raises(ValueError, match="not now"):
+        draw(do, print)
+    with pytest.raises(Rerun):
+        draw(do, lambda _: None)
+    assert tried.times == 2
+
+
+def test_what_is_led_to_survives_that_a_second_click_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    pressed(monkeypatch)
+    led: list[object] = []
+
+    def then(result: object) -> None:
+        led.append(result)
+        if len(led) == 1:
+            raise Rerun  # by the second click
+
+    with pytest.raises(Rerun):
+        draw(lambda: "result", then)
+    once.url.catch_up()
+    assert led == ["result", "result"]
+    once.url.catch_up()
+    assert len(led) == 2
+
+
+def page() -> None:
+    import streamlit as st
+
+    from cimemories.ui import once
+
+    made = st.session_state.setdefault("made", [])
+    once.button("Make", lambda: made.append(len(made)), key="make")
+    st.text(f"{len(made)} made")
+
+
+def test_after_the_page_is_drawn_anew_the_button_works_again_and_an_old_click_does_not() -> None:
+    app = AppTest.from_function(page).run()
+    double_click(app, app.button[0])
+    assert app.text[0].value == "1 made"
+    app.button[0].click().run()
+    assert app.text[0].value == "2 made"
