@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-_ASSETS = Path(__file__).parent / "assets"
+ASSETS = Path(__file__).parent / "assets"
 
 
 def component(name: str, *scripts: str) -> Any:
@@ -13,7 +13,7 @@ def component(name: str, *scripts: str) -> Any:
     its script needs, with their styles, all in one, since an inline script cannot import another."""
 
     def asset(file: str) -> str | None:
-        path = _ASSETS / file
+        path = ASSETS / file
         # Streamlit takes a text without a line break for a path to a file, so the last line break stays.
         return path.read_text(encoding="utf-8") if path.exists() else None
 

@@ -16,7 +16,7 @@ from plotly.io import to_json
 
 from cimemories.charts.heatmap import Cell, Tooltips
 from cimemories.charts.theme import GRID, MARGINS_FIT, MODEL
-from cimemories.ui import component
+from cimemories.ui import component, url
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -116,7 +116,7 @@ def show_heatmap(fig: go.Figure, tooltips: Tooltips, *, key: str, alt: str, sele
     with st.container(key=box):
         st.plotly_chart(dressed(fig), key=f"{key}.chart", alt=alt, config=CONFIG, theme=None)
         data = {"box": box, "selected": selected, "tooltips": tooltips, "phone": is_phone()}
-        _component(key=key, data=data, on_cell_change=lambda: None, on_phone_change=measured)
+        _component(key=key, data=data, on_cell_change=lambda: None, on_phone_change=url.durable(measured))
 
 
 def clicked_cell(key: str, rows: int, columns: int) -> Cell | None:

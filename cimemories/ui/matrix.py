@@ -149,13 +149,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """A context; counts over all attributes of the profile."""
+    """A context; counts over all attributes of the profile. A context that is not labelled yet is neither retained nor
+    discarded."""
 
     id: int
     recipient: str
     task: str
     counts: Counts
     retained: bool
+    discarded: bool
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,11 @@ def _chosen(
     st.session_state[f"{key}.place"] = place
     there = place is not None and place.at[0] in attributes and place.at[1] in contexts
     return Chosen(*place.at) if place is not None and there else None
+
+
+def leave_place(key: str) -> None:
+    """Forget where a session's moves led: the page shows what the address names."""
+    st.session_state[f"{key}.place"] = None
 
 
 def _deciding(key: str, keys: Sequence[workbench.Key], owner: str) -> dict[str, object]:

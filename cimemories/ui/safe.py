@@ -48,6 +48,12 @@ STYLE = f"""
 @media (max-width: 40rem) {{ [data-testid="stStatusWidget"] {{ left: 20%; }} }}
 .st-key-shell {{ position: absolute; height: 0; overflow: hidden; }}
 .stPlotlyChart text[style*="fill: rgb(127, 128, 129)"] {{ fill: currentColor !important; }}
+/* Without a pointer that hovers, a chart's buttons are always there: over its title, were they not below it. */
+@media (hover: none) {{
+  [data-testid="stElementContainer"]:has(.stPlotlyChart) {{ margin-bottom: 14px; }}
+  [data-testid="stElementContainer"]:has(.stPlotlyChart), .js-plotly-plot {{ overflow: visible !important; }}
+  .stPlotlyChart .modebar-container {{ top: 100% !important; }}
+}}
 .stApp [data-testid^="stBaseButton-primary"]:enabled, .stMultiSelect [data-tag] {{ background: {MODEL}; }}
 .stApp [data-testid^="stBaseButton-primary"]:enabled:hover {{ background: #005A8D; }}
 .stMultiSelect button {{ min-width: 24px; min-height: 24px; }}
@@ -151,7 +157,8 @@ dl.ci-facts {{ padding: 0 !important; }}
   [data-testid="stColumn"]:has(> div > div .stBidiComponent) {{ position: static; }}
   .st-key-scope_grid [data-testid="stColumn"] {{ min-width: 0; flex: 1 1 45%; width: auto; }}
   .st-key-scope_grid [data-testid="stColumn"]:last-child {{ flex-basis: 100%; }}
-  [data-testid="stVerticalBlock"]:has(> * > .st-key-leaks_bar) > :has(> .st-key-scope) {{ order: 1; }}
+  [data-testid="stVerticalBlock"]:has(> * > :is(.st-key-leaks_bar, .st-key-leaks_basket)) > :has(> .st-key-scope) {{
+    order: 1; }}
   [data-testid="stColumn"]:has(.st-key-leaks_filters) {{ order: 1; }}
   .st-key-confusion [data-testid="stHorizontalBlock"] {{ gap: 4px; }}
   .st-key-confusion [data-testid="stColumn"]:last-child {{ display: none; }}

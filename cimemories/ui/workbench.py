@@ -14,10 +14,10 @@ read as markup there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -250,6 +250,38 @@ def desk() -> tuple[DeltaGenerator, DeltaGenerator]:
     with st.container(key="desk"):
         left, right = st.columns([3, 1], gap="medium")
     return left, right
+
+
+class Note(Protocol):
+    """A comment on an item."""
+
+    @property
+    def created(self) -> str: ...
+    @property
+    def annotator(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def resolved_by(self) -> str | None: ...
+
+
+def history(answers: Iterable[safe.Html], notes: Sequence[Note], *, hidden: bool, nothing: str) -> bool:
+    """What people said of an item, as rows: their answers, then the comments, newest first; `nothing` where there are
+    none. answers: rows of a table (when, who, the answer, how). hidden: the person works blind and has not answered, so
+    nothing is shown. Returns whether it is."""
+    if hidden:
+        safe.inline("Shows after your answer: press k to go back to it. Press b to see it now.", muted=True)
+        return False
+    rows = list(answers)
+    for note in reversed(notes):
+        kind = "resolved" if note.resolved_by else "comment"
+        cells = (note.created[:16].replace("T", " "), note.annotator, kind, note.text)
+        rows.append(safe.tag("tr", *(safe.tag("td", cell) for cell in cells)))
+    if rows:
+        safe.show(safe.grid((), rows))
+    else:
+        safe.inline(nothing, muted=True)
+    return True
 
 
 def draw(

@@ -186,12 +186,13 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
 
 
 def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
-    who = annotator.ask()
     # Enter ends the typing of a name; it must not save what is still being thought over.
     with st.form("consensus.save", enter_to_submit=False):
         name = st.text_input("Name of the rule", key="consensus.name", max_chars=80, placeholder="lenient")
         use = st.checkbox("Make it the current rule at once", key="consensus.use")
         saved = st.form_submit_button("Save this rule", icon=":material/save:")
+    # Below the button: it goes when it is left for it, and what is below it moves away under the pointer.
+    who = annotator.ask()
     if not saved:
         return
     with page.Reporting("The rule was not saved.", StoreError):

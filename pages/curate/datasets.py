@@ -12,7 +12,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from cimemories import uploads
+from cimemories import launch, uploads
 from cimemories.curation import authoring, editing
 from cimemories.curation.authoring import AuthoringSpec
 from cimemories.curation.offline import LOCALE_NAMES, generate_dataset
@@ -34,7 +34,7 @@ from cimemories.store.generations import GenerationRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.upkeep import deleting
 from cimemories.text import count, sentence
-from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.ui import annotator, once, page, safe, tables, url
 from pages.curate.label_matrix import RESUMABLE, launch_worker, named, pace_sentence, worker_log
 from pages.start import database_lost
 
@@ -47,8 +47,12 @@ def show_outcome() -> None:
 
 
 def _done(*lines: str) -> None:
-    st.session_state[_OUTCOME] = list(lines)
+    _say(*lines)
     st.rerun()
+
+
+def _say(*lines: str) -> None:
+    st.session_state[_OUTCOME] = list(lines)
 
 
 def draw(store: Store, dataset: DatasetRow) -> None:
@@ -121,17 +125,22 @@ def draw_versions(store: Store, dataset: DatasetRow) -> None:
         _freeze_form(store, dataset)
     else:
         page.notice(f"'{dataset.name}' is {frozen.words}. Its hash is {frozen.row.hash}.")
-    if st.button(
-        "Create next version",
-        icon=":material/content_copy:",
-        key=f"profiles.next.{dataset.id}",
-        help="Copies profiles, contexts, rules and decisions into a new version to continue from.",
-    ):
-        with page.Reporting("No version was created.", StoreError):
-            with st.spinner("Copying profiles, contexts, rules and decisions", show_time=True):
-                new, name = editing.new_version(store, dataset.id)
-            url.put(dataset=new, profile=None, attribute=None, labelling=None, context=None)
-            _done(f"'{name}' was created from '{dataset.name}'.")
+
+    def made(version: tuple[int, str]) -> None:
+        new, name = version
+        url.put(dataset=new, profile=None, attribute=None, labelling=None, context=None)
+        _say(f"'{name}' was created from '{dataset.name}'.")
+
+    with page.Reporting("No version was created.", StoreError):
+        once.button(
+            "Create next version",
+            lambda: editing.new_version(store, dataset.id),
+            made,
+            icon=":material/content_copy:",
+            key=f"profiles.next.{dataset.id}",
+            doing="Copying profiles, contexts, rules and decisions",
+            help="Copies profiles, contexts, rules and decisions into a new version to continue from.",
+        )
     if versions.runs:
         current = versions.content if frozen is None else str(frozen.row.counts["content"])
         same, other = ("current", "earlier") if frozen is None else ("same as frozen", "differs from frozen")
@@ -153,7 +162,6 @@ def draw_versions(store: Store, dataset: DatasetRow) -> None:
 def _freeze_form(store: Store, dataset: DatasetRow) -> None:
     labellings = catalogue.labellings_of(store, dataset.id)
     key = f"profiles.freeze.{dataset.id}"
-    who = annotator.ask(f"{annotator.KEY}.freeze")
     with st.form(key, enter_to_submit=False, border=False):
         safe.inline(
             "Freezing records a hash over profiles, contexts, votes, decisions and rule. From then on, edits go into "
@@ -167,8 +175,11 @@ def _freeze_form(store: Store, dataset: DatasetRow) -> None:
             placeholder="None yet",
             key=f"{key}.labelling",
         )
-        if not st.form_submit_button("Freeze", icon=":material/ac_unit:"):
-            return
+        pressed = st.form_submit_button("Freeze", icon=":material/ac_unit:")
+    # Below the button: it goes when it is left for it, and what is below it moves away under the pointer.
+    who = annotator.ask(f"{annotator.KEY}.freeze")
+    if not pressed:
+        return
     with page.Reporting("Nothing was frozen.", StoreError), st.spinner("Freezing", show_time=True):
         freezing.freeze(store, dataset.id, labelling_id=labelling, annotator=who)
         st.rerun()
@@ -517,23 +528,34 @@ def _from_templates(store: Store, request: _Request) -> None:
         "each, created at once. For more, use cimemories generate --offline.",
         muted=True,
     )
-    if not st.button("Create profiles", type="primary", icon=":material/person_add:", disabled=not request.name):
-        return
-    with page.Reporting("No profiles were created.", StoreError, SeedError, ValueError):
-        with st.spinner("Creating the profiles"):
-            row = generate_dataset(
-                store,
-                request.name,
-                request.profiles,
-                seed=request.seed,
-                locale=request.locale,
-                per_domain=per_domain,
-                events=events,
-                contexts=request.contexts,
-            )
+
+    def create() -> DatasetRow:
+        return generate_dataset(
+            store,
+            request.name,
+            request.profiles,
+            seed=request.seed,
+            locale=request.locale,
+            per_domain=per_domain,
+            events=events,
+            contexts=request.contexts,
+        )
+
+    def created(row: DatasetRow) -> None:
         counts = f"{count(row.profiles, 'profile')}, {count(row.attributes, 'attribute')}"
         st.session_state[_MADE] = (row.id, f"'{row.name}': {counts}.")
-        st.rerun()
+
+    with page.Reporting("No profiles were created.", StoreError, SeedError, ValueError):
+        once.button(
+            "Create profiles",
+            create,
+            created,
+            key="new.create",
+            type="primary",
+            icon=":material/person_add:",
+            disabled=not request.name,
+            doing="Creating the profiles",
+        )
 
 
 def _by_model(store: Store, request: _Request, *, simulator: bool) -> None:
@@ -595,10 +617,20 @@ def _by_model(store: Store, request: _Request, *, simulator: bool) -> None:
     estimate = authoring.estimate(spec).sentence(price_in, price_out)
     safe.inline(f"This comes to {estimate}. You can cancel and resume at any time.", muted=True)
     ready = bool(request.name and model and base_url)
-    if not st.button("Start writing", type="primary", icon=":material/play_arrow:", disabled=not ready):
-        return
+    watched: set[str] = st.session_state[_WATCHED]
+
+    def write() -> None:
+        generation_id = authoring.plan(store, spec)
+        watched.add(generation_id)
+        launch.launch(store, generation_id)
+
     with page.Reporting("Nothing was started.", EndpointError, StoreError, SeedError, SimulatorError):
-        with st.spinner("Checking the server"):
-            generation_id = authoring.plan(store, spec)
-        st.session_state[_WATCHED].add(generation_id)
-        launch_worker(store, generation_id)
+        once.button(
+            "Start writing",
+            write,
+            key="new.write",
+            type="primary",
+            icon=":material/play_arrow:",
+            disabled=not ready,
+            doing="Checking the server",
+        )

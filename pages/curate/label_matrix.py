@@ -43,7 +43,9 @@ def named(row: LabellingRow) -> str:
     if row.imported:
         return f"{row.model}: imported, without votes{simulated}"
     pack = "" if row.pack == DEFAULTS["personas"] else f", personas {row.pack}"
-    return f"{row.model}: {row.status}, {row.draws} draws{pack}{simulated}"
+    # What is active moves on while the list stays as it was drawn; how far it is stands below (`watch`).
+    status = "in progress" if row.status in work.ACTIVE else row.status
+    return f"{row.model}: {status}, {row.draws} draws{pack}{simulated}"
 
 
 def draw_scope(
@@ -252,18 +254,28 @@ def _settled(row: LabellingRow) -> int:
     return row.expected - row.ballots.get(labellings.OWED, 0)
 
 
-def watch(store: Store, row: LabellingRow | None) -> None:
-    """How far the chosen labelling is; nothing where it is finished and complete."""
+def is_voting(row: LabellingRow | None) -> bool:
+    """Whether votes are still to come without anybody asking for them."""
+    return row is not None and row.status in work.ACTIVE
+
+
+def watch(store: Store, row: LabellingRow | None, profile: int | None) -> None:
+    """How far the chosen labelling is; nothing where it is finished and complete. profile: the one that is shown."""
     if row is None:
         return
-    if row.status in work.ACTIVE:
-        # A fragment runs alone each second and not the page; st.rerun() in it runs the page once the work has ended.
+    if is_voting(row):
+        drawn = _voted(store, row, profile)
+
+        # A fragment runs alone each second and not the page. st.rerun() in it runs the page: once the work has ended,
+        # when the first votes on the profile are there, and each time that there are twice as many, since all votes of
+        # the labelling are counted for it.
         def live() -> None:
             now = catalogue.labellings_of(store, row.dataset).get(row.id)
-            if now is None or now.status not in work.ACTIVE:
+            voted = _voted(store, row, profile)
+            if now is None or not is_voting(now) or voted[0] >= max(1, min(2 * drawn[0], drawn[1])) > drawn[0]:
                 st.rerun()
             else:
-                _running(store, now)
+                _running(store, now, voted)
 
         database_lost.fragment(live, run_every="1s")()
         return
@@ -277,14 +289,26 @@ def watch(store: Store, row: LabellingRow | None) -> None:
             launch_worker(store, row.id)
 
 
-def _running(store: Store, row: LabellingRow) -> None:
+def _voted(store: Store, row: LabellingRow, profile: int | None) -> tuple[int, int]:
+    """The profile's usable and planned ballots; 0 of 0 without a profile."""
+    return (0, 0) if profile is None else catalogue.ballots_of(store, row.id, profile)
+
+
+def _running(store: Store, row: LabellingRow, voted: tuple[int, int]) -> None:
+    """voted: usable and planned ballots of the profile that is shown."""
     done, waiting = _settled(row), row.status == WorkStatus.QUEUED
-    pace = "waiting to start" if waiting else pace_sentence(row.id, "ballots", done, row.expected)
     bar, button = st.columns([5, 1], vertical_alignment="center")
     with bar:
         st.progress(done / row.expected if row.expected else 0.0)
         ballots = f"{count(done)} of {count(row.expected, 'ballot')}"
-        safe.inline(f"{row.id}, {row.status}: {ballots}, {pace}.", muted=True)
+        if waiting:
+            text = f"Waiting for the worker to start: {ballots}."
+        elif row.status == WorkStatus.CANCELLING:
+            text = f"Cancelling: {ballots}; votes so far are kept."
+        else:
+            pace = pace_sentence(row.id, "ballots", done, row.expected)
+            text = f"The personas are voting: {ballots}, {pace}."
+        safe.inline(f"{text} {_of_profile(*voted)}", muted=True)
     with button:
         stopping = row.status == WorkStatus.CANCELLING
         if st.button(
@@ -293,6 +317,14 @@ def _running(store: Store, row: LabellingRow) -> None:
             catalogue.cancel(store, row.id)
             st.rerun()
     _failures(store, row.id)
+
+
+def _of_profile(usable: int, planned: int) -> str:
+    if not planned:
+        return "None of them is of this profile."
+    if not usable:
+        return f"The {count(planned, 'ballot')} of this profile will show here as they arrive."
+    return f"Of this profile: {count(usable)} of {count(planned)}."
 
 
 def _stopped(store: Store, row: LabellingRow) -> None:
@@ -419,13 +451,16 @@ PIXELS_ABOVE, PIXELS_OF_MATCHES = 376, 46  # of the page around the matrix, and 
 COUNTS: dict[str, tables.Column] = {"necessary": "count", "inappropriate": "count", "ambiguous": "count"}
 
 
-def draw(labels: Matrix, seen: MatrixView, filters: Filters, keys: Sequence[Key], owner: str) -> tuple[int, int] | None:
+def draw(
+    labels: Matrix, seen: MatrixView, filters: Filters, keys: Sequence[Key], owner: str, *, voting: bool
+) -> tuple[int, int] | None:
     """The matrix; returns the (attribute, context) that its cursor is on, None where no cell is left. keys, owner: as
-    `matrix.matrix` has them."""
+    `matrix.matrix` has them. voting: votes still arrive, so no context is discarded yet."""
     if not seen.rows or not seen.columns:
         page.notice("No attribute or context matches these filters. Clear them to see all.")
         return None
-    shown = _drawing(labels, seen, PIXELS_ABOVE + (PIXELS_OF_MATCHES if filters.any else 0))
+    above = PIXELS_ABOVE + (PIXELS_OF_MATCHES if filters.any else 0)
+    shown = _drawing(labels, seen, above, voting=voting)
     attributes, contexts = [row.id for row in shown.rows], [column.id for column in shown.columns]
     attribute, last = url.get_int("attribute"), url.remembered("context") or ""
     context = url.get_int("context") or (int(last) if last.isdigit() else None)
@@ -441,10 +476,11 @@ def draw(labels: Matrix, seen: MatrixView, filters: Filters, keys: Sequence[Key]
     return cursor
 
 
-def _drawing(labels: Matrix, seen: MatrixView, above: int) -> matrix.Drawing:
+def _drawing(labels: Matrix, seen: MatrixView, above: int, *, voting: bool) -> matrix.Drawing:
     profile = labels.record.profile
     by_attribute, by_context = labels.attribute_counts.tolist(), labels.context_counts.tolist()
     retained = labels.retained.tolist()
+    discarded = (labels.discarded & (not voting)).tolist()
     return matrix.Drawing(
         title=f"Labels of {profile.name}, attributes by contexts. The arrow keys move from pair to pair.",
         rows=[
@@ -463,6 +499,7 @@ def _drawing(labels: Matrix, seen: MatrixView, above: int) -> matrix.Drawing:
                 profile.contexts[j].task,
                 tuple(by_context[j]),
                 retained[j],
+                discarded[j],
             )
             for j in seen.columns
         ],
@@ -488,9 +525,12 @@ def filter_summary(seen: MatrixView, labels: Matrix, filters: Filters) -> str:
     return "; ".join(parts) + "."
 
 
-def takeaway(labels: Matrix) -> str:
-    """The matrix in one sentence."""
+def takeaway(labels: Matrix, *, voting: bool = False) -> str:
+    """The matrix in one sentence. voting: votes still arrive."""
     totals = labels.totals
+    name = safe.option(labels.record.profile.name, 60)
+    if voting and totals[None] == labels.effective.size:
+        return f"{name}: no vote on any of {count(labels.effective.size, 'pair')} yet. A labelling is in progress."
     kept, contexts = int(labels.retained.sum()), len(labels.record.context_ids)
     parts = [f"{count(totals[kind])} {kind}" for kind in Label]
     if totals[TOO_FEW_NAME]:
@@ -499,20 +539,26 @@ def takeaway(labels: Matrix) -> str:
         parts.append(f"{count(totals[None])} not labelled")
     decided = int(labels.decided.sum())
     people = f"; {count(decided)} decided by people" if decided else ""
+    so_far = ". So far: a labelling is in progress" if voting else ""
     return (
-        f"{safe.option(labels.record.profile.name, 60)}: {', '.join(parts)} of {count(labels.effective.size)} "
-        f"pairs; {kept} of {contexts} contexts retained{people}."
+        f"{name}: {', '.join(parts)} of {count(labels.effective.size)} pairs; {kept} of {contexts} contexts "
+        f"retained{people}{so_far}."
     )
 
 
-def counts(labels: Matrix) -> None:
-    """The counts of every context and attribute, and all pairs as a file."""
+def counts(labels: Matrix, *, voting: bool) -> None:
+    """The counts of every context and attribute, and all pairs as a file. voting: votes still arrive, so no context is
+    discarded yet."""
     profile = labels.record.profile
-    retained = labels.retained.tolist()
+    discarded = (labels.discarded & (not voting)).tolist()
+    states = [
+        "retained" if kept else "discarded" if dropped else "open"
+        for kept, dropped in zip(labels.retained.tolist(), discarded, strict=True)
+    ]
     contexts = pd.DataFrame(
         [
-            (c.recipient, c.task, display_name(c.sphere or ""), *numbers, "retained" if kept else "discarded")
-            for c, numbers, kept in zip(profile.contexts, labels.context_counts.tolist(), retained, strict=True)
+            (c.recipient, c.task, display_name(c.sphere or ""), *numbers, state)
+            for c, numbers, state in zip(profile.contexts, labels.context_counts.tolist(), states, strict=True)
         ],
         columns=["recipient", "task", "sphere", *COUNTS, "retained"],
     )
@@ -525,8 +571,7 @@ def counts(labels: Matrix) -> None:
     )
     left, right = st.columns(2, gap="large")
     with left:
-        dropped = len(retained) - sum(retained)
-        safe.heading(f"{count(len(retained), 'context')}, {dropped} of them discarded")
+        safe.heading(f"{count(len(states), 'context')}, {sum(discarded)} of them discarded")
         safe.inline("A context is retained if one attribute is necessary there and another inappropriate.", muted=True)
         tables.table(
             contexts,

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
+import pandas as pd
 import streamlit as st
 
 from cimemories.flows import catalogue
 from cimemories.labels.matrix import Flags, Matrix, differing, matrix, view
 from cimemories.labels.votes import PairView, pairs
-from cimemories.review.recording import record
+from cimemories.review.recording import Pair, record
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError, content_hash, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
-from cimemories.ui import annotator, page, safe, url, workbench
+from cimemories.ui import annotator, page, safe, tables, url, workbench
 from cimemories.ui import matrix as matrix_ui
 from cimemories.ui.workbench import Event, Key
 from pages.curate import label_matrix, pair_panel
@@ -96,32 +98,64 @@ def _pair_list(views: Sequence[PairView], chosen: int | None, keys: Sequence[Key
     return moved if moved in ids else None
 
 
-def _one_context(
-    views: list[PairView],
-    labels: Matrix,
-    labelling: LabellingRow | None,
-    filters: Filters,
-    flags: Flags | None,
-    keys: Sequence[Key],
-    owner: str,
-) -> PairView | None:
-    """The pairs of one context; returns the chosen one. keys, owner: as `matrix_ui.matrix` has them."""
+@dataclass(frozen=True)
+class Shown:
+    """What the matrix and the list of one context show: a profile's labels, filtered. differs: the pairs that the
+    filter on disagreement asks for, None: all. keys, owner: as `matrix_ui.matrix` has them."""
+
+    store: Store
+    labels: Matrix
+    labelling: LabellingRow | None
+    filters: Filters
+    differs: Flags | None
+    keys: Sequence[Key]
+    owner: str
+
+
+def _one_context(shown: Shown, views: list[PairView]) -> PairView | None:
+    """The pairs of one context; returns the chosen one."""
     own = {v.attribute_id: v for v in views}
     attribute = url.get_int("attribute")
     if attribute is not None and attribute not in own:
         page.notice(f"Attribute {attribute} of the link is not one of this profile's. Choose a row.")
         url.replace(attribute=None)
         attribute = None
-    shown = _filtered(views, filters, labels.record, flags)
-    moved = _pair_list(shown, attribute, keys, owner) if shown else None
-    if not shown:
+    listed = _filtered(views, shown.filters, shown.labels.record, shown.differs)
+    if not listed:
         page.notice("No pair of this context matches the filters.")
-    elif views[0].votes and not (labelling and labelling.imported):
+        return own.get(attribute) if attribute is not None else None
+    moved = _pair_list(listed, attribute, shown.keys, shown.owner)
+    if views[0].votes and not (shown.labelling and shown.labelling.imported):
         safe.inline("Votes, one character per vote: N necessary, X inappropriate, ? abstain, - missing.", muted=True)
+    tables.csv_button(_frame(shown, listed), f"pairs-{listed[0].context_id}.csv", key="labels.csv.context")
     if moved is not None and moved != attribute:
         url.replace(attribute=moved)
         attribute = moved
-    return own[attribute] if attribute is not None else shown[0] if shown else None
+    return own[attribute] if attribute is not None else listed[0]
+
+
+def _frame(shown: Shown, listed: Sequence[PairView]) -> pd.DataFrame:
+    """The listed pairs as a file has them."""
+    simulated = shown.labelling is not None and shown.labelling.simulated
+    return pd.DataFrame(
+        [
+            {
+                "profile": shown.labels.record.profile.name,
+                "recipient": v.context.recipient,
+                "task": v.context.task,
+                "attribute": v.attribute.key,
+                "statement": v.attribute.statement,
+                "label": word(v.kind),
+                "decided by": v.decision.annotator if v.decision else "",
+                **{item.persona.key: item.strip for item in v.votes},
+                "domain": v.attribute.domain,
+                "event": v.attribute.event,
+                "consensus": str(v.consensus or ""),
+                "labels": "simulated" if simulated else "",
+            }
+            for v in listed
+        ]
+    )
 
 
 def _takeaway(views: Sequence[PairView]) -> str:
@@ -147,30 +181,42 @@ def _owner(store: Store, dataset: DatasetRow) -> str:
     return owner
 
 
-def _record(store: Store) -> None:
-    """Record what the keys decided since the last run. Where that fails, the browser sends it again."""
+def _record(store: Store, shown: DatasetRow) -> None:
+    """Record what the keys decided since the last run, and go to the pair of an earlier decision that was taken back.
+    Where recording fails, the browser sends it again."""
+    back: list[tuple[int, Pair | None]] = []
 
     def decided(owner: tuple[int, str], events: list[Event]) -> Collection[str]:
-        return record(store, *owner, events, source="single").gone
+        done = record(store, *owner, events, source="single")
+        if any(event.kind == "undo" and event.of is None for event in events):
+            back.append((owner[0], done.back))
+        return done.gone
 
     with page.Reporting("Your decisions are not saved yet; this page goes on trying.", StoreError):
         for key in (label_matrix.MATRIX, LIST):
             if gone := workbench.take(key, decided):
                 page.notice(f"{count(len(gone), 'decision')} not saved: an edit has removed the pair.")
+        for dataset, pair in back:
+            if pair is None:
+                page.notice("You have no decision left to take back here.")
+            elif dataset == shown.id:
+                for key in (label_matrix.MATRIX, LIST):
+                    matrix_ui.leave_place(key)
+                profile = catalogue.profile_with(store, dataset, pair[0])
+                url.put(profile=profile, attribute=pair[0], context=pair[1])
+                st.rerun()
 
 
-def _matrix(
-    store: Store,
-    labels: Matrix,
-    labelling: LabellingRow | None,
-    filters: Filters,
-    flags: Flags | None,
-    keys: Sequence[Key],
-    owner: str,
-) -> PairView | None:
-    """The matrix; returns the pair that its cursor is on. keys, owner: as `matrix_ui.matrix` has them."""
+def _matrix(shown: Shown) -> PairView | None:
+    """The matrix; returns the pair that its cursor is on."""
+    labels, filters, labelling = shown.labels, shown.filters, shown.labelling
     seen = view(
-        labels, domain=filters.domain, event=filters.event, sphere=filters.sphere, labels=filters.labels, differs=flags
+        labels,
+        domain=filters.domain,
+        event=filters.event,
+        sphere=filters.sphere,
+        labels=filters.labels,
+        differs=shown.differs,
     )
     if filters.any:
         left, button = st.columns([6, 1], vertical_alignment="center")
@@ -179,27 +225,28 @@ def _matrix(
         button.button(
             "Clear", icon=":material/filter_alt_off:", key="labels.clear", on_click=url.durable(label_matrix.clear)
         )
-    cursor = label_matrix.draw(labels, seen, filters, keys, owner)
+    cursor = label_matrix.draw(labels, seen, filters, shown.keys, shown.owner, voting=label_matrix.is_voting(labelling))
     if cursor is None:
         return None
     attribute, context = cursor
-    return pairs(store, labelling.id if labelling else None, labels.record.id, context, attribute)[0]
+    return pairs(shown.store, labelling.id if labelling else None, labels.record.id, context, attribute)[0]
 
 
 def _profile(
-    store: Store, labelling: LabellingRow | None, labels: Matrix, shown: str, owner: str, set_takeaway: SetTakeaway
+    store: Store, labelling: LabellingRow | None, labels: Matrix, view_name: str, owner: str, set_takeaway: SetTakeaway
 ) -> None:
     """One profile in the chosen view with the pair beside it; the takeaway is shown as soon as it is known."""
-    if shown == COUNTS:
-        set_takeaway(label_matrix.takeaway(labels))
-        label_matrix.counts(labels)
+    voting = label_matrix.is_voting(labelling)
+    if view_name == COUNTS:
+        set_takeaway(label_matrix.takeaway(labels, voting=voting))
+        label_matrix.counts(labels, voting=voting)
         return
     top = st.container()
-    left, right = st.columns([2, 1] if shown == MATRIX else [5, 3], gap="medium")
+    left, right = st.columns([2, 1] if view_name == MATRIX else [5, 3], gap="medium")
     with left:
-        context = None if shown == MATRIX else _context(labels.record)
+        context = None if view_name == MATRIX else _context(labels.record)
     views = None if context is None else pairs(store, labelling.id if labelling else None, labels.record.id, context)
-    set_takeaway(label_matrix.takeaway(labels) if views is None else _takeaway(views))
+    set_takeaway(label_matrix.takeaway(labels, voting=voting) if views is None else _takeaway(views))
     with top:
         totals = labels.totals if context is None else labels.context_totals(context)
         counts = {word(label): number for label, number in totals.items()}
@@ -207,11 +254,9 @@ def _profile(
     # Only where it is filtered by: dissent takes the votes of every pair of the profile.
     flags = differing(store, labels, labelling.id if labelling else None, filters.differs) if filters.differs else None
     keys = () if store.read_only else pair_panel.DECIDING
+    shown = Shown(store, labels, labelling, filters, flags, keys, owner)
     with left:
-        if views is None:
-            chosen = _matrix(store, labels, labelling, filters, flags, keys, owner)
-        else:
-            chosen = _one_context(views, labels, labelling, filters, flags, keys, owner)
+        chosen = _matrix(shown) if views is None else _one_context(shown, views)
     with right:
         if chosen is None:
             page.empty("No pair chosen", "Choose a pair to see its votes and decide its label.")
@@ -238,9 +283,9 @@ def main() -> None:
         profile = page.select("Profile", list(names), lambda i: names[i], "labels.profile", "profile")
     with fourth:
         shown = page.choice("View", VIEWS, "labels.show", "show", default=MATRIX)
-    label_matrix.watch(store, labelling)
+    label_matrix.watch(store, labelling, profile)
     owner = _owner(store, dataset)  # first: in a new session the browser may already send what it had kept
-    _record(store)
+    _record(store, dataset)
     if labelling is None:
         label_matrix.start(store, dataset, labelling)
     simulated = ("labels",) if labelling is not None and labelling.simulated else ()

@@ -63,7 +63,6 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         st.subheader("Review your change", anchor=False)
         safe.show(_both_sides(pending.edit))
         page.notice(" ".join(pending.plan.sentences))
-        who = annotator.ask()
         with st.form("profiles.save", enter_to_submit=False, border=False):
             reason = st.text_input("Reason", max_chars=500, key="profiles.save.reason", disabled=bool(pending.undo))
             save = st.form_submit_button("Save the change", type="primary", icon=":material/save:")
@@ -74,6 +73,8 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
             on_click=url.durable(drop),
             type="tertiary",
         )
+        # Below the buttons: it goes when it is left for one of them, and what is below it moves away under the pointer.
+        who = annotator.ask()
     if save:
         _save(store, dataset, record, pending, who, reason)
 

@@ -205,7 +205,7 @@ def compare(
             if side is not None:
                 safe.show(matrix.distribution(side.counts()))
     shared = {a.key for a in pair[0].profile.attributes} & {a.key for a in pair[1].profile.attributes}
-    safe.inline(f"{len(shared)} keys are in both; they stand side by side.", muted=True)
+    safe.inline(_shared(len(shared)), muted=True)
     names = list(dict.fromkeys([*first, *second]))
     for domain in names:
         sides = [{item.key: item for _, item in groups.get(domain, [])} for groups in (first, second)]
@@ -217,6 +217,13 @@ def compare(
         safe.show(tag("div", safe.grid(titles, rows, texts=range(3)), cls="ci-aligned"))
     if not names:
         page.notice("Neither profile has an attribute in the chosen domains and events.")
+
+
+def _shared(keys: int) -> str:
+    if not keys:
+        return "No key is in both."
+    verb = "is in both and stands" if keys == 1 else "are in both and stand"
+    return f"{count(keys, 'key')} {verb} side by side."
 
 
 def _aligned(key: str, sides: Sequence[Mapping[str, Attribute]]) -> Html:

@@ -111,7 +111,7 @@ def main() -> None:
             case "comments":
                 takeaway = review_discussion.draw_comments(store, dataset, labelling, box)
             case _:
-                takeaway = review_discussion.draw_exchange(store, dataset)
+                takeaway = review_bulk.draw_exchange(store, dataset)
     except StoreError as problem:
         page.error("This part of the review cannot be shown.", str(problem))
     simulated = ("profiles",) * dataset.simulated_profiles + ("labels",) * (

@@ -28,7 +28,6 @@ from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import Guideline
 from cimemories.text import exact_percent
 from cimemories.ui import page, safe, url, workbench
-from cimemories.ui.safe import tag
 from cimemories.ui.workbench import Card, Event
 from pages.curate import review_bulk
 from pages.curate.label_matrix import choice
@@ -432,18 +431,10 @@ def _history(work: Work, blind: bool) -> None:
         safe.inline(COMING, muted=True)
         return
     made, notes = pair_history(work.store, work.dataset.id, pair)
-    if blind and not any(d.annotator == work.me for d in made):
-        safe.inline("Shows after your answer: press k to go back to it. Press b to see it now.", muted=True)
+    hidden = blind and not any(d.annotator == work.me for d in made)
+    nothing = "No decisions or comments on this pair yet."
+    if not workbench.history(map(decision_row, reversed(made)), notes, hidden=hidden, nothing=nothing):
         return
-    rows = [decision_row(d) for d in reversed(made)]
-    for note in reversed(notes):
-        kind = "resolved" if note.resolved_by else "comment"
-        cells = (note.created[:16].replace("T", " "), note.annotator, kind, note.text)
-        rows.append(tag("tr", *(tag("td", cell) for cell in cells)))
-    if rows:
-        safe.show(safe.grid((), rows))
-    else:
-        safe.inline("No decisions or comments on this pair yet.", muted=True)
     url.page_link(
         "labels",
         "Open on the Labels page",

@@ -26,7 +26,7 @@ from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.text import Parts, count, percent
-from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.ui import annotator, once, page, safe, tables, url
 from pages.evaluate import judge_audit_attributes, judge_audit_queue, judge_audit_results
 from pages.evaluate.judge_audit_results import judge_text
 
@@ -110,8 +110,9 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> st
     by_attribute = chosen.kind == ATTRIBUTES
     audit = None if by_attribute else judge_audit.judge_audit(flows, scope, chosen.id)
     audited = violation_audit(flows, scope, chosen).messages if audit is None else audit.audited
+    work = judge_audit_queue.Work(store, scope, chosen, me, batch)
     if named:
-        judge_audit_queue.draw(judge_audit_queue.Work(store, scope, chosen, me, batch), audited)
+        judge_audit_queue.draw(work, audited)
     page.fold(
         "Sample another slice",
         ":material/casino:",
@@ -119,18 +120,20 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> st
         lambda: _new_slice(store, scope, me),
     )
     if audit is None:
-        return judge_audit_attributes.draw(flows, scope, chosen)
+        text = judge_audit_attributes.draw(flows, scope, chosen)
+        return (judge_audit_queue.progress(work) if named else None) or text
     if not audit.audited:
         page.notice("No item of this slice has been audited yet, so there are no figures.")
         return f"{scope.run.name}: none of {count(chosen.items, 'item')} is audited yet."
-    return judge_audit_results.draw(flows, scope, audit)
+    text = judge_audit_results.draw(flows, scope, audit)
+    # The head is in sight at each answer: it says nothing of the judge while somebody answers blind.
+    return (judge_audit_queue.progress(work) if named else None) or text
 
 
 # ---- a new slice, and what it would show
 
 
 SIZE, MOST = 200, 5000
-_PROBLEM = "judge_audit.problem"
 UNITS = {"items": "Single judgements", "attributes": "Whole attributes"}
 UNITS_HELP = "Judgements give precision, recall and the corrected leak rate; whole attributes correct Violation@n."
 
@@ -171,21 +174,21 @@ def _slice_form(store: Store, scope: Scope, me: str) -> None:
     safe.inline(_sample_text(population, spread))
     page.fold("Strata", ":material/table:", "judge_audit.box.strata", lambda: _strata(scope, population, spread))
 
-    def make() -> None:
+    def make() -> int:
         name = f"{count(size, 'item')}, {share} % claims, seed {seed} ({scope.run.id}, judge {scope.judge.id})"
-        try:
-            new = draw_audit_slice(flows, scope, size=size, seed=seed, claimed=share / 100, name=name, annotator=me)
-        except StoreError as problem:
-            st.session_state[_PROBLEM] = str(problem)
-        else:
-            url.put(slice=new)
+        return draw_audit_slice(flows, scope, size=size, seed=seed, claimed=share / 100, name=name, annotator=me)
 
-    with button:
-        st.button("Sample the slice", key="judge_audit.make", type="primary", disabled=not me, on_click=make)
     if not me:
         safe.inline("Enter your name first. It is recorded with the slice.", muted=True)
-    if problem := st.session_state.pop(_PROBLEM, None):
-        page.error("The slice was not created.", problem)
+    with page.Reporting("The slice was not created.", StoreError), button:
+        once.button(
+            "Sample the slice",
+            make,
+            lambda new: url.put(slice=new),
+            key="judge_audit.make",
+            type="primary",
+            disabled=not me,
+        )
 
 
 def _sample_text(population: AuditPopulation, spread: AuditPlan) -> str:

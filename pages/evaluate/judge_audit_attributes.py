@@ -24,10 +24,9 @@ from cimemories.review.attribute_audit import (
 from cimemories.store.audits import SliceRow
 from cimemories.store.engine import StoreError
 from cimemories.text import count, sentence
-from cimemories.ui import page, safe, tables, url
+from cimemories.ui import once, page, safe, tables, url
 
 WIDTH = 3.0  # points to either side that an interval should have, unless another is chosen
-_PROBLEM = "judge_audit.attributes.problem"
 
 
 # ---- a new slice
@@ -71,24 +70,22 @@ def slice_form(flows: Flows, scope: Scope, me: str) -> None:
         return
     safe.inline(planned.sentence(judged))
 
-    def make() -> None:
-        try:
-            new = draw_attribute_slice(
-                flows, scope, number=number, n=n, seed=seed, annotator=me, pilot=pilot, claimed_only=only
-            )
-        except StoreError as problem:
-            st.session_state[_PROBLEM] = str(problem)
-        else:
-            url.put(slice=new)
-
-    with button:
-        st.button(
-            "Sample the attributes", key="judge_audit.attributes.make", type="primary", disabled=not me, on_click=make
+    def make() -> int:
+        return draw_attribute_slice(
+            flows, scope, number=number, n=n, seed=seed, annotator=me, pilot=pilot, claimed_only=only
         )
+
     if not me:
         safe.inline("Enter your name first. It is recorded with the slice.", muted=True)
-    if problem := st.session_state.pop(_PROBLEM, None):
-        page.error("The slice was not created.", problem)
+    with page.Reporting("The slice was not created.", StoreError), button:
+        once.button(
+            "Sample the attributes",
+            make,
+            lambda new: url.put(slice=new),
+            key="judge_audit.attributes.make",
+            type="primary",
+            disabled=not me,
+        )
 
 
 # ---- the figures

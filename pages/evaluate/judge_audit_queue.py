@@ -93,6 +93,18 @@ def draw(work: Work, audited: int) -> None:
                 st.rerun()
 
 
+def progress(work: Work) -> str | None:
+    """How far this person is with the slice, in a sentence, while they answer blind and there is more to answer."""
+    if work.store.read_only or not _blind():
+        return None
+    flows, by_attribute = slice_flows(work.store, work.slice.id), work.slice.kind == ATTRIBUTES
+    state = audit_state(work.store, work.scope.run.id, flows, work.me, by_attribute=by_attribute)
+    if not state.undecided:
+        return None
+    left = count(len(state.undecided))
+    return f"{work.scope.run.name}: {left} of {count(state.total, 'item')} left for you. The judge's figures are below."
+
+
 def _queue(work: Work, above: DeltaGenerator) -> int:
     """Record what came since the last time and draw what comes next; returns how many items of the slice anybody has
     audited.
@@ -240,18 +252,10 @@ def _history(work: Work, item: Flow, blind: bool) -> None:
         safe.inline("Loading the message …", muted=True)
         return
     made, notes = flow_history(work.store, item)
-    if blind and not any(audit.annotator == work.me for audit in made):
-        safe.inline("Shows after your answer: press k to go back to it. Press b to see it now.", muted=True)
+    hidden = blind and not any(audit.annotator == work.me for audit in made)
+    nothing = "No verdicts or comments on this item yet."
+    if not workbench.history(map(_row, reversed(made)), notes, hidden=hidden, nothing=nothing):
         return
-    rows = [_row(audit) for audit in reversed(made)]
-    for note in reversed(notes):
-        kind = "resolved" if note.resolved_by else "comment"
-        cells = (note.created[:16].replace("T", " "), note.annotator, kind, note.text)
-        rows.append(tag("tr", *(tag("td", cell) for cell in cells)))
-    if rows:
-        safe.show(safe.grid((), rows))
-    else:
-        safe.inline("No verdicts or comments on this item yet.", muted=True)
     url.page_link(
         "leaks",
         "Open the message",

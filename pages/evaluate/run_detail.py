@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 import streamlit as st
@@ -50,7 +51,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import IMPORTED, RunRow
 from cimemories.store.upkeep import deleting
 from cimemories.text import count, exact_percent, percent, sentence, visible, visible_in
-from cimemories.ui import page, safe, tables, url
+from cimemories.ui import once, page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_servers
 from pages.evaluate.run_judges import MATCHER, any_model, draw_judges, specs
@@ -97,16 +98,22 @@ def _judge_again(store: Store, row: RunRow) -> None:
             help="Adds one short call per message",
         )
     key_env = row.manifest.request.api_key_env if row.manifest.request else ""
-    pressed = st.button("Judge", type="primary", icon=":material/gavel:", key=f"runs.again.start.{row.id}")
     draft.keep()
 
     def add() -> str:
         judge_again(store, row.id, specs(draft, row.endpoint, key_env, row.model), check=check)
         return row.id
 
-    if pressed and launched(store, add, "No judge was added.", "Contacting the judges' servers"):
-        draft.clear()
-        st.rerun()
+    start_button(
+        store,
+        "Judge",
+        add,
+        lambda _: draft.clear(),
+        icon=":material/gavel:",
+        key=f"runs.again.start.{row.id}",
+        refused="No judge was added.",
+        doing="Contacting the judges' servers",
+    )
 
 
 def _repeat(store: Store, row: RunRow) -> None:
@@ -129,32 +136,46 @@ def _repeat(store: Store, row: RunRow) -> None:
         key=f"runs.repeat.fresh.{row.id}",
         help="Asks for every answer again, and pays for it",
     )
-    if st.button("Repeat this run", icon=":material/replay:", key=f"runs.repeat.{row.id}"):
-        start(store, lambda: plan(store, replace(spec, fresh=anew), find_labels=effective_labels))
+    start_button(
+        store,
+        "Repeat this run",
+        lambda: plan(store, replace(spec, fresh=anew), find_labels=effective_labels),
+        show_run,
+        icon=":material/replay:",
+        key=f"runs.repeat.{row.id}",
+        type="secondary",
+    )
 
 
-def launched(
+def start_button(
     store: Store,
+    label: str,
     planned: Callable[[], str],
+    then: Callable[[str], object],
+    *,
+    icon: str,
+    key: str,
     refused: str = "The run was not started.",
     doing: str = "Contacting the servers and writing the plan",
-) -> str | None:
-    """Plan a run or sweep and start its worker; returns its id, None where a problem is shown instead."""
+    type: Literal["primary", "secondary"] = "primary",
+) -> None:
+    """A button that plans a run or sweep and starts its worker, once however often it is clicked, and leads on with its
+    id; a problem is shown and nothing is left half done."""
+
+    def do() -> str:
+        work_id = planned()
+        launch.launch(store, work_id)
+        return work_id
+
     try:
-        with st.spinner(doing):
-            work_id = planned()
-            launch.launch(store, work_id)
+        once.button(label, do, then, key=key, doing=doing, icon=icon, type=type)
     except PROBLEMS as problem:
         page.error(refused, sentence(problem))
-        return None
-    return work_id
 
 
-def start(store: Store, planned: Callable[[], str]) -> None:
-    """Plan a run, start its worker, and show it; a problem is shown and nothing is left half done."""
-    if run_id := launched(store, planned):
-        url.put(run=run_id, tab=None, beside=None)
-        st.rerun()
+def show_run(run_id: str) -> None:
+    """Lead to a run."""
+    url.put(run=run_id, tab=None, beside=None)
 
 
 # ---- files
@@ -262,14 +283,14 @@ def _delete(store: Store, row: RunRow) -> None:
     safe.inline("Deletes the run with its messages and judgements. Recorded calls stay, and a new run can reuse them.")
     if verdicts := catalogue.verdicts_on(store, row.id):
         safe.inline(f"Also deletes {count(verdicts, 'verdict')} of people on its judgements.")
-    if st.button("Delete this run", type="primary", key=f"runs.delete.{row.id}"):
-        try:
-            deleting.delete(store, catalogue.deletion_of_work(store, row.id))
-        except StoreError as problem:
-            page.error("The run was not deleted.", str(problem))
-            return
-        url.put(run=None, beside=None)
-        st.rerun()
+    with page.Reporting("The run was not deleted.", StoreError):
+        once.button(
+            "Delete this run",
+            lambda: deleting.delete(store, catalogue.deletion_of_work(store, row.id)),
+            lambda _: url.put(run=None, beside=None),
+            type="primary",
+            key=f"runs.delete.{row.id}",
+        )
 
 
 # ---- controls
@@ -343,14 +364,8 @@ def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
 
 
 def _button(label: str, icon: str, key: str, act: Callable[[], None], *, disabled: bool = False) -> None:
-    if not st.button(label, icon=icon, key=key, disabled=disabled):
-        return
-    try:
-        act()
-    except StoreError as problem:
-        page.error("That did not work.", str(problem))
-        return
-    st.rerun()
+    with page.Reporting("That did not work.", StoreError):
+        once.button(label, act, icon=icon, key=key, disabled=disabled)
 
 
 # ---- progress

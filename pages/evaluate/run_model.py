@@ -166,7 +166,7 @@ def _endpoint(draft: Draft) -> None:
             [NO_PRESET, *known],
             format_func=lambda item: safe.option(known[item].title) if item in known else "none",
             key=key,
-            on_change=fill,
+            on_change=url.durable(fill),
             help="Fills in what is known of the paper's models: name, address, thinking switch, recommended sampling. "
             "You can change all of it.",
         )

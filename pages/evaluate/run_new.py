@@ -28,7 +28,7 @@ from cimemories.text import count, sentence
 from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_judges
-from pages.evaluate.run_detail import PROBLEMS, start
+from pages.evaluate.run_detail import PROBLEMS, show_run, start_button
 from pages.evaluate.run_model import Chosen, chosen, draw_model, is_simulated, preset_of
 
 # ---- step 2: the experiment
@@ -436,12 +436,20 @@ def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
         show(estimated)
         dataset = next(row for row in data if row.name == spec.dataset)
         _draw_power(store, draft, spec, dataset, estimated)
-    if st.button("Start the run", type="primary", icon=":material/play_arrow:", key="run_new.start"):
-        draft.keep()
-        # Before the start, which ends this run of the script where it succeeds: the next draft begins at step 1.
-        draft.put("step", 1)
-        start(store, lambda: plan(store, spec, find_labels=effective_labels))
-        draft.put("step", 3)  # it was not started
+    draft.keep()
+
+    def started(run_id: str) -> None:
+        draft.put("step", MODEL)  # where the next one begins
+        show_run(run_id)
+
+    start_button(
+        store,
+        "Start the run",
+        lambda: plan(store, spec, find_labels=effective_labels),
+        started,
+        icon=":material/play_arrow:",
+        key="run_new.start",
+    )
 
 
 def _draw_power(store: Store, draft: Draft, spec: RunSpec, dataset: DatasetRow, estimated: Estimate) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import streamlit as st
 
@@ -22,7 +22,7 @@ from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.store.calls import NOT_KNOWN, Tie
 from cimemories.store.engine import Store, StoreError
 from cimemories.text import count, percent, sentence, visible
-from cimemories.ui import annotator, page, safe
+from cimemories.ui import annotator, once, page, safe
 from cimemories.ui.annotator import Draft
 
 LOOK_SECONDS = 2
@@ -124,10 +124,15 @@ def _control(workspace: Path, state: ServerState) -> None:
     if not annotator.runs_the_app() or (state.live and not state.here):
         return
     label, icon, name = ("Stop server", "stop_circle", "stop") if state.live else ("Remove", "delete", "forget")
-    if st.button(label, icon=f":material/{icon}:", key=f"run_servers.{name}.{state.id}", width="stretch"):
-        act = vllm_server.stop if state.live else vllm_server.forget
-        with st.spinner("Stopping the server" if state.live else "Removing it"):
-            _act(lambda: act(workspace, state.id))
+    act = vllm_server.stop if state.live else vllm_server.forget
+    _button(
+        label,
+        lambda: act(workspace, state.id),
+        icon=f":material/{icon}:",
+        key=f"run_servers.{name}.{state.id}",
+        width="stretch",
+        doing="Stopping the server" if state.live else "Removing it",
+    )
 
 
 def _title(state: ServerState) -> safe.Html:
@@ -175,13 +180,11 @@ def _log(state: ServerState) -> None:
     safe.inline(f"The whole log: {state.log}", muted=True)
 
 
-def _act(action: Callable[[], object]) -> None:
+def _button(label: str, act: Callable[[], object], *, key: str, **options: Any) -> None:
     try:
-        action()
+        once.button(label, act, key=key, **options)
     except (VllmError, StoreError) as problem:
         page.error(sentence(problem))
-        return
-    st.rerun()
 
 
 def _form(workspace: Path) -> None:
@@ -228,11 +231,15 @@ def _form(workspace: Path) -> None:
     if line:
         st.code(shlex.join(line), language=None, wrap_lines=True)
     keep = st.toggle("Leave it running when the app ends", key="run_servers.keep")
-    if st.button(
-        "Start the server", type="primary", icon=":material/play_arrow:", disabled=not line, key="run_servers.start"
-    ):
-        wanted = replace(spec, keep=keep)
-        _act(lambda: vllm_server.start(workspace, wanted, started_by="the app"))
+    wanted = replace(spec, keep=keep)
+    _button(
+        "Start the server",
+        lambda: vllm_server.start(workspace, wanted, started_by="the app"),
+        type="primary",
+        icon=":material/play_arrow:",
+        disabled=not line,
+        key="run_servers.start",
+    )
 
 
 def _flags(draft: Draft, preset: Preset | None, key: str) -> ServerSpec:
@@ -311,9 +318,14 @@ def _recorded(store: Store) -> None:
             help=f"'{NOT_KNOWN}': answers recorded at this address before servers were distinguished",
         )
     with act:
-        pressed = st.button("Link", key="run_servers.same.say", disabled=not (first and second), width="stretch")
-    if pressed:
-        _act(lambda: catalogue.tie_servers(store, str(first), str(second), annotator.name() or "the app"))
+        me = annotator.name() or "the app"
+        _button(
+            "Link",
+            lambda: catalogue.tie_servers(store, str(first), str(second), me),
+            key="run_servers.same.say",
+            disabled=not (first and second),
+            width="stretch",
+        )
 
 
 def _tie(store: Store, tie: Tie) -> None:
@@ -321,6 +333,5 @@ def _tie(store: Store, tie: Tie) -> None:
     with left:
         safe.inline(f"{tie.first} and {tie.second} are the same server, linked by {tie.author} on {tie.created[:10]}")
     with act:
-        if st.button("Unlink", key=f"run_servers.same.undo.{tie.first}.{tie.second}", width="stretch"):
-            catalogue.untie_servers(store, tie)
-            st.rerun()
+        key = f"run_servers.same.undo.{tie.first}.{tie.second}"
+        _button("Unlink", lambda: catalogue.untie_servers(store, tie), key=key, width="stretch")

@@ -284,8 +284,15 @@ def _plan(store: Store, spec: SweepSpec) -> None:
     _estimated(kept[1])
     with page.Reporting("What this sweep can show is not known.", StoreError):
         safe.inline(plan_sentence(store, spec.runs[0]))
-    if st.button("Start the sweep", type="primary", icon=":material/play_arrow:", key="run_sweep.start"):
-        _start(store, spec, kept[1])
+    run_detail.start_button(
+        store,
+        "Start the sweep",
+        lambda: plan(store, spec, find_labels=effective_labels, estimated=kept[1]),
+        _started,
+        icon=":material/play_arrow:",
+        key="run_sweep.start",
+        refused="The sweep was not started.",
+    )
 
 
 def _estimated(estimated: SweepEstimate) -> None:
@@ -304,16 +311,11 @@ def _estimated(estimated: SweepEstimate) -> None:
     run_new.show(estimated.total)
 
 
-def _start(store: Store, spec: SweepSpec, estimated: SweepEstimate) -> None:
-    def planned() -> str:
-        return plan(store, spec, find_labels=effective_labels, estimated=estimated)
-
-    if sweep_id := run_detail.launched(store, planned, "The sweep was not started."):
-        st.session_state.pop("run_sweep.estimated", None)
-        # Folds the form away, so that the sweep below it is in sight.
-        st.session_state["run_sweeps.box.new"] = False
-        url.put(sweep=sweep_id)
-        st.rerun()
+def _started(sweep_id: str) -> None:
+    st.session_state.pop("run_sweep.estimated", None)
+    # Folds the form away, so that the sweep below it is in sight.
+    st.session_state["run_sweeps.box.new"] = False
+    url.put(sweep=sweep_id)
 
 
 # ---- the list of sweeps, and one of them

@@ -160,7 +160,8 @@ def _answer(store: Store, act: str, pressed: str) -> None:
         if act == "cancel":
             catalogue.cancel(store, pressed)
         elif act == "resume":
-            launch.launch(store, pressed)
+            if catalogue.run_of(store, pressed).status in RESUMABLE:  # not a second click
+                launch.launch(store, pressed)
         elif act == "sweep":
             url.put(tab=SWEEPS, sweep=pressed, run=None)
         else:
@@ -262,7 +263,7 @@ def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
         key=key,
         max_selections=MOST_BESIDE,
         placeholder="other runs, side by side",
-        on_change=lambda: url.put(beside=".".join(st.session_state[key]) or None),
+        on_change=url.durable(lambda: url.put(beside=".".join(st.session_state[key]) or None)),
     )
     if not st.session_state[key]:
         return

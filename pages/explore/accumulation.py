@@ -97,7 +97,7 @@ def _samples(curves: Accumulation, planned: int) -> list[int]:
         every,
         selection_mode="multi",
         key=key,
-        on_change=changed,
+        on_change=url.durable(changed),
         help="At n, a task leaks an attribute if any of n messages drawn from its judged samples reveals it.",
     )
     return sorted(st.session_state[key]) or usual
@@ -117,7 +117,7 @@ def _user(people: dict[int, str]) -> int | None:
         list(names),
         format_func=lambda item: safe.option(names[item]),
         key=key,
-        on_change=lambda: url.put(user=st.session_state[key] or None),
+        on_change=url.durable(lambda: url.put(user=st.session_state[key] or None)),
         help="One user's tasks in one order, beside the average over all users and all orders of their tasks.",
     )
     return chosen
@@ -147,7 +147,9 @@ def _order(chosen: bool) -> tuple[Order, int]:
 
     left, right = st.columns([4, 1], vertical_alignment="bottom", gap="small")
     with left:
-        st.selectbox("Order", list(Order), format_func=lambda item: ORDERS[item], key=key, on_change=changed)
+        st.selectbox(
+            "Order", list(Order), format_func=lambda item: ORDERS[item], key=key, on_change=url.durable(changed)
+        )
     if way == Order.SHUFFLED:
         with right:
             st.button(
@@ -155,7 +157,7 @@ def _order(chosen: bool) -> tuple[Order, int]:
                 icon=":material/shuffle:",
                 key="accumulation.again",
                 help="Shuffle again",
-                on_click=lambda: _put(Order.SHUFFLED, seed + 1),
+                on_click=url.durable(lambda: _put(Order.SHUFFLED, seed + 1)),
             )
     return way, seed
 
@@ -360,7 +362,7 @@ def draw_presenter(flows: Flows, scope: Scope, user: OneUser, single: bool) -> N
     if moved:
         url.put(present=0, user=user.profile)
     elif moved is not None:
-        url.put(present=None)
+        url.replace(present=None)
     open_at = url.get_int("present")
     # Quotes are in the messages, which take a while to read: from the first slide on, while that is shown.
     leaks = leaks_of(flows, scope, user.profile) if single or open_at is not None else {}

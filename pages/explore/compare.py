@@ -95,7 +95,7 @@ def _tab() -> str:
         key=key,
         required=True,
         label_visibility="collapsed",
-        on_change=lambda: url.put(tab=st.session_state[key]),
+        on_change=url.durable(lambda: url.put(tab=st.session_state[key])),
     )
     return str(st.session_state[key] or LEADERBOARD)
 

@@ -302,6 +302,6 @@ def _axis(figures: dict[Axis, SweepFigure]) -> Axis:
         format_func=lambda axis: WHAT[axis].capitalize(),
         key=key,
         required=True,
-        on_change=lambda: url.put(axis=str(st.session_state[key])),
+        on_change=url.durable(lambda: url.put(axis=str(st.session_state[key]))),
     )
     return Axis(st.session_state[key] or first)

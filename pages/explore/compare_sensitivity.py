@@ -203,7 +203,7 @@ def profiles_part(compared: Compared, study: Study, measure: Measure) -> None:
         1,
         subsets.profiles,
         key="compare.subset",
-        on_change=lambda: url.put(subset=st.session_state["compare.subset"]),
+        on_change=url.durable(lambda: url.put(subset=st.session_state["compare.subset"])),
         help="Numbers are means over profiles: these are the numbers that a study with so many would have.",
     )
     drawing = profiles(subsets, names, measure, int(st.session_state["compare.subset"]))
@@ -392,7 +392,7 @@ def _asked(compared: Compared, set_takeaway: SetTakeaway) -> Study | None:
                     type="primary",
                     icon=":material/tune:",
                     key="compare.sensitivity.compute",
-                    on_click=lambda: st.session_state.update({ASKED: of}),
+                    on_click=url.durable(lambda: st.session_state.update({ASKED: of})),
                 ),
             )
         return None
@@ -461,7 +461,7 @@ def _sliders(compared: Compared, study: Study) -> tuple[Moved, IdentifierRule, i
             "Back to the current settings",
             icon=":material/undo:",
             key="compare.back",
-            on_click=lambda: url.put(threshold=None, priors=None, identifiers=None, votes=None),
+            on_click=url.durable(lambda: url.put(threshold=None, priors=None, identifiers=None, votes=None)),
         )
     return moved, rule, least
 

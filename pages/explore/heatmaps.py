@@ -11,13 +11,22 @@ import streamlit as st
 from cimemories.charts.heatmap import (
     PHONE_WIDTH,
     PLOT_WIDTH,
-    Map,
-    MapPart,
-    Side,
     Tooltips,
     heatmap_figure,
-    names_fit,
     tooltips,
+)
+from cimemories.charts.run_heatmap import (
+    BOTH,
+    COMPLETENESS,
+    ROWS_SHOWN,
+    SIDES,
+    VIOLATION,
+    column_groups,
+    maps_of,
+    read_at,
+    sides_text,
+    titles,
+    where,
 )
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
@@ -39,7 +48,7 @@ from cimemories.metrics.heatmap import (
     ordered,
     ordered_difference,
 )
-from cimemories.metrics.separation import cell_changes, worst_cell
+from cimemories.metrics.separation import cell_changes
 from cimemories.store.engine import StoreError
 from cimemories.text import count, percent, sentence
 from cimemories.ui import charts, exports, page, safe, tables, url
@@ -98,13 +107,9 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
     """The maps and what is under them. other: the run to compare with."""
     flows, scope = chosen.flows, chosen.scope
     few = most_leaked(whole, _most(whole))
-    spheres = {}
     phone = charts.is_phone()
     maps = 2 if view.measure == BOTH and not phone else 1
-    if not names_fit(len(few.columns), maps, PHONE_WIDTH if phone else PLOT_WIDTH):
-        spheres = heatmap.spheres(flows, scope, few.columns)
-        if len({*spheres.values()}) == 1:  # the authors' contexts have no sphere
-            spheres = {}
+    spheres = column_groups(flows, scope, few, maps, PHONE_WIDTH if phone else PLOT_WIDTH)
     groups = [spheres[place] for place in few.columns.ids] if spheres else []
     shown, frame = ordered(few, view.row_order, view.column_order, groups), heatmap.as_frame(whole)
     about: dict[str, object] = {
@@ -166,24 +171,11 @@ def _titles(
         change = both.change(measure)
         sides = heatmap.places(flows, scope, view.rows), heatmap.places(flows, scope, view.columns)
         tested = cell_changes(flows, (scope, other), sides, shown.n, measure, (change.row, change.column))
-        where = _where(shown, change.row, change.column)
+        cell = where(shown, change.row, change.column)
         does = "leaks" if measure == VIOLATION else "conveys"
-        title = sentences.changed_cells(
-            tested, scope.run.name, other.run.name, does, where, change.points, change.pairs
-        )
-        return title, _pairs_of_both(both, other.run.name) + _read_at(flows, shown.n, scope, other)
-    measure = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
-    cell = worst_cell(flows, scope, view.rows, view.columns, shown.n, measure)  # of all rows, those not shown too
-    title = sentences.cell_title(cell, _where(shown, cell.row, cell.column) if cell else "", measure)
-    names = {BOTH: "Pairs leaked and completeness", VIOLATION: "Pairs leaked", COMPLETENESS: "Completeness"}
-    by = f"{SIDES[view.rows]} and {SIDES[view.columns]}".lower()
-    return title or f"{names[view.measure]} by {by}", _subtitle(shown) + _read_at(flows, shown.n, scope)
-
-
-def _read_at(flows: Flows, n: int, *scopes: Scope) -> str:
-    """What is said of the n that maps are read at where missing messages limit it."""
-    samples, most = (min(each) for each in zip(*((s.run.samples, headline(flows, s).n) for s in scopes), strict=True))
-    return sentences.limited(n, samples) if n == most else ""
+        title = sentences.changed_cells(tested, scope.run.name, other.run.name, does, cell, change.points, change.pairs)
+        return title, _pairs_of_both(both, other.run.name) + read_at(flows, shown.n, scope, other)
+    return titles(flows, scope, shown, view.measure)
 
 
 def _takeaway(chosen: RunScope, other: Scope | None, grid: Grid) -> str:
@@ -204,24 +196,7 @@ def _figure(
 ) -> tuple[go.Figure, list[go.Figure], Tooltips]:
     """The chart to export, those to show (on a phone each map is one, else it is the same), and what the pointer reads
     in them. spheres: of the columns by id, where their names do not fit."""
-    maps = []
-    for measure in (VIOLATION, COMPLETENESS):
-        if view.measure not in (measure, BOTH):
-            continue
-        parts = [
-            MapPart(getattr(part, measure), getattr(part, f"{measure}_pairs"))
-            for part in ((shown,) if both is None else (both.second, both.first))
-        ]
-        unit = "inappropriate pairs" if measure == VIOLATION else "necessary pairs"
-        good = measure == COMPLETENESS
-        name = "Completeness" if good else heatmap.pairs_leaked(shown.n)
-        if both is None:
-            maps.append(Map(name, unit, parts[0], maximum=1.0 if good else None, good=good))
-        else:
-            maps.append(Map(f"{name}, difference", unit, parts[0], before=parts[1]))
-    rows = Side(shown.rows.names, shown.rows.titles)
-    groups = [spheres[place] for place in shown.columns.ids] if spheres else ()
-    columns = Side(shown.columns.names, shown.columns.titles, groups)
+    maps, rows, columns = maps_of(shown, both, view.measure, spheres)
     fig = heatmap_figure(maps, rows, columns, title=texts[0], subtitle=texts[1])
     each = [fig]
     if phone:
@@ -256,16 +231,20 @@ def _flows(
     name = f"{grid.rows.names[row]} to {grid.columns.titles[column]}"
     if not grid.columns.by.of_context or grid.rows.by.of_context:
         name = f"{grid.rows.titles[row]}, {grid.columns.titles[column]}"
+    frame = (
+        cell_flows(flows, scope, cell, grid.n) if other is None else flows_of_both(flows, scope, other, cell, grid.n)
+    )
+    place = f"{scope.run.id}.{'.'.join(cell.values())}"
+    listed = len(frame) if st.session_state.get(_WHOLE) == place else min(DRAWER_MOST, len(frame))
     left, right, closing = st.columns([10, 2, 1], vertical_alignment="center")
     with left:
         safe.heading(name)
         of_which = "" if other is None else " of the run that reveals it more often"
-        safe.inline(f"{_counts(grid, selected)} Select a row to read the messages{of_which}.", muted=True)
+        limited = f" Listed are {count(listed)} of {count(len(frame), 'flow')}." if listed < len(frame) else ""
+        text = f"{_counts(grid, selected)}{limited} Select a row to read the messages{of_which}."
+        safe.inline(text, muted=True)
     with closing:
-        st.button("Close", key="heatmaps.close", type="tertiary", on_click=_forget_cell)
-    frame = (
-        cell_flows(flows, scope, cell, grid.n) if other is None else flows_of_both(flows, scope, other, cell, grid.n)
-    )
+        st.button("Close", key="heatmaps.close", type="tertiary", on_click=url.durable(_forget_cell))
     if frame.empty:
         page.notice("No flow of this cell counts: its attributes are ambiguous here, or only sign the message.")
         return
@@ -288,9 +267,17 @@ def _flows(
             simulated=scope.simulated + (other.simulated if other else ()),
             about=about,
         )
+        if limited:
+            st.button(
+                "List all",
+                key="heatmaps.cell.all",
+                type="tertiary",
+                icon=":material/unfold_more:",
+                on_click=url.durable(lambda: st.session_state.update({_WHOLE: place})),
+            )
     picked = tables.table(
-        shown,
-        key=f"heatmaps.cell.{scope.run.id}.{'.'.join(cell.values())}",
+        shown.head(listed),
+        key=f"heatmaps.cell.{place}",
         columns=columns
         | {
             "key": ("text", "Attribute"),
@@ -334,39 +321,6 @@ def _counts(grid: Grid, selected: tuple[int, int]) -> str:
     return sentence(text)
 
 
-PHRASE = {
-    By.DOMAIN: "in {}",
-    By.EVENT: "about {}",
-    By.ATTRIBUTE: "of {}",
-    By.PROFILE: "of {}",
-    By.CONTEXT: "to {}",
-    By.RECIPIENT: "to {}",
-    By.SPHERE: "in the sphere {}",
-}
-PLURAL = {
-    By.DOMAIN: "information domains",
-    By.EVENT: "life events",
-    By.ATTRIBUTE: "attribute keys",
-    By.PROFILE: "profiles",
-    By.CONTEXT: "contexts",
-    By.RECIPIENT: "recipients",
-    By.SPHERE: "spheres",
-}
-
-
-def _where(grid: Grid, row: str, column: str) -> str:
-    """'in finance to landlord'."""
-    return f"{PHRASE[grid.rows.by].format(row)} {PHRASE[grid.columns.by].format(column)}"
-
-
-def _subtitle(grid: Grid) -> str:
-    """What the maps rest on."""
-    wrong, needed = grid.violation_pairs.sum(), grid.completeness_pairs.sum()
-    return (
-        f"{count(wrong)} inappropriate and {count(needed)} necessary pairs, {_sides_text(grid)}; hatched: no such pair"
-    )
-
-
 def _pairs_of_both(difference: Difference, second: str) -> str:
     """What the colours of a difference mean, and what it rests on."""
     numbers = [
@@ -375,13 +329,9 @@ def _pairs_of_both(difference: Difference, second: str) -> str:
     ]
     counted = f"{numbers[0]} in each" if difference.same_pairs else f"{numbers[0]} before, {numbers[1]} after"
     return (
-        f"orange (+): {second} higher, blue (-): lower; {counted}, {_sides_text(difference.first)}; "
+        f"orange (+): {second} higher, blue (-): lower; {counted}, {sides_text(difference.first)}; "
         "hatched: no such pair in one run"
     )
-
-
-def _sides_text(grid: Grid) -> str:
-    return f"{count(len(grid.rows))} {PLURAL[grid.rows.by]} by {count(len(grid.columns))} {PLURAL[grid.columns.by]}"
 
 
 # What the address calls the place of a cell on each side.
@@ -394,15 +344,6 @@ PARAMETER = {
     By.RECIPIENT: "recipient",
     By.SPHERE: "sphere",
 }
-SIDES = {
-    By.DOMAIN: "Domain",
-    By.EVENT: "Life event",
-    By.ATTRIBUTE: "Attribute key",
-    By.PROFILE: "Profile",
-    By.CONTEXT: "Context",
-    By.RECIPIENT: "Recipient",
-    By.SPHERE: "Sphere",
-}
 ORDERS = {
     Order.DATASET: "as in the dataset",
     Order.VIOLATION: "highest violation first",
@@ -410,10 +351,12 @@ ORDERS = {
     Order.NAME: "by name",
     Order.ALIKE: "similar ones together (clustered)",
 }
-BOTH, VIOLATION, COMPLETENESS = "both", "violation", "completeness"
 SHOWN = {BOTH: "both", VIOLATION: "violation", COMPLETENESS: "completeness"}
-MOST = (15, 30, 60, 120)
+MOST = (15, ROWS_SHOWN, 60, 120)
 DRAWER_ROWS, DRAWER_TABLE = 4, 178  # flows of a cell that are in sight at once, and their pixels
+# Flows of a cell that are sent at once: with 100 profiles all of them are over 200 kB a click, and few are in sight.
+DRAWER_MOST = 50
+_WHOLE = "heatmaps.cell.whole"  # the cell all of whose flows are listed
 NOBODY = "none"
 LAST = "heatmaps.cell"
 
@@ -448,7 +391,7 @@ def _samples(most: int, notes: list[str]) -> int:
             1,
             most,
             key="heatmaps.n",
-            on_change=lambda: url.put(n=_unless(st.session_state["heatmaps.n"], most)),
+            on_change=url.durable(lambda: url.put(n=_unless(st.session_state["heatmaps.n"], most))),
             help="Violation@n: revealed at least once in n of the judged samples of a context",
         )
     )
@@ -551,7 +494,7 @@ def _choice(
         list(options),
         format_func=lambda item: safe.option(options[item]),
         key=key,
-        on_change=changed,
+        on_change=url.durable(changed),
     )
     return wanted
 
@@ -559,10 +502,10 @@ def _choice(
 def _most(grid: Grid) -> int:
     """How many rows are shown, with what is left out said beside the choice."""
     number = len(grid.rows)
-    if number <= MOST[1]:
+    if number <= ROWS_SHOWN:
         return number
     chosen = url.get_int("most") or int(url.remembered("most") or 0)
-    wanted = chosen if chosen in MOST else MOST[1]
+    wanted = chosen if chosen in MOST else ROWS_SHOWN
     key = "heatmaps.most"
     st.session_state[key] = wanted
     left, right = st.columns([2, 5], vertical_alignment="center")
@@ -571,7 +514,9 @@ def _most(grid: Grid) -> int:
             "Rows shown",
             MOST,
             key=key,
-            on_change=lambda: url.put(most=None if st.session_state[key] == MOST[1] else st.session_state[key]),
+            on_change=url.durable(
+                lambda: url.put(most=None if st.session_state[key] == ROWS_SHOWN else st.session_state[key])
+            ),
             required=True,
             label_visibility="collapsed",
         )
@@ -582,7 +527,7 @@ def _most(grid: Grid) -> int:
                 f"{shown} of {count(number)} rows shown: those with the most leaked pairs. The table below has all.",
                 muted=True,
             )
-    url.replace(most=None if wanted == MOST[1] else wanted)
+    url.replace(most=None if wanted == ROWS_SHOWN else wanted)
     return wanted
 
 

@@ -48,7 +48,8 @@ def views(store: Store) -> None:
 def draw_basket(flows: Flows) -> None:
     """The basket: its name, its examples, its exports."""
     store = flows.store
-    choice, whose = st.columns([5, 3], vertical_alignment="bottom")
+    with st.container(key="leaks_basket"):
+        choice, whose = st.columns([5, 3], vertical_alignment="bottom")
     with whose:
         _name()
     with choice:

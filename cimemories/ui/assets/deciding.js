@@ -66,16 +66,18 @@ class Deciding {
     return true;
   }
 
-  // key: what decides the pair; without one the last decision is taken back.
+  // key: what decides the pair; without one the last decision is taken back. One from before the app was opened has no
+  // event here: the server knows which it was, and leads to its pair.
   decide(key) {
     const { owner } = this.data;
     const card = this.host.card();
     const last = key ? null : UNDOABLE.findLast((event) => event.owner === owner);
     if (!owner) return this.status("Enter your name beside the pairs, then decide.");
-    if (key ? !card : !last) return this.status("There is nothing to undo here.");
+    if (key && !card) return this.status("There is no pair to decide here.");
     if (last) this.forget(last.uid);
+    this.sent = true;
     const event = {
-      uid: crypto.randomUUID(), kind: key ? "say" : "undo", card: last?.card ?? card, says: key?.says ?? null, text: "",
+      uid: crypto.randomUUID(), kind: key ? "say" : "undo", card: key ? card : last?.card ?? "", says: key?.says ?? null, text: "",
       seconds: 0, blind: false, of: last?.uid ?? null, owner,
     };
     if (key) UNDOABLE.push(event);
@@ -105,7 +107,7 @@ class Deciding {
 
   status(words) {
     const waiting = this.log.events.length;
-    const saved = waiting ? `${waiting} not saved yet` : UNDOABLE.length ? "all saved" : "";
+    const saved = waiting ? `${waiting} not saved yet` : UNDOABLE.length || this.sent ? "all saved" : "";
     this.part("state").textContent = words ?? saved;
     const hint = this.part("deciding");
     if (hint.childElementCount) return;

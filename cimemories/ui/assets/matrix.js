@@ -108,7 +108,8 @@ class Matrix extends Drawing {
     if (row && column) lines.push([this.label(i, j), ""]);
     else if (row) lines.push([`${row.key}: ${counted(row.counts)}`, "muted"]);
     else if (column) {
-      const kept = column.retained ? "Retained" : "Discarded (∅): no necessary or no inappropriate attribute";
+      const kept = column.retained ? "Retained" : column.discarded
+        ? "Discarded (∅): no necessary or no inappropriate attribute" : "Not labelled yet";
       lines.push([`${counted(column.counts)}. ${kept}.`, "muted"]);
     }
     return lines;

@@ -151,7 +151,7 @@ class Drawing {
     const place = this.root.querySelector(".legend");
     const there = GLYPHS.filter((glyph) => glyph !== "~" || this.data.cells.includes("~"));
     const items = [...there.map((glyph) => [glyph, WORDS[glyph]]), ["decided", "decided by a person"]];
-    if (this.data.columns.some((column) => !column.retained)) items.push(["∅", "context discarded"]);
+    if (this.data.columns.some((column) => column.discarded)) items.push(["∅", "discarded"]);
     this.ratio = window.devicePixelRatio || 1;
     place.replaceChildren(...items.map(([glyph, word]) => {
       const item = document.createElement("span");
@@ -323,7 +323,7 @@ class Drawing {
         size: this.cell < 17 ? 8 : this.cell < 20 ? 9.5 : 11, align: "center", weight: chosen ? 650 : 400,
         colour: number ? this.ink : this.colours.faint,
       }));
-      if (!column.retained) {
+      if (column.discarded) {
         this.text(c, "∅", middle, this.top - HEADS_LINE / 2 - 1, { size: 12, align: "center", weight: 650 });
       }
     }

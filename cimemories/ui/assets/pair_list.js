@@ -18,6 +18,9 @@ const votes = (marks) => Object.entries({ N: "necessary", X: "inappropriate", "?
   .map(([mark, word]) => [[...marks].filter((one) => one === mark).length, word])
   .filter(([number]) => number).map(([number, word]) => `${number} ${word}`).join(", ");
 
+// By which column, across contexts and for as long as the app is open: its number, and whether downwards.
+let sorting = null;
+
 class PairList {
   constructor(root) {
     this.root = root;
@@ -44,7 +47,9 @@ class PairList {
     const here = this.data?.rows[this.at]?.id;
     const first = !this.data || this.data.context !== data.context;
     this.data = data;
+    this.given = [...data.rows];
     this.send = (value) => setTriggerValue("chosen", value);
+    this.arrange();
     const wanted = first || data.moves >= this.moved ? data.cursor : here;
     this.moved = Math.max(this.moved, data.moves);
     this.at = Math.max(0, data.rows.findIndex((row) => row.id === wanted));
@@ -57,7 +62,16 @@ class PairList {
     const { title, columns, rows } = this.data;
     this.table.setAttribute("aria-label", title);
     const heads = make("tr");
-    heads.append(...columns.map(({ name, kind }) => make("th", kind, name)));
+    heads.append(...columns.map(({ name, kind }, c) => {
+      const head = make("th", kind);
+      const button = make("button", "sort", name);
+      button.type = "button";
+      button.title = `Sort by ${name.toLowerCase()}`;
+      button.addEventListener("click", () => this.sort(c));
+      head.append(button);
+      if (sorting?.column === c) head.setAttribute("aria-sort", sorting.down ? "descending" : "ascending");
+      return head;
+    }));
     this.table.tHead.replaceChildren(heads);
     this.table.tBodies[0].replaceChildren(...rows.map((row, i) => {
       const line = make("tr");
@@ -74,6 +88,37 @@ class PairList {
       return line;
     }));
     this.select();
+  }
+
+  // Rows that have been sorted stay where they are while they are decided: only other pairs are sorted anew.
+  arrange() {
+    const at = new Map(this.order?.map((id, i) => [id, i]));
+    const same = at.size === this.data.rows.length && this.data.rows.every(({ id }) => at.has(id));
+    if (same) this.data.rows.sort((a, b) => at.get(a.id) - at.get(b.id));
+    else if (sorting) this.sorted();
+    this.order = this.data.rows.map(({ id }) => id);
+  }
+
+  sorted() {
+    const { column, down } = sorting;
+    const text = (row) => (column === this.data.label ? row.word : row.cells[column]);
+    const sign = down ? -1 : 1;
+    this.data.rows.sort((a, b) => sign * text(a).localeCompare(text(b), undefined, { numeric: true }));
+  }
+
+  // A click sorts upwards, a second one downwards, a third one gives the order of the profile back.
+  sort(column) {
+    const here = this.data.rows[this.at]?.id;
+    const again = sorting?.column === column;
+    sorting = again && sorting.down ? null : { column, down: again };
+    this.data.rows = [...this.given];
+    if (sorting) this.sorted();
+    this.order = this.data.rows.map(({ id }) => id);
+    this.at = Math.max(0, this.data.rows.findIndex((row) => row.id === here));
+    const focused = this.root.getRootNode().activeElement?.classList.contains("sort");
+    this.draw();
+    this.reveal();
+    if (focused) this.table.tHead.querySelectorAll(".sort")[column].focus();
   }
 
   label({ glyph, word, by }) {

@@ -91,6 +91,7 @@ class Presenter {
     this.stage.focus();
     this.show(0);
     this.widen();
+    this.pushed = !told; // whether the address gets a step of the browser's history for it
     if (!told) this.send({ open: true });
   }
 
@@ -112,7 +113,10 @@ class Presenter {
     const back = () => {
       this.dialog.close();
       this.root.querySelector(".start").focus();
-      if (!told) this.send({ open: false });
+      if (told) return;
+      // The way it came, so that no step for Back is left over.
+      if (this.pushed && this.addressed) history.back();
+      else this.send({ open: false });
     };
     // While the stage is full screen, nothing outside of it takes the focus.
     if (document.fullscreenElement) document.exitFullscreen().then(back, back);
