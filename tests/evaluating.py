@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from forked import Forked
 
 from cimemories import seeds
 from cimemories.cli import main
@@ -138,6 +139,14 @@ def cli(environment: Mapping[str, str], *arguments: object, timeout: float = 90.
     return subprocess.run(
         command(*arguments), env=environment, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
     )
+
+
+def cli_forked(environment: Mapping[str, str], *arguments: object) -> subprocess.CompletedProcess[str]:
+    """The same in a process that need not import all of it: for what other tests start as a user does."""
+    process = Forked(environment, *arguments)
+    output, error = process.communicate(timeout=90)
+    assert process.returncode is not None
+    return subprocess.CompletedProcess(command(*arguments), process.returncode, output, error)
 
 
 def cli_inside(environment: Mapping[str, str], *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -53,5 +53,18 @@ def nodes(node: Any) -> Iterator[Any]:
         yield from nodes(child)
 
 
+def double_click(app: AppTest, item: Any) -> None:
+    """Click a button twice as it is drawn now: the second click does not wait for what the first one changes."""
+    item.click()
+    states = app._tree.get_widget_states()
+    app._run(states)
+    app._run(states)
+
+
+def labels(app: AppTest) -> list[str]:
+    """The labels of all widgets, from the top of the page to its end."""
+    return [str(node.label) for node in nodes(app._tree) if getattr(node, "label", None)]
+
+
 def button(app: AppTest, label: str) -> Any:
     return next(item for item in app.button if item.label == label)

@@ -23,7 +23,9 @@ PROCESSES.set_forkserver_preload(
         "numpy",
         "psycopg",
         "alembic.command",
-        "cimemories.store.labellings",
+        "cimemories.flows.labels",  # and pandas, which takes each process 0.5 s
+        "cimemories.store.decisions",
+        "cimemories.store.judgements",
         "cimemories.store.runs",
     ]
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,9 +14,11 @@ import psutil
 import pytest
 import serving
 import worlds
+from forked import Forked
 from playwright.sync_api import Browser, expect
 
 from cimemories import demo
+from cimemories.flows import catalogue
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.model import Attribute, Context, Profile
 from cimemories.store import datasets, decisions, runs
@@ -45,7 +46,7 @@ def demo_run(store: Store) -> str:
 
 # The first test of this file: a server that starts for it alone would take seconds.
 def test_a_deep_link_as_the_first_request_goes_through_the_app(
-    server: tuple[str, subprocess.Popen[bytes]], browser: Browser, record: Store
+    server: tuple[str, Forked], browser: Browser, record: Store
 ) -> None:
     address, process = server
     listening = {
@@ -163,7 +164,8 @@ def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Brow
     page.get_by_label("Contexts", exact=True).press("Tab")
     serving.settled(page)
     page.get_by_role("button", name="To the plan").click()
-    page.get_by_role("button", name="Start the run").click()
+    had = {row.id for row in catalogue.all_runs(record)}
+    page.get_by_role("button", name="Start the run").dblclick()
     page.wait_for_url(lambda address: "run=run-" in address and "tab=" not in address and address != before)
     run_id = parse_qs(urlparse(page.url).query)["run"][0]
     expect(page.get_by_text("10 of 10 messages written")).to_be_visible(timeout=60_000)
@@ -171,6 +173,7 @@ def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Brow
     with record.read() as connection:
         row = runs.named(connection, run_id)
     assert (row.status, row.judged, row.simulated) == ("finished", 10, True)
+    assert {item.id for item in catalogue.all_runs(record)} - had == {run_id}
     serving.leave(page)
 
 

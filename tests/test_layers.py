@@ -26,6 +26,8 @@ RANKS = {
     "manifest": 0,
     "text": 0,
     "files": 0,
+    "installation": 0,
+    "version": 0,
     "access": 0,
     "seeds": 1,
     "store": 1,
@@ -44,7 +46,7 @@ RANKS = {
     "compare": 9,
     "charts": 10,
     "report": 11,
-    **dict.fromkeys(("cli", "serving", "demo", "launch", "uploads", "__main__", "pages", "app"), TOP),
+    **dict.fromkeys(("api", "cli", "serving", "demo", "launch", "uploads", "__main__", "pages", "app"), TOP),
     "ui": UI,
 }
 ANALYSIS = ("flows", "labels", "metrics", "agreement", "review", "compare", "leaks")
@@ -95,7 +97,7 @@ def project_imports(file: str) -> Iterator[tuple[str, int]]:
         pieces = name.split(".")
         if pieces[0] in ("pages", "app"):
             yield pieces[0], line
-        elif pieces[0] == "cimemories" and len(pieces) > 1 and pieces[1] != "__version__":
+        elif pieces[0] == "cimemories" and len(pieces) > 1:
             yield pieces[1], line
 
 
@@ -106,7 +108,7 @@ def allowed(here: str, there: str) -> bool:
     if there == "ui":
         return here in ("pages", "app")
     if here == "ui":
-        return there in ("model", "charts", "access", "text")
+        return there in ("model", "charts", "access", "text", "installation")
     if there in ("pages", "app"):
         return here == "app"
     return RANKS[there] < RANKS[here] or RANKS[here] == RANKS[there] == TOP

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from xml.etree import ElementTree
 
 import pandas as pd
 import plotly.graph_objects as go
 import pyarrow.parquet as pq
 import pytest
+import serving
 
 from cimemories.charts import export
 from cimemories.ui import exports
@@ -73,8 +73,7 @@ def test_without_a_browser_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.browser
 def test_an_image_is_drawn_and_holds_its_words() -> None:
-    if shutil.which("chromium") is None:
-        pytest.skip("no Chromium here; on Debian: apt-get install chromium")
+    serving.require_chromium()
     made = [export.on_paper(chart("Leaks"), simulated=True, source="run: run-1"), export.on_paper(chart("More"))]
     first, second = export.as_images(made, "svg")
     texts = [[t.strip() for t in ElementTree.fromstring(item).itertext() if t.strip()] for item in (first, second)]
@@ -84,8 +83,7 @@ def test_an_image_is_drawn_and_holds_its_words() -> None:
 
 @pytest.mark.browser
 def test_images_share_one_browser_and_one_that_has_died_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    if shutil.which("chromium") is None:
-        pytest.skip("no Chromium here; on Debian: apt-get install chromium")
+    serving.require_chromium()
     import kaleido
 
     renderer, started = export._Renderer(), []

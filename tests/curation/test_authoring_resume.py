@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,8 @@ from pathlib import Path
 import pytest
 from authored import calls_made, dataset_hashes, spec, write
 from conftest import Database
-from evaluating import ROOT, cli, cli_inside, command
+from evaluating import cli_forked, cli_inside
+from forked import Forked
 from slow_simulator import SlowSimulator
 
 from cimemories.curation import authoring
@@ -36,12 +36,8 @@ def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
     generation_id = authoring.plan(store, spec(slow.url))
     before, hits = 0, 0
     for _ in range(4 if database.url is None else 3):
-        process = subprocess.Popen(
-            command("resume", generation_id, "--concurrency", "2", "--workspace", database.workspace),
-            env=database.environment,
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+        process = Forked(
+            database.environment, "resume", generation_id, "--concurrency", "2", "--workspace", database.workspace
         )
         hit = slow.wait_for(slow.chats + 3, process)
         time.sleep(0.05)
@@ -56,7 +52,9 @@ def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
         assert (row.dataset is None) == (row.settled < row.expected), "all of it or nothing"
         assert row.dataset is not None or row.status == "interrupted"
     assert hits >= 2
-    done = cli(database.environment, "resume", generation_id, "--allow-missing", 1, "--workspace", database.workspace)
+    done = cli_forked(
+        database.environment, "resume", generation_id, "--allow-missing", 1, "--workspace", database.workspace
+    )
     assert (done.returncode, done.stdout.split()) == (0, [generation_id]), done.stderr
     assert "dataset 'new' (simulated)" in done.stderr
     undisturbed = open_store(tmp_path / "undisturbed")

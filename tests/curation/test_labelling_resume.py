@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,8 @@ from random import Random
 import pytest
 import sqlalchemy as sa
 from conftest import Database
-from evaluating import ROOT, add, ballots, cli, command, small_profiles
+from evaluating import add, ballots, cli_forked, small_profiles
+from forked import Forked
 from slow_simulator import SlowSimulator
 
 from cimemories.curation import labelling
@@ -60,13 +60,7 @@ def test_killed_at_random_moments(database: Database, slow_simulator: SlowSimula
         if number >= kills and done:
             break  # few kills may have let nothing be recorded yet
         verb = ["resume", made] if number % 2 else start
-        process = subprocess.Popen(
-            command(*verb, "--concurrency", "1", "--workspace", database.workspace),
-            env=database.environment,
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        process = Forked(database.environment, *verb, "--concurrency", "1", "--workspace", database.workspace)
         slow_simulator.wait_for(slow_simulator.chats + chance.randint(1, 4), process)
         time.sleep(chance.uniform(0, 0.15))
         process.kill()
@@ -78,7 +72,7 @@ def test_killed_at_random_moments(database: Database, slow_simulator: SlowSimula
         assert done <= settled
         done = settled
     assert 0 < done < ALL, "the kills hit a labelling that had begun and was not done"
-    ended = cli(database.environment, "resume", made, "--workspace", database.workspace)
+    ended = cli_forked(database.environment, "resume", made, "--workspace", database.workspace)
     assert (ended.returncode, ended.stdout.split()[-1]) == (0, made), ended.stderr
     assert ballots(store, made) == {"ok": ALL}
     assert tallied(store, made) == undisturbed(tmp_path / "undisturbed")

@@ -9,7 +9,18 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 from conftest import Database
-from evaluating import add, add_labelled, assert_whole, ballots, cli, counts, numbers, row_of, simulated, small_profiles
+from evaluating import (
+    add,
+    add_labelled,
+    assert_whole,
+    ballots,
+    cli_forked,
+    counts,
+    numbers,
+    row_of,
+    simulated,
+    small_profiles,
+)
 from hostile import Asked, Reply, completion, error, hostile_server, texts_of
 from worlds import make_profile
 
@@ -53,13 +64,13 @@ def test_every_kind_of_fault_at_once(database: Database, failing_simulator: str)
     store = open_store(database.workspace, database.url)
     add(store, small_profiles(contexts=10))
     place = ["--base-url", failing_simulator, "--timeout", 2, "--workspace", database.workspace]
-    labelled = cli(database.environment, "label", "-d", "small", "-m", "sim-labeler", "--draws", 2, *place)
+    labelled = cli_forked(database.environment, "label", "-d", "small", "-m", "sim-labeler", "--draws", 2, *place)
     cast = ballots(store, labelled.stdout.split()[-1])
     assert labelled.returncode == (0 if set(cast) == {"ok"} else 3), labelled.stderr
     assert sum(cast.values()) == 10 * 3 * 2
     assert set(cast) <= {"ok", "failed", "unparsed", "truncated"}, "nothing is owed"
     assert cast["ok"] > 48
-    ran = cli(
+    ran = cli_forked(
         database.environment,
         *["run", "-d", "small", "-m", "sim-oversharing", "--samples", SAMPLES, "--judge-model", "sim-judge", *place],
     )
@@ -74,13 +85,13 @@ def test_every_kind_of_fault_at_once(database: Database, failing_simulator: str)
     assert row.coverage > 0.7
     told = sum(int(line.split()[1]) for line in ran.stderr.splitlines() if line.startswith("  missing:"))
     assert told == missing["responses"] + missing["judgements"], "the person is told of each"
-    asked = cli(database.environment, "metrics", run_id, "--json", "--workspace", database.workspace)
+    asked = cli_forked(database.environment, "metrics", run_id, "--json", "--workspace", database.workspace)
     found = json.loads(asked.stdout)
     assert (found["judged_responses"], found["expected_responses"]) == (row.judged, row.expected)
     assert found["coverage"] == row.coverage
     assert 0 < found["violation"]["1"] <= found["violation"]["3"] <= 1
     before = counts(store)
-    resumed = cli(database.environment, "resume", run_id, "--workspace", database.workspace)
+    resumed = cli_forked(database.environment, "resume", run_id, "--workspace", database.workspace)
     assert resumed.returncode in (0, 3), resumed.stderr
     assert row_of(store, run_id).coverage >= row.coverage
     assert all(counts(store)[name] >= before[name] for name in before)

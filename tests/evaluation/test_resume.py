@@ -20,7 +20,7 @@ from evaluating import (
     add,
     add_labelled,
     assert_whole,
-    cli,
+    cli_forked,
     command,
     counts,
     numbers,
@@ -28,6 +28,7 @@ from evaluating import (
     simulated,
     small_profiles,
 )
+from forked import Forked
 from hostile import hostile_server, texts_of
 from slow_simulator import SlowSimulator
 from worlds import make_profile
@@ -84,13 +85,7 @@ def test_killed_at_random_moments(
         if number >= kills and judged:
             break  # few kills may have let nothing be judged yet
         verb = ["resume", run_id] if run_id else start
-        process = subprocess.Popen(
-            command(*verb, "--concurrency", "1", "--workspace", database.workspace),
-            env=database.environment,
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        process = Forked(database.environment, *verb, "--concurrency", "1", "--workspace", database.workspace)
         if number % 4 == 3:
             time.sleep(chance.uniform(0, 1.5))
             hit = False
@@ -112,7 +107,7 @@ def test_killed_at_random_moments(
         run_id, hits, judged, before = row.id, hits + hit, row.judged, after
     assert hits >= kills // 2
     assert 0 < row.judged < row.expected, "the kills hit a run that had begun and was not done"
-    done = cli(database.environment, "resume", run_id, "--workspace", database.workspace)
+    done = cli_forked(database.environment, "resume", run_id, "--workspace", database.workspace)
     assert (done.returncode, done.stdout.split()[-1]) == (0, run_id), done.stderr
     assert_whole(opened, run_id, CONTEXTS * SAMPLES)
     assert numbers(opened, run_id) == undisturbed(tmp_path / "undisturbed")
@@ -125,14 +120,7 @@ def test_two_evaluations_an_import_and_a_reader_at_once(
     add_labelled(opened)
     start = ["run", "-d", "small", "--base-url", slow_simulator.url, "--samples", SAMPLES, "--judge-model", "sim-judge"]
     workers = [
-        subprocess.Popen(
-            command(*start, "-m", model, "--workspace", database.workspace),
-            env=database.environment,
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        Forked(database.environment, *start, "-m", model, "--workspace", database.workspace)
         for model in ("sim-average", "sim-oversharing")
     ]
     file = tmp_path / "more.json"
@@ -158,7 +146,7 @@ def test_two_evaluations_an_import_and_a_reader_at_once(
 
     reader = threading.Thread(target=read_on)
     reader.start()
-    imports = cli(database.environment, "import", file, "--workspace", database.workspace)
+    imports = cli_forked(database.environment, "import", file, "--workspace", database.workspace)
     ends = [(*worker.communicate(timeout=90), worker.returncode) for worker in workers]
     finished.set()
     reader.join(timeout=30)
@@ -180,17 +168,10 @@ def test_a_run_has_one_worker_at_a_time(database: Database, opened: Store) -> No
     add(opened, [make_profile(0, 6, contexts)])
     with hostile_server(lambda asked: replace(texts_of(asked), wait=1.0)) as server:
         run_id = planning.plan(opened, planning.RunSpec("small", "m", server.url, samples=SAMPLES))
-        first = subprocess.Popen(
-            command("resume", run_id, "--concurrency", "1", "--workspace", database.workspace),
-            env=database.environment,
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        first = Forked(database.environment, "resume", run_id, "--concurrency", "1", "--workspace", database.workspace)
         while not server.chats and first.poll() is None:
             time.sleep(0.02)
-        second = cli(database.environment, "resume", run_id, "--workspace", database.workspace)
+        second = cli_forked(database.environment, "resume", run_id, "--workspace", database.workspace)
         first.terminate()  # SIGTERM, as a service manager sends it
         stdout, stderr = first.communicate(timeout=30)
     assert second.returncode == 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from paging import FOLDS, button, opened, said
+from paging import FOLDS, button, double_click, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
@@ -161,6 +161,17 @@ def test_a_slice_is_drawn_with_its_width_said_before_and_leads_to_the_queue(stor
     assert "Deleted" in said(page) and "slice" not in page.query_params
     with store.read() as connection:
         assert audits.all_slices(connection, data) == []
+
+
+def test_a_double_click_draws_one_slice(store: Store) -> None:
+    data, _ = world(store)
+    page = agreement("agreement.box.draw")
+    page.session_state["annotator"] = "Ada"
+    page.run()
+    double_click(page, button(page, "Sample the slice"))
+    assert not page.exception and "The slice was not saved" not in said(page)
+    (row,) = label_slices(store, data)
+    assert row.items == 18
 
 
 def test_one_click_draws_a_slice_and_opens_it_for_everybody(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from paging import FOLDS, button, opened, said
+from paging import FOLDS, button, labels, opened, said
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, PAPER_NAME, rule_of
@@ -82,6 +82,8 @@ def test_a_slider_changes_nothing_until_a_rule_is_saved_and_used(store: Store) -
     assert "7 of 18 pairs would change their label" in said(page)
     assert rule_of(store, labelling).is_paper
 
+    # The field goes when it is left for the button, which must stay under the pointer.
+    assert labels(page).index("Your name") > labels(page).index("Save this rule")
     button(page, "Save this rule").click().run()
     assert "a rule needs a name" in said(page)
     page.text_input(key="consensus.name").set_value("loud")

@@ -177,6 +177,23 @@ def test_pairs_stand_in_the_table_with_votes_and_labels(store: Store, labelled: 
     assert "Of 3 attributes towards &#x27;Recipient 0&#x27;: 1 necessary, 1 inappropriate, 1 ambiguous." in said(app)
 
 
+def test_the_pairs_of_a_context_are_a_file_too(
+    store: Store, labelled: tuple[DatasetRow, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, _ = labelled
+    person = records(store, dataset.id)[0]
+    decide(store, dataset.id, person.attribute_ids[1], person.context_ids[0], Label.INAPPROPRIATE)
+    files: list[Any] = []
+    monkeypatch.setattr("cimemories.ui.tables.csv_button", lambda frame, _name, **_: files.append(frame))
+    opened(LABELS, dataset=dataset.id, show="context", label="inappropriate")
+    (frame,) = files
+    names = ["profile", "recipient", "attribute", "label", "decided by", "fundamentalist", "consensus"]
+    assert frame[names].to_numpy().tolist() == [
+        ["Person 0", "Recipient 0", "fact_0", "inappropriate", "", "XX", "inappropriate"],
+        ["Person 0", "Recipient 0", "fact_1", "inappropriate", "Ada", "NN", "necessary"],
+    ]
+
+
 def test_the_linked_pair_is_opened_and_filters_narrow_the_table(store: Store, labelled: tuple[DatasetRow, str]) -> None:
     dataset, _ = labelled
     person = records(store, dataset.id)[1]
@@ -236,6 +253,58 @@ def test_a_labelling_that_stopped_can_be_resumed(
     assert "The server went away." in said(app)
     button(app, "Resume").click().run()
     assert launched == [labelling]
+
+
+def test_while_votes_arrive_the_page_says_so_and_discards_nothing(
+    store: Store, labelled: tuple[DatasetRow, str]
+) -> None:
+    dataset, labelling = labelled
+    with store.write() as connection:
+        work.claim(connection, labelling)
+    app = opened(LABELS, dataset=dataset.id)
+    assert [column["discarded"] for column in drawing(app)["columns"]] == [False, False]
+    assert "1 of 2 contexts retained. So far: a labelling is in progress." in said(app)
+    assert "The personas are voting: 24 of 24 ballots, measuring the pace. Of this profile: 12 of 12." in said(app)
+    assert app.selectbox(key="labels.labelling").options == ["test-voter: in progress, 2 draws, personas test"]
+    with store.write() as connection:
+        work.finish(connection, labelling, WorkStatus.FINISHED)
+    app.run()
+    assert {c["recipient"]: c["discarded"] for c in drawing(app)["columns"]} == {
+        "Recipient 0": False,
+        "Recipient 1": True,
+    }
+    assert "in progress" not in said(app)
+
+
+def test_a_labelling_without_a_vote_yet_says_where_the_votes_will_show(store: Store) -> None:
+    dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    person, other = records(store, dataset.id)
+    with store.write() as connection:
+        ids = labellings.personas_of(connection, "test", PERSONAS)
+        labelling = labellings.add(
+            connection,
+            identity="to come",
+            dataset_id=dataset.id,
+            model="test-voter",
+            endpoint="http://x",
+            simulated=False,
+            pack="test",
+            draws=2,
+            manifest={"personas": ids},
+        )
+        labellings.plan(connection, labelling, [person.id], person.context_ids, ids, 2)
+        work.queue(connection, labelling)
+    app = opened(LABELS, dataset=dataset.id)
+    assert "Person 0: no vote on any of 6 pairs yet. A labelling is in progress." in said(app)
+    assert "Waiting for the worker to start: 0 of 12 ballots." in said(app)
+    assert "The 12 ballots of this profile will show here as they arrive." in said(app)
+    assert not any(column["discarded"] for column in drawing(app)["columns"])
+    assert "None of them is of this profile." in said(opened(LABELS, dataset=dataset.id, profile=other.id))
+    with store.write() as connection:
+        work.finish(connection, labelling, WorkStatus.CANCELLED)
+    app.run()
+    # A context without any vote is not labelled; only one with labels can be discarded.
+    assert not any(column["discarded"] for column in drawing(app)["columns"])
 
 
 def test_a_labelling_is_planned_and_launched(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 import serving
+from forked import Forked
 from playwright.sync_api import Browser, Locator, Page, expect
 from worlds import add_dataset, add_labels, add_run, records
 
@@ -53,9 +55,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def app(workspace: Path) -> Iterator[str]:
-    with serving.running_app(workspace, "--no-demo") as (address, _):
-        yield address
+def server(workspace: Path) -> Iterator[tuple[str, Forked]]:
+    with serving.running_app(workspace, "--no-demo") as started:
+        yield started
 
 
 @pytest.fixture
@@ -193,25 +195,22 @@ def test_no_press_is_lost_by_leaving_the_queue_and_coming_back(app: str, browser
     serving.leave(page)
 
 
-def test_leaving_while_the_server_is_busy_leaves_no_blank_page(app: str, browser: Browser, record: World) -> None:
+def test_leaving_while_the_server_is_busy_leaves_no_blank_page(
+    server: tuple[str, Forked], browser: Browser, record: World
+) -> None:
     """The server answers the link only after seconds: what the queue sent meanwhile made it run a part of the old page
     after the new one, which the browser shows as nothing at all."""
-    port = app.rpartition(":")[2]
-    children = [c for c in psutil.Process().children(recursive=True) if c.status() != psutil.STATUS_ZOMBIE]
-    servers = [child for child in children if port in child.cmdline()]
-    assert servers
+    app, process = server
     page = begin(browser, app, record, "Ada")
     pressed = press(page, "n", CODES)
     saved(page)
-    for server in servers:
-        server.suspend()
+    os.kill(process.pid, signal.SIGSTOP)
     try:
         pressed |= press(page, "ni", CODES)
         page.get_by_test_id("stSidebarNav").get_by_text("Home", exact=True).click()
         page.wait_for_timeout(9_000)
     finally:
-        for server in servers:
-            server.resume()
+        os.kill(process.pid, signal.SIGCONT)
     expect(page.locator(".ci-head")).to_contain_text("CIMemories")
     page.get_by_test_id("stSidebarNav").get_by_text("Review", exact=True).click()
     ready(page)
@@ -425,7 +424,7 @@ def test_a_judge_is_audited_blind_and_each_verdict_is_in_the_record_once(
     page = serving.open_page(browser, f"{app}/judge_audit?run={run_id}")
     page.get_by_label("Your name", exact=True).fill("Ada")
     page.keyboard.press("Enter")
-    page.get_by_role("button", name="Sample the slice").click()
+    page.get_by_role("button", name="Sample the slice").dblclick()
     ready(page)
     assert page.locator(".bench mark").count() == 0
     keys = page.locator(".bench .keys")
@@ -451,6 +450,8 @@ def test_a_judge_is_audited_blind_and_each_verdict_is_in_the_record_once(
     assert len(set(seen)) == 60
     with record.read() as connection:
         history = audits.history(connection, record.id, "Ada")
+        slices = [row for row in audits.all_slices(connection, record.id) if row.manifest.get("run") == run_id]
+    assert len(slices) == 1
     assert len({item.uid for item in history}) == len(history) == 61
     assert all(item.blind for item in history[:60])
     verdicts = [str(item.verdict) for item in history[:60]]

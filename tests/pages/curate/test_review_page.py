@@ -267,6 +267,29 @@ def test_events_are_exported_and_taken_in_once(store: Store) -> None:
         ]
 
 
+def test_an_imported_file_is_listed_and_undone_with_one_click(store: Store) -> None:
+    dataset, pairs = world(store)
+    with store.write() as connection:
+        decisions.add_all(connection, dataset, "Ada", [NewDecision(*pairs[0], Label.NECESSARY, uid="one")])
+    app = opened(PAGE, tab="exchange")
+    assert "Imported files" not in said(app)
+    button(app, "Prepare the file").click().run()
+    event = json.loads(app.session_state["review.exchange.ready"][2].splitlines()[-1])
+    more = "\n".join(json.dumps(event | {"uid": uid, "annotator": "Bob"}) for uid in ("two", "three")).encode()
+    app.session_state["annotator"] = "Cem"
+    app.file_uploader[0].set_value((f"{HOSTILE}.jsonl", more, "application/jsonl")).run()
+    button(app, "Check the file").click().run()
+    button(app, "Import 2 events").click().run()
+    assert "2 decisions." in said(app) and "UTC by Cem" in said(app) and "<img" not in said(app)
+    button(app, "Undo").click().run()
+    assert "2 imported events removed; what was here before counts again." in said(app)
+    assert "2 decisions, undone 20" in said(app) and button(app, "Undo").disabled
+    with store.read() as connection:
+        assert [d.uid for d in decisions.history(connection, dataset)] == ["one"]
+    button(app, "Check the file").click().run()
+    assert "New here: 2 decisions." in said(app)
+
+
 def test_an_overlap_is_shown_before_it_is_set_and_undone_with_one_click(store: Store) -> None:
     dataset, pairs = world(store)
     with store.write() as connection:
@@ -279,10 +302,19 @@ def test_an_overlap_is_shown_before_it_is_set_and_undone_with_one_click(store: S
     assert button(app, "Set overlap").disabled and "Needs your name" in said(app)
     app.session_state["annotator"] = "Ada"
     app.run()
+    assert button(app, "Set overlap").disabled and "Needs a reason." in said(app)
+    app.text_input(key="overlap.reason").set_value("Kappa needs pairs of two people").run()
     button(app, "Set overlap").click().run()
     assert "50.0 % of the pairs go to 2 people" in said(app)
     button(app, "Undo").click().run()
     assert "Each pair goes to one person." in said(app) and app.number_input(key="overlap.share").value == 0
+    app.session_state["overlap.box.changes"] = True
+    app.run()
+    changes = app.dataframe[-1].value
+    assert changes[["annotator", "overlap", "reason"]].to_numpy().tolist() == [
+        ["Ada", "each pair goes to one person", "Undone."],
+        ["Ada", "50.0 % of the pairs go to 2 people", "Kappa needs pairs of two people"],
+    ]
 
 
 @pytest.mark.parametrize("tab", TABS)

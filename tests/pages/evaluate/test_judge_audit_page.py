@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from paging import button, opened, said
+from paging import button, double_click, opened, said
 from worlds import add_dataset, add_judge, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.agreement.judge_audit import judge_audit
@@ -93,6 +93,18 @@ def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, bench: dict[s
     assert "none of 30 items is audited yet" in said(page)
     cards, given = bench["drawn"]
     assert (len(cards), given["done"], given["total"], given["blind"]) == (30, 0, 30, True)
+
+
+def test_a_double_click_samples_one_slice(store: Store, bench: dict[str, Any]) -> None:
+    data, run_id = world(store)
+    slice_of(store, run_id)
+    page = opened(PAGE, "judge_audit.box.draw", run=run_id)
+    named(page)
+    double_click(page, button(page, "Sample the slice"))
+    assert not page.exception
+    with store.read() as connection:
+        slices = audits.all_slices(connection, data)
+    assert len(slices) == 2
 
 
 def test_what_is_said_is_recorded_once_and_undone_in_turn(store: Store, bench: dict[str, Any]) -> None:
@@ -221,6 +233,27 @@ def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]
     assert not opened(
         PAGE, "judge_audit.box.any", "judge_audit.box.draw", "judge_audit.box.strata", run=run_id
     ).exception
+
+
+def test_the_head_says_nothing_of_the_judge_while_somebody_answers_blind(store: Store, bench: dict[str, Any]) -> None:
+    data, run_id = world(store)
+    slice_id = slice_of(store, run_id)
+
+    def answer(first: int | None) -> None:
+        with store.write() as connection:
+            items = audits.slice_items(connection, slice_id)[:first]
+            audits.add_all(connection, data, "Ada", [NewVerdict(i.response, i.attribute, FULL) for i in items])
+
+    def head(page: Any) -> str:
+        return said(page).partition("ci-head")[2].partition("</p>")[0]
+
+    answer(12)
+    page = named(opened(PAGE, run=run_id))
+    assert "33 of 45 items left for you" in head(page) and "claims are right" not in head(page)
+    assert "claims are right" in said(page), "below the queue"
+    assert "claims are right" in head(named(opened(PAGE, run=run_id, blind=0)))
+    answer(None)
+    assert "claims are right" in head(named(opened(PAGE, run=run_id)))
 
 
 def test_whole_attributes_are_audited_and_correct_violation(store: Store, bench: dict[str, Any]) -> None:

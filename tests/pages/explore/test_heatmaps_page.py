@@ -82,6 +82,24 @@ def test_a_view_is_its_address(store: Store) -> None:
     assert not wrong.exception
 
 
+def test_of_a_large_cell_the_first_flows_are_sent_and_all_when_asked(store: Store) -> None:
+    people = 60  # one flow each in the cell
+    data = add_dataset(store, profiles=people, attributes=2, contexts=1)
+    add_labels(store, data.id, [[[N], [X]]] * people)
+    run_id = add_run(store, data.id, 2, [[[1], [1]]] * people)
+    person = records(store, data.id)[0].profile
+    cell = {"domain": person.attributes[1].domain, "recipient": person.contexts[0].recipient}
+    page = opened(PAGE, run=run_id, columns="recipient", **cell)
+    assert len(listed(page)) == 50 and f"Listed are 50 of {people} flows." in said(page)
+    button(page, "List all").click().run()
+    assert len(listed(page)) == people and "Listed are" not in said(page)
+
+
+def listed(page: AppTest) -> Any:
+    """The flows of the chosen cell that are sent."""
+    return next(item.value for item in page.dataframe if "statement" in item.value)
+
+
 def test_maps_are_read_where_every_flow_is_and_say_so(store: Store) -> None:
     dataset, whole = world(store)
     part = add_run(store, dataset, 5, REVEALS, missing={(0, 1, s): ResponseStatus.FAILED for s in (3, 4)})

@@ -81,6 +81,14 @@ def test_on_a_phone_the_message_and_its_legend_come_before_the_filters(tmp_path:
             if (box := page.locator(place).bounding_box()) is not None
         ]
         assert len(tops) == 4 and tops == sorted(tops)
+        page.get_by_role("radio", name="Basket").click()
+        expect(page.get_by_text("Nothing in this basket yet")).to_be_visible()
+        basket_box, scope_box = (
+            page.locator(place).bounding_box() for place in (".st-key-leaks_basket", ".st-key-scope")
+        )
+        assert basket_box is not None and scope_box is not None and basket_box["y"] < scope_box["y"]
+        page.get_by_role("radio", name="Gallery").click()
+        expect(page.locator(".ci-message")).to_be_visible()
         page.set_viewport_size({"width": 1440, "height": 900})
         message, filters = (page.locator(place).bounding_box() for place in (".ci-message", ".st-key-leaks_filters"))
         assert message is not None and filters is not None and filters["x"] < message["x"]
