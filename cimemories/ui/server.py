@@ -35,7 +35,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.runtime.scriptrunner_utils import script_requests
-from streamlit.runtime.scriptrunner_utils.script_requests import ScriptRequest, ScriptRequests
+from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequest, ScriptRequests
 from streamlit.runtime.state import SafeSessionState
 from streamlit.web import cli
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
@@ -144,7 +144,7 @@ def disable_writing() -> None:
     setattr(FileUploaderMixin, "_file_uploader", no_upload)  # noqa: B010
 
 
-# ---- clicks
+# ---- messages of the browser
 
 
 class Clicks:
@@ -172,6 +172,36 @@ class Clicks:
 # By the state of the session, which lives as long: the session has both.
 _clicks: WeakValueDictionary[int, Clicks] = WeakValueDictionary()
 _callbacks = local()  # running: whether this thread is at the callbacks of a run
+
+
+def ignore_left_pages() -> None:
+    """Let no part of a page run once another page was asked for.
+
+    What a page sends as it is left may come after the click that leaves it: Streamlit's frontend (1.67) sends a value
+    after a timer and a click on a link at once. The server then ran that part after the new page, the frontend took the
+    run for a change back to the old one, and removed all that it had drawn but the header. What such a message says is
+    not lost: what is recorded is sent again until it is confirmed.
+    """
+    if hasattr(ScriptRequests._request_rerun_locked, "notes_page"):
+        return
+    accept, request = ScriptRequests._request_rerun_locked, AppSession.request_rerun
+
+    def request_rerun_locked(self: ScriptRequests, new_data: RerunData) -> bool:
+        # Links, st.switch_page and st.rerun all pass here. Empty for the first run, whose page Streamlit looks up.
+        if not new_data.fragment_id and not new_data.fragment_id_queue:
+            vars(self)["page"] = new_data.page_script_hash
+        return accept(self, new_data)
+
+    def request_rerun(self: AppSession, client_state: ClientState | None) -> None:
+        if client_state and client_state.fragment_id and self._scriptrunner is not None:
+            page = vars(self._scriptrunner._requests).get("page")
+            if page and client_state.page_script_hash not in ("", page):
+                return
+        request(self, client_state)
+
+    request_rerun_locked.notes_page = True  # type: ignore[attr-defined]
+    ScriptRequests._request_rerun_locked = request_rerun_locked  # type: ignore[method-assign]
+    AppSession.request_rerun = request_rerun  # type: ignore[method-assign]
 
 
 def keep_clicks() -> None:
@@ -237,6 +267,7 @@ HEAVY = (
 def protected(workspace: Path) -> dict[str, Any]:
     """Arguments for st.App that make `streamlit run app.py` as closed as `cimemories app`: middleware and lifespan."""
     keep_clicks()
+    ignore_left_pages()  # after it: what is ignored leaves no click either
     gate = Gate(workspace, Mode.chosen())
     if readonly.chosen():
         disable_writing()

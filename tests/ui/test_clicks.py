@@ -1,14 +1,17 @@
-"""A click reaches one run and no other, whatever the browser sends right after it and whichever run is ended then."""
+"""What the browser sends reaches the run that it is for: a click one run and no other, whatever comes right after it
+and whichever run is ended then; what a page sends as it is left, none."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import StopException
+from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests
 from streamlit.runtime.state import SafeSessionState
 
 from cimemories.ui import server
@@ -113,3 +116,50 @@ def test_it_is_done_once(session: Session) -> None:
     before: Callable[..., None] = AppSession.request_rerun
     server.keep_clicks()
     assert AppSession.request_rerun is before
+
+
+class Left:
+    """A session whose run was asked for a page; keeps what other requests reach it."""
+
+    def __init__(self, asked: str) -> None:
+        self.reached: list[str] = []
+        self._scriptrunner = SimpleNamespace(_requests=ScriptRequests())
+        self.ask(asked)
+
+    def ask(self, page: str) -> None:
+        assert self._scriptrunner._requests.request_rerun(RerunData(page_script_hash=page))
+
+    def has_fragment(self, _fragment: str) -> bool:
+        return True
+
+    def arrive(self, page: str, fragment: str = "part") -> None:
+        state = ClientState(page_script_hash=page, fragment_id=fragment)
+        AppSession.request_rerun(self, state)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def _only_present_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reach(session: Left, state: ClientState) -> None:
+        session.reached.append(state.page_script_hash)
+
+    monkeypatch.setattr(AppSession, "request_rerun", reach)
+    monkeypatch.setattr(ScriptRequests, "_request_rerun_locked", ScriptRequests._request_rerun_locked)
+    server.ignore_left_pages()
+
+
+@pytest.mark.usefixtures("_only_present_pages")
+def test_a_part_of_a_page_runs_only_until_another_page_is_asked_for() -> None:
+    session = Left("review")
+    session.arrive("review")
+    session.ask("home")  # as st.switch_page does; a link starts a run of its own
+    session.arrive("review")
+    session.arrive("home")
+    session.arrive("review", fragment="")  # Back: a whole page
+    assert session.reached == ["review", "home", "review"]
+
+
+@pytest.mark.usefixtures("_only_present_pages")
+def test_a_part_of_a_page_runs_where_the_first_run_was_asked_for_none() -> None:
+    session = Left("")
+    session.arrive("review")
+    assert session.reached == ["review"]

@@ -518,6 +518,33 @@ def test_what_another_says_of_the_pair_is_seen_without_anything_being_pressed(
     serving.leave(page)
 
 
+PRESS_AND_LEAVE = """([key, name]) => {
+    window.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, composed: true }));
+    const links = [...document.querySelectorAll("[data-testid=stSidebarNav] a")];
+    links.find((link) => link.textContent.includes(name)).click();
+}"""
+
+
+def test_a_press_that_the_server_hears_of_after_the_next_page_was_asked_for_does_not_empty_that_page(
+    app: str, browser: Browser, record: World
+) -> None:
+    page = begin(browser, app, record, "Ada")
+    pressed: dict[str, str] = {}
+    for key in "niun":
+        saved(page)
+        pressed[pair(page)] = CODES[key]
+        # Streamlit's message for the press waits for a timer, and so comes after the one for the link.
+        page.evaluate(PRESS_AND_LEAVE, [key, "Home"])
+        expect(page.locator(".ci-head")).to_contain_text("CIMemories")
+        serving.settled(page)
+        expect(page.locator(".ci-head")).to_contain_text("CIMemories")
+        page.get_by_test_id("stSidebarNav").get_by_text("Review", exact=True).click()
+        ready(page)
+        saved(page)
+        assert stands(record, "Ada") == pressed
+    serving.leave(page)
+
+
 DECISIONS = int(os.environ.get("CIMEMORIES_TEST_DECISIONS", "120"))  # 600: an hour of deciding
 
 
