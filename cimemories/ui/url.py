@@ -97,12 +97,24 @@ def replace(**values: Value) -> None:
         return
     if st.session_state.get(_BROWSER) is None:
         st.session_state[_BROWSER] = context.query_string
+    _take_over(context, after)
+
+
+def written(**values: Value) -> None:
+    """The same of what a component has written into the browser's address itself."""
+    before, after = _change(values)
+    context = get_script_run_ctx()
+    if after != before and context is not None:
+        _take_over(context, after)
+
+
+def _take_over(context: ScriptRunContext, query: Mapping[str, str]) -> None:
     _, sent, replaced = st.session_state.get(_RESENT) or (None, "", {})
     if urlencode(replaced) != context.query_string:
         sent = context.query_string
     if sent:  # without a query the browser sends what its address bar shows
-        st.session_state[_RESENT] = context.page_script_hash, sent, after
-    _set(context, after)
+        st.session_state[_RESENT] = context.page_script_hash, sent, query
+    _set(context, query)
 
 
 def _push(query: Mapping[str, str]) -> None:

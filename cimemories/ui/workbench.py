@@ -297,6 +297,7 @@ def draw(
     done: int,
     total: int,
     start: str | None = None,
+    address: Sequence[str] = (),
     actions: Sequence[str] = "sfzkjcb?",
     watch: bool = False,
     context: str = "",
@@ -308,7 +309,8 @@ def draw(
     """Draw the queue. `cards` are those that come next: the browser adds those that it does not hold yet. A new
     `session` (another order or filter) empties it; `owner` names who works on what, in which workspace, and is part of
     every event, so that what was left unsaved is never taken for somebody else's; `start` puts the person at that card,
-    once. causes: (key, cause), one of which an answer needs beside its label. whole: `cards` are all that is open, so
+    once. address: the parameters of the URL that name the card on the screen, one for each part of its id ('7.3').
+    causes: (key, cause), one of which an answer needs beside its label. whole: `cards` are all that is open, so
     that the browser drops others that it holds. actions: what else can be done, by the keys of presses.KEYS. context:
     one line above the question. done of total: progress of the whole work, unconfirmed events not counted. batch: so
     many answers are a batch, whose end stands on the card with `summary` until the person goes on; 0: the whole work is
@@ -329,6 +331,7 @@ def draw(
         "total": total,
         "left": max(0, total - done),
         "start": start,
+        "address": list(address),
         "watch": watch,
         "context": safe.clip(context),
         "batch": batch,

@@ -272,6 +272,7 @@ def _queue(work: Work) -> None:
             done=len(every) - len(undecided(store, index, every, work.me)),
             total=len(every),
             start=st.session_state.get(_START),
+            address=("attribute", "context"),
             watch=bool(st.session_state.get(_HISTORY)),
             empty=COMING if waiting else NOTHING_LEFT,
             hiding="Votes, consensus and past leaks show after your answer.",
@@ -366,7 +367,7 @@ def _record(store: Store) -> None:
         page.notice(f"{len(gone)} {answers} not saved: an edit has removed the pair.")
     here = pair_of(workbench.at(KEY) or "")
     if here is not None:
-        url.replace(attribute=here[0], context=here[1])
+        url.written(attribute=here[0], context=here[1])
 
 
 def _next_pairs(work: Work, index: PairIndex, positions: Positions) -> list[Pair]:

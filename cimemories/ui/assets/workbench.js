@@ -9,6 +9,11 @@ const PACE_OVER = 30; // answers, for the time that is left
 const LONGEST_ANSWER = 60; // seconds: who takes longer has been away
 const RENEW_MS = 20000;
 const WATCH_MS = 900; // while somebody looks at what others answer
+const ADDRESS_MS = 400; // browsers take no more than 100 addresses in 30 s
+const REMEMBERED = 30; // answers
+
+// Whether the page was reloaded, or the browser has gone back to it from elsewhere, and no queue was drawn since.
+let reopened = ["reload", "back_forward"].includes(performance.getEntriesByType("navigation")[0]?.type);
 
 // The name under which items are reserved for this tab: the first that no open tab of this browser has. Whoever closes a
 // tab and comes back gets it again, with its items. A lock ends with its tab, so nobody has to release it.
@@ -48,14 +53,17 @@ class Workbench {
     this.answers = new Map(); // card -> its last answer
     this.undoable = [];
     this.log = new Unsaved();
+    this.addressAt = -Infinity; // when it was written last
     this.refused = new Set(); // uids that cannot be recorded: their item is gone
     this.choice = {}; // of an answer with a cause: what is chosen of says, cause and reason
     this.batch = { done: 0, seconds: [] }; // answers of the batch, and how long the newest took
     arrived();
     this.onKey = (event) => this.key(event);
     this.onHide = () => { if (this.data) this.log.keep(); };
+    this.onPoint = () => this.writeAddress();
     window.addEventListener("keydown", this.onKey, true);
     window.addEventListener("pagehide", this.onHide);
+    window.addEventListener("pointerdown", this.onPoint, true); // it may lead away
     this.retry = setInterval(() => {
       const since = performance.now() - this.log.sentAt;
       const rest = this.data?.watch ? WATCH_MS : RENEW_MS;
@@ -71,8 +79,11 @@ class Workbench {
   close() {
     if (this.data) this.log.keep();
     clearInterval(this.retry);
+    clearTimeout(this.addressing);
+    this.addressing = null;
     window.removeEventListener("keydown", this.onKey, true);
     window.removeEventListener("pagehide", this.onHide);
+    window.removeEventListener("pointerdown", this.onPoint, true);
   }
 
   // How far the batch is, by owner: a reload or a visit elsewhere does not begin it anew.
@@ -87,6 +98,43 @@ class Workbench {
 
   saveBatch() {
     try { localStorage.setItem(this.batchName, JSON.stringify(this.batch)); } catch { /* it lasts as long as the tab */ }
+  }
+
+  // ---- the address
+
+  // It names the card on the screen, without a step for Back: at once, or a moment later where answers come fast.
+  follow() {
+    const since = performance.now() - this.addressAt;
+    this.addressing ??= setTimeout(() => this.writeAddress(), Math.max(0, ADDRESS_MS - since));
+  }
+
+  writeAddress() {
+    clearTimeout(this.addressing);
+    this.addressing = null;
+    if (!this.data?.address.length || !this.card || this.over || leaving() || !this.root.isConnected) return;
+    const query = new URLSearchParams(location.search);
+    const parts = this.card.id.split(".");
+    for (const [n, name] of this.data.address.entries()) query.set(name, parts[n]);
+    if (`?${query}` === location.search) return;
+    this.addressAt = performance.now();
+    history.replaceState(history.state, "", `${location.pathname}?${query}`);
+  }
+
+  // ---- the answers of this tab that a reload may ask for again, newest last
+
+  get rememberedName() { return `cimemories.answered.${this.data.key}.${this.data.owner}`; }
+
+  remembered() {
+    try { return new Map(JSON.parse(sessionStorage.getItem(this.rememberedName) ?? "[]")); } catch { return new Map(); }
+  }
+
+  remember(card, answer) {
+    const answers = this.remembered();
+    answers.delete(card);
+    if (answer) answers.set(card, answer);
+    try {
+      sessionStorage.setItem(this.rememberedName, JSON.stringify([...answers].slice(-REMEMBERED)));
+    } catch { /* storage is full or forbidden: a reload asks the last card again */ }
   }
 
   // One answer more or less; other tabs of this person count in the same batch.
@@ -120,7 +168,10 @@ class Workbench {
       this.log.open(data.key);
     }
     for (const uid of data.refused) this.refused.add(uid);
-    this.log.receive(data.owner, new Set([...data.confirmed, ...this.refused]), data.stranded);
+    const settled = new Set([...data.confirmed, ...this.refused]);
+    // Undone is what was answered on the visit before: the server names its card, which may be the one of the address.
+    if (this.log.events.some(({ kind, card, uid }) => kind === "undo" && !card && settled.has(uid))) this.startedAt = null;
+    this.log.receive(data.owner, settled, data.stranded);
     if (this.session !== data.session) {
       this.session = data.session;
       this.cards = [];
@@ -137,6 +188,13 @@ class Workbench {
       this.cards.push(card);
     }
     if (!this.card) this.again(new Set(data.cards.map((card) => card.id)));
+    const answered = first && reopened && this.remembered().get(data.start);
+    if (first) reopened = false;
+    if (answered) {
+      // The address was read again before it named the next card.
+      this.startedAt = data.start;
+      this.answers.set(data.start, answered);
+    }
     if (data.start && data.start !== this.startedAt && this.known.has(data.start)) {
       this.startedAt = data.start;
       // The server asks it again: an undo of what was answered on the visit before.
@@ -268,6 +326,7 @@ class Workbench {
     } else {
       this.undoable.push({ uid: event.uid, card: card.id, kind, before });
       this.answers.set(card.id, { kind, says, cause });
+      this.remember(card.id, { kind, says, cause });
       this.previous = card;
       this.at = this.nextOpen(this.at + 1);
     }
@@ -293,6 +352,7 @@ class Workbench {
     this.log.add(event);
     if (!last || (last.kind === "say" && last.before?.kind !== "say")) this.count(-1);
     if (last) {
+      this.remember(last.card, last.before);
       if (last.before) this.answers.set(last.card, last.before);
       else this.answers.delete(last.card);
       this.at = this.cards.findIndex((card) => card.id === last.card);
@@ -507,6 +567,7 @@ class Workbench {
     if (this.data.causes.length) this.chosen();
     this.drawLast();
     this.status();
+    if (anew) this.follow();
   }
 
   // The item answered last. In blind mode, this is where its votes are shown.

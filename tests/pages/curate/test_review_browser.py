@@ -545,6 +545,39 @@ def test_a_press_that_the_server_hears_of_after_the_next_page_was_asked_for_does
     serving.leave(page)
 
 
+def test_an_answer_is_no_step_for_back_and_a_reload_asks_for_none_again(
+    app: str, browser: Browser, record: World
+) -> None:
+    page = begin(browser, app, record, "Ada")
+    steps = page.evaluate("history.length")
+    pressed: dict[str, str] = {}
+    for keys in ("niun", "i", "uu"):
+        new = press(page, keys, CODES)
+        assert not new.keys() & pressed.keys()
+        pressed |= new
+        here = pair(page)
+        page.reload()  # at once: the address may still name the card before
+        ready(page)
+        assert pair(page) not in pressed
+    attribute, context = here.split(".")
+    expect(page).to_have_url(re.compile(rf"attribute={attribute}&context={context}$"))
+    saved(page)
+    assert page.evaluate("history.length") == steps
+    # What was answered last is undone, and asked again, although the address of the last visit named it.
+    last = list(pressed)[-1]
+    page.keyboard.press("z")
+    expect(card(page)).to_have_attribute("data-card", last)
+    page.keyboard.press("i")
+    saved(page)
+    assert stands(record, "Ada") == pressed | {last: "inappropriate"}
+    # A link to a pair leads to it, decided or not.
+    first = next(iter(pressed))
+    page.goto(f"{app}/review?dataset={record.id}&attribute={first.split('.')[0]}&context={first.split('.')[1]}")
+    ready(page)
+    expect(card(page)).to_have_attribute("data-card", first)
+    serving.leave(page)
+
+
 DECISIONS = int(os.environ.get("CIMEMORIES_TEST_DECISIONS", "120"))  # 600: an hour of deciding
 
 
