@@ -1,4 +1,4 @@
-"""Commands that write out what a run leaked: examples, and the report."""
+"""Commands that write out what a run leaked: examples, the report, and the site."""
 
 from __future__ import annotations
 
@@ -195,3 +195,48 @@ def report(
     figures = f" and {len(written) - 1} figures in {render.figures_folder(to)}" if len(written) > 1 else ""
     output.line(f"wrote {written[0]}{figures}")
     output.notes([result.simulated])
+
+
+# ---- publish
+
+
+@cli.command()
+@grouped
+def publish(
+    run_ids: Annotated[list[str], Argument(metavar="RUN", help="Runs of one dataset; the first is the reference.")],
+    options: NumberOptions,
+    to: Annotated[Path, Option(help="Folder to write: new, empty, or with --force a site published before.")],
+    no_texts: Annotated[
+        bool, Option("--no-texts", help="Leave out messages, memory statements and names of users.")
+    ] = False,
+    force: Annotated[bool, Option("--force", help="Replace a site published before.")] = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Write a website on runs that needs no server: leaderboard, heatmaps, leaks, accumulation, manifest.
+
+    A reader moves the threshold of labels, the personas and the judge, and numbers and places follow.
+
+    Example: cimemories publish run-3f9a run-77 --to site
+    """
+    from cimemories.flows.flows import Flows
+    from cimemories.report.site import check_folder, collect_site, write_site
+
+    rule = options.identifier_rule()
+    # Before the numbers are computed: a folder that is taken is told at once.
+    check_folder(to, force=force)
+    store = open_store(workspace)
+    scopes = options.scopes(store, run_ids)
+    with output.err.status("publish") as status:
+        site = collect_site(
+            Flows(store),
+            scopes,
+            rule,
+            made=datetime.now(UTC),
+            texts=not no_texts,
+            progress=lambda share, part: status.update(f"publish: {part}, {share:.0%}"),
+        )
+        with files.written_for_user(to, workspace):
+            size = write_site(site, to, force=force)
+    output.line(f"wrote {to / 'index.html'} ({size / 1e6:,.1f} MB in all)")
+    output.notes([site.simulated, site.fixed])
+    output.notes([site.warning], "warning")

@@ -28,6 +28,7 @@ from cimemories.flows.scope import Combine, Labels, Scope, Verdicts, judge_title
 from cimemories.labels.whatif import labelled_pairs
 from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import flow_coverage
+from cimemories.metrics.intervals import shared
 from cimemories.metrics.violation import balanced_many
 from cimemories.store import judgements
 from cimemories.store.engine import StoreError
@@ -213,6 +214,25 @@ def subject(flows: Flows, scope: Scope, counts: VoteCounts, n: int | None = None
         )
 
     return replace(flows.cached(("sensitivity subject", whole.version, counts.revision, n), compute), scope=scope)
+
+
+def on_common_flows(flows: Flows, study: Study) -> Study:
+    """The same on the flows that all of the runs judged, as the leaderboard reads runs that it ranks together."""
+    wholes = [replace(item.scope, labels=Labels.DECISIONS, rule=None) for item in study.subjects]
+    by_rule = {rule: shared([flow_arrays(flows, whole, rule) for whole in wholes]) for rule in IdentifierRule}
+    parts = by_rule[IdentifierRule.EXACT]
+    subjects = tuple(
+        replace(
+            item,
+            reveals=data.reveals,
+            draws=data.draws,
+            counted={rule: cut[at].counted for rule, cut in by_rule.items()},
+            rows=_rows(flows, whole, study.counts, data),
+            profiles=data.profiles,
+        )
+        for at, (item, whole, data) in enumerate(zip(study.subjects, wholes, parts, strict=True))
+    )
+    return replace(study, subjects=subjects)
 
 
 def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: FlowArrays) -> Ints:

@@ -95,7 +95,7 @@ def collect(
         title=title,
         subtitle=f"{subtitle}, {count(max(line.numbers.profiles for line in report_basis.lines), 'profile')}",
         made=f"Made on {made.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
-        simulated=_simulated(report_basis),
+        simulated=simulated_runs(report_basis),
         sections=tuple(sections),
     )
 
@@ -105,7 +105,7 @@ def _simulated_parts(lines: Sequence[Line]) -> str:
     return part_names(parts_of(line.simulated for line in lines))
 
 
-def _simulated(report_basis: Basis) -> str:
+def simulated_runs(report_basis: Basis) -> str:
     """Which parts of which runs are simulated; empty where none is."""
     lines = [line for line in report_basis.lines if line.simulated]
     if not lines:

@@ -399,8 +399,9 @@ def _facts(line: Line, sources: Sequence[Source]) -> tuple[tuple[str, str], ...]
     )
 
 
-def repeat(basis: Basis) -> Section:
-    """The commands that ask for the same runs, the same numbers and this report again."""
+def repeat(basis: Basis, command: str = "report", what: str = "report") -> Section:
+    """The commands that ask for the same runs, the same numbers and this report again; command, what: that wrote it,
+    and what it is called."""
     lines, notes = _labelled(basis), []
     for scope in basis.scopes:
         try:
@@ -411,10 +412,11 @@ def repeat(basis: Basis) -> Section:
     numbers = [f"cimemories metrics {scope.run.id} --json{_options([scope], basis.rule)}" for scope in basis.scopes]
     same = _options(basis.scopes, basis.rule)
     ids = " ".join(scope.run.id for scope in basis.scopes)
-    numbers.append(f"cimemories report {ids} --to report.html{same}{'' if basis.texts else ' --no-texts'}")
+    to = "report.html" if command == "report" else what
+    numbers.append(f"cimemories {command} {ids} --to {to}{same}{'' if basis.texts else ' --no-texts'}")
     blocks: list[Block] = [Text(f"With CIMemories Studio {__version__}. What is recorded already is not asked again.")]
     blocks += [Code("\n".join(lines), "Labels and runs")] if lines else []
-    blocks += [*notes, Code("\n".join(numbers), "The numbers and this report")]
+    blocks += [*notes, Code("\n".join(numbers), f"The numbers and this {what}")]
     return Section("repeat", "How to repeat it", tuple(blocks))
 
 

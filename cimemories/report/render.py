@@ -51,13 +51,14 @@ TEMPLATES = Path(__file__).parent / "templates"
 def as_html(report: Report) -> str:
     """The whole file. The same report gives the same text."""
     style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8") + svg.STYLE)
-    text = _environment().get_template("report.html.jinja").render(report=report, style=style)
+    text = environment().get_template("report.html.jinja").render(report=report, style=style)
     return svg.printable(visible(text))
 
 
 @cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """Of the templates of reports and sites: whatever is filled in is escaped, unless it is Markup."""
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         # A name that the template misspells raises; Jinja's default writes nothing in its place.
         undefined=jinja2.StrictUndefined,
@@ -65,14 +66,14 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         autoescape=True,
     )
-    environment.filters.update(
+    made.filters.update(
         svg=_svg,
         simulated=simulated_text,
         markdown=_markdown,
         rests_on=rests_on,
         kind=lambda block: type(block).__name__,
     )
-    return environment
+    return made
 
 
 def _svg(figure: Figure) -> Markup:
@@ -261,7 +262,7 @@ def _place(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        _readable(Path(draft), 0o666)
+        readable(Path(draft), 0o666)
         # In one step, within one folder: whoever reads it sees the old file or the new one.
         os.replace(draft, path)
     # Ctrl-C too leaves no draft behind.
@@ -275,7 +276,7 @@ def _place_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     try:
         for name, content in files.items():
             (draft / name).write_bytes(content)
-        _readable(draft, 0o777)
+        readable(draft, 0o777)
         if folder.exists():
             shutil.rmtree(folder)
         draft.rename(folder)
@@ -284,7 +285,7 @@ def _place_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         raise
 
 
-def _readable(path: Path, mode: int) -> None:
+def readable(path: Path, mode: int) -> None:
     """As readable as any new file; a draft is private to its owner."""
     # The mask can only be read by setting it.
     mask = os.umask(0)

@@ -299,6 +299,7 @@ def identifiers_section(basis: Basis) -> Section:
 
 
 EXAMPLES = 6  # of leaks, of all runs together
+MOST_IN = "Domains with the largest numbers"
 COUNTED = "counted"  # in place of an interval: what was not drawn from anything has none
 LEAK_RATE = 4  # column of the leaderboard
 NUMBERS = 6  # columns of the leaderboard with the name and its numbers; the others say what they rest on
@@ -611,20 +612,7 @@ def examples(basis: Basis) -> Section | None:
     leaks = gallery(basis.flows, basis.scopes)
     if leaks.empty:
         return None
-    rows = [
-        (basis.run_names[line.run.id], f"{int((leaks['run'] == line.run.id).sum()):,}", _most(leaks, line.run.id))
-        for line in basis.lines
-    ]
-    caption = "Inappropriate flows that a judge claims at least once"
-    blocks: list[Block] = [
-        table(
-            caption,
-            ("Run", "Flows", "Domains with the largest numbers"),
-            rows,
-            simulated=basis.board.simulated,
-            text_columns=(0, 2),
-        )
-    ]
+    blocks: list[Block] = [leak_counts(basis, leaks)]
     if not basis.texts:
         blocks.append(Text("The texts of messages and memories are left out of this report."))
         return Section("examples", "Examples of leaks", tuple(blocks))
@@ -640,6 +628,16 @@ def examples(basis: Basis) -> Section | None:
     )
     blocks += [Text(text), Examples(tuple(leak_rows(basis.flows, scopes, chosen)))]
     return Section("examples", "Examples of leaks", tuple(blocks))
+
+
+def leak_counts(basis: Basis, leaks: pd.DataFrame) -> Table:
+    """How many flows each run leaks, and in which domains. leaks: of leaks.gallery."""
+    rows = [
+        (basis.run_names[line.run.id], f"{int((leaks['run'] == line.run.id).sum()):,}", _most(leaks, line.run.id))
+        for line in basis.lines
+    ]
+    caption, columns = "Inappropriate flows that a judge claims at least once", ("Run", "Flows", MOST_IN)
+    return table(caption, columns, rows, simulated=basis.board.simulated, text_columns=(0, 2))
 
 
 def _most(leaks: pd.DataFrame, run_id: str) -> str:

@@ -1,0 +1,335 @@
+"""A published site: runs as a folder of plain HTML that opens from the disk as well as from a web server.
+
+    index.html          the leaderboard, which follows the threshold, the personas and the judge that a reader chooses
+    heatmaps.html, leaks.html, accumulation.html, manifest.html
+    leaderboard.json, settings.json, manifest.json     the same numbers in full, for scripts
+    site.json           what was published, when, under which licence, and the names of all files
+
+A page holds its style, its script and its data itself: on file:// a browser fetches nothing, and may not take a file
+beside the page for one of the same origin. A policy in each page allows that one style and that one script, by their
+hash, and nothing from anywhere. Sections, figures and tables are those of the report (results.py, methods.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from markupsafe import Markup
+
+from cimemories.charts import svg
+from cimemories.compare import leaderboard
+from cimemories.compare.difference import takeaway
+from cimemories.exchange.card import OWN_LICENCE
+from cimemories.exchange.exporting import FOREIGN, LICENCES
+from cimemories.flows.arrays import IdentifierRule
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.leaks.gallery import SEVERITY, gallery
+from cimemories.leaks.table import LeakRow, leak_rows
+from cimemories.report import methods, render, results
+from cimemories.report.collect import simulated_runs
+from cimemories.report.document import Basis, Section, Table, basis
+from cimemories.report.settings import Settings, settings
+from cimemories.store import datasets
+from cimemories.store.engine import StoreError
+from cimemories.text import count, listed, percent, visible, visible_in
+from cimemories.version import __version__
+
+LEAKS, MOST_LEAKS = 50, 200  # of each run, and of all of them: reading the messages of one takes 30 ms
+MARK = "site.json"
+OURS = ("offline", "demo")  # origins of datasets made from our own templates
+PAGES = (
+    ("index", "Leaderboard"),
+    ("heatmaps", "Heatmaps"),
+    ("leaks", "Leaks"),
+    ("accumulation", "Accumulation"),
+    ("manifest", "Methods and manifest"),
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One run on the leaderboard as published. cells: violation, completeness and balanced score, each with its 95 %
+    interval; counts: attributes, inappropriate flows, retained contexts."""
+
+    run: str
+    name: str
+    rank: int | None
+    cells: tuple[str, str, str]
+    intervals: tuple[str, str, str]
+    counts: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the pages show. settings: None where numbers cannot be had under others, `fixed` says why. warning: what is
+    to be thought of before it goes out; '' where nothing is. holds: which texts of the dataset are in it."""
+
+    title: str
+    subtitle: str
+    made: str
+    simulated: str
+    takeaway: str
+    licence: str
+    warning: str
+    holds: str
+    run_names: dict[str, str]
+    violation_name: str
+    places: tuple[Place, ...]
+    outside: str
+    settings: Settings | None
+    fixed: str
+    sections: Mapping[str, tuple[Section, ...]]
+    leak_counts: Table | None
+    leaks: tuple[LeakRow, ...]
+    severity: str
+    files: Mapping[str, object]  # by name, what is written as JSON
+
+
+def collect_site(
+    flows: Flows,
+    scopes: Sequence[Scope],
+    rule: IdentifierRule = IdentifierRule.EXACT,
+    *,
+    made: datetime,
+    texts: bool = True,
+    progress: Callable[[float, str], object] = lambda share, part: None,
+) -> Site:
+    """The site of these runs, all of one dataset. made: what the date line says. texts: whether messages, memory
+    statements and names of users are in it. The same record gives the same site apart from the date line. Raises
+    StoreError without a run, for runs of several datasets, and for one run named twice."""
+    progress(0.0, "leaderboard")
+    own = basis(flows, scopes, rule, texts=texts)
+    board, run_names = own.board, own.run_names
+    try:
+        choices, fixed = settings(own), ""
+    except StoreError as error:
+        choices, fixed = None, str(error)
+    parts: tuple[tuple[str, Callable[[], Sequence[Section | None]]], ...] = (
+        ("index", lambda: [results.headline_section(own), results.comparison(own)]),
+        ("heatmaps", lambda: [results.heatmaps(own)]),
+        ("accumulation", lambda: [results.accumulated(own)]),
+        (
+            "manifest",
+            lambda: [
+                results.coverage_section(own),
+                methods.methods(own),
+                methods.manifest(own),
+                methods.repeat(own, "publish", "site"),
+            ],
+        ),
+    )
+    sections = {}
+    for index, (name, part) in enumerate(parts):
+        progress((1 + index) / (2 + len(parts)), name)
+        sections[name] = tuple(section for section in part() if section is not None)
+    progress((1 + len(parts)) / (2 + len(parts)), "leaks")
+    leak_counts, leaks = _leaks(own)
+    progress(1.0, "done")
+    with flows.store.read() as connection:
+        row = datasets.named(connection, scopes[0].dataset_name)
+    licence = LICENCES.get(row.origin) or (OWN_LICENCE if row.origin == "generated" else FOREIGN)
+    holds = _holds(own, leaks)
+    names = list(run_names.values())
+    return Site(
+        title=f"CIMemories: {scopes[0].dataset_name}",
+        subtitle=f"{listed(names) if len(names) < 4 else count(len(names), 'run')} on the dataset "
+        f"{scopes[0].dataset_name}, {count(max(line.numbers.profiles for line in own.lines), 'profile')}",
+        made=f"Made on {made.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
+        simulated=simulated_runs(own),
+        takeaway=takeaway(flows, board),
+        licence=licence,
+        warning="" if row.origin in OURS else f"{licence} {holds}",
+        holds=holds,
+        run_names=run_names,
+        violation_name=board.violation_name,
+        places=tuple(_place(line, run_names[line.run.id]) for line in board.ranked),
+        outside=_outside(own),
+        settings=choices,
+        fixed=fixed,
+        sections=sections,
+        leak_counts=leak_counts,
+        leaks=leaks,
+        severity=listed(SEVERITY),
+        files={
+            "leaderboard.json": board.as_json(),
+            "settings.json": choices.as_json() if choices else None,
+            "manifest.json": {line.run.id: methods.public(line.run.manifest.recorded) for line in own.lines},
+        },
+    )
+
+
+def _place(line: leaderboard.Line, name: str) -> Place:
+    bounds = (line.violation, line.completeness, line.balanced)
+    violation, completeness, balanced = (percent(item.value) for item in bounds)
+    intervals = [leaderboard.bounds_text(item) for item in bounds]
+    numbers = line.numbers
+    return Place(
+        line.run.id,
+        name,
+        line.rank,
+        (violation, completeness, balanced),
+        (intervals[0], intervals[1], intervals[2]),
+        (numbers.attributes, numbers.flows, numbers.retained),
+    )
+
+
+def _outside(own: Basis) -> str:
+    """Which runs have no place, and why; '' where all have one."""
+    reasons = [f"{own.run_names[line.run.id]} ({line.outside})" for line in own.board.outside]
+    return f"Not ranked here: {'; '.join(reasons)}." if reasons else ""
+
+
+def _leaks(own: Basis) -> tuple[Table | None, tuple[LeakRow, ...]]:
+    """How many flows each run leaks, and the severest of each; without texts only how many."""
+    leaks = gallery(own.flows, own.scopes)
+    if leaks.empty:
+        return None, ()
+    counts = results.leak_counts(own, leaks)
+    if not own.texts:
+        return counts, ()
+    of_each = max(1, min(LEAKS, MOST_LEAKS // len(own.scopes)))
+    # Severest first, so the first of each run are the ones to show. Claims of less than all of it violate nothing.
+    chosen = leaks[leaks["strength"] == "full"].groupby("run", sort=False, observed=True).head(of_each)
+    return counts, tuple(leak_rows(own.flows, {scope.run.id: scope for scope in own.scopes}, chosen))
+
+
+def _holds(own: Basis, leaks: Sequence[LeakRow]) -> str:
+    """Which texts of the dataset and of models are in the site, as a sentence."""
+    if not own.texts:
+        return "The site holds no message, memory statement or name of a user."
+    people, known = ({getattr(leak, name) for leak in leaks} for name in ("profile", "statement"))
+    return (
+        f"The site holds {count(len(leaks), 'excerpt')} of messages, {count(len(known), 'memory statement')} about "
+        f"{count(len(people), 'user')}, and tasks and recipients; --no-texts leaves messages and statements out."
+    )
+
+
+# ---- as files
+
+
+def files_of(site: Site) -> dict[str, bytes]:
+    """Every file of the site by its name. The same site gives the same bytes."""
+    folder = render.TEMPLATES
+    style = "".join((folder / name).read_text(encoding="utf-8") for name in ("report.css", "site.css")) + svg.STYLE
+    files: dict[str, bytes] = {}
+    for name, title in PAGES:
+        # Two pages have a template and, where there is something to choose, a script of their own.
+        own = name in ("index", "leaks")
+        active = bool(site.settings if name == "index" else own and site.leaks)
+        script = (folder / f"site-{name}.js").read_text(encoding="utf-8") if active else ""
+        template = render.environment().get_template(f"site-{name if own else 'page'}.html.jinja")
+        html = template.render(
+            site=site,
+            pages=PAGES,
+            name=name,
+            title=title,
+            style=Markup(style),
+            script=Markup(script),
+            policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; "
+            "form-action 'none'",
+            data=Markup(_inert(_data(site, site.settings))) if name == "index" and site.settings else None,
+            domains={leak.domain: leak.domain.replace("_", " ") for leak in site.leaks},
+        )
+        files[f"{name}.html"] = svg.printable(visible(html)).encode()
+    files |= {name: _json(value) for name, value in site.files.items() if value is not None}
+    files[MARK] = _json(
+        {
+            "software": f"CIMemories Studio {__version__}",
+            "made": site.made,
+            "runs": list(site.run_names),
+            "simulated": site.simulated,
+            "licence": site.licence,
+            "holds": site.holds,
+            "files": sorted([*files, MARK]),
+        }
+    )
+    return files
+
+
+def _data(site: Site, choices: Settings) -> object:
+    """What the script of the leaderboard looks up."""
+    intervals = {item.run: item.intervals for item in site.places}
+    return {**choices.shown(), "names": site.run_names, "intervals": intervals}
+
+
+def _inert(value: object) -> str:
+    """JSON that cannot end the element it stands in, nor begin another."""
+    text = json.dumps(visible_in(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(visible_in(value), ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode()
+
+
+def _hash(text: str) -> str:
+    """What a policy allows a style or a script by."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+# ---- writing
+
+
+def check_folder(folder: Path, *, force: bool) -> None:
+    """Before any work is done: raises StoreError where the folder cannot be made, is a file, or holds anything but a
+    site of ours; a site alone is replaced with `force`."""
+    if not folder.parent.is_dir():
+        raise StoreError(f"there is no folder {folder.parent}. Make it first, or name another one.")
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise StoreError(f"{folder} is no folder. Name one that is new, empty, or a site published before.")
+    there = {item.name for item in folder.iterdir()} if folder.exists() else set()
+    if not there:
+        return
+    if other := sorted(there - _published(folder)):
+        named = listed([visible(name) for name in other[:3]])
+        raise StoreError(
+            f"{folder} holds other things than a published site ({named}) and stays as it is. Name a new folder."
+        )
+    if not force:
+        raise StoreError(f"{folder} holds a site already. Name another folder, or add --force to replace it.")
+
+
+def _published(folder: Path) -> set[str]:
+    """The names of the files that a site in this folder was written with; empty where there is none."""
+    try:
+        mark = json.loads((folder / MARK).read_text(encoding="utf-8"))
+        return {name for name in mark["files"] if (folder / name).is_file() and not (folder / name).is_symlink()}
+    except (OSError, ValueError, TypeError, KeyError):
+        return set()
+
+
+def write_site(site: Site, folder: Path, *, force: bool = False) -> int:
+    """Write the site; returns its bytes. Raises StoreError as `check_folder` does, and OSError. All files are written
+    into a folder beside, which then takes the name: at no moment is there half a site."""
+    files = files_of(site)
+    # Again, though a caller has checked before: collecting takes a while.
+    check_folder(folder, force=force)
+    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    old = draft.with_name(f"{draft.name}.old")
+    try:
+        for name, content in files.items():
+            (draft / name).write_bytes(content)
+        render.readable(draft, 0o777)
+        if folder.exists():
+            folder.rename(old)
+        try:
+            draft.rename(folder)
+        except BaseException:
+            if old.exists():
+                old.rename(folder)
+            raise
+    # Ctrl-C too leaves no draft behind.
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    return sum(map(len, files.values()))
