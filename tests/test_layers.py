@@ -76,20 +76,29 @@ def tree(file: str) -> ast.Module:
     return ast.parse((ROOT / file).read_text(encoding="utf-8"), file)
 
 
+@cache
+def nodes(file: str) -> list[ast.AST]:
+    """All of a file's tree: each walk through all files takes a second of the processor, and the tests need a dozen."""
+    return list(ast.walk(tree(file)))
+
+
 def part_of(file: str) -> str:
     """The part of the house that a file is: 'store' for cimemories/store/runs.py, 'cli' for cimemories/cli.py."""
     pieces = Path(file).with_suffix("").parts
     return pieces[1] if pieces[0] == "cimemories" else pieces[0]
 
 
-def imported(file: str) -> Iterator[tuple[str, int]]:
+@cache
+def imported(file: str) -> list[tuple[str, int]]:
     """Every module that a file imports, wherever in it, in full, with the line: 'cimemories.store.runs'."""
-    for node in ast.walk(tree(file)):
+    found = []
+    for node in nodes(file):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
+            found += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: imports are written in full here"
-            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+            found += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
+    return found
 
 
 def project_imports(file: str) -> Iterator[tuple[str, int]]:
@@ -119,10 +128,10 @@ def texts(file: str) -> Iterator[tuple[str, int]]:
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         id(node.body[0].value)
-        for node in ast.walk(tree(file))
+        for node in nodes(file)
         if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree(file)):
+    for node in nodes(file):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.value, node.lineno
 
@@ -188,7 +197,7 @@ def test_nothing_switches_streamlits_escaping_off() -> None:
     wrong = [
         f"{file}:{node.lineno}: {keyword.arg}"
         for file in sources()
-        for node in ast.walk(tree(file))
+        for node in nodes(file)
         if isinstance(node, ast.Call)
         for keyword in node.keywords
         if (keyword.arg or "").startswith("unsafe_allow_")
@@ -211,11 +220,11 @@ def rendered(file: str) -> Iterator[tuple[str, ast.expr, int]]:
     """The first argument of each call that renders it: of `st`, and of any container, but not of a module of ours."""
     ours = {
         alias.asname or alias.name
-        for node in ast.walk(tree(file))
+        for node in nodes(file)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cimemories")
         for alias in node.names
     }
-    for node in ast.walk(tree(file)):
+    for node in nodes(file):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in RENDERERS):
             continue
         if isinstance(node.func.value, ast.Name) and node.func.value.id in ours:
@@ -244,7 +253,7 @@ def test_sql_text_is_in_the_store_and_the_rooms_of_analysis_alone() -> None:
         wrong += [f"{file}:{line}: {name}" for name, line in imported(file) if name == "sqlalchemy.text"]
         wrong += [
             f"{file}:{node.lineno}: {ast.unparse(node)}"
-            for node in ast.walk(tree(file))
+            for node in nodes(file)
             if isinstance(node, ast.Attribute) and ast.unparse(node) in ("sa.text", "sqlalchemy.text")
         ]
     assert not wrong, "\n".join(wrong)
@@ -281,7 +290,7 @@ def test_prompts_are_files_and_no_code() -> None:
     ],
 )
 def test_the_lint_for_hostile_text_sees_what_it_should(monkeypatch: pytest.MonkeyPatch, code: str, found: int) -> None:
-    monkeypatch.setitem(globals(), "tree", lambda _: ast.parse(code))
+    monkeypatch.setitem(globals(), "nodes", lambda _: list(ast.walk(ast.parse(code))))
     assert sum(not literal(argument) for _, argument, _ in rendered("made up")) == found
 
 
