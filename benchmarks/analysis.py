@@ -110,9 +110,9 @@ def build(part: str, folder: str) -> None:
     store.close()
 
 
-def headline_numbers(flows: Flows, asked: Scope) -> None:
-    headline(flows, asked)
-    intervals(flows, asked)
+def headline_numbers(flows: Flows, scope: Scope) -> None:
+    headline(flows, scope)
+    intervals(flows, scope)
 
 
 def half_open(data: FlowArrays) -> Posterior:
@@ -128,14 +128,14 @@ def half_open(data: FlowArrays) -> Posterior:
     )
 
 
-def figure_3(flows: Flows, asked: Scope) -> heatmap.Grid:
-    return heatmap.grid(flows, asked, By.DOMAIN, By.CONTEXT, SAMPLES)
+def figure_3(flows: Flows, scope: Scope) -> heatmap.Grid:
+    return heatmap.grid(flows, scope, By.DOMAIN, By.CONTEXT, SAMPLES)
 
 
-def both_numbers(flows: Flows, asked: list[Scope]) -> list[tuple[float, float]]:
+def both_numbers(flows: Flows, scopes: list[Scope]) -> list[tuple[float, float]]:
     """Violation with all samples and completeness of every run."""
     result = []
-    for one in asked:
+    for one in scopes:
         counted = counted_flows(flows, one)
         found, means = by_outcome(counted.inappropriate), completeness.means_of(counted.necessary)
         leaked = found.by_profile(found.violation(SAMPLES))
@@ -143,10 +143,10 @@ def both_numbers(flows: Flows, asked: list[Scope]) -> list[tuple[float, float]]:
     return result
 
 
-def judgements_of(flows: Flows, asked: list[Scope]) -> pd.DataFrame:
+def judgements_of(flows: Flows, scopes: list[Scope]) -> pd.DataFrame:
     """One row a judgement, with the label of its pair and whether it counts, as a script on results files has them."""
     parts = []
-    for number, one in enumerate(asked):
+    for number, one in enumerate(scopes):
         data = flow_arrays(flows, one)
         p, a, c = (axis.astype(np.int32) for axis in np.nonzero(data.draws))
         r, shape = data.reveals[p, a, c], (len(p), SAMPLES)
@@ -213,14 +213,14 @@ def measure(part: str, rounds: int, folder: str) -> Timed:
     profiles, runs = PARTS[part]
     store = open_store(folder)
     with store.read() as connection:
-        asked = [resolve_scope(store, row.id) for row in store_runs.all_rows(connection)]
-    flows, first = Flows(store), asked[0]
+        scopes = [resolve_scope(store, row.id) for row in store_runs.all_rows(connection)]
+    flows, first = Flows(store), scopes[0]
     clock = time.perf_counter()
-    for one in asked:
+    for one in scopes:
         flow_arrays(flows, one)
     found: Timed = {"read": 1000 * (time.perf_counter() - clock), "flows": runs * profiles * ATTRIBUTES * CONTEXTS}
-    found["numbers"] = timed(rounds, flows, lambda: both_numbers(flows, asked))
-    found["heatmap"] = timed(rounds, flows, lambda: [figure_3(flows, one) for one in asked])
+    found["numbers"] = timed(rounds, flows, lambda: both_numbers(flows, scopes))
+    found["heatmap"] = timed(rounds, flows, lambda: [figure_3(flows, one) for one in scopes])
     if runs == 1:
         found["headline"] = timed(rounds, flows, lambda: headline_numbers(flows, first))
         found["accumulation"] = timed(rounds, flows, lambda: accumulation.accumulation(flows, first))
@@ -229,8 +229,8 @@ def measure(part: str, rounds: int, folder: str) -> Timed:
         data, believed = flow_arrays(flows, first), half_open(flow_arrays(flows, first))
         every_n = tuple(range(1, SAMPLES + 1))
         found["half open"] = timed(rounds, flows, lambda: intervals_under(data, believed, every_n))
-    frame = judgements_of(flows, asked)
-    assert np.allclose(both_numbers(flows, asked), pandas_numbers(frame), rtol=0, atol=1e-9)
+    frame = judgements_of(flows, scopes)
+    assert np.allclose(both_numbers(flows, scopes), pandas_numbers(frame), rtol=0, atol=1e-9)
     few = max(1, rounds // 3) if len(frame) > 1e6 else rounds
     found["pandas numbers"] = timed(few, flows, lambda: pandas_numbers(frame))
     found["pandas heatmap"] = timed(few, flows, lambda: pandas_heatmap(frame))
@@ -255,18 +255,18 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="the processor's time instead of the clock's")
     for hidden in ("--part", "--build", "--folder"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.build:
-        build(asked.build, asked.folder)
+    options = parser.parse_args()
+    if options.build:
+        build(options.build, options.folder)
         return
-    if asked.part:
-        print(json.dumps(measure(asked.part, asked.rounds, asked.folder)))
+    if options.part:
+        print(json.dumps(measure(options.part, options.rounds, options.folder)))
         return
     load = f"load {os.getloadavg()[0]:.1f} before the start"
-    if asked.cpu:
+    if options.cpu:
         os.environ[CPU] = "1"
-    of = "milliseconds of the processor" if asked.cpu else "milliseconds"
-    print(f"{os.cpu_count()} cores, {load}; {of}, medians of {asked.rounds}")
+    of = "milliseconds of the processor" if options.cpu else "milliseconds"
+    print(f"{os.cpu_count()} cores, {load}; {of}, medians of {options.rounds}")
     columns = (
         "flows",
         "read",
@@ -279,8 +279,8 @@ def main() -> None:
         "pandas heatmap",
     )
     print(f"{'part':8}" + "".join(f"{name:>15}" for name in columns) + f"{'times':>14}{'peak MB':>9}")
-    for part in asked.parts:
-        found = in_own_process(part, asked.rounds)
+    for part in options.parts:
+        found = in_own_process(part, options.rounds)
         times = [found[f"pandas {name}"] / found[name] for name in ("numbers", "heatmap")]
         cells = "".join(f"{found[name]:15,.1f}" if name in found else f"{'':15}" for name in columns)
         print(f"{part:8}{cells}{times[0]:7.0f}{times[1]:7.0f}{found['peak']:9.0f}", flush=True)

@@ -160,9 +160,9 @@ def measure(part: str, url: str, count: int, concurrency: int) -> Measured:
     return {"rate": done / seconds, "busy": 1000 * busy / done, "peak": peak, "calls": done}
 
 
-def in_own_process(part: str, url: str, asked: argparse.Namespace, code: Path, count: int) -> Measured:
+def in_own_process(part: str, url: str, options: argparse.Namespace, code: Path, count: int) -> Measured:
     command = [sys.executable, str(HERE / "executor.py"), "--part", part, "--url", url]
-    command += ["--calls", str(count), "--concurrency", str(asked.concurrency)]
+    command += ["--calls", str(count), "--concurrency", str(options.concurrency)]
     environment = {**os.environ, "PYTHONPATH": str(code)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -202,12 +202,12 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=["client", "executor", "run"])
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.part:
-        print(json.dumps(measure(asked.part, asked.url, asked.calls, asked.concurrency)))
+    options = parser.parse_args()
+    if options.part:
+        print(json.dumps(measure(options.part, options.url, options.calls, options.concurrency)))
         return
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start, concurrency {asked.concurrency}")
-    codes = {"this": HERE.parent} | ({"against": asked.against.resolve()} if asked.against else {})
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start, concurrency {options.concurrency}")
+    codes = {"this": HERE.parent} | ({"against": options.against.resolve()} if options.against else {})
     with subprocess.Popen(
         [sys.executable, str(HERE / "instant_server.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as server:
@@ -215,18 +215,18 @@ def main() -> None:
         assert server.stdout is not None
         url = server.stdout.readline().strip()
         try:
-            if asked.memory:
-                found = in_own_process("memory", url, asked, HERE.parent, asked.memory)
+            if options.memory:
+                found = in_own_process("memory", url, options, HERE.parent, options.memory)
                 print(
                     f"{found['calls']:,.0f} planned calls: {found['peak']:.0f} MB at the peak, "
                     f"{found['peak'] / MOST_MEGABYTES:.2f} of the most allowed; {found['rate']:.0f} calls a second"
                 )
                 return
             measured: dict[tuple[str, str], list[Measured]] = {}
-            for _ in range(asked.rounds):
-                for part in asked.parts:
+            for _ in range(options.rounds):
+                for part in options.parts:
                     for name, code in codes.items():
-                        one = in_own_process(part, url, asked, code, asked.calls)
+                        one = in_own_process(part, url, options, code, options.calls)
                         measured.setdefault((part, name), []).append(one)
             report(measured)
         finally:

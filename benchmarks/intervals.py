@@ -261,18 +261,18 @@ def main() -> None:
     parser.add_argument("--profiles", type=int, nargs="+", default=[5, 10, 20])
     parser.add_argument("--only", default="", help="populations with this in their name")
     parser.add_argument("--families", type=int, default=1000, help="worlds of the families of equal runs; 0: none")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     clock = time.perf_counter()
-    chosen = [of for of in POPULATIONS if asked.only in of.name]
+    chosen = [of for of in POPULATIONS if options.only in of.name]
     print(f"{ATTRIBUTES} attributes, {TASKS} tasks, {SAMPLES} samples")
-    if asked.worlds:
-        print_coverage(chosen, asked.profiles, asked.worlds)
+    if options.worlds:
+        print_coverage(chosen, options.profiles, options.worlds)
         print(f"{time.perf_counter() - clock:.0f} s")
-    if asked.families:
-        print(f"\nequal runs said to differ, {asked.families:,} worlds a row")
+    if options.families:
+        print(f"\nequal runs said to differ, {options.families:,} worlds a row")
         for of in (of for of in chosen if of in POPULATIONS[1:6]):
-            for profiles in asked.profiles:
-                rates = false_claims(of, profiles, asked.families)
+            for profiles in options.profiles:
+                rates = false_claims(of, profiles, options.families)
                 print(f"{of.name:30}{profiles:9}  " + ", ".join(f"{k} {v:.1%}" for k, v in rates.items()), flush=True)
         print(f"{time.perf_counter() - clock:.0f} s")
 

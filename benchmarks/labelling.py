@@ -174,25 +174,25 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True, help="a folder with tokenizer.json")
     parser.add_argument("--profiles", type=Path, default=DEMO, help="official layout; default: the demo's")
     parser.add_argument("--draws", type=int, default=10)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     try:
         from tokenizers import Tokenizer
     except ImportError:
         raise SystemExit("this needs the package `tokenizers`: pip install tokenizers") from None
-    tokenizer = Tokenizer.from_file(str(asked.tokenizer / "tokenizer.json"))
-    profiles = read_profiles(asked.profiles).profiles
+    tokenizer = Tokenizer.from_file(str(options.tokenizer / "tokenizer.json"))
+    profiles = read_profiles(options.profiles).profiles
     personas = seeds.load_personas().personas
     ours, reference = Cost(), Cost()
     for profile in profiles:
         for total, calls in ((ours, our_calls), (reference, reference_calls)):
-            cost = cost_of(calls(profile, personas, asked.draws), tokenizer)
+            cost = cost_of(calls(profile, personas, options.draws), tokenizer)
             for field in vars(total):
                 setattr(total, field, getattr(total, field) + getattr(cost, field))
     tasks = sum(len(profile.contexts) for profile in profiles)
     attributes = sum(len(profile.attributes) for profile in profiles)
     print(
         f"{len(profiles)} profiles, {attributes:,} attributes, {tasks} (profile, context), {len(personas)} personas, "
-        f"{asked.draws} draws; tokenizer of {tokenizer.get_vocab_size():,} entries\n"
+        f"{options.draws} draws; tokenizer of {tokenizer.get_vocab_size():,} entries\n"
     )
     print("tokens per (profile, context)            ours  reference   ratio")
     rows = {

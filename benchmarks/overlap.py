@@ -92,12 +92,12 @@ def main() -> None:
     table(turns)
 
 
-def measured(store: Store, asked: argparse.Namespace, mark: str, how: object) -> Turn:
-    before = read_metrics(asked.base_url)
+def measured(store: Store, options: argparse.Namespace, mark: str, how: object) -> Turn:
+    before = read_metrics(options.base_url)
     clock = time.perf_counter()
-    run_id, requests = how(store, asked, mark)  # type: ignore[operator]
+    run_id, requests = how(store, options, mark)  # type: ignore[operator]
     seconds = time.perf_counter() - clock
-    after = read_metrics(asked.base_url)
+    after = read_metrics(options.base_url)
     with store.read() as connection:
         row = store_runs.named(connection, run_id)
         _, _, completion = store_runs.tokens(connection, run_id)
@@ -107,14 +107,14 @@ def measured(store: Store, asked: argparse.Namespace, mark: str, how: object) ->
     return Turn(seconds, prompt, hits / queries if queries else float("nan"), completion, requests, row.judged)
 
 
-def spec(asked: argparse.Namespace, respond: Prompt | None = None) -> RunSpec:
+def spec(options: argparse.Namespace, respond: Prompt | None = None) -> RunSpec:
     plain = RunSpec(
         "one",
-        asked.model,
-        asked.base_url,
+        options.model,
+        options.base_url,
         samples=SAMPLES,
         contexts=CONTEXTS,
-        max_tokens=asked.max_tokens,
+        max_tokens=options.max_tokens,
         temperature=0.8,
         check="none",
         timeout=900,
@@ -122,25 +122,27 @@ def spec(asked: argparse.Namespace, respond: Prompt | None = None) -> RunSpec:
     return replace(plain, prompts={"respond": respond}) if respond else plain
 
 
-def ours(store: Store, asked: argparse.Namespace, mark: str) -> tuple[str, int]:
+def ours(store: Store, options: argparse.Namespace, mark: str) -> tuple[str, int]:
     def marked(kind: str) -> Prompt:
         own = seeds.load_prompt(kind)
         brief = f"\n{BRIEF}" if kind == "respond" else ""
         return recorded(kind, "base", f"# {mark}\n{own.template}{brief}", own.answers, "benchmark")
 
-    judge = JudgeSpec("llm", asked.model, asked.base_url, max_tokens=asked.max_tokens, prompt=marked("judge"))
-    run_id = planning.plan(store, replace(spec(asked, marked("respond")), judge=judge))
+    judge = JudgeSpec("llm", options.model, options.base_url, max_tokens=options.max_tokens, prompt=marked("judge"))
+    run_id = planning.plan(store, replace(spec(options, marked("respond")), judge=judge))
     runs.execute(store, run_id)
     return run_id, CONTEXTS + CONTEXTS * SAMPLES
 
 
-def sequence(store: Store, asked: argparse.Namespace, mark: str) -> tuple[str, int]:
+def sequence(store: Store, options: argparse.Namespace, mark: str) -> tuple[str, int]:
     wanted = SEQUENCE_TASK.replace("{turn}", mark).replace("{brief}", BRIEF)
     respond = recorded("respond", "base", wanted, "text", "benchmark")
     wording = recorded("judge", "1", SEQUENCE_JUDGE.replace("{turn}", mark), "keys", "benchmark")
-    run_id = planning.plan(store, spec(asked, respond))
+    run_id = planning.plan(store, spec(options, respond))
     runs.execute(store, run_id, n_at_once=False)
-    judge = JudgeSpec("llm", asked.model, asked.base_url, max_tokens=asked.max_tokens, prompt=wording, schema="none")
+    judge = JudgeSpec(
+        "llm", options.model, options.base_url, max_tokens=options.max_tokens, prompt=wording, schema="none"
+    )
     judge_again(store, run_id, [judge])
     runs.execute(store, run_id)
     return run_id, 2 * CONTEXTS * SAMPLES

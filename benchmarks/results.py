@@ -107,20 +107,21 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, default=None, help="where to write the file, and keep it")
     parser.add_argument("--part", default="", help=argparse.SUPPRESS)
     parser.add_argument("--workspace", type=Path, default=None, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.part:
+    options = parser.parse_args()
+    if options.part:
         began = time.perf_counter()
-        said = part(asked.part, asked.keep, asked.workspace)
+        said = part(options.part, options.keep, options.workspace)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"{time.perf_counter() - began}\t{peak}\t{said}")
         return
     with tempfile.TemporaryDirectory() as folder:
-        file = asked.keep or Path(folder) / "results.jsonl"
-        write_file(file, asked.profiles, asked.samples)
+        file = options.keep or Path(folder) / "results.jsonl"
+        write_file(file, options.profiles, options.samples)
         workspace = Path(folder) / "workspace"
         workspace.mkdir()
         print(
-            f"{asked.profiles} profiles, {asked.samples} samples, file of {file.stat().st_size / 1e6:.0f} MB, ", end=""
+            f"{options.profiles} profiles, {options.samples} samples, file of {file.stat().st_size / 1e6:.0f} MB, ",
+            end="",
         )
         print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
         print(f"{'part':8} {'seconds':>8} {'peak MB':>8}")

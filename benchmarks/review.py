@@ -427,14 +427,14 @@ def main() -> None:
     parser.add_argument("--until", type=Path, metavar="WORKSPACE", help="decisions until the labels are sure enough")
     parser.add_argument("--dataset", default="demo")
     parser.add_argument("--points", type=float, default=1.0)
-    asked = parser.parse_args()
-    if asked.until:
-        until(asked.until, asked.dataset, asked.points, min(asked.rounds, 3))
+    options = parser.parse_args()
+    if options.until:
+        until(options.until, options.dataset, options.points, min(options.rounds, 3))
         return
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start; milliseconds, medians")
     unit = None
     for profiles, with_votes, samples in ((10, True, 5), (1000, False, 1)):
-        if profiles > 10 and asked.small:
+        if profiles > 10 and options.small:
             break
         with tempfile.TemporaryDirectory() as folder:
             took = time.perf_counter()
@@ -442,7 +442,7 @@ def main() -> None:
             took = time.perf_counter() - took
             print(f"\n{profiles:,} profiles, {profiles * ATTRIBUTES * CONTEXTS:,} pairs (made in {took:.0f} s)")
             print(f"{'':36} {'n':>3} {'median':>9} {'worst':>9} {'ratio':>8}")
-            found = measure(world, asked.rounds)
+            found = measure(world, options.rounds)
             unit = unit or statistics.median(found["filter change"])
             for name, figures in found.items():
                 middle = statistics.median(figures)

@@ -104,14 +104,14 @@ def main() -> None:
     parser.add_argument("--contexts", type=int, default=49)
     parser.add_argument("--part", choices=MOST_SECONDS, help=argparse.SUPPRESS)
     parser.add_argument("--url", default="", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.part:
+    options = parser.parse_args()
+    if options.part:
         clock = time.perf_counter()
-        if asked.part == "save":
-            seconds, told = save(asked.count)
+        if options.part == "save":
+            seconds, told = save(options.count)
         else:
-            one = asked.part == "generate"
-            told = generate(asked.count) if one else label(asked.profiles, asked.contexts, asked.url)
+            one = options.part == "generate"
+            told = generate(options.count) if one else label(options.profiles, options.contexts, options.url)
             seconds = time.perf_counter() - clock
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"{seconds}\t{peak}\t{told}")
@@ -119,8 +119,8 @@ def main() -> None:
     one, five, _ = os.getloadavg()
     print(f"{os.cpu_count()} cores, load {one:.1f} (1 min) {five:.1f} (5 min) before the start\n")
     print("part      seconds of its   peak MB of its   what\n                   limit            limit")
-    measured("generate", "--count", str(asked.count))
-    measured("save", "--count", str(asked.count))
+    measured("generate", "--count", str(options.count))
+    measured("save", "--count", str(options.count))
     with subprocess.Popen(
         [sys.executable, "-c", SIMULATOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as server:
@@ -128,7 +128,7 @@ def main() -> None:
         assert server.stdout is not None
         url = server.stdout.readline().strip()
         try:
-            measured("label", "--profiles", asked.profiles, "--contexts", str(asked.contexts), "--url", url)
+            measured("label", "--profiles", options.profiles, "--contexts", str(options.contexts), "--url", url)
         finally:
             server.stdin.close()
 
