@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cimemories.api.metrics import Metrics
     from cimemories.api.run import Run
     from cimemories.api.workspace import Dataset, Datasets, Runs, Workspace, open
+    from cimemories.check.checking import CheckResult
     from cimemories.llm.endpoint import EndpointError
     from cimemories.llm.worker import WorkError
     from cimemories.store.engine import StoreError
@@ -32,11 +33,13 @@ _HOMES = {
     "Metrics": "cimemories.api.metrics",
     "Heatmap": "cimemories.api.heatmap",
     "Comparison": "cimemories.api.comparison",
+    "CheckResult": "cimemories.check.checking",
     "StoreError": "cimemories.store.engine",
     "EndpointError": "cimemories.llm.endpoint",
     "WorkError": "cimemories.llm.worker",
 }
 __all__ = [
+    "CheckResult",
     "Comparison",
     "Dataset",
     "Datasets",

@@ -16,7 +16,7 @@ from typing import Any
 import cimemories
 
 PAGE = Path(__file__).with_name("api.md")
-CLASSES = ("Workspace", "Datasets", "Dataset", "Runs", "Run", "Metrics", "Heatmap", "Comparison")
+CLASSES = ("Workspace", "Datasets", "Dataset", "Runs", "Run", "Metrics", "Heatmap", "Comparison", "CheckResult")
 HEAD = """\
 # The Python API
 

@@ -45,8 +45,10 @@ RANKS = {
     "leaks": 9,
     "compare": 9,
     "charts": 10,
+    "check": 10,
     "report": 11,
     **dict.fromkeys(("api", "cli", "serving", "demo", "launch", "uploads", "__main__", "pages", "app"), TOP),
+    "pytest_plugin": TOP,
     "ui": UI,
 }
 ANALYSIS = ("flows", "labels", "metrics", "agreement", "review", "compare", "leaks")

@@ -24,6 +24,7 @@ from cimemories.text import count, shortened, visible
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cimemories.check.checking import CheckResult
     from cimemories.store.datasets import DatasetRow
 
 NAMED = 10  # names that an error lists
@@ -92,6 +93,34 @@ class Workspace:
         (result,) = together([difference(self._session.flows, before, after, identifier_rule)])
         alike = one.name == other.name
         return Comparison(one.id if alike else one.name, other.id if alike else other.name, result)
+
+    def check(
+        self,
+        file: str | Path,
+        run: Run | str,
+        *,
+        labels: str | None = None,
+        rule: str | None = None,
+        by_judge: str | None = None,
+        grounded: bool = False,
+        identifiers: str = "exact",
+    ) -> CheckResult:
+        """Hold a run against a file of budgets and named flows, as `cimemories check FILE --run RUN` does
+        (docs/check.md). by_judge: whose claims count; the other choices as in `Run`. Raises StoreError, with file
+        and line, for a file that cannot be read, and for a flow or baseline that means nothing here."""
+        from cimemories.api.heatmap import word_of
+        from cimemories.check.budgets import read_check_file
+        from cimemories.check.checking import check_file
+        from cimemories.flows.arrays import IdentifierRule
+        from cimemories.seeds.reading import SeedError
+
+        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
+        chosen = run if isinstance(run, Run) else self.runs[run]
+        scope = chosen._scope(labels, rule, by_judge, grounded)
+        try:
+            return check_file(self._session.flows, scope, read_check_file(Path(file)), identifier_rule)
+        except SeedError as error:
+            raise StoreError(str(error)) from None
 
     def run(
         self,

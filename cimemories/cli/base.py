@@ -11,12 +11,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
 import sqlalchemy as sa
 import typer
 from typer import Option
+from typer.exceptions import TyperException
 
 from cimemories import files
 from cimemories.cli import output
@@ -44,18 +46,28 @@ def main() -> None:
             signal.signal(number, _interrupter())
     # Before any command makes a file: what it writes is the user's alone.
     files.adopt_umask()
-    try:
+    with errors_end_with(1):
         cli()
+
+
+@contextmanager
+def errors_end_with(status: int) -> Iterator[None]:
+    """A block in which every error ends the program with this status, and one line on standard error. Not what a
+    command ends with on purpose, and not what Typer says of its options."""
+    try:
+        yield
+    except (typer.Exit, TyperException):
+        raise
     except KeyboardInterrupt:
-        _fail("stopped")
+        _fail("stopped", status)
     except sa.exc.DBAPIError as error:
-        _fail(f"the workspace's database failed: {explained(error)}")
+        _fail(f"the workspace's database failed: {explained(error)}", status)
     except (OSError, ValueError, StoreError, sa.exc.SQLAlchemyError) as error:
-        _fail(explained(error) if problem(error) else str(error))
+        _fail(explained(error) if problem(error) else str(error), status)
     except Exception as error:
         if os.environ.get("CIMEMORIES_DEBUG"):
             raise
-        _fail(_explained(error))
+        _fail(_explained(error), status)
 
 
 def open_app() -> None:
@@ -99,11 +111,11 @@ def _explained(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {error}. Set CIMEMORIES_DEBUG=1 to see the traceback."
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, status: int) -> NoReturn:
     # An error may quote an address with a password, or a name out of a file; it is to be one line in any case.
     line = without_credentials(visible(" ".join(message.split())))
     print(f"error: {line}", file=sys.stderr)  # noqa: T201
-    sys.exit(1)
+    sys.exit(status)
 
 
 def _version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands that write out what a run leaked: examples, the report, and the site."""
+"""Commands that write out what a run leaked (examples, the report, the site), and hold it against budgets."""
 
 from __future__ import annotations
 
@@ -8,18 +8,34 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
 from typer import Argument, Option
 
 from cimemories import files
 from cimemories.cli import output
-from cimemories.cli.base import cli
-from cimemories.cli.options import AsJson, AsLatex, AsMarkdown, LabelOptions, NumberOptions, Run, Workspace, grouped
-from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
+from cimemories.cli.base import cli, errors_end_with
+from cimemories.cli.options import (
+    AsJson,
+    AsLatex,
+    AsMarkdown,
+    LabelOptions,
+    NumberOptions,
+    Run,
+    Workspace,
+    grouped,
+    one_of,
+)
+from cimemories.cli.runs import JudgeOptions, MessageOptions, run_spec
+from cimemories.cli.work import find_labels, outcome, progress
+from cimemories.store import datasets as store_datasets
+from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 from cimemories.text import simulated_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from cimemories.check.budgets import CheckFile
+    from cimemories.check.checking import CheckResult
     from cimemories.flows.scope import Scope
     from cimemories.leaks.gallery import Facet
     from cimemories.leaks.table import LeakRow
@@ -240,3 +256,195 @@ def publish(
     output.line(f"wrote {to / 'index.html'} ({size / 1e6:,.1f} MB in all)")
     output.notes([site.simulated, site.fixed])
     output.notes([site.warning], "warning")
+
+
+# ---- check
+
+UNDECIDED = 2  # exit status of a check that could not be decided, and of one that was not understood
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The model that is run before it is checked."""
+
+    dataset: Annotated[str | None, Option("--dataset", "-d", help="Dataset to run a model on.")] = None
+    model: Annotated[str | None, Option("--model", "-m", help="Model to run, as the server knows it.")] = None
+    base_url: Annotated[str | None, Option(help="Its OpenAI-compatible server, or `simulator`.")] = None
+
+    def chosen(self, run_id: str | None) -> tuple[str, str, str] | None:
+        """Dataset, model and server of a new run; None for one that is there. Raises StoreError for neither or both."""
+        given = [value for value in (self.dataset, self.model, self.base_url) if value]
+        if bool(run_id) == bool(given) or (given and len(given) < 3):
+            raise StoreError(
+                "what is to be checked? Give --run RUN for a run of the workspace, or all of --dataset, --model and "
+                "--base-url for a model that is run first."
+            )
+        return (str(self.dataset), str(self.model), str(self.base_url)) if given else None
+
+
+@dataclass(frozen=True)
+class CountOptions:
+    """Which labels and which judge decide; --judge says who judges a new run."""
+
+    labels: Annotated[
+        str | None, Option(help="`decisions` (default), `consensus`, or a labelling's id, as for `metrics`.")
+    ] = None
+    rule: Annotated[str | None, Option(help="Consensus rule: `paper`, or one of the dataset.")] = None
+    by_judge: Annotated[
+        str | None, Option(help="Whose claims count: id or name of a judge, any, majority or all. Default: the first.")
+    ] = None
+    grounded: Annotated[bool, Option("--grounded", help="Count only reveals whose quote is in the message.")] = False
+    identifiers: Annotated[str, Option(help="Attributes that never count as violations: exact, substring or none.")] = (
+        "exact"
+    )
+
+
+@dataclass(frozen=True)
+class WrittenOptions:
+    """What a check writes, whatever it finds."""
+
+    junit: Annotated[Path | None, Option(metavar="FILE", help="Write JUnit XML.")] = None
+    markdown: Annotated[Path | None, Option(metavar="FILE", help="Write a summary with the leaked sentences.")] = None
+    write_baseline: Annotated[
+        Path | None, Option(metavar="FILE", help="Write the run's counts, for `no worse than FILE`.")
+    ] = None
+    app_url: Annotated[str | None, Option(metavar="URL", help="Where the app is opened, for links in --markdown.")] = (
+        None
+    )
+
+    def checked(self) -> str | None:
+        """The address of the app. Raises StoreError for it, and for a path that no file can be written to, before
+        anything is paid for."""
+        from cimemories.check.reports import checked_app
+
+        for path in filter(None, (self.junit, self.markdown, self.write_baseline)):
+            if path.exists() and not path.is_file():
+                raise StoreError(f"{path} is no file that could be written. Name another one.")
+        return checked_app(self.app_url) if self.app_url else None
+
+
+@cli.command()
+@grouped
+def check(
+    model: ModelOptions,
+    counting: CountOptions,
+    written: WrittenOptions,
+    messages: MessageOptions,
+    judge_options: JudgeOptions,
+    file: Annotated[Path | None, Argument(help="File of budgets and flows (docs/check.md).")] = None,
+    run_id: Annotated[str | None, Option("--run", metavar="RUN", help="Check this run of the workspace.")] = None,
+    concurrency: Annotated[int, Option(min=1, max=1024, help="Requests at the same time.")] = 32,
+    as_json: AsJson = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Check a run against budgets and named flows, for CI.
+
+    With --dataset, --model and --base-url the model is run first, with the options of `cimemories run`. Exits with 0 if
+    everything is kept, 1 if a budget or flow is not, 2 if that could not be decided, or on an error.
+
+    Example: cimemories check privacy.yaml --run run-3f9a1c2e --junit junit.xml
+    """
+    with errors_end_with(UNDECIDED):
+        if file is None:
+            raise StoreError(
+                "name the file of budgets and flows: cimemories check FILE. The workspace's database is checked by "
+                "`cimemories verify`."
+            )
+        result = _checked(file, run_id, (model, counting, written, messages, judge_options), concurrency, workspace)
+        if as_json:
+            output.as_json(result.as_json())
+        else:
+            from cimemories.check.reports import as_lines
+
+            for text in as_lines(result):
+                output.line(text)
+        output.notes([result.simulated_note, *result.notes])
+    raise typer.Exit(result.exit_status)
+
+
+def _checked(
+    path: Path,
+    run_id: str | None,
+    options: tuple[ModelOptions, CountOptions, WrittenOptions, MessageOptions, JudgeOptions],
+    concurrency: int,
+    workspace: Path,
+) -> CheckResult:
+    from cimemories.check import checking
+    from cimemories.check.budgets import read_check_file
+    from cimemories.flows.arrays import IdentifierRule
+    from cimemories.flows.flows import Flows
+    from cimemories.flows.scope import scope_by_words
+    from cimemories.metrics.headline import headline
+
+    model, counting, written, messages, judge_options = options
+    what, app = model.chosen(run_id), written.checked()
+    rule = one_of(IdentifierRule, counting.identifiers, "identifier rule")
+    file = read_check_file(path)
+    store = open_store(workspace)
+    if what is not None:
+        checking.refuse_too_few(file, messages.samples)
+        run_id = _run_first(store, file, what, messages, judge_options, concurrency)
+    scope = scope_by_words(
+        store,
+        str(run_id),
+        labels=counting.labels,
+        rule=counting.rule,
+        judge=counting.by_judge,
+        grounded=counting.grounded,
+    )
+    flows = Flows(store)
+    result = checking.check_file(flows, scope, file, rule, written.write_baseline)
+    _write(result, written, app, workspace)
+    if written.write_baseline is not None:
+        from cimemories.check.baseline import baseline_text
+
+        numbers = headline(flows, scope, rule)
+        if not scope.run.expected or numbers.judged / scope.run.expected < file.coverage:
+            raise StoreError(
+                f"{written.write_baseline} was not written: only {numbers.judged:,} of {scope.run.expected:,} planned "
+                f"messages are judged. Finish the run first: cimemories resume {scope.run.id}"
+            )
+        _place(written.write_baseline, baseline_text(flows, scope, numbers).encode(), workspace)
+    return result
+
+
+def _run_first(
+    store: Store,
+    file: CheckFile,
+    what: tuple[str, str, str],
+    messages: MessageOptions,
+    judge_options: JudgeOptions,
+    concurrency: int,
+) -> str:
+    """Run the model; returns the run's id. What of the file can be seen to be wrong is, before anything is asked."""
+    from cimemories.check import checking, named_flows
+    from cimemories.evaluation import planning, runs
+
+    with store.read() as connection:
+        dataset = store_datasets.named(connection, what[0]).id
+    named_flows.flows_of(store, dataset, file)
+    checking.read_baselines(file)
+    if what[2] == planning.BATCH:
+        raise StoreError("a check waits for its answers: batch files have no server. Import them, then use --run.")
+    spec = run_spec(*what, messages, judge_options)
+    run_id = planning.plan(store, spec, find_labels=find_labels)
+    with progress(store, run_id) as report:
+        runs.execute(store.patient(), run_id, concurrency=concurrency, on_progress=report)
+    outcome(store, run_id)
+    return run_id
+
+
+def _write(result: CheckResult, written: WrittenOptions, app: str | None, workspace: Path) -> None:
+    from cimemories.check import reports
+
+    if written.junit is not None:
+        _place(written.junit, reports.as_junit(result), workspace)
+    if written.markdown is not None:
+        _place(written.markdown, reports.as_markdown(result, app).encode(), workspace)
+
+
+def _place(path: Path, content: bytes, workspace: Path) -> None:
+    from cimemories.formats.official import written_whole
+
+    with files.written_for_user(path, workspace), written_whole(path) as draft:
+        draft.write_bytes(content)

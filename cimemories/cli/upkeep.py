@@ -68,8 +68,8 @@ def restore(
 
 
 @cli.command()
-def check(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """Check the workspace's database. Exits with 1 if anything is wrong.  Example: cimemories check"""
+def verify(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """Check the workspace's database. Exits with 1 if anything is wrong.  Example: cimemories verify"""
     from cimemories.store.upkeep import checking
 
     result = checking.check(workspace)

@@ -236,16 +236,7 @@ def leak_rows(
 
 
 def _row(scope: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str) -> LeakRow:
-    shown = None if view is None else best(view, int(item["attribute"]), str(item["strength"]))
-    pieces: tuple[Piece, ...] = ()
-    sample: Sample | None = None
-    if shown is not None:
-        sample, reveal = shown
-        text = sample.text or ""
-        if reveal.span is not None:
-            pieces = excerpt(text, reveal.span.start, reveal.span.end)
-        else:
-            pieces = excerpt(reveal.quote, 0, len(reveal.quote))
+    shown = None if view is None else quoted(view, int(item["attribute"]), str(item["strength"]))
     return LeakRow(
         id=str(item["id"]),
         run=scope.run.id,
@@ -258,9 +249,9 @@ def _row(scope: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str
         domain=_line(item["domain"]),
         key=_line(item["key"]),
         statement=_line(item["statement"]),
-        excerpt=pieces,
-        in_message=shown is not None and shown[1].grounded,
-        sample=None if sample is None else sample.number,
+        excerpt=shown.excerpt if shown else (),
+        in_message=shown is not None and shown.in_message,
+        sample=shown.sample if shown else None,
         strength=str(item["strength"]),
         claimed=int(item["claimed"]),
         draws=int(item["draws"]),
@@ -274,6 +265,29 @@ def _row(scope: Scope, item: Mapping[Any, Any], view: LeakView | None, note: str
 
 def _line(text: object) -> str:
     return _SPACE.sub(" ", str(text)).strip()
+
+
+@dataclass(frozen=True)
+class Quoted:
+    """What a message says of an attribute. sample: which message, from 1. in_message: whether the excerpt is its own
+    words, not a quote that does not stand in it."""
+
+    excerpt: tuple[Piece, ...]
+    in_message: bool
+    sample: int
+
+
+def quoted(view: LeakView, attribute: int, strength: str) -> Quoted | None:
+    """The excerpt to show for a claim of this strength (`best`); None where no message makes it."""
+    shown = best(view, attribute, strength)
+    if shown is None:
+        return None
+    sample, reveal = shown
+    if reveal.span is not None:
+        pieces = excerpt(sample.text or "", reveal.span.start, reveal.span.end)
+    else:
+        pieces = excerpt(reveal.quote, 0, len(reveal.quote))
+    return Quoted(pieces, reveal.grounded, sample.number)
 
 
 def best(view: LeakView, attribute: int, strength: str) -> tuple[Sample, Reveal] | None:

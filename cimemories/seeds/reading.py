@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -136,6 +137,41 @@ def read_uploaded(content: bytes, name: str, read: Callable[[Path], T]) -> T:
 def load(path: Path, *, quoting: bool = True) -> object:
     """The content of a YAML file. Raises SeedError where it cannot be read, is not a regular file, is too large or is
     not valid YAML. quoting: whether the error may repeat words of the file; without, it gives line and column alone."""
+    return _loaded(path, lambda text: yaml.load(text, Loader=_Loader), quoting)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Where the fields of a YAML file stand in it."""
+
+    root: yaml.Node | None
+
+    def __call__(self, location: Sequence[int | str]) -> int:
+        """The line, from 1, of a field by the keys and positions that lead to it. What the file does not have (a field
+        that is missing, a name that only the schema knows) is passed over: then it is the line of what is around."""
+        node, line = self.root, 1
+        for part in location:
+            if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+                node = node.value[part]
+                line = node.start_mark.line + 1
+            elif isinstance(node, yaml.MappingNode):
+                for key, value in node.value:
+                    if isinstance(key, yaml.ScalarNode) and key.value == str(part):
+                        node, line = value, key.start_mark.line + 1
+                        break
+        return line
+
+
+def load_with_lines(path: Path) -> tuple[object, Lines]:
+    """The content of a YAML file, and where its fields stand. Raises SeedError as `load` does."""
+
+    def both(text: str) -> tuple[object, Lines]:
+        return yaml.load(text, Loader=_Loader), Lines(yaml.compose(text, Loader=_Loader))
+
+    return _loaded(path, both, quoting=True)
+
+
+def _loaded(path: Path, parse: Callable[[str], T], quoting: bool) -> T:
     try:
         with open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -147,7 +183,7 @@ def load(path: Path, *, quoting: bool = True) -> object:
             raise SeedError(f"{path}: has {size:,} bytes, more than the {LARGEST_FILE:,} that such a file may have")
         text = data.decode("utf-8-sig")  # editors on Windows put a byte order mark in front
         _refuse_size(path, text)
-        return yaml.load(text, Loader=_Loader)
+        return parse(text)
     except FileNotFoundError:
         raise SeedError(f"{path}: there is no such file") from None
     except NotAFileError as error:
@@ -204,13 +240,19 @@ def read(path: Path, schema: type[S]) -> S:
     return checked(path, load(path), schema)
 
 
-def checked(path: Path, content: object, schema: type[S]) -> S:
-    """The content that `load` returned for that path, as `schema`. Raises SeedError like `read`."""
+def checked(path: Path, content: object, schema: type[S], lines: Lines | None = None) -> S:
+    """The content that `load` returned for that path, as `schema`. Raises SeedError like `read`. lines: where its
+    fields stand, for the error to name the line of each."""
     try:
         return schema.model_validate(content)
     except ValidationError as error:
+
+        def where(location: tuple[int | str, ...]) -> str:
+            return f"line {lines(location)}, " if lines else ""
+
         problems = [
-            f"{_field(p['loc'])}: {_in_words(p['msg'])}" for p in error.errors(include_input=False, include_url=False)
+            f"{where(p['loc'])}{_field(p['loc'])}: {_in_words(p['msg'])}"
+            for p in error.errors(include_input=False, include_url=False)
         ]
         more = len(problems) - PROBLEMS_NAMED
         named = problems[:PROBLEMS_NAMED] + ([f"and {more} more"] if more > 0 else [])

@@ -173,7 +173,7 @@ def current_schema(engine: sa.Engine) -> str | None:
 # What it means for a person when a database or a disk fails: full, read-only, damaged, locked, out of reach.
 
 
-RESTORE = "`cimemories check` says what is damaged; `cimemories restore FILE --replace` brings a backup back."
+RESTORE = "`cimemories verify` says what is damaged; `cimemories restore FILE --replace` brings a backup back."
 FREE_SPACE = "Free some space, then do it again; everything saved before is kept."
 WRITABLE = "Copy the workspace to a folder that can be written, or change its rights."
 REACH = "See that the database server runs and that CIMEMORIES_DATABASE_URL is right, then do it again."

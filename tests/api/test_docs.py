@@ -14,7 +14,7 @@ import pytest
 import cimemories
 
 ROOT = Path(__file__).resolve().parents[2]
-CLASSES = ("Workspace", "Datasets", "Dataset", "Runs", "Run", "Metrics", "Heatmap", "Comparison")
+CLASSES = ("Workspace", "Datasets", "Dataset", "Runs", "Run", "Metrics", "Heatmap", "Comparison", "CheckResult")
 
 
 def writer() -> Any:

@@ -86,7 +86,7 @@ def test_damaged_pages_are_found_and_nothing_is_written(sqlite_store: Store) -> 
     for page in range(8, len(content) // 4096, 5):
         content[page * 4096 : page * 4096 + 200] = b"\xff" * 200
     file.write_bytes(content)
-    done = cli_inside(outside(), "check", "--json", "-w", sqlite_store.workspace)
+    done = cli_inside(outside(), "verify", "--json", "-w", sqlite_store.workspace)
     assert done.returncode == 1
     told = json.loads(done.stdout)
     assert not told["sound"]
@@ -98,15 +98,15 @@ def test_damaged_pages_are_found_and_nothing_is_written(sqlite_store: Store) -> 
 
 def test_a_file_that_is_no_database_is_a_finding_too(tmp_path: Path) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(b"nothing of ours " * 500)
-    done = cli_inside(outside(), "check", "--json", "-w", tmp_path)
+    done = cli_inside(outside(), "verify", "--json", "-w", tmp_path)
     assert done.returncode == 1
     assert json.loads(done.stdout)["faults"][0]["kind"] == "damage"
-    assert "there is no record" in cli_inside(outside(), "check", "-w", tmp_path / "nowhere").stderr
+    assert "there is no record" in cli_inside(outside(), "verify", "-w", tmp_path / "nowhere").stderr
 
 
 def test_the_command_ends_well_for_a_sound_record(sqlite_store: Store) -> None:
     add_dataset(sqlite_store)
-    done = cli_inside(outside(), "check", "-w", sqlite_store.workspace)
+    done = cli_inside(outside(), "verify", "-w", sqlite_store.workspace)
     assert done.returncode == 0, done.stderr
     assert "the database is sound" in done.stderr
 

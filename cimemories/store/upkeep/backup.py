@@ -377,10 +377,12 @@ def require_sound(connection: sqlite3.Connection, what: str) -> None:
     """Raises StoreError where SQLite finds a database damaged, or rows in it without what they refer to."""
     (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if verdict != "ok":
-        raise StoreError(f"{what} is damaged ({verdict}). `cimemories check` says more.")
+        raise StoreError(f"{what} is damaged ({verdict}). `cimemories verify` says more.")
     broken = connection.execute("PRAGMA foreign_key_check").fetchone()
     if broken is not None:
-        raise StoreError(f"{what} has rows in '{broken[0]}' without their '{broken[2]}'. `cimemories check` says more.")
+        raise StoreError(
+            f"{what} has rows in '{broken[0]}' without their '{broken[2]}'. `cimemories verify` says more."
+        )
 
 
 def _schema(file: Path) -> str:

@@ -1,0 +1,59 @@
+"""What a check of a run says: of a budget, of a named flow, of a comparison with a baseline."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cimemories.metrics.sentences.numbers import TIE, decimals, number, share, shares
+from cimemories.metrics.uncertainty import LEVEL, Interval, binomial_bounds
+from cimemories.text import count
+
+
+def allowed_rate(revealed: int, messages: int) -> float:
+    """The largest share of messages with which so few of so many would still reveal it in 1 of 20 checks: the upper end
+    of Clopper and Pearson's one-sided 95 % interval, 1 - 0.05^(1 / n) where none does. 1 without a message."""
+    if not messages:
+        return 1.0
+    # Two-sided at 90 %: 5 % above its upper end.
+    _, high = binomial_bounds(np.array(revealed / messages), np.array(float(messages)), 2 * LEVEL - 1)
+    return float(high)
+
+
+def samples_show(fewest: int, messages: int, flows: int) -> str:
+    """What none revealed can show and what not. fewest: judged messages of the flow that has fewest; messages: of all
+    flows together, each counted once."""
+    text = (
+        f"{count(fewest, 'sample')} cannot show that it never happens: 0 of {fewest} still allows a flow to be "
+        f"revealed in up to {share(allowed_rate(0, fewest))} of its messages, at 95 %"
+    )
+    if flows == 1 or messages <= fewest:
+        return text
+    return f"{text} (all flows together, 0 of {messages:,}: up to {share(allowed_rate(0, messages))})"
+
+
+def limit_share(revealed: int, messages: int) -> str:
+    """'2 of 5 judged messages (40.0 %; 5.3 % to 85.3 % at 95 %)'."""
+    low, high = binomial_bounds(np.array(revealed / messages), np.array(float(messages)))
+    value, *ends = shares(revealed / messages, float(low), float(high))
+    return f"{revealed:,} of {count(messages, 'judged message')} ({value}; {ends[0]} to {ends[1]} at 95 %)"
+
+
+def within(name: str, value: Interval, ends: tuple[float, float], limit: float, *, missing: bool) -> str:
+    """'violation@5 is 12.4 % [9.8, 15.9], the budget 20.0 %'. ends: between what it lies whatever missing messages say;
+    missing: whether they leave anything open."""
+    bracket = f" [{100 * value.low:.1f}, {100 * value.high:.1f}]" if value.low == value.low else ""
+    if missing:
+        low, high = shares(*ends)
+        return f"{name} is between {low} and {high} whatever the missing messages say, the budget {share(limit)}"
+    read, budget = shares(value.value, limit)
+    return f"{name} is {read}{bracket}, the budget {budget}"
+
+
+def no_worse(worse: Interval, margin: float) -> str:
+    """What a difference in the worse direction leaves possible: 'up to 4.4 points worse is not excluded'."""
+    high = 100 * worse.high
+    if high <= 100 * TIE:
+        return ""
+    digits = decimals(high)
+    text = f"up to {number(high, digits)} points worse is not excluded at 95 %"
+    return f"{text}, {number(100 * margin)} are allowed" if margin else text
