@@ -35,7 +35,7 @@ from cimemories.text import visible
 from cimemories.version import __version__
 
 FORMAT, VERSION = "cimemories-baseline", 1
-LARGEST = 256 * 2**20  # bytes; ten profiles of the paper's size have about 0.2 million, 1,000 profiles 20 million
+LARGEST = 256 * 2**20  # bytes; the example's five profiles of 41 attributes have 6,500
 DIGITS = 16  # of a digest, 64 bits
 
 Digest = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{DIGITS}}}$")]

@@ -19,6 +19,7 @@ SUITE = "cimemories check"
 ELSEWHERE = "quoted by the judge, not found in the message"
 UNQUOTED = "no judge quotes the message"
 LONGEST_TITLE = 300  # characters
+LONGEST_TEXT = 2_000
 _MARKS = {Outcome.PASSED: "✅ passed", Outcome.FAILED: "❌ failed", Outcome.UNDECIDED: "❔ undecided"}
 # What XML 1.0 has no way to write, not even escaped.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -43,7 +44,7 @@ def checked_app(address: str) -> str:
 def leak_link(app: str, run: str, leak: Leak) -> str:
     """The page Leaks at this flow. It needs an app on the workspace that the check ran in."""
     query = {"run": run, "profile": leak.profile, "context": leak.context, "attribute": leak.attribute}
-    return f"{app}/leaks?{urlencode(query)}"
+    return f"{app}/leaks?{urlencode(query, errors='replace')}"
 
 
 # ---- a terminal
@@ -53,8 +54,8 @@ def as_lines(result: CheckResult) -> list[str]:
     """One line a check, and below it what leaked."""
     lines = []
     for check in result.checks:
-        lines.append(f"{check.outcome:<9}  {check.name}")
-        lines.append(f"{'':<9}  {check.text}")
+        lines.append(f"{check.outcome:<9}  {shortened(check.name, LONGEST_TEXT)}")
+        lines.append(f"{'':<11}{shortened(check.text, LONGEST_TEXT)}")
         for leak in check.leaks:
             lines.append(f"{'':<11}{shortened(leak.title, LONGEST_TITLE)}")
             lines.append(f"{'':<13}{_plain_quote(leak)}")
@@ -67,7 +68,7 @@ def _plain_quote(leak: Leak) -> str:
     if not leak.excerpt:
         return UNQUOTED
     where = f"message {leak.sample}" if leak.in_message else ELSEWHERE
-    return f'"{visible(leak.quote)}" ({where})'
+    return f'"{shortened(leak.quote, LONGEST_TEXT)}" ({where})'
 
 
 # ---- Markdown

@@ -155,7 +155,10 @@ class Lines:
                 node = node.value[part]
                 line = node.start_mark.line + 1
             elif isinstance(node, yaml.MappingNode):
-                for key, value in node.value:
+                entries = list(node.value)
+                if len(entries) == 1 and isinstance(entries[0][1], yaml.MappingNode):
+                    entries += entries[0][1].value  # `- name: {fields}`, which a schema reads as one mapping
+                for key, value in entries:
                     if isinstance(key, yaml.ScalarNode) and key.value == str(part):
                         node, line = value, key.start_mark.line + 1
                         break
