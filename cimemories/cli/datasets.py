@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,11 +39,13 @@ from cimemories.store import versions as store_versions
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 from cimemories.store.versions import Version
-from cimemories.text import count
+from cimemories.text import count, part_names
 
 if TYPE_CHECKING:
     from cimemories.curation.authoring import AuthoringSpec
 
+EVERY_EVAL_EVER = "every-eval-ever"
+OF_A_RUN = ("results", EVERY_EVAL_EVER)  # formats of a run's results, not of a dataset
 OFFLINE_PER_DOMAIN = 5  # as in the released data
 MODEL_PER_DOMAIN = 7  # as in the paper
 
@@ -56,7 +59,9 @@ CardLabelling = Annotated[
 
 @cli.command("import")
 def import_dataset(
-    file: Annotated[Path, Argument(help="Profiles (JSON), results (JSONL), columns (Parquet, CSV) or a bundle.")],
+    file: Annotated[
+        Path, Argument(help="Profiles (JSON), results (JSONL), columns (Parquet, CSV), a bundle or a Hub snapshot.")
+    ],
     dataset: Annotated[
         str | None, Option("--dataset", "-d", help="Name of the dataset; default: the file's name.")
     ] = None,
@@ -94,16 +99,33 @@ def import_dataset(
 
 @cli.command()
 def export(
-    dataset: Annotated[str, Argument(metavar="DATASET", help="Name of the dataset; for results, id of a run.")],
-    form: Annotated[
-        str, Option("--format", help="official, labelled, huggingface, bundle-jsonl, bundle-parquet or results.")
+    dataset: Annotated[
+        str, Argument(metavar="DATASET", help="Name of the dataset; for results and every-eval-ever, id of a run.")
     ],
-    out: Annotated[Path, Option("--out", "-o", help="File to write; a bundle not named .zip is a folder.")],
+    form: Annotated[
+        str,
+        Option(
+            "--format",
+            help="official, labelled, huggingface, bundle-jsonl, bundle-parquet, results or every-eval-ever.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        Option(
+            "--out",
+            "-o",
+            help="File to write. A folder: huggingface not named .parquet or .csv, a bundle not named .zip, "
+            "every-eval-ever.",
+        ),
+    ],
     labelling: Annotated[
         str | None, Option("--labelling", "-l", help="Id of a labelling; default: the newest finished one.")
     ] = None,
     calls: Annotated[bool, Option("--calls/--no-calls", help="Include recorded calls in a bundle.")] = True,
     judge: Annotated[int | None, Option(help="For results: id of a judge; default: the run's first.")] = None,
+    organization: Annotated[
+        str, Option(help="For every-eval-ever: the organization that evaluated the model.")
+    ] = "not named",
     replace: Replace = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -116,9 +138,13 @@ def export(
     from cimemories.exchange import exporting
 
     kind = next((kind for kind in exporting.FORMATS if kind == form), None)
-    if kind is None and form != "results":
-        raise typer.BadParameter(f"'{form}' is none of {', '.join(exporting.FORMATS)}, results", param_hint="--format")
+    if kind is None and form not in OF_A_RUN:
+        forms = ", ".join((*exporting.FORMATS, *OF_A_RUN))
+        raise typer.BadParameter(f"'{form}' is none of {forms}", param_hint="--format")
     store = open_store(workspace)
+    if form == EVERY_EVAL_EVER:
+        _export_record(store, dataset, out, labelling, judge, organization, workspace, as_json=as_json)
+        return
     with files.written_for_user(out, workspace):
         if kind is None:
             result = exporting.export_run(store, dataset, out, judge_id=judge, labelling=labelling, replace=replace)
@@ -130,6 +156,35 @@ def export(
     simulated = ", simulated" if result.simulated else ""
     output.line(f"exported '{dataset}' as {result.format}: {result.path} ({result.bytes / 1e6:,.1f} MB{simulated})")
     output.notes(result.notes)
+
+
+def _export_record(
+    store: Store,
+    run_id: str,
+    folder: Path,
+    labelling: str | None,
+    judge: int | None,
+    organization: str,
+    workspace: Path,
+    *,
+    as_json: bool,
+) -> None:
+    from cimemories.flows.flows import Flows
+    from cimemories.flows.scope import resolve_scope
+    from cimemories.report import every_eval_ever
+
+    if folder.is_file():
+        raise StoreError(f"{folder} is a file. Name a folder: records go below its data/{every_eval_ever.BENCHMARK}.")
+    scope = resolve_scope(store, run_id, labelling, judge)
+    record = every_eval_ever.record(Flows(store), scope, made=datetime.now(UTC), organization=organization)
+    with files.written_for_user(folder, workspace):
+        path = every_eval_ever.write_record(record, scope, folder)
+    simulated = part_names(scope.simulated)
+    if as_json:
+        output.as_json({"path": path, "format": EVERY_EVAL_EVER, "simulated": bool(simulated), "record": record})
+        return
+    output.line(f"exported '{run_id}' as {EVERY_EVAL_EVER}: {path}")
+    output.notes([f"simulated {simulated}: the record says so; do not submit it" if simulated else ""])
 
 
 @cli.command()

@@ -2,7 +2,8 @@
 
 official           the authors' profiles, without labels (JSON)
 labelled           the same with shares of votes by persona, and combined by the priors (JSON)
-huggingface        one row a pair with its effective label and prompts (Parquet; CSV where the path ends so)
+huggingface        one row a pair with its effective label and prompts: a file where the path ends in .parquet or .csv,
+                   else a folder for the Hub with a card (hub.py)
 bundle-jsonl       everything: votes, calls, decisions, rules, history; a zip file or a folder of JSON lines
 bundle-parquet     the same as Parquet
 """
@@ -18,6 +19,7 @@ import numpy as np
 
 from cimemories import seeds
 from cimemories.evaluation.respond import memory_lines
+from cimemories.exchange import hub
 from cimemories.flows.labels import (
     AMBIGUOUS,
     INAPPROPRIATE,
@@ -64,6 +66,7 @@ ENDINGS: dict[Format, str] = {
     "bundle-jsonl": ".zip",
     "bundle-parquet": ".zip",
 }
+TABLES = (".parquet", ".csv")  # endings of the columns as one file
 NEED_LABELS: tuple[Format, ...] = ("labelled", "huggingface")
 LICENCES = dict.fromkeys(("offline", "demo"), "Made from the templates of CIMemories Studio (MIT).")
 FOREIGN = (
@@ -109,7 +112,7 @@ def export(
     simulated = is_simulated(row, chosen, form)
     with written_whole(path) as target:
         notes = _write(store, row, chosen, form, target, path, simulated, with_calls)
-    files = path.iterdir() if path.is_dir() else [path]
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
     return Exported(path, form, sum(file.stat().st_size for file in files), simulated, tuple(notes))
 
 
@@ -147,10 +150,14 @@ def _write(
     if form == "huggingface" and chosen is not None:
         rule = rule_of(store, chosen.id)
         people = (_settled(store, chosen, record) for record in _records(store, row.id))
-        parquet = path.suffix.lower() != ".csv"
         rule_text = f"{rule.name}: {rule.text}"
-        write_columns(target, people, rule_text, simulated=simulated, parquet=parquet)
-        return [f"labels by consensus follow {rule_text}", "values and biographies are not in this format"]
+        notes = [f"labels by consensus follow {rule_text}", "values and biographies are not in this format"]
+        if path.suffix.lower() in TABLES:
+            write_columns(target, people, rule_text, simulated=simulated, parquet=path.suffix.lower() != ".csv")
+            return notes
+        (target / hub.DATA).parent.mkdir(parents=True)
+        rows = write_columns(target / hub.DATA, people, rule_text, simulated=simulated, parquet=True, plain=True)
+        return [*notes, *hub.write_about(target, store, row, chosen, rows)]
     encoding: Encoding = "jsonl" if form == "bundle-jsonl" else "parquet"
     return _write_bundle(store, row, chosen, encoding, target, path.suffix.lower() == ".zip", with_calls)
 

@@ -406,20 +406,27 @@ class Settled:
     adversary: str
 
 
-def write_columns(path: Path, people: Iterable[Settled], rule: str, *, simulated: bool, parquet: bool) -> None:
-    """Write all rows, context by context. `rule`: how the labels by consensus were made, in words."""
+def write_columns(
+    path: Path, people: Iterable[Settled], rule: str, *, simulated: bool, parquet: bool, plain: bool = False
+) -> int:
+    """Write all rows, context by context; returns their number. `rule`: how the labels by consensus were made, in
+    words. plain: Parquet whose texts are declared as plain ones, for readers that know no dictionaries (Hugging Face's
+    `datasets`); they are stored once all the same, but pandas then holds each as often as it occurs."""
+    rows = 0
     with ExitStack() as stack:
         if parquet:
-            writer = stack.enter_context(pq.ParquetWriter(path, SCHEMA, compression="zstd"))
+            writer = stack.enter_context(pq.ParquetWriter(path, SCHEMA, compression="zstd", store_schema=not plain))
         else:
             writer = stack.enter_context(pa_csv.CSVWriter(path, _PLAIN))
         for number, person in enumerate(people):
             tables = [_table(number, person, c, rule, simulated) for c in range(len(person.profile.contexts))]
+            rows += sum(table.num_rows for table in tables)
             if parquet and tables:
                 writer.write_table(pa.concat_tables(tables).unify_dictionaries())
             elif not parquet:
                 for table in tables:
                     writer.write_table(table.cast(_PLAIN))
+    return rows
 
 
 def _table(number: int, person: Settled, context: int, rule: str, simulated: bool) -> pa.Table:
@@ -599,15 +606,24 @@ class _Person:
     contexts: dict[bytes, tuple[int, _PromptContext]] = field(default_factory=dict)
 
 
-def read_columns(path: Path, *, parquet: bool) -> ProfileFile:
-    """All of such a file. Raises FormatError with one line on the first problem."""
-    reader = _Reader(shown(path.name or path))
-    for number, row in enumerate(rows(path, parquet=parquet), 1):
-        reader.add(number, row)
+def read_columns(*paths: Path, parquet: bool) -> ProfileFile:
+    """All of such a file, or of several that are one table in this order. Raises FormatError with one line on the first
+    problem."""
+    reader = _Reader(shown(paths[0].name or paths[0]))
+    for path in paths:
+        reader.name = shown(path.name or path)
+        for number, row in enumerate(rows(path, parquet=parquet), 1):
+            reader.add(number, row)
     profiles = tuple(reader.profile(person) for person in reader.people.values())
-    digest = file_hash(path)
+    digest = files_hash(paths)
     labels = reader.labels(digest)  # before the notes, which name their number
     return ProfileFile(profiles, digest, tuple(reader.notes()), labels)
+
+
+def files_hash(paths: Sequence[Path]) -> str:
+    """Of one file its SHA-256; of several that of theirs, in this order."""
+    hashes = [file_hash(path) for path in paths]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 class _Reader:

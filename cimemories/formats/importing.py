@@ -2,7 +2,7 @@
 
 profiles        the authors' profiles (JSON)                              formats.official
 labelled        the same with shares of votes inside each context         formats.labelled
-huggingface     one row a pair, Parquet or CSV                            formats.huggingface
+huggingface     one row a pair, Parquet or CSV, or a folder with such     formats.huggingface
 bundle          our own export, a zip file or folder                      formats.bundle
 results         the authors' results, one profile a line                  evaluation.importing
 
@@ -18,9 +18,9 @@ from typing import Literal, get_args
 
 from cimemories.formats import bundle
 from cimemories.formats.bundle import MANIFEST, opened_bundle
-from cimemories.formats.huggingface import is_header, read_columns
+from cimemories.formats.huggingface import files_hash, is_header, read_columns
 from cimemories.formats.labelled import read_labelled
-from cimemories.formats.official import FormatError, ProfileFile, file_hash, opened, read_profiles, shown
+from cimemories.formats.official import FormatError, ProfileFile, opened, read_profiles, shown
 from cimemories.store import archive, datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
@@ -39,6 +39,7 @@ ORIGINS: dict[Kind, str] = {kind: kind for kind in KINDS} | {"profiles": "offici
 _HEAD = 1 << 16
 # An object that is on one line and begins with a field of a profile, as no list of profiles does.
 _PROFILE_A_LINE = re.compile(r'\{ *"(bio|information_attributes|contexts|run|labelling)" *:')
+_PART = re.compile(r"-\d{5}-of-(\d{5})$")  # of one table in several files
 _READS = (
     "JSON profiles (from '['), results (one profile a line), Parquet, CSV with a header, and bundles (zip or folder)"
 )
@@ -62,13 +63,48 @@ class Imported:
         return KIND_TITLES[self.kind]
 
 
+def snapshot_files(folder: Path) -> list[Path]:
+    """The Parquet files of one table in a folder that was downloaded from the Hugging Face Hub, in the order of their
+    parts ('test-00000-of-00002.parquet'); else its one CSV or JSON file. Hidden files and folders are passed over.
+    Raises FormatError where there is none, more than one table, or a part is missing."""
+    name = shown(folder.name or folder)
+    # Sorted by path; followed where they are links, as all files of a snapshot in the Hub's cache are.
+    every = [p for p in sorted(folder.rglob("*")) if p.is_file() and not _is_hidden(p.relative_to(folder))]
+    for ending in (".parquet", ".csv", ".json"):
+        tables: dict[str, list[Path]] = {}
+        for path in every:
+            if path.suffix.lower() == ending:
+                tables.setdefault(_PART.sub("", str(path.relative_to(folder).with_suffix(""))), []).append(path)
+        if len(tables) > 1:
+            named = ", ".join(shown(str(parts[0].relative_to(folder))) for parts in list(tables.values())[:4])
+            raise FormatError(f"{name}: this folder holds several tables ({named}); choose one of the files")
+        for parts in tables.values():
+            whole = _PART.search(parts[0].stem)
+            if len(parts) != (int(whole[1]) if whole else 1):
+                raise FormatError(
+                    f"{name}: {len(parts)} of {whole and int(whole[1])} parts are here; download it again"
+                )
+            return parts
+    raise FormatError(f"{name}: this is a folder without a {MANIFEST} or a table; choose a file, or a bundle's folder")
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def snapshot_name(folder: Path) -> str:
+    """What a downloaded dataset is called: the folder's name, in the Hub's cache that of the repository
+    ('datasets--facebook--CIMemories/snapshots/1f2e')."""
+    folder = folder.resolve()
+    return folder.parent.parent.name.split("--")[-1] if folder.parent.name == "snapshots" else folder.name
+
+
 def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "results"]:
-    """What a file is by its content, whatever its name. Raises FormatError where it is nothing that is read here."""
-    name = shown(path.name or path)
+    """What a file is by its content, whatever its name; a folder is a bundle, or what its table is. Raises FormatError
+    where it is nothing that is read here."""
     if path.is_dir():
-        if (path / MANIFEST).is_file():
-            return "bundle"
-        raise FormatError(f"{name}: this is a folder without a {MANIFEST}; choose a file, or a bundle's folder")
+        return "bundle" if (path / MANIFEST).is_file() else recognise(snapshot_files(path)[0])
+    name = shown(path.name or path)
     with opened(path) as stream:
         head = stream.read(_HEAD)
     if head.startswith(b"PK"):
@@ -113,21 +149,23 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
         return _import_bundle(store, path, name)
     if content == "results":
         raise FormatError(f"{shown(path.name)}: these are results of runs, which the import of runs reads")
-    digest = file_hash(path)
+    paths = snapshot_files(path) if path.is_dir() else [path]
+    name = name or (snapshot_name(path) if path.is_dir() else path.stem)
+    digest = files_hash(paths)
     with store.read() as connection:  # before any work is done on these very bytes
         known = datasets.with_source(connection, digest)
     if known is not None:
         return Imported(known, False, (), next((k for k in KINDS if ORIGINS[k] == known.origin), possible[content][0]))
     if content == "json" and kind == "profiles":
-        file = read_profiles(path)
+        file = read_profiles(paths[0])
     elif content == "json":
-        file = read_labelled(path)
+        file = read_labelled(paths[0])
     else:
-        file = read_columns(path, parquet=content == "parquet")
+        file = read_columns(*paths, parquet=content == "parquet")
     if kind == "labelled" and not file.labels:
         raise FormatError(f"{shown(path.name)}: there are no labels in its contexts; import it as profiles")
     is_json: Kind = "labelled" if file.labels else "profiles"
-    return _import(store, file, name or path.stem, path.name, is_json if content == "json" else "huggingface")
+    return _import(store, file, name, path.name or name, is_json if content == "json" else "huggingface")
 
 
 def _import(store: Store, file: ProfileFile, name: str, source_name: str, kind: Kind) -> Imported:
