@@ -11,7 +11,7 @@ WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 # command that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: app test lint format demo dist lock system clean
+.PHONY: app test lint format demo docs dist lock system clean
 
 app: $(VENV)/installed
 	@exec $(BIN)/cimemories app --port $(PORT) --workspace $(WORKSPACE)
@@ -31,6 +31,10 @@ format: $(VENV)/installed-dev
 # Writes data/demo/ anew; needed after a change of seeds or prompts.
 demo: $(VENV)/installed
 	$(BIN)/python -m cimemories.demo
+
+# The documentation as a website, in docs/site/; fails at links that lead nowhere.
+docs: $(VENV)/installed-dev
+	$(BIN)/python docs/website.py
 
 # The sdist and the wheel, in dist/, checked. The version is the tag's (hatch-vcs).
 dist: $(VENV)/installed-dev
@@ -67,4 +71,4 @@ $(VENV)/installed-dev: pyproject.toml constraints.txt | $(VENV)/python
 	@touch $(VENV)/installed $@
 
 clean:
-	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist docs/site docs/.cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

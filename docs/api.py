@@ -94,9 +94,10 @@ def _entry(name: str, function: Any) -> str:
 
 
 def _text(item: Any) -> str:
-    """The docstring as Markdown: names of columns and parameters hold no markup, but angle brackets do."""
-    text = inspect.getdoc(item) or ""
-    return re.sub(r"<(\w+)>", r"`<\1>`", text)
+    """The docstring as Markdown: names of columns and parameters hold no markup, but angle brackets do.
+    Pages that it names become links."""
+    text = re.sub(r"<(\w+)>", r"`<\1>`", inspect.getdoc(item) or "")
+    return re.sub(r"docs/([a-z-]+)\.md", r"[\1](\1.md)", text)
 
 
 if __name__ == "__main__":

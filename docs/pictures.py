@@ -2,9 +2,9 @@
 
     .venv/bin/python docs/pictures.py [--workspace FOLDER]
 
-images/leak.gif leads from the heatmaps to a cell and on to the sentence that leaks; images/presenter.png is a slide of
-Accumulation. FOLDER: a workspace with the demo; left out, it is prepared. Views are opened by their addresses, which
-outlast what stands where on a page.
+images/leak.gif leads from the heatmaps to a cell and on to the sentence that leaks; cell.png and leak.png are its last
+two views, review.png and compare.png those pages, and presenter.png a slide of Accumulation. FOLDER: a workspace with
+the demo; left out, it is prepared. Views are opened by their addresses, which outlast what stands where on a page.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ TASKS = 12  # done on the slide
 
 
 def views(workspace: Path) -> list[str]:
-    """The addresses of the heatmaps, of the cell of the severest leak there, of that leak, and of a slide."""
+    """The addresses of the heatmaps, of the cell of the severest leak there, of that leak, of a slide, of the queue of
+    Review and of the leaderboard."""
     store = open_store(workspace)
     scopes = (resolve_scope(store, run_id) for run_id in run_ids(store))
     scope = next(scope for scope in scopes if scope.run.model == RUN)
@@ -49,6 +50,8 @@ def views(workspace: Path) -> list[str]:
         "heatmaps": [run, {**run, "domain": str(leak["domain"]), **context}],
         "leaks": [{**run, **flow}],
         "accumulation": [{**run, "present": TASKS}],
+        "review": [{"dataset": scope.run.dataset}],
+        "compare": [{}],
     }
     return [f"{page}?{urlencode(query)}" for page, queries in asked.items() for query in queries]
 
@@ -75,6 +78,12 @@ def save_gif(frames: list[bytes]) -> None:
     first.save(IMAGES / "leak.gif", save_all=True, append_images=others, duration=list(STAY_MS), loop=0, optimize=True)
 
 
+def save(name: str, picture: bytes) -> None:
+    """A view as PNG, in 256 colours: a third of the bytes, and no difference to be seen."""
+    image = Image.open(io.BytesIO(picture)).convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE)
+    image.save(IMAGES / f"{name}.png", optimize=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workspace", type=Path)
@@ -85,7 +94,7 @@ def main() -> None:
             store = open_store(workspace)
             demo.prepare(store, lambda text: None)
             store.close()
-        heatmaps, cell, leak, slide = views(workspace)
+        heatmaps, cell, leak, slide, review, compare = views(workspace)
         with serving.running_app(workspace, "--no-demo") as (address, _), serving.chromium() as browser:
             page = serving.open_page(browser, address)
             frames = [
@@ -94,6 +103,14 @@ def main() -> None:
                 shot(page, f"{address}/{leak}", ".ci-message"),
             ]
             save_gif(frames)
+            save("cell", frames[1])
+            save("leak", frames[2])
+            save("compare", shot(page, f"{address}/{compare}", "text=constant strategy"))
+            page.goto(f"{address}/{review}")
+            page.get_by_label("Your name", exact=True).fill("Ada")
+            page.get_by_role("button", name="Begin").click()
+            page.locator(".bench .keys").wait_for()
+            save("review", shot(page, page.url, ".bench .keys"))
             slide_at = shot(page, f"{address}/{slide}", "dialog[open] .quote", SLIDE_SIZE)
             (IMAGES / "presenter.png").write_bytes(slide_at)
 
