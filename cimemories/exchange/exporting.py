@@ -156,8 +156,8 @@ def _write(
             write_columns(target, people, rule_text, simulated=simulated, parquet=path.suffix.lower() != ".csv")
             return notes
         (target / hub.DATA).parent.mkdir(parents=True)
-        rows = write_columns(target / hub.DATA, people, rule_text, simulated=simulated, parquet=True, plain=True)
-        return [*notes, *hub.write_about(target, store, row, chosen, rows)]
+        write_columns(target / hub.DATA, people, rule_text, simulated=simulated, parquet=True, plain=True)
+        return [*notes, *hub.write_about(target, store, row, chosen)]
     encoding: Encoding = "jsonl" if form == "bundle-jsonl" else "parquet"
     return _write_bundle(store, row, chosen, encoding, target, path.suffix.lower() == ".zip", with_calls)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import yaml
 
 from cimemories.exchange.card import dataset_card
@@ -30,9 +31,10 @@ _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "
 LARGEST = "10M<n<100M"
 
 
-def write_about(folder: Path, store: Store, row: DatasetRow, chosen: LabellingRow, rows: int) -> list[str]:
-    """Write card and, for real votes, eval.yaml into a folder that holds the data. rows: in the data. Returns what has
-    to be known before it is uploaded."""
+def write_about(folder: Path, store: Store, row: DatasetRow, chosen: LabellingRow) -> list[str]:
+    """Write card and, for real votes, eval.yaml into a folder that holds the data. Returns what has to be known before it
+    is uploaded."""
+    rows = pq.read_metadata(folder / DATA).num_rows
     card = dataset_card(store, row.name, labelling_id=chosen.id)
     (folder / CARD).write_text(f"---\n{_yaml(front_matter(row, chosen, rows))}---\n\n{card}", encoding="utf-8")
     notes = [] if row.origin in OURS else ["license in README.md is 'other': write there what the profiles are under"]

@@ -408,11 +408,10 @@ class Settled:
 
 def write_columns(
     path: Path, people: Iterable[Settled], rule: str, *, simulated: bool, parquet: bool, plain: bool = False
-) -> int:
-    """Write all rows, context by context; returns their number. `rule`: how the labels by consensus were made, in
-    words. plain: Parquet whose texts are declared as plain ones, for readers that know no dictionaries (Hugging Face's
-    `datasets`); they are stored once all the same, but pandas then holds each as often as it occurs."""
-    rows = 0
+) -> None:
+    """Write all rows, context by context. `rule`: how the labels by consensus were made, in words. plain: Parquet whose
+    texts, stored once all the same, are declared as plain ones, for readers that know no dictionaries (Hugging Face's
+    `datasets`)."""
     with ExitStack() as stack:
         if parquet:
             writer = stack.enter_context(pq.ParquetWriter(path, SCHEMA, compression="zstd", store_schema=not plain))
@@ -420,13 +419,11 @@ def write_columns(
             writer = stack.enter_context(pa_csv.CSVWriter(path, _PLAIN))
         for number, person in enumerate(people):
             tables = [_table(number, person, c, rule, simulated) for c in range(len(person.profile.contexts))]
-            rows += sum(table.num_rows for table in tables)
             if parquet and tables:
                 writer.write_table(pa.concat_tables(tables).unify_dictionaries())
             elif not parquet:
                 for table in tables:
                     writer.write_table(table.cast(_PLAIN))
-    return rows
 
 
 def _table(number: int, person: Settled, context: int, rule: str, simulated: bool) -> pa.Table:
@@ -615,15 +612,9 @@ def read_columns(*paths: Path, parquet: bool) -> ProfileFile:
         for number, row in enumerate(rows(path, parquet=parquet), 1):
             reader.add(number, row)
     profiles = tuple(reader.profile(person) for person in reader.people.values())
-    digest = files_hash(paths)
+    digest = file_hash(*paths)
     labels = reader.labels(digest)  # before the notes, which name their number
     return ProfileFile(profiles, digest, tuple(reader.notes()), labels)
-
-
-def files_hash(paths: Sequence[Path]) -> str:
-    """Of one file its SHA-256; of several that of theirs, in this order."""
-    hashes = [file_hash(path) for path in paths]
-    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 class _Reader:

@@ -18,9 +18,9 @@ from typing import Literal, get_args
 
 from cimemories.formats import bundle
 from cimemories.formats.bundle import MANIFEST, opened_bundle
-from cimemories.formats.huggingface import files_hash, is_header, read_columns
+from cimemories.formats.huggingface import is_header, read_columns
 from cimemories.formats.labelled import read_labelled
-from cimemories.formats.official import FormatError, ProfileFile, opened, read_profiles, shown
+from cimemories.formats.official import FormatError, ProfileFile, file_hash, opened, read_profiles, shown
 from cimemories.store import archive, datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
@@ -151,7 +151,7 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
         raise FormatError(f"{shown(path.name)}: these are results of runs, which the import of runs reads")
     paths = snapshot_files(path) if path.is_dir() else [path]
     name = name or (snapshot_name(path) if path.is_dir() else path.stem)
-    digest = files_hash(paths)
+    digest = file_hash(*paths)
     with store.read() as connection:  # before any work is done on these very bytes
         known = datasets.with_source(connection, digest)
     if known is not None:

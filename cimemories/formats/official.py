@@ -151,10 +151,13 @@ def numbered_lines(stream: BinaryIO, name: str, longest: int, hint: str) -> Iter
         yield number, line
 
 
-def file_hash(path: Path) -> str:
-    """SHA-256 of the file's bytes. Raises FormatError where it cannot be read."""
+def file_hash(*paths: Path) -> str:
+    """SHA-256 of a file's bytes; of several files that of theirs, in this order. Raises FormatError where one cannot be
+    read."""
+    if len(paths) > 1:
+        return hashlib.sha256("".join(map(file_hash, paths)).encode()).hexdigest()
     digest = hashlib.sha256()
-    with opened(path) as stream:
+    with opened(paths[0]) as stream:
         while data := stream.read(1 << 20):
             digest.update(data)
     return digest.hexdigest()
