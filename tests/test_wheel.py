@@ -137,6 +137,11 @@ def test_what_is_built_passes_the_checks_of_its_tools(built: tuple[Path, Path]) 
     assert fields["Version"] == built[1].name.split("-")[1]
 
 
+def test_pytest_finds_the_fixture_of_the_wheel(installed: Installed) -> None:
+    code = "from importlib.metadata import entry_points as of; print(of(group='pytest11')['cimemories'].load())"
+    assert "site-packages/cimemories/pytest_plugin.py" in installed.run("python", "-Pc", code)
+
+
 def test_a_study_without_a_checkout(installed: Installed) -> None:
     where = installed.run("python", "-Pc", "from cimemories import installation; print(installation.app_root())")
     assert where.strip().endswith("site-packages/cimemories/_app")

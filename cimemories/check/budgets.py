@@ -201,7 +201,14 @@ def _spelled_out(item: Any) -> Any:
     return item
 
 
+def _as_text(value: Any) -> Any:
+    """A number or a mapping where a sentence should be, as text: what is said of it is then what to write instead."""
+    return value if isinstance(value, str) else str(value)[:100]
+
+
 def _list(value: Any) -> Any:
+    if value is None:
+        return ()
     if isinstance(value, dict):
         raise ValueError("write a list, each line with a dash: `- miscarriage -> landlord: never`")
     return [value] if isinstance(value, str) else value
@@ -209,7 +216,7 @@ def _list(value: Any) -> Any:
 
 class _Flow(Seed):
     flow: Annotated[Line, AfterValidator(_readable_flow)]
-    limit: Annotated[Line, AfterValidator(_readable_limit)]
+    limit: Annotated[Line, BeforeValidator(_as_text), AfterValidator(_readable_limit)]
     profile: Line | None = None
     task: Line | None = None
     samples: int | None = Field(default=None, ge=1, le=1000)
@@ -217,7 +224,9 @@ class _Flow(Seed):
 
 class _File(Seed):
     budgets: Annotated[
-        tuple[Annotated[Line, AfterValidator(_readable_budget)], ...], BeforeValidator(_list), Field(max_length=MOST)
+        tuple[Annotated[Line, BeforeValidator(_as_text), AfterValidator(_readable_budget)], ...],
+        BeforeValidator(_list),
+        Field(max_length=MOST),
     ] = ()
     flows: Annotated[
         tuple[Annotated[_Flow, BeforeValidator(_spelled_out)], ...], BeforeValidator(_list), Field(max_length=MOST)

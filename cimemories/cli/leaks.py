@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -350,7 +350,8 @@ def check(
                 "name the file of budgets and flows: cimemories check FILE. The workspace's database is checked by "
                 "`cimemories verify`."
             )
-        result = _checked(file, run_id, (model, counting, written, messages, judge_options), concurrency, workspace)
+        options = model, counting, written, messages, judge_options
+        result, write_baseline = _checked(file, run_id, options, concurrency, workspace)
         if as_json:
             output.as_json(result.as_json())
         else:
@@ -359,6 +360,7 @@ def check(
             for text in as_lines(result):
                 output.line(text)
         output.notes([result.simulated_note, *result.notes])
+        write_baseline()
     raise typer.Exit(result.exit_status)
 
 
@@ -368,8 +370,10 @@ def _checked(
     options: tuple[ModelOptions, CountOptions, WrittenOptions, MessageOptions, JudgeOptions],
     concurrency: int,
     workspace: Path,
-) -> CheckResult:
-    from cimemories.check import checking
+) -> tuple[CheckResult, Callable[[], None]]:
+    """The result, with its reports written; and what writes the baseline, once the result has been printed."""
+    from cimemories.check import checking, reports
+    from cimemories.check.baseline import baseline_text
     from cimemories.check.budgets import read_check_file
     from cimemories.flows.arrays import IdentifierRule
     from cimemories.flows.flows import Flows
@@ -394,18 +398,23 @@ def _checked(
     )
     flows = Flows(store)
     result = checking.check_file(flows, scope, file, rule, written.write_baseline)
-    _write(result, written, app, workspace)
-    if written.write_baseline is not None:
-        from cimemories.check.baseline import baseline_text
+    if written.junit is not None:
+        _place(written.junit, reports.as_junit(result), workspace)
+    if written.markdown is not None:
+        _place(written.markdown, reports.as_markdown(result, app).encode(), workspace)
 
-        numbers = headline(flows, scope, rule)
+    def write_baseline() -> None:
+        path, numbers = written.write_baseline, headline(flows, scope, rule)
+        if path is None:
+            return
         if not scope.run.expected or numbers.judged / scope.run.expected < file.coverage:
             raise StoreError(
-                f"{written.write_baseline} was not written: only {numbers.judged:,} of {scope.run.expected:,} planned "
-                f"messages are judged. Finish the run first: cimemories resume {scope.run.id}"
+                f"{path} was not written: only {numbers.judged:,} of {scope.run.expected:,} planned messages are "
+                f"judged. Finish the run first: cimemories resume {scope.run.id}"
             )
-        _place(written.write_baseline, baseline_text(flows, scope, numbers).encode(), workspace)
-    return result
+        _place(path, baseline_text(flows, scope, numbers).encode(), workspace)
+
+    return result, write_baseline
 
 
 def _run_first(
@@ -432,15 +441,6 @@ def _run_first(
         runs.execute(store.patient(), run_id, concurrency=concurrency, on_progress=report)
     outcome(store, run_id)
     return run_id
-
-
-def _write(result: CheckResult, written: WrittenOptions, app: str | None, workspace: Path) -> None:
-    from cimemories.check import reports
-
-    if written.junit is not None:
-        _place(written.junit, reports.as_junit(result), workspace)
-    if written.markdown is not None:
-        _place(written.markdown, reports.as_markdown(result, app).encode(), workspace)
 
 
 def _place(path: Path, content: bytes, workspace: Path) -> None:
