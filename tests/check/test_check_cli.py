@@ -273,6 +273,9 @@ def test_fixed(cimemories_check):
 def test_undecided(cimemories_check):
     cimemories_check("undecided.yaml", run=os.environ["FIXED"])
 
+def test_nothing(cimemories_check):
+    cimemories_check("privacy.yaml", run="nothing")
+
 def test_wrong(cimemories_check):
     cimemories_check("privacy.yaml", run="none", dataset="both")
 """
@@ -303,4 +306,5 @@ def test_the_fixture_fails_a_test_and_loads_nothing_before(repository: Repositor
     assert "(simulated)" in leaky and "says nothing about any real model" in leaky
     assert "violation@9 needs 9" in told["test_undecided"] and "undecided" in told["test_undecided"]
     assert "takes `run`, or" in told["test_wrong"]
+    assert told["test_nothing"].startswith("undecided: there is no run 'nothing'")
     assert "passed: of 5 checks 5 passed (simulated)" in done.stdout  # where it passes, too
