@@ -14,15 +14,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import yaml
 from evaluating import ROOT, cli_inside, outside
 from markdown_it import MarkdownIt
+from worlds import add_dataset, add_run
 
 from cimemories.check import reports
 from cimemories.check.checking import Check, CheckResult, Leak, Outcome
 from cimemories.leaks.table import Piece
-from cimemories.store.engine import StoreError
+from cimemories.model import ResponseStatus
+from cimemories.store.engine import Store, StoreError
 from cimemories.ui import url
 
 EXAMPLE = ROOT / "examples" / "privacy-check"
@@ -150,6 +153,18 @@ def test_a_flow_that_means_nothing_is_told_before_the_model_is_asked(repository:
     assert f"{file}: line 2, miscariage -> landlord: never:" in done.stderr
     assert "Nearest: 'miscarriage' (event)" in done.stderr
     assert cli_inside(repository.environment, "runs", "--json").stdout == runs
+
+
+def test_no_baseline_is_written_of_a_part_of_a_run(sqlite_store: Store, tmp_path: Path) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=2, contexts=2)
+    run_id = add_run(sqlite_store, data.id, 1, np.zeros((1, 2, 2), int), missing={(0, 1, 0): ResponseStatus.FAILED})
+    (tmp_path / "check.yaml").write_text("flows:\n  - fact_0 -> recipient 0: never\n")
+    words = [tmp_path / "check.yaml", "--run", run_id, "--write-baseline", tmp_path / "baseline.json"]
+    done = cli_inside(outside(), "check", *words, "--workspace", sqlite_store.workspace)
+    assert done.returncode == 2
+    assert done.stdout.startswith("passed     fact_0 -> recipient 0: never")
+    assert f"only 1 of 2 planned messages are judged. Finish the run first: cimemories resume {run_id}" in done.stderr
+    assert not (tmp_path / "baseline.json").exists()
 
 
 # ---- hostile texts
