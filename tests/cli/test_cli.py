@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Database
-from evaluating import ROOT, add, cli, cli_inside, outside, small_profiles
+from evaluating import ROOT, add, cli, cli_forked, cli_inside, outside, small_profiles
 from evaluating import command as command_line
 from hostile import error, free_port, hostile_server, texts_of
 from typer.testing import CliRunner
@@ -38,13 +38,15 @@ COMMANDS = (
 
 class Script:
     """Calls the command line on one workspace, each time in a process of its own unless `inside` this one is enough;
-    every call must end as it says."""
+    every call must end as it says. The first process is a new one, as a user starts it, the others are forked."""
 
     def __init__(self, workspace: Path, environment: dict[str, str], *, inside: bool = False) -> None:
         self.workspace, self.environment, self.inside = workspace, environment, inside
+        self._start = cli
 
     def call(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        start = cli_inside if self.inside else cli
+        start = cli_inside if self.inside else self._start
+        self._start = cli_forked
         return start(self.environment, *arguments, "--workspace", self.workspace)
 
     def good(self, *arguments: object) -> str:
