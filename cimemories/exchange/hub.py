@@ -32,8 +32,8 @@ LARGEST = "10M<n<100M"
 
 
 def write_about(folder: Path, store: Store, row: DatasetRow, chosen: LabellingRow) -> list[str]:
-    """Write card and, for real votes, eval.yaml into a folder that holds the data. Returns what has to be known before it
-    is uploaded."""
+    """Write card and, for real votes, eval.yaml into a folder that holds the data. Returns what has to be known before
+    it is uploaded."""
     rows = pq.read_metadata(folder / DATA).num_rows
     card = dataset_card(store, row.name, labelling_id=chosen.id)
     (folder / CARD).write_text(f"---\n{_yaml(front_matter(row, chosen, rows))}---\n\n{card}", encoding="utf-8")
