@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,8 @@ from cimemories import files
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AsJson, Dataset, LabelOptions, Replace, Run, Workspace, grouped
-from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
+from cimemories.store import datasets
+from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 from cimemories.text import count
 
 review = typer.Typer(name="review", help="Review by people: export, import, status, audit.", no_args_is_help=True)
@@ -89,6 +91,65 @@ def import_review(
         output.note(f"note: {_counted(result.known)} imported before")
     output.notes(result.notes)
     output.notes(result.skipped, "skipped")
+
+
+@review.command("imports")
+def review_imports(dataset: Dataset, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """List the files of review events that were imported into a dataset, newest first.
+
+    Example: cimemories review imports official
+    """
+    from cimemories.formats.review_events import imports
+
+    store = open_store(workspace)
+    rows = imports(store, _dataset_id(store, dataset))
+    if as_json:
+        output.as_json([output.attributes(row, "id name annotator created undone events") for row in rows])
+        return
+    if not rows:
+        output.note(f"no review events were imported into '{dataset}'")
+        return
+    output.table(
+        (">import", "file", "events", "imported (UTC)", "by", "undone (UTC)"),
+        [
+            (row.id, row.name, _counted(row.events), _when(row.created), row.annotator, _when(row.undone or ""))
+            for row in rows
+        ],
+    )
+
+
+@review.command("undo-import")
+def undo_review_import(
+    dataset: Dataset,
+    number: Annotated[int, Argument(metavar="IMPORT", min=1, help="Number of the import, as `review imports` lists.")],
+    annotator: Annotated[str | None, Option(help="Your name; default: your login.")] = None,
+    as_json: AsJson = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Remove the events that an import brought; what was here before counts again.
+
+    What people have gone on from since stays: pairs that the same person decided again, comments that others resolved.
+
+    Example: cimemories review undo-import official 3
+    """
+    from cimemories.formats.review_events import imports, undo_import
+
+    store = open_store(workspace)
+    dataset_id = _dataset_id(store, dataset)
+    row = next((row for row in imports(store, dataset_id) if row.id == number), None)
+    if row is None:
+        raise StoreError(
+            f"'{dataset}' has no import {number}. `cimemories review imports {shlex.quote(dataset)}` lists them."
+        )
+    if row.undone:
+        raise StoreError(f"import {number} of '{dataset}' ({row.name}) was undone already, at {_when(row.undone)} UTC.")
+    removed, kept = undo_import(store, dataset_id, number, annotator or getpass.getuser())
+    if as_json:
+        output.as_json({"import": number, "removed": removed, "kept": kept})
+        return
+    output.line(f"undone: {count(removed, 'event')} of '{row.name}' removed")
+    if kept:
+        output.note(f"note: {count(kept)} stay: people have gone on from them since")
 
 
 @review.command("status")
@@ -198,6 +259,17 @@ def review_audit(
         return
     output.line(planned.sentence(judged))
     output.note("nothing is sampled" if made is None else f"slice {made}: read it on the Judge audit page")
+
+
+def _dataset_id(store: Store, name: str) -> int:
+    """Raises StoreError where there is no such dataset."""
+    with store.read() as connection:
+        return datasets.named(connection, name).id
+
+
+def _when(created: str) -> str:
+    """'2026-01-31 10:00'."""
+    return created[:16].replace("T", " ")
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -77,6 +77,31 @@ def test_unknown_events_are_skipped_only_when_asked(sqlite_store: Store, tmp_pat
     assert (told["new"]["decision"], len(told["skipped"])) == (1, 1)
 
 
+def test_an_import_is_listed_and_undone_once(sqlite_store: Store, tmp_path: Path) -> None:
+    row, _ = reviewed(sqlite_store)
+    out = tmp_path / "[b]all.jsonl"
+    assert shown(sqlite_store, "imports", row.name) == []
+    ran(sqlite_store, "export", row.name, "-o", out, "--source", "single")
+    line = json.loads(out.read_text(encoding="utf-8").splitlines()[0])
+    out.write_text(json.dumps({**line, "uid": "new", "annotator": "Cem"}), encoding="utf-8")
+    ran(sqlite_store, "import", out, "-d", row.name)
+    (brought,) = shown(sqlite_store, "imports", row.name)
+    assert (brought["name"], brought["events"], brought["undone"]) == (out.name, {"decision": 1}, None)
+    table = ran(sqlite_store, "imports", row.name)
+    assert "[b]all.jsonl" in table and "1 decision" in table
+    with pytest.raises(StoreError, match=rf"has no import 99. `cimemories review imports '{row.name}'` lists them"):
+        ran(sqlite_store, "undo-import", row.name, 99)
+
+    undone = ran(sqlite_store, "undo-import", row.name, brought["id"], "--annotator", "Ada")
+    assert undone == f"undone: 1 event of '{out.name}' removed\n"
+    with sqlite_store.read() as connection:
+        assert "Cem" not in {d.annotator for d in decisions.history(connection, row.id)}
+    assert shown(sqlite_store, "imports", row.name)[0]["undone"]
+    with pytest.raises(StoreError, match="was undone already"):
+        ran(sqlite_store, "undo-import", row.name, brought["id"])
+    assert shown(sqlite_store, "import", out, "-d", row.name)["new"]["decision"] == 1, "and it can come again"
+
+
 def test_status_counts_people_labels_sources_and_what_is_open(sqlite_store: Store) -> None:
     row, _ = reviewed(sqlite_store)
     told = shown(sqlite_store, "status", row.name)
