@@ -111,23 +111,29 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> st
     audit = None if by_attribute else judge_audit.judge_audit(flows, scope, chosen.id)
     audited = violation_audit(flows, scope, chosen).messages if audit is None else audit.audited
     work = judge_audit_queue.Work(store, scope, chosen, me, batch)
+    # Answers are blind only where the person does not know how right the judge has been so far.
+    left = judge_audit_queue.progress(work) if named else None
     if named:
-        judge_audit_queue.draw(work, audited)
+        judge_audit_queue.draw(work, audited, hidden=left is not None)
     page.fold(
         "Sample another slice",
         ":material/casino:",
         "judge_audit.box.draw",
         lambda: _new_slice(store, scope, me),
     )
+    if left is not None:
+        safe.inline(
+            "The judge's figures show once you have answered the slice. To see them now, press b: your answers from "
+            "then on are not blind.",
+            muted=True,
+        )
+        return left
     if audit is None:
-        text = judge_audit_attributes.draw(flows, scope, chosen)
-        return (judge_audit_queue.progress(work) if named else None) or text
+        return judge_audit_attributes.draw(flows, scope, chosen)
     if not audit.audited:
         page.notice("No item of this slice has been audited yet, so there are no figures.")
         return f"{scope.run.name}: none of {count(chosen.items, 'item')} is audited yet."
-    text = judge_audit_results.draw(flows, scope, audit)
-    # The head is in sight at each answer: it says nothing of the judge while somebody answers blind.
-    return (judge_audit_queue.progress(work) if named else None) or text
+    return judge_audit_results.draw(flows, scope, audit)
 
 
 # ---- a new slice, and what it would show

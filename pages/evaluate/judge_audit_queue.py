@@ -75,18 +75,20 @@ class Work:
 
 
 @st.fragment
-def draw(work: Work, audited: int) -> None:
+def draw(work: Work, audited: int, *, hidden: bool) -> None:
     """The queue. A fragment: it runs again at each message of the browser, while the figures below it stay as they were
-    drawn. audited: how many verdicts these rest on."""
+    drawn. audited: how many verdicts these rest on; hidden: whether they are left out, since somebody answers blind."""
     # There with or without a message, so that the queue below keeps its position and is not reset.
     above = st.container()
     if work.store.read_only:
         page.notice("This workspace is read-only, so verdicts cannot be recorded. Copy it to a writable folder.")
         return
-    known = audited
+    known, hide = audited, hidden
     with failure.collecting(KEY, above):
-        known = _queue(work, above)
-    if known != audited:
+        known, hide = _queue(work, above)
+    if hide != hidden:
+        st.rerun()  # the whole page, with the figures or without
+    if known != audited and not hidden:
         with st.container(horizontal=True, vertical_alignment="center"):
             safe.inline(f"The figures below use {count(audited, 'verdict')}; {count(known)} are in.", muted=True)
             if st.button("Update the figures", key="judge_audit.update", icon=":material/refresh:"):
@@ -94,7 +96,8 @@ def draw(work: Work, audited: int) -> None:
 
 
 def progress(work: Work) -> str | None:
-    """How far this person is with the slice, in a sentence, while they answer blind and there is more to answer."""
+    """How far this person is with the slice, in a sentence, while they answer blind and there is more to answer: the
+    page then says nothing of how right the judge is. None where it may."""
     if work.store.read_only or not _blind():
         return None
     flows, by_attribute = slice_flows(work.store, work.slice.id), work.slice.kind == ATTRIBUTES
@@ -102,12 +105,12 @@ def progress(work: Work) -> str | None:
     if not state.undecided:
         return None
     left = count(len(state.undecided))
-    return f"{work.scope.run.name}: {left} of {count(state.total, 'item')} left for you. The judge's figures are below."
+    return f"{work.scope.run.name}: {left} of {count(state.total, 'item')} left for you."
 
 
-def _queue(work: Work, above: DeltaGenerator) -> int:
+def _queue(work: Work, above: DeltaGenerator) -> tuple[int, bool]:
     """Record what came since the last time and draw what comes next; returns how many items of the slice anybody has
-    audited.
+    audited, and whether this person answers blind and has more to answer.
 
     Raises StoreError where that cannot be done: nothing is confirmed then, so the browser keeps it.
     """
@@ -146,7 +149,7 @@ def _queue(work: Work, above: DeltaGenerator) -> int:
             watch=bool(st.session_state.get(_HISTORY)),
             context=f"{scope.run.name}{simulated}, {scope.judge.name}, slice of {count(state.total, 'item')}",
             batch=work.batch,
-            summary=_summary(work, flows, state) if workbench.batch(KEY) >= work.batch else [],
+            summary=_summary(work, flows, state, blind) if workbench.batch(KEY) >= work.batch else [],
             actions="szkjcb?",
             empty="You have audited this slice. The figures are below.",
             hiding="The judge's claim and quote show after your answer.",
@@ -159,7 +162,7 @@ def _queue(work: Work, above: DeltaGenerator) -> int:
         )
         page.fold("History and comments", ":material/history:", _HISTORY, partial(_history, work, item, blind))
         safe.inline(f"{count(done)} of {count(state.total, 'item')} of the slice done.", muted=True)
-    return state.audited
+    return state.audited, blind and bool(state.undecided)
 
 
 def _record(work: Work, flows: dict[Flow, SliceItem]) -> None:
@@ -176,9 +179,13 @@ def _record(work: Work, flows: dict[Flow, SliceItem]) -> None:
         page.notice(f"{count(len(gone), 'verdict')} not saved: the run or its message was deleted.")
 
 
-def _summary(work: Work, flows: dict[Flow, SliceItem], state: AuditState) -> list[str]:
-    """What the batch that has just ended says of the judge, and how much is left."""
+def _summary(work: Work, flows: dict[Flow, SliceItem], state: AuditState, blind: bool) -> list[str]:
+    """What the batch that has just ended says of the judge, and how much is left. Of the judge nothing while somebody
+    who answers blind has more to answer."""
     newest, judge = workbench.batch(KEY), work.scope.judge
+    left = f"{count(len(state.undecided), 'item')} of the slice are left."
+    if blind and state.undecided:
+        return [f"{count(newest, 'item')} answered. How far the judge agrees shows at the end of the slice.", left]
     key = work.owner, work.slice.id, judge.id, newest, state.audited
     kept: tuple[object, list[str]] = st.session_state.get(_SUMMARY, (None, []))
     if kept[0] == key:  # made once a batch: it computes the figures anew
@@ -194,7 +201,7 @@ def _summary(work: Work, flows: dict[Flow, SliceItem], state: AuditState) -> lis
         audit = judge_audit.judge_audit(shared_flows(work.store), scope, work.slice.id)
         own = next(item for item in audit.judges if item.judge is not None and item.judge.id == judge.id)
         lines.append(f"So far {headline(own)}.")
-    lines.append(f"{count(len(state.undecided), 'item')} of the slice are left.")
+    lines.append(left)
     st.session_state[_SUMMARY] = key, lines
     return lines
 
