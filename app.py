@@ -9,7 +9,7 @@ import streamlit as st
 from cimemories import files
 from cimemories.flows import catalogue
 from cimemories.store.engine import WORKSPACE, DatabaseLost, StoreError, chosen_workspace, shared_store
-from cimemories.ui import ASSETS, annotator, login, page, safe, server, shell, url
+from cimemories.ui import ASSETS, annotator, login, once, page, safe, server, shell, url
 from cimemories.ui.url import PAGES
 from pages.start import database_lost, failure
 
@@ -74,6 +74,7 @@ def show() -> None:
             page.notice("This workspace is read-only: you can view everything, and save or start nothing.")
         try:
             chosen.run()
+            once.forget()
         except DatabaseLost as problem:  # it went away while the page ran
             database_lost.draw(problem)
         # Streamlit stops and restarts a script by BaseExceptions, which pass here.

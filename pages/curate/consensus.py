@@ -20,7 +20,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count, exact_percent, listed, percent, sentence
-from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.ui import annotator, once, page, safe, tables, url
 from cimemories.ui.page import least_votes, rule_sliders
 from pages.curate import consensus_figures
 from pages.curate.consensus_figures import PLURALS, Columns, chart_and_table, group_control
@@ -118,11 +118,10 @@ def _forget() -> None:
 
 
 def _done(message: str, *, keep_sliders: bool = False) -> None:
-    """Run the page again, which then shows the message."""
+    """Let the next run of the page show the message."""
     st.session_state[_MESSAGE] = [message]
     if not keep_sliders:
         _forget()
-    st.rerun()
 
 
 def _takeaway(effect: WhatIf) -> str:
@@ -190,12 +189,11 @@ def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
     with st.form("consensus.save", enter_to_submit=False):
         name = st.text_input("Name of the rule", key="consensus.name", max_chars=80, placeholder="lenient")
         use = st.checkbox("Make it the current rule at once", key="consensus.use")
-        saved = st.form_submit_button("Save this rule", icon=":material/save:")
+        button = st.container()
     # Below the button: it goes when it is left for it, and what is below it moves away under the pointer.
     who = annotator.ask()
-    if not saved:
-        return
-    with page.Reporting("The rule was not saved.", StoreError):
+
+    def save() -> None:
         catalogue.save_rule(
             store,
             dataset.id,
@@ -206,8 +204,13 @@ def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
             use=bool(use),
             least_votes=effect.after.least_votes,
         )
+
+    def saved(_: None) -> None:
         outcome = "and labels rest on it now" if use else "not yet in use"
         _done(f"Saved '{name.strip()}', {outcome}.", keep_sliders=not use)
+
+    with page.Reporting("The rule was not saved.", StoreError), button:
+        once.button("Save this rule", save, saved, key="consensus.save.rule", submits=True, icon=":material/save:")
 
 
 def _rules_table(store: Store, dataset: DatasetRow) -> None:
@@ -269,17 +272,27 @@ def _choose_rule(store: Store, dataset: DatasetRow, names: Sequence[str], curren
     )
     with page.Reporting("The rule was not changed.", StoreError):
         with use:
-            if st.button("Make it current", disabled=name == current, key="consensus.make", icon=":material/check:"):
-                catalogue.use_rule(store, dataset.id, name)
-                paper = name == labellings.PAPER_RULE
-                _done("Labels rest on the paper's rule again." if paper else f"Labels rest on '{name}' now.")
+            paper = name == labellings.PAPER_RULE
+            outcome = "Labels rest on the paper's rule again." if paper else f"Labels rest on '{name}' now."
+            once.button(
+                "Make it current",
+                lambda: catalogue.use_rule(store, dataset.id, name),
+                lambda _: _done(outcome),
+                key="consensus.make",
+                disabled=name == current,
+                icon=":material/check:",
+            )
         with delete, st.popover("Delete", icon=":material/delete:", disabled=name == labellings.PAPER_RULE):
             st.text(
                 "This deletes the rule. Votes and decisions stay. If it is current, the paper's rule applies again."
             )
-            if st.button("Delete this rule", type="primary", key="consensus.delete"):
-                catalogue.delete_rule(store, dataset.id, name)
-                _done(f"Deleted '{name}'.")
+            once.button(
+                "Delete this rule",
+                lambda: catalogue.delete_rule(store, dataset.id, name),
+                lambda _: _done(f"Deleted '{name}'."),
+                key=f"consensus.delete.{dataset.id}.{name}",
+                type="primary",
+            )
 
 
 # ---- page

@@ -35,7 +35,7 @@ from cimemories.store.labellings import LabellingRow
 from cimemories.store.upkeep import deleting
 from cimemories.text import count, sentence
 from cimemories.ui import annotator, once, page, safe, tables, url
-from pages.curate.label_matrix import RESUMABLE, launch_worker, named, pace_sentence, worker_log
+from pages.curate.label_matrix import RESUMABLE, named, pace_sentence, worker_button, worker_log
 from pages.start import database_lost
 
 _OUTCOME = "profiles.outcome"
@@ -175,14 +175,18 @@ def _freeze_form(store: Store, dataset: DatasetRow) -> None:
             placeholder="None yet",
             key=f"{key}.labelling",
         )
-        pressed = st.form_submit_button("Freeze", icon=":material/ac_unit:")
+        button = st.container()
     # Below the button: it goes when it is left for it, and what is below it moves away under the pointer.
     who = annotator.ask(f"{annotator.KEY}.freeze")
-    if not pressed:
-        return
-    with page.Reporting("Nothing was frozen.", StoreError), st.spinner("Freezing", show_time=True):
-        freezing.freeze(store, dataset.id, labelling_id=labelling, annotator=who)
-        st.rerun()
+    with page.Reporting("Nothing was frozen.", StoreError), button:
+        once.button(
+            "Freeze",
+            lambda: freezing.freeze(store, dataset.id, labelling_id=labelling, annotator=who),
+            key=f"{key}.freeze",
+            submits=True,
+            doing="Freezing",
+            icon=":material/ac_unit:",
+        )
 
 
 def card_form(store: Store, dataset: DatasetRow) -> None:
@@ -360,11 +364,20 @@ def delete_form(store: Store, dataset: DatasetRow) -> None:
     page.notice(f"This deletes '{dataset.name}' with {parts or 'nothing in it'}. It cannot be undone.")
     # created in the key: a dataset that is given a deleted one's id must not find the box ticked.
     sure = st.checkbox("Yes, delete all of it", key=f"profiles.sure.{dataset.id}.{dataset.created}")
-    if st.button("Delete", disabled=not sure, icon=":material/delete:"):
-        with page.Reporting("The dataset was not deleted.", StoreError):
-            deleting.delete(store, deletion)
-            url.put(dataset=None, profile=None, attribute=None, labelling=None, run=None, context=None)
-            _done(f"The dataset '{dataset.name}' was deleted.")
+
+    def deleted(_: object) -> None:
+        _say(f"The dataset '{dataset.name}' was deleted.")
+        url.put(dataset=None, profile=None, attribute=None, labelling=None, run=None, context=None)
+
+    with page.Reporting("The dataset was not deleted.", StoreError):
+        once.button(
+            "Delete",
+            lambda: deleting.delete(store, deletion),
+            deleted,
+            key=f"profiles.delete.{dataset.id}.{dataset.created}",
+            disabled=not sure,
+            icon=":material/delete:",
+        )
 
 
 # ---- new profiles: from templates at once, or by a model in a worker of its own
@@ -427,9 +440,13 @@ def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
         causes = [f"{count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in now.failures]
         safe.inline(f"Failed or incomplete calls, by cause: {'; '.join(causes)}.", muted=True)
     cancelling = now.status == WorkStatus.CANCELLING
-    if st.button("Cancel", icon=":material/stop_circle:", key=f"new.cancel.{row.id}", disabled=cancelling):
-        catalogue.cancel(store, row.id)
-        st.rerun()
+    once.button(
+        "Cancel",
+        lambda: catalogue.cancel(store, row.id),
+        key=f"new.cancel.{row.id}",
+        icon=":material/stop_circle:",
+        disabled=cancelling,
+    )
 
 
 def _title(row: GenerationRow, what: str) -> None:
@@ -448,11 +465,14 @@ def _stopped(store: Store, row: GenerationRow) -> None:
     )
     worker_log(store, row.id)
     with st.container(horizontal=True):
-        if not all_settled and st.button("Resume", icon=":material/play_arrow:", key=f"new.resume.{row.id}"):
-            launch_worker(store, row.id)
-        if st.button("Discard", icon=":material/delete:", key=f"new.discard.{row.id}"):
-            authoring.discard(store, row.id)
-            st.rerun()
+        if not all_settled:
+            worker_button(store, row.id, "Resume", key=f"new.resume.{row.id}", icon=":material/play_arrow:")
+        once.button(
+            "Discard",
+            lambda: authoring.discard(store, row.id),
+            key=f"new.discard.{row.id}",
+            icon=":material/delete:",
+        )
 
 
 def _finished(store: Store, row: GenerationRow) -> None:

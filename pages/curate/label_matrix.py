@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count, exact_percent, sentence
-from cimemories.ui import matrix, page, safe, tables, url
+from cimemories.ui import matrix, once, page, safe, tables, url
 from cimemories.ui.workbench import Key
 from pages.curate.profile_view import display_name
 from pages.start import database_lost
@@ -242,11 +243,10 @@ def worker_log(store: Store, work_id: str) -> None:
             st.code(log, language=None, wrap_lines=True)
 
 
-def launch_worker(store: Store, work_id: str) -> None:
-    """Start a worker for planned work and run the page again."""
+def worker_button(store: Store, work_id: str, label: str, *, key: str, **options: Any) -> None:
+    """A button that starts a worker for planned work, once. label must be a literal; options: of `st.button`."""
     with page.Reporting("The worker was not started.", StoreError):
-        launch.launch(store, work_id)
-        st.rerun()
+        once.button(label, lambda: launch.launch(store, work_id), key=key, **options)
 
 
 def _settled(row: LabellingRow) -> int:
@@ -285,8 +285,8 @@ def watch(store: Store, row: LabellingRow | None, profile: int | None) -> None:
         _stopped(store, row)
     elif _settled(row) > row.ballots.get(labellings.OK, 0):
         _failures(store, row.id)
-        if row.ballots.get("failed") and st.button("Retry failed ballots", icon=":material/resume:"):
-            launch_worker(store, row.id)
+        if row.ballots.get("failed"):
+            worker_button(store, row.id, "Retry failed ballots", key=f"retry.{row.id}", icon=":material/resume:")
 
 
 def _voted(store: Store, row: LabellingRow, profile: int | None) -> tuple[int, int]:
@@ -311,11 +311,14 @@ def _running(store: Store, row: LabellingRow, voted: tuple[int, int]) -> None:
         safe.inline(f"{text} {_of_profile(*voted)}", muted=True)
     with button:
         stopping = row.status == WorkStatus.CANCELLING
-        if st.button(
-            "Cancel", icon=":material/stop_circle:", key=f"cancel.{row.id}", disabled=stopping, width="stretch"
-        ):
-            catalogue.cancel(store, row.id)
-            st.rerun()
+        once.button(
+            "Cancel",
+            lambda: catalogue.cancel(store, row.id),
+            key=f"cancel.{row.id}",
+            icon=":material/stop_circle:",
+            disabled=stopping,
+            width="stretch",
+        )
     _failures(store, row.id)
 
 
@@ -339,8 +342,7 @@ def _stopped(store: Store, row: LabellingRow) -> None:
         _failures(store, row.id)
         worker_log(store, row.id)
     with right:
-        if st.button("Resume", icon=":material/play_arrow:", key=f"resume.{row.id}", width="stretch"):
-            launch_worker(store, row.id)
+        worker_button(store, row.id, "Resume", key=f"resume.{row.id}", icon=":material/play_arrow:", width="stretch")
 
 
 def _failures(store: Store, labelling_id: str) -> None:
@@ -406,8 +408,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         timeout = f.number_input(
             "Timeout (s)", 1, 3600, 120, step=60, key="start.timeout", help="Doubles with each retry."
         )
-        if not st.form_submit_button("Start", type="primary", icon=":material/play_arrow:"):
-            return
+        button = st.container()
     spec = LabellingSpec(
         dataset=dataset.name,
         model=model.strip(),
@@ -421,14 +422,27 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         timeout=float(timeout),
         personas=personas,
     )
-    if not spec.model or not spec.base_url:
-        page.error("Nothing was started.", "A labelling needs a model and a base URL.", "Fill in both and try again.")
-        return
-    with page.Reporting("Nothing was started.", EndpointError, StoreError, SeedError, SimulatorError):
-        with st.spinner("Checking the server"):
-            labelling_id = labelling.plan(store, spec)
-        url.put(labelling=labelling_id)
-        launch_worker(store, labelling_id)
+
+    def begin() -> str:
+        if not spec.model or not spec.base_url:
+            raise StoreError("A labelling needs a model and a base URL. Fill in both and try again.")
+        labelling_id = labelling.plan(store, spec)
+        # Of a worker that cannot be started the record has the reason, and the page shows it with the labelling.
+        with suppress(StoreError):
+            launch.launch(store, labelling_id)
+        return labelling_id
+
+    with page.Reporting("Nothing was started.", EndpointError, StoreError, SeedError, SimulatorError), button:
+        once.button(
+            "Start",
+            begin,
+            lambda new: url.put(labelling=new),
+            key="start.start",
+            submits=True,
+            doing="Checking the server",
+            type="primary",
+            icon=":material/play_arrow:",
+        )
 
 
 def _personas(store: Store) -> str:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import streamlit as st
 
 from cimemories.curation import editing
-from cimemories.curation.editing import KNOWN_DOMAINS, LONGEST_KEY, OLDEST, Plan, parse_value, value_text
+from cimemories.curation.editing import KNOWN_DOMAINS, LONGEST_KEY, OLDEST, Plan, Saved, parse_value, value_text
 from cimemories.model import GENERAL, Attribute, Context
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.versions import Edit, EditRow, Side
-from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.ui import annotator, once, page, safe, tables, url
 from cimemories.ui.safe import Html, tag
 from pages.curate.profile_view import display_name
 
@@ -65,7 +65,7 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         page.notice(" ".join(pending.plan.sentences))
         with st.form("profiles.save", enter_to_submit=False, border=False):
             reason = st.text_input("Reason", max_chars=500, key="profiles.save.reason", disabled=bool(pending.undo))
-            save = st.form_submit_button("Save the change", type="primary", icon=":material/save:")
+            button = st.container()
         st.button(
             "Discard the change",
             icon=":material/close:",
@@ -75,23 +75,28 @@ def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         )
         # Below the buttons: it goes when it is left for one of them, and what is below it moves away under the pointer.
         who = annotator.ask()
-    if save:
-        _save(store, dataset, record, pending, who, reason)
 
-
-def _save(store: Store, dataset: DatasetRow, record: ProfileRecord, pending: _Pending, who: str, reason: str) -> None:
-    try:
+    def save() -> Saved:
         # expected: nothing is saved where it would by now go into another version than the one that was shown.
-        with st.spinner("Saving the change", show_time=True):
-            if pending.undo is not None:
-                saved = editing.undo(store, dataset.id, pending.undo, annotator=who, expected=pending.plan)
-            else:
-                saved = editing.save(
-                    store, dataset.id, pending.edit, annotator=who, reason=reason, expected=pending.plan
-                )
-    except StoreError as problem:
-        page.error("Nothing was saved.", str(problem))
-        return
+        if pending.undo is not None:
+            return editing.undo(store, dataset.id, pending.undo, annotator=who, expected=pending.plan)
+        return editing.save(store, dataset.id, pending.edit, annotator=who, reason=reason, expected=pending.plan)
+
+    with page.Reporting("Nothing was saved.", StoreError), button:
+        once.button(
+            "Save the change",
+            save,
+            lambda saved: _show(store, dataset, record, saved),
+            key="profiles.save.change",
+            submits=True,
+            doing="Saving the change",
+            type="primary",
+            icon=":material/save:",
+        )
+
+
+def _show(store: Store, dataset: DatasetRow, record: ProfileRecord, saved: Saved) -> None:
+    """Lead to what was saved, and say what came of it."""
     drop()
     row, there = editing.saved_change(store, saved, record.ordinal)
     sentences = [f"Saved in '{saved.name}': {row.sentence}."]
@@ -110,7 +115,6 @@ def _save(store: Store, dataset: DatasetRow, record: ProfileRecord, pending: _Pe
     view = url.get("view")
     view = view if view in ("contexts", "history") else None
     url.put(dataset=saved.dataset, profile=there.id, attribute=attribute, context=None, labelling=None, view=view)
-    st.rerun()
 
 
 def _both_sides(edit: Edit) -> Html:

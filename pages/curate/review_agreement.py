@@ -563,11 +563,18 @@ def _slice(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ro
         )
     with more, st.popover("", icon=":material/more_vert:", type="tertiary"):
         st.text("This deletes the slice. Answers to its pairs stay.")
-        if st.button("Delete the slice", type="primary", key=f"agreement.slice.delete.{row.id}"):
-            delete_slice(store, row.id)
+
+        def deleted(_: None) -> None:
             st.session_state[_NOTICE] = f"Deleted '{row.name}'."
             url.replace(slice=None)
-            st.rerun()
+
+        once.button(
+            "Delete the slice",
+            lambda: delete_slice(store, row.id),
+            deleted,
+            key=f"agreement.slice.delete.{row.id}",
+            type="primary",
+        )
         frame = pd.DataFrame([vars(item) for item in items]).drop(columns="response")
         simulated = "simulated labels" if labelling is not None and labelling.simulated else ""
         tables.csv_button(

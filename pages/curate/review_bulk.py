@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -45,11 +47,11 @@ from cimemories.review.index import Ints, PairIndex
 from cimemories.review.queue import Item, Pair, items, sample, undecided
 from cimemories.review.standing import standing
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import LONGEST_REASON, Plan, PlanChange
 from cimemories.text import count, percent, sentence
-from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.ui import annotator, once, page, safe, tables, url
 from pages.curate.profile_view import display_name
 
 PREVIEWED = 20
@@ -110,33 +112,56 @@ def _form(store: Store, dataset: DatasetRow, index: PairIndex, person: str, posi
     reason = st.text_input("Reason", key="bulk.reason", max_chars=500).strip()
     # A reason too: who finds one of thousands later has nothing else to go by.
     missing = "your name" if not person else "a label" if label is None else "" if reason else "a reason"
-    pressed = st.button(
-        safe.plain_label(f"Apply to all {count(len(chosen))}"),
-        type="primary",
-        icon=":material/done_all:",
-        key="bulk.apply",
+    _batch_button(
+        f"Apply to all {count(len(chosen))}",
+        lambda decided: _record_batch(store, dataset, person, index.pairs(chosen), decided, reason, "batch"),
+        label,
+        # The pairs in the key: a click is for these, and for no others that other filters leave by then.
+        key=f"bulk.apply.{sha256(chosen.tobytes()).hexdigest()[:16]}",
         disabled=not len(chosen) or bool(missing),
     )
     if missing and len(chosen):
         safe.inline(f"Needs {missing}.", muted=True)
-    if pressed and label is not None:
-        _record_batch(store, dataset, person, index.pairs(chosen), label, reason, "batch")
+
+
+def _batch_button(text: str, decide: Callable[[Label], int], label: Label | None, *, key: str, disabled: bool) -> None:
+    """A button that decides many pairs, once. No progress is drawn: drawing it, the batch could be ended in its midst,
+    and the next run would begin another."""
+
+    def do() -> tuple[int, Label]:
+        if label is None:
+            raise StoreError("It needs a label. Choose one and try again.")
+        return decide(label), label
+
+    def then(result: tuple[int, Label]) -> None:
+        pairs, decided = result
+        _note(f"{count(pairs, 'pair')} decided as {decided}, in one batch. You can undo it under Your batches.")
+
+    with page.Reporting("Not all pairs were decided.", StoreError):
+        once.button(
+            safe.plain_label(text),
+            do,
+            then,
+            key=key,
+            doing="Deciding the pairs",
+            type="primary",
+            icon=":material/done_all:",
+            disabled=disabled,
+        )
 
 
 def _record_batch(
     store: Store, dataset: DatasetRow, person: str, pairs: Sequence[Pair], label: Label, reason: str, source: str
-) -> None:
-    """Decide a batch; ends this run of the script unless something fails."""
+) -> int:
+    """Decide a batch; returns how many pairs. Raises StoreError with their number where not all could be decided."""
     written = 0
-    bar = st.progress(0.0)
     try:
         # Piece by piece, each a transaction of its own: where one fails, those before it stay and are counted.
-        for written in decide_all(store, dataset.id, person, pairs, label, reason=reason, source=source):
-            bar.progress(written / len(pairs))
+        for so_far in decide_all(store, dataset.id, person, pairs, label, reason=reason, source=source):
+            written = so_far
     except StoreError as problem:
-        page.error(f"Only {count(written)} of {count(len(pairs))} pairs were decided.", str(problem))
-        return
-    _rerun(f"{count(written, 'pair')} decided as {label}, in one batch. You can undo it under Your batches.")
+        raise StoreError(f"only {count(written)} of {count(len(pairs))} were: {problem}") from problem
+    return written
 
 
 def draw_notice() -> None:
@@ -145,10 +170,9 @@ def draw_notice() -> None:
         page.notice(notice)
 
 
-def _rerun(notice: str) -> None:
+def _note(notice: str) -> None:
     st.session_state[_BULK_NOTICE] = notice
     st.session_state.pop(SPREAD, None)
-    st.rerun()
 
 
 def _preview(store: Store, labelling: LabellingRow | None, index: PairIndex, positions: Ints) -> None:
@@ -214,18 +238,25 @@ def _own_batches(store: Store, dataset: DatasetRow, person: str) -> None:
             safe.inline(f"{count(row.pairs, 'pair')} {label}, {source}{undone}.")
             safe.inline(f"{row.created[:16].replace('T', ' ')} UTC. {row.reason}", muted=True)
         with button:
-            key = f"bulk.undo.{row.id}"
-            if st.button("Undo", icon=":material/undo:", key=key, disabled=row.taken_back >= row.pairs):
-                _undo(store, dataset, person, row)
+            _undo_button(store, dataset, person, row)
 
 
-def _undo(store: Store, dataset: DatasetRow, person: str, row: Batch) -> None:
-    with page.Reporting("The batch was not undone.", StoreError):
-        undone = undo_batch(store, dataset.id, person, row.id)
+def _undo_button(store: Store, dataset: DatasetRow, person: str, row: Batch) -> None:
+    def undone(number: int) -> None:
         # Of the batch, what was decided anew since: that decision is another one and stays.
-        kept = row.pairs - row.taken_back - undone
+        kept = row.pairs - row.taken_back - number
         later = f" {count(kept)} keep your later decisions." if kept else ""
-        _rerun(f"{count(undone, 'decision')} undone; your earlier decisions count again.{later}")
+        _note(f"{count(number, 'decision')} undone; your earlier decisions count again.{later}")
+
+    with page.Reporting("The batch was not undone.", StoreError):
+        once.button(
+            "Undo",
+            lambda: undo_batch(store, dataset.id, person, row.id),
+            undone,
+            key=f"bulk.undo.{row.id}",
+            icon=":material/undo:",
+            disabled=row.taken_back >= row.pairs,
+        )
 
 
 def spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, person: str) -> None:
@@ -247,15 +278,14 @@ def spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, in
     chosen = [item for item in proposed if _axis(item)]
     _proposed(store, labelling, index, proposed)
     pairs = [(pair.attribute, pair.context) for item in chosen for pair in item.pairs]
-    if st.button(
-        safe.plain_label(f"Decide these {count(len(pairs))} as {last.label}"),
-        type="primary",
-        icon=":material/done_all:",
-        key="bulk.accept",
+    reason = "Spread from one decision: " + ", ".join(_AXES[item.axis].lower() for item in chosen)
+    _batch_button(
+        f"Decide these {count(len(pairs))} as {last.label}",
+        lambda decided: _record_batch(store, dataset, person, pairs, decided, reason, "proposal"),
+        last.label,
+        key=f"bulk.accept.{content_hash(pairs)}",
         disabled=not pairs,
-    ):
-        reason = "Spread from one decision: " + ", ".join(_AXES[item.axis].lower() for item in chosen)
-        _record_batch(store, dataset, person, pairs, last.label, reason, "proposal")
+    )
 
 
 def _origin(store: Store, index: PairIndex, last: LastDecision) -> None:
@@ -309,8 +339,10 @@ def draw_overlap(store: Store, dataset: DatasetRow, index: PairIndex) -> str:
     before: Plan | None = st.session_state.get(_BEFORE, {}).get(dataset.id)
     if before is not None and before != now:
         with st.container(horizontal=True, vertical_alignment="center"):
-            if st.button("Undo", icon=":material/undo:", key="overlap.undo", disabled=not me):
-                _set_overlap(store, dataset, before, me, "Undone.")
+            _overlap_button(
+                store, dataset, "Undo", before, me, "Undone.",
+                key="overlap.undo", icon=":material/undo:", disabled=not me,
+            )  # fmt: skip
             safe.inline(f"The overlap is set. Before: {_plan_text(before)}.")
     safe.inline(f"{dataset.name} (simulated)" if dataset.simulated else dataset.name, muted=True)
     left, right = st.columns([2, 5], gap="large")
@@ -321,13 +353,10 @@ def draw_overlap(store: Store, dataset: DatasetRow, index: PairIndex) -> str:
         people = int(st.number_input("People per such pair", 2, 20, max(2, now.people), key="overlap.people"))
         changed = (share, people) != (round(100 * now.share), max(2, now.people))
         reason = st.text_input("Reason", key="overlap.reason", max_chars=LONGEST_REASON).strip()
-        pressed = st.button(
-            "Set overlap",
-            type="primary",
-            icon=":material/group:",
-            key="overlap.set",
-            disabled=not (me and changed and reason),
-        )
+        _overlap_button(
+            store, dataset, "Set overlap", Plan(share / 100, people, now.seed), me, reason,
+            key="overlap.set", icon=":material/group:", disabled=not (me and changed and reason), type="primary",
+        )  # fmt: skip
         if me and changed and not reason:
             safe.inline("Needs a reason.", muted=True)
     with right:
@@ -350,8 +379,6 @@ def draw_overlap(store: Store, dataset: DatasetRow, index: PairIndex) -> str:
         page.fold(
             f"Changes ({len(changes)})", ":material/history:", "overlap.box.changes", lambda: _changes(dataset, changes)
         )
-    if pressed:
-        _set_overlap(store, dataset, Plan(share / 100, people, now.seed), me, reason)
     if not now.share:
         return "Each pair goes to one person."
     return f"{percent(now.share)} of the pairs go to {now.people} people, the others to one."
@@ -392,15 +419,24 @@ def _changes(dataset: DatasetRow, changes: Sequence[PlanChange]) -> None:
     tables.csv_button(frame.assign(dataset=dataset.name), f"overlap-{dataset.id}.csv", key="overlap.csv")
 
 
-def _set_overlap(store: Store, dataset: DatasetRow, plan: Plan, who: str, reason: str) -> None:
-    with page.Reporting("The overlap was not set.", StoreError):
+def _overlap_button(
+    store: Store, dataset: DatasetRow, label: str, plan: Plan, who: str, reason: str, **options: Any
+) -> None:
+    """A button that sets the overlap, once. label must be a literal; options: of `once.button`."""
+
+    def do() -> Plan:
         before = queue.overlap(store, dataset.id)
         queue.set_overlap(store, dataset.id, plan, who, reason)
+        return before
+
+    def then(before: Plan) -> None:
         st.session_state[_BEFORE] = {dataset.id: before}
         # What is shown is what stands: the fields begin anew.
         for key in ("overlap.share", "overlap.people", "overlap.reason"):
             st.session_state.pop(key, None)
-        st.rerun()
+
+    with page.Reporting("The overlap was not set.", StoreError):
+        once.button(label, do, then, **options)
 
 
 # ---- exchange
@@ -504,18 +540,26 @@ def _import(store: Store, dataset: DatasetRow) -> None:
     safe.inline(f"New here: {_kinds(done.new) or 'nothing'}. {count(known)} are here already.", strong=True)
     for line in _remarks(done):
         safe.inline(line, muted=True)
-    label = safe.plain_label(f"Import {count(new, 'event')}")
-    if st.button(label, type="primary", icon=":material/upload_file:", disabled=not new, key="review.exchange.import"):
-        with _refusing(), st.spinner("Importing the events", show_time=True):
-            done = _read(store, dataset, upload, skip=skip)
-            new, known = sum(done.new.values()), sum(done.known.values())
-            lines = [
-                f"{count(new)} new events imported, {count(known)} were already here. You can undo this below.",
-                *_remarks(done),
-            ]
-            st.session_state[_OUTCOME] = lines
-            st.session_state.pop(_CHECKED)
-            st.rerun()
+
+    def imported(done: Imported) -> None:
+        new, known = sum(done.new.values()), sum(done.known.values())
+        st.session_state[_OUTCOME] = [
+            f"{count(new)} new events imported, {count(known)} were already here. You can undo this below.",
+            *_remarks(done),
+        ]
+        st.session_state.pop(_CHECKED, None)
+
+    with _refusing():
+        once.button(
+            safe.plain_label(f"Import {count(new, 'event')}"),
+            lambda: _read(store, dataset, upload, skip=skip),
+            imported,
+            key=f"review.exchange.import.{upload.file_id}",
+            doing="Importing the events",
+            type="primary",
+            icon=":material/upload_file:",
+            disabled=not new,
+        )
 
 
 def _imports(store: Store, dataset: DatasetRow) -> None:
@@ -530,15 +574,24 @@ def _imports(store: Store, dataset: DatasetRow) -> None:
         with text:
             safe.inline(f"{safe.option(row.name)}: {_kinds(row.events)}{undone}.")
             safe.inline(f"{row.created[:16].replace('T', ' ')} UTC{by}", muted=True)
-        key = f"review.exchange.undo.{row.id}"
-        if button.button("Undo", icon=":material/undo:", key=key, disabled=bool(row.undone) or store.read_only):
-            with page.Reporting("The import was not undone.", StoreError):
-                removed, kept = undo_import(store, dataset.id, row.id, annotator.name())
-                stay = f" {count(kept)} stay: people have gone on from them since." if kept else ""
-                lines = [f"{count(removed, 'imported event')} removed; what was here before counts again.{stay}"]
-                st.session_state[_OUTCOME] = lines
-                st.session_state.pop(_CHECKED, None)
-                st.rerun()
+        with page.Reporting("The import was not undone.", StoreError), button:
+            once.button(
+                "Undo",
+                partial(undo_import, store, dataset.id, row.id, annotator.name()),
+                _import_undone,
+                key=f"review.exchange.undo.{row.id}",
+                icon=":material/undo:",
+                disabled=bool(row.undone) or store.read_only,
+            )
+
+
+def _import_undone(counts: tuple[int, int]) -> None:
+    removed, kept = counts
+    stay = f" {count(kept)} stay: people have gone on from them since." if kept else ""
+    st.session_state[_OUTCOME] = [
+        f"{count(removed, 'imported event')} removed; what was here before counts again.{stay}"
+    ]
+    st.session_state.pop(_CHECKED, None)
 
 
 def _refusing() -> page.Reporting:

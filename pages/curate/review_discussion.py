@@ -32,7 +32,7 @@ from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import LONGEST_REASON, Guideline
 from cimemories.text import count
-from cimemories.ui import annotator, page, safe, tables, url, workbench
+from cimemories.ui import annotator, once, page, safe, tables, url, workbench
 from cimemories.ui.safe import Html, tag
 from cimemories.ui.workbench import Card, Event
 from pages.curate import review_queue
@@ -349,21 +349,28 @@ def _guideline_form(store: Store, now: Guideline) -> None:
     reason = st.text_input("Reason", key=_REASON, max_chars=LONGEST_REASON).strip()
     label = safe.plain_label(f"Save as version {base.version + 1}")
     ready = bool(who and reason)
-    if st.button(label, type="primary", icon=":material/save:", disabled=not ready, key="review.guideline.save"):
-        notice = f"Version {base.version + 1} stands. Decisions keep the version they were made by."
-        _save(store, text, who, base, reason, notice)
+    _save_button(
+        store, label, text, who, base, reason,
+        f"Version {base.version + 1} stands. Decisions keep the version they were made by.",
+        key="review.guideline.save", icon=":material/save:", disabled=not ready, type="primary",
+    )  # fmt: skip
     if who and not reason:
         safe.inline("Needs a reason.", muted=True)
 
 
-def _save(store: Store, text: str, who: str, after: Guideline, reason: str, notice: str) -> None:
-    with page.Reporting("Nothing was saved.", StoreError):
-        # `after` is the version that was edited: where somebody has saved another meanwhile, theirs is not overwritten.
-        save_guideline(store, text, who, after, reason)
+def _save_button(
+    store: Store, label: str, text: str, who: str, after: Guideline, reason: str, notice: str, **options: Any
+) -> None:
+    """A button that saves a version, once. options: of `once.button`."""
+
+    def then(_: Guideline) -> None:
         for key in (_BASE, _TEXT, _REASON):
             st.session_state.pop(key, None)
         st.session_state[_SAVED] = notice
-        st.rerun()
+
+    with page.Reporting("Nothing was saved.", StoreError):
+        # `after` is the version that was edited: where somebody has saved another meanwhile, theirs is not overwritten.
+        once.button(label, lambda: save_guideline(store, text, who, after, reason), then, **options)
 
 
 def _versions(store: Store, versions: Sequence[Guideline]) -> None:
@@ -374,14 +381,13 @@ def _versions(store: Store, versions: Sequence[Guideline]) -> None:
             safe.inline(item.reason)
         first = "" if earlier else f"First version, {count(len(item.text.splitlines()), 'line')}. "
         safe.inline(f"{first}Hash {item.hash}.", muted=True)
-        if item is not now and st.button(
-            safe.plain_label(f"Use version {item.version} again"),
-            key=f"review.guideline.again.{item.version}",
-            icon=":material/undo:",
-            disabled=not who,
-        ):
-            notice = f"Version {now.version + 1} stands, with the text of {item.version}."
-            _save(store, item.text, who, now, f"Back to version {item.version}.", notice)
+        if item is not now:
+            _save_button(
+                store, safe.plain_label(f"Use version {item.version} again"), item.text, who, now,
+                f"Back to version {item.version}.",
+                f"Version {now.version + 1} stands, with the text of {item.version}.",
+                key=f"review.guideline.again.{item.version}", icon=":material/undo:", disabled=not who,
+            )  # fmt: skip
         if earlier is not None:
             safe.show(_diff(earlier.text, item.text))
     names = ("version", "created", "annotator", "reason", "hash", "text")
@@ -561,22 +567,35 @@ def _one(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, item
         who = annotator.required()
         if note.open:
             _resolve(store, dataset, item, who)
-        elif st.button("Reopen", icon=":material/undo:", key=f"review.comment.reopen.{note.id}", disabled=not who):
+        else:
             with page.Reporting("Nothing was reopened.", StoreError):
-                reopen_comment(store, dataset.id, who, note)
-                st.rerun()
+                once.button(
+                    "Reopen",
+                    lambda: reopen_comment(store, dataset.id, who, note),
+                    key=f"review.comment.reopen.{note.id}",
+                    icon=":material/undo:",
+                    disabled=not who,
+                )
 
 
 def _resolve(store: Store, dataset: DatasetRow, item: PairComment, who: str) -> None:
     key = f"review.comment.{item.comment.id}"
     with st.form(key, enter_to_submit=True, border=False):
-        why = st.text_input("Why is it resolved?", key=f"{key}.why", max_chars=LONGEST_REASON)
-        done = st.form_submit_button("Resolve", type="primary", icon=":material/check:", disabled=not who)
-    if not done:
-        return
-    if not why.strip():
-        page.error("Nothing was resolved.", "The reason is missing.", "Enter one and try again.")
-        return
-    with page.Reporting("Nothing was resolved.", StoreError):
-        resolve_comment(store, dataset.id, who, item.comment.id, why.strip())
-        st.rerun()
+        why = st.text_input("Why is it resolved?", key=f"{key}.why", max_chars=LONGEST_REASON).strip()
+        button = st.container()
+
+    def resolve() -> None:
+        if not why:
+            raise StoreError("The reason is missing. Enter one and try again.")
+        resolve_comment(store, dataset.id, who, item.comment.id, why)
+
+    with page.Reporting("Nothing was resolved.", StoreError), button:
+        once.button(
+            "Resolve",
+            resolve,
+            key=f"{key}.resolve",
+            submits=True,
+            type="primary",
+            icon=":material/check:",
+            disabled=not who,
+        )

@@ -27,7 +27,7 @@ from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import Guideline
 from cimemories.text import exact_percent
-from cimemories.ui import page, safe, url, workbench
+from cimemories.ui import once, page, safe, url, workbench
 from cimemories.ui.workbench import Card, Event
 from pages.curate import review_bulk
 from pages.curate.label_matrix import choice
@@ -172,11 +172,15 @@ def _views(store: Store, me: str) -> None:
         url.page_link("review", safe.plain_label(view.name), icon=":material/bookmark:", **known)
     with st.form("review.view", border=False, clear_on_submit=True):
         name = st.text_input("Name of this view", max_chars=reviews.LONGEST_VIEW_NAME)
-        if st.form_submit_button("Save this view", icon=":material/bookmark_add:"):
-            query = {p: v for p in ("dataset", "labelling", *PARAMETERS) if (v := url.get(p)) is not None}
-            with page.Reporting("The view was not saved.", StoreError):
-                queue.save_view(store, name, query, me)
-                st.rerun()
+        query = {p: v for p in ("dataset", "labelling", *PARAMETERS) if (v := url.get(p)) is not None}
+        with page.Reporting("The view was not saved.", StoreError):
+            once.button(
+                "Save this view",
+                lambda: queue.save_view(store, name, query, me),
+                key="review.view.save",
+                submits=True,
+                icon=":material/bookmark_add:",
+            )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from cimemories.evaluation.planning import JUDGE_TOKENS, SIMULATED_JUDGE_TOKENS,
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.llm.worker import SIMULATOR
 from cimemories.store.engine import StoreError
-from cimemories.ui import safe
+from cimemories.ui import once, safe
 from cimemories.ui.annotator import Draft
 
 SIM_JUDGE = "sim-judge"
@@ -54,10 +54,14 @@ def draw_judges(draft: Draft, *, simulated: bool, first: Sequence[str], same: bo
                 draft.keep()
                 draft.put("judges", [other for other in ids if other != i])
                 st.rerun()
-    if len(ids) < MOST and st.button("Add a judge", icon=":material/add:", key=f"{draft.name}.judge.add"):
-        draft.keep()
-        draft.put("judges", [*ids, max(ids) + 1])
-        st.rerun()
+    if len(ids) < MOST:
+
+        def added(judges: list[int]) -> None:
+            draft.keep()
+            draft.put("judges", judges)
+
+        key = f"{draft.name}.judge.add"
+        once.button("Add a judge", lambda: [*ids, max(ids) + 1], added, key=key, icon=":material/add:")
 
 
 def _judge_line(draft: Draft, i: int, options: list[str], default: str, model: str, *, removable: bool) -> bool:

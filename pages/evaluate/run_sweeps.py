@@ -153,8 +153,9 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
             added = (name.strip(), base_url.strip(), key_env.strip() or DEFAULT_KEY_ENV)
             draft.keep()
             # keep() comes before put(): after it, it would write the empty widget over the new value.
-            draft.put("extra", [*extra, added])
-            draft.put("models", [*picked, added])
+            # A second click finds it added: Streamlit takes no option twice.
+            draft.put("extra", list(dict.fromkeys([*extra, added])))
+            draft.put("models", list(dict.fromkeys([*picked, added])))
             draft.put("add.model", "")
             st.rerun()
     entries = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from paging import button, opened, said
+from paging import button, double_click, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, records
 
@@ -147,14 +147,15 @@ def test_comments_are_found_and_resolved_and_their_text_is_only_text(
     assert "Nothing was resolved." in said(app)
     why = next(item for item in app.text_input if (item.key or "").endswith(".why"))
     why.set_value("it says <b>so</b>")
-    button(app, "Resolve").click().run()
+    double_click(app, button(app, "Resolve"))
     assert not app.exception
+    assert "Nothing was resolved." not in said(app)
     assert "1 of 3 comments on 2 pairs open." in said(app)
     with store.read() as connection:
         first = next(c for c in reviews.comments_of_dataset(connection, row.id) if c.annotator == "Ada")
     assert (first.resolved_by, first.resolution) == ("Cyd", "it says <b>so</b>")
     choose(app, row, 0)
-    button(app, "Reopen").click().run()
+    double_click(app, button(app, "Reopen"))
     assert "2 of 4 comments on 2 pairs open." in said(app)
 
 
@@ -192,9 +193,10 @@ def test_a_guideline_is_saved_as_a_new_version_with_its_differences(
     app.text_area[0].set_value("Only this.\n" + HOSTILE).run()
     assert button(app, "Save as version 2").disabled and "Needs a reason." in said(app)
     app.text_input(key="review.guideline.reason").set_value(f"One rule is enough. {HOSTILE}").run()
-    button(app, "Save as version 2").click().run()
+    double_click(app, button(app, "Save as version 2"))
+    assert "Nothing was saved." not in said(app)
     assert not app.exception
-    assert "Version 2, by Ada" in said(app) and "Version 2 stands." in said(app)
+    assert "Version 2, by Ada" in said(app) and "Version 3, by" not in said(app)
     assert "One rule is enough." in said(app)
     assert "<td>added</td><td><b>Only this.</b></td>" in said(app)
     assert "<td>removed</td>" in said(app)

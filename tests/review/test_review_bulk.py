@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from paging import button, said
+from paging import button, double_click, said
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, add_run, records
 
@@ -122,8 +122,9 @@ def test_one_label_goes_to_all_that_match_but_not_over_what_the_person_had_decid
 
     app.toggle[0].set_value(True)
     run(app)
-    press(app, "Apply to all 6")
+    double_click(app, button(app, "Apply to all 6"))
     assert standing(store, dataset_id)[pairs[0]] == ("Ada", Label.AMBIGUOUS, "batch")
+    assert [batch.pairs for batch in batches(store, dataset_id, "Ada")] == [6, 5], "one batch more"
 
 
 def test_without_a_name_nothing_can_be_applied_and_nothing_matches_says_so(store: Store) -> None:

@@ -26,7 +26,7 @@ def pressed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def rerun() -> None:
         raise Rerun
 
-    patched = {"session_state": state, "button": lambda label, *, key: key == "go", "rerun": rerun}
+    patched = {"session_state": state, "button": lambda label, *, key, **_: key == "go", "rerun": rerun}
     for name, value in patched.items():
         monkeypatch.setattr(st, name, value)
     return state
@@ -118,3 +118,42 @@ def test_after_the_page_is_drawn_anew_the_button_works_again_and_an_old_click_do
     assert app.text[0].value == "1 made"
     app.button[0].click().run()
     assert app.text[0].value == "2 made"
+
+
+def interrupted() -> None:
+    import streamlit as st
+
+    from cimemories.ui import once
+
+    if st.session_state.pop("ends", False):
+        st.stop()  # in place of the browser's next message, which ends a run
+    label = st.session_state.get("label", "Make")
+    made = st.session_state.setdefault("made", [])
+    once.button(label, lambda: made.append(label), key="make", disabled=st.session_state.get("disabled", False))
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "made"), [({}, ["Make"]), ({"label": "Make all"}, []), ({"disabled": True}, [])], ids=str
+)
+def test_the_next_run_does_what_was_clicked_where_the_button_still_means_it(
+    meanwhile: dict[str, object], made: list[str]
+) -> None:
+    app = AppTest.from_function(interrupted).run()
+    app.session_state["ends"] = True
+    app.button[0].click().run()
+    assert app.session_state["made"] == []
+    for name, value in meanwhile.items():
+        app.session_state[name] = value
+    app.run()
+    assert app.session_state["made"] == made
+    app.run()
+    assert app.session_state["made"] == made, "once"
+
+
+def test_a_click_that_no_button_has_taken_is_forgotten_at_the_end_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = pressed(monkeypatch)
+    state["once.presses"] = [("stop", 0, "Stop")]
+    done: list[str] = []
+    once.forget()
+    once.button("Stop", lambda: done.append("stopped"), key="stop")
+    assert not done

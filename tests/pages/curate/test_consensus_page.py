@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from paging import FOLDS, button, labels, opened, said
+from paging import FOLDS, button, double_click, labels, opened, said
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, PAPER_NAME, rule_of
@@ -88,8 +88,9 @@ def test_a_slider_changes_nothing_until_a_rule_is_saved_and_used(store: Store) -
     assert "a rule needs a name" in said(page)
     page.text_input(key="consensus.name").set_value("loud")
     page.text_input(key="annotator.field").set_value("Ada")
-    button(page, "Save this rule").click().run()
-    assert "not yet in use" in said(page) and rule_of(store, labelling).is_paper
+    double_click(page, button(page, "Save this rule"))
+    assert "The rule was not saved." not in said(page)
+    assert rule_of(store, labelling).is_paper
     page.selectbox(key=f"consensus.rule.{data}.paper").set_value("loud").run()
     button(page, "Make it current").click().run()
     held = rule_of(store, labelling)

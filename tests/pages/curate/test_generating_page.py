@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from paging import button, opened, said
+from paging import button, double_click, opened, said
 from worlds import add_dataset
 
 from cimemories import launch
@@ -109,12 +109,12 @@ def test_stopped_work_can_be_gone_on_with_or_discarded(store: Store, started: li
     assert "No dataset was created." in said(app)
     assert "0 of 2 calls done and kept" in said(app)
     assert "<img" not in said(app)
-    button(app, "Resume").click().run()
+    double_click(app, button(app, "Resume"))
     assert started == [generation_id]
     with store.write() as connection:
         work.request_cancel(connection, generation_id)
     app.run()
-    button(app, "Discard").click().run()
+    double_click(app, button(app, "Discard"))
     assert "No dataset was created." not in said(app)
     with store.read() as connection:
         assert generations.all_rows(connection) == []

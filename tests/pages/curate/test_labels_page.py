@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from paging import button, nodes, opened, said
+from paging import button, double_click, nodes, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, records
 
@@ -217,7 +217,7 @@ def test_a_decision_is_recorded_shown_and_taken_back(store: Store, labelled: tup
     app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[0], show="context")
     next(item for item in app.text_input if item.label == "Reason").set_value("the bank asks for it")
     next(item for item in app.text_input if item.label == "Your name").set_value("Ada")
-    button(app, "N necessary").click().run()
+    double_click(app, button(app, "N necessary"))
     assert not app.exception
     with store.read() as connection:
         (written,) = decisions.history(connection, dataset.id)
@@ -227,7 +227,7 @@ def test_a_decision_is_recorded_shown_and_taken_back(store: Store, labelled: tup
     assert "decided by Ada" in said(app)
     assert not [item for item in app.text_input if item.label == "Your name"]  # asked once
 
-    button(app, "Withdraw my decision").click().run()
+    double_click(app, button(app, "Withdraw my decision"))
     view = pairs(store, labelling, person.id, person.context_ids[0])[0]
     assert (view.decision, view.effective, len(view.history)) == (None, Label.INAPPROPRIATE, 2)
     assert "by consensus of the personas" in said(app)
@@ -251,7 +251,7 @@ def test_a_labelling_that_stopped_can_be_resumed(
     monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: launched.append(work_id))
     app = opened(LABELS, dataset=dataset.id)
     assert "The server went away." in said(app)
-    button(app, "Resume").click().run()
+    double_click(app, button(app, "Resume"))
     assert launched == [labelling]
 
 
@@ -315,7 +315,7 @@ def test_a_labelling_is_planned_and_launched(store: Store, monkeypatch: pytest.M
     app.radio(key="start.place").set_value(app.radio(key="start.place").options[1]).run()
     app.number_input(key="start.draws").set_value(2)
     app.number_input(key=f"start.profiles.{dataset.id}").set_value(1)
-    button(app, "Start").click().run()
+    double_click(app, button(app, "Start"))
     assert not app.exception
     with store.read() as connection:
         (row,) = labellings.all_rows(connection, dataset.id)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from hostile_names import HOSTILE, SAFE
-from paging import FOLDS, button, nodes, opened, said
+from paging import FOLDS, button, double_click, nodes, opened, said
 from valued_worlds import made
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
@@ -154,7 +154,8 @@ def test_a_view_is_saved_with_its_filters(store: Store) -> None:
     world(store)
     app = begun(opened(PAGE, domain="finance", order="entropy"))
     next(t for t in app.text_input if t.label == "Name of this view").set_value("money first")
-    button(app, "Save this view").click().run()
+    double_click(app, button(app, "Save this view"))
+    assert "was not saved" not in said(app)
     with store.read() as connection:
         (view,) = reviews.views_of_page(connection, "review")
     assert (view.name, view.annotator) == ("money first", "Ada")
@@ -304,7 +305,7 @@ def test_an_overlap_is_shown_before_it_is_set_and_undone_with_one_click(store: S
     app.run()
     assert button(app, "Set overlap").disabled and "Needs a reason." in said(app)
     app.text_input(key="overlap.reason").set_value("Kappa needs pairs of two people").run()
-    button(app, "Set overlap").click().run()
+    double_click(app, button(app, "Set overlap"))
     assert "50.0 % of the pairs go to 2 people" in said(app)
     button(app, "Undo").click().run()
     assert "Each pair goes to one person." in said(app) and app.number_input(key="overlap.share").value == 0
