@@ -368,18 +368,13 @@ def pairs(
 
 def decide(
     store: Store, dataset_id: int, pair: PairView, *, annotator: str, label: Label | None, reason: str = ""
-) -> None:
-    """Record a person's decision on a pair; None withdraws their last one. Raises StoreError as decisions.add does."""
+) -> str:
+    """Record a person's decision on a pair and return its uid; None withdraws their last one. Raises StoreError as
+    decisions.add_all does."""
+    new = decisions.NewDecision(pair.attribute_id, pair.context_id, label, reason=reason)
     with store.write() as connection:
-        decisions.add(
-            connection,
-            dataset_id=dataset_id,
-            attribute=pair.attribute_id,
-            context=pair.context_id,
-            annotator=annotator,
-            label=label,
-            reason=reason,
-        )
+        decisions.add_all(connection, dataset_id, annotator, [new])
+    return new.uid
 
 
 def _needed(votes: Sequence[PersonaVotes], rule: AppliedRule | None) -> int:

@@ -134,6 +134,7 @@ Counts = tuple[int, int, int]  # necessary, inappropriate, ambiguous
 _PARTS = ("leaving", "unsaved", "keys", "deciding")
 _component = component("matrix", *_PARTS, "matrix_drawing")
 _list_component = component("pair_list", *_PARTS)
+_ELSEWHERE = "labels.elsewhere"  # the last decision of this session that no key has made
 LOG = "labels"  # of both: what the matrix has left unsaved is sent by the list, too
 
 
@@ -267,7 +268,14 @@ def _deciding(key: str, keys: Sequence[workbench.Key], owner: str) -> dict[str, 
         "owner": owner,
         "handled": list(workbench.settled(key)),
         "stranded": workbench.stranded(key),
+        "elsewhere": st.session_state.get(_ELSEWHERE, ""),
     }
+
+
+def note_decision(uid: str) -> None:
+    """Tell matrix and list that this session decided a pair elsewhere on the page: z takes back what is newest, and the
+    browser knows only of what keys have decided."""
+    st.session_state[_ELSEWHERE] = uid
 
 
 # ---- the pairs of one context as a list

@@ -6,6 +6,7 @@ Beside it what tables of pairs share: the columns that say which pair a row is a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -18,7 +19,7 @@ from cimemories.store.decisions import Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count, percent
-from cimemories.ui import annotator, page, safe, tables, url
+from cimemories.ui import annotator, matrix, once, page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
 from cimemories.ui.workbench import Key
 from pages.curate.profile_view import display_name, spoken
@@ -199,36 +200,36 @@ def _decide(store: Store, dataset_id: int, view: PairView) -> None:
     key = f"decide.{view.attribute_id}.{view.context_id}"
     # Enter ends the typing of a reason; it must never decide.
     with st.form(key, enter_to_submit=False, border=False):
-        # A click kept by its callback survives that another request ends the run; what the button returns does not.
-        clicked: list[Label | None] = st.session_state.setdefault(f"{key}.clicked", [])
-        with st.container(horizontal=True, gap="small"):
-            for label in Label:
-                standing = view.decision is not None and view.decision.label == label
-                st.form_submit_button(
-                    safe.plain_label(safe.glyphed(label)),
-                    type="primary" if standing else "secondary",
-                    key=f"{key}.{label}",
-                    on_click=clicked.append,
-                    args=(label,),
-                )
-        reason = st.text_input("Reason", key=f"{key}.reason", max_chars=500, placeholder="Optional")
+        labels = st.container(horizontal=True, gap="small")
+        reason = st.text_input("Reason", key=f"{key}.reason", max_chars=500, placeholder="Optional").strip()
     # Below the buttons: it goes when it is left for one of them, and what is below it moves away under the pointer.
     me = annotator.ask()
-    # Decisions are only ever added: to withdraw one is another without a label, so the last of mine says what stands.
-    mine = [d for d in view.history if d.annotator == me]
-    if mine and mine[-1].label is not None:
-        st.button(
-            "Withdraw my decision", icon=":material/undo:", key=f"{key}.undo", on_click=clicked.append, args=(None,)
-        )
-    if clicked:
-        chosen = clicked[-1]
+
+    def say(label: Label | None) -> str:
         if not me:
-            clicked.clear()
-            page.error("No decision was saved.", "A decision needs your name.", "Add it and try again.")
-            return
-        with page.Reporting("No decision was saved.", StoreError):
-            try:
-                decide(store, dataset_id, view, annotator=me, label=chosen, reason=reason.strip() if chosen else "")
-            finally:
-                clicked.clear()  # only now: a run that is ended before leaves the click to the next one
-            st.rerun()
+            raise StoreError("A decision needs your name. Add it and try again.")
+        return decide(store, dataset_id, view, annotator=me, label=label, reason=reason if label else "")
+
+    with page.Reporting("No decision was saved.", StoreError):
+        with labels:
+            for label in Label:
+                standing = view.decision is not None and view.decision.label == label
+                once.button(
+                    safe.plain_label(safe.glyphed(label)),
+                    partial(say, label),
+                    matrix.note_decision,
+                    key=f"{key}.{label}",
+                    submits=True,
+                    type="primary" if standing else "secondary",
+                )
+        # Decisions are only ever added: to withdraw one is another without a label, so the last of mine says what
+        # stands.
+        mine = [d for d in view.history if d.annotator == me]
+        if mine and mine[-1].label is not None:
+            once.button(
+                "Withdraw my decision",
+                partial(say, None),
+                matrix.note_decision,
+                key=f"{key}.undo",
+                icon=":material/undo:",
+            )

@@ -2,6 +2,7 @@
 // until the record has them (unsaved.js), taken back with z. The table of keys is here too.
 
 const UNDOABLE = []; // the decisions made since the app was opened, and those that a closed tab has left
+let elsewhere = ""; // the last decision that no key has made, as the server names it
 
 class Deciding {
   // host: what shows the pairs. root: its element, with places for .state, .deciding and .table-of-keys; card(): the pair
@@ -42,6 +43,9 @@ class Deciding {
       if (event.kind === "say") UNDOABLE.push(event);
       else this.forget(event.of);
     }
+    // What is newest now, the server knows alone: z is to ask it.
+    if (data.elsewhere !== elsewhere) UNDOABLE.length = 0;
+    elsewhere = data.elsewhere;
     this.mark();
     this.status();
     if (this.log.unsent) this.flush();

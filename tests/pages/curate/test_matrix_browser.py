@@ -189,6 +189,16 @@ def test_keys_decide_in_the_matrix_and_z_takes_back(
     mine = {pair: standing[pair].label for pair in pairs if pair in standing and standing[pair].label}
     expected = ["ambiguous", *["necessary", "inappropriate", "ambiguous"] * 3][:-1]
     assert list(mine.values()) == expected and list(mine) == pairs[:-1]
+    # So is what a button of the panel decided, before what keys did earlier.
+    serving.settled(page)
+    page.get_by_role("button", name="? ambiguous").click()
+    expect(page.locator(".matrix")).to_contain_text("ambiguous, decided by a person")
+    serving.settled(page)
+    assert made(store, person, "Grace")[pairs[8]] == "ambiguous"
+    page.get_by_role("grid").focus()
+    page.keyboard.press("z")
+    saved(page)
+    assert made(store, person, "Grace")[pairs[8]] == "inappropriate"
     # What was decided before a reload is taken back too, wherever it was decided, and the cursor goes to its pair.
     page.goto(f"{app}/labels?attribute={pairs[0][0]}&context={pairs[0][1]}&show=context")
     page.locator(".pair-list tbody tr").first.wait_for()
