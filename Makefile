@@ -11,7 +11,7 @@ WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 # command that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: app test lint format demo docs dist lock system clean
+.PHONY: app test lint format demo docs dist lock resolve system clean
 
 app: $(VENV)/installed
 	@exec $(BIN)/cimemories app --port $(PORT) --workspace $(WORKSPACE)
@@ -19,7 +19,7 @@ app: $(VENV)/installed
 test: $(VENV)/installed-dev system
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-lint: $(VENV)/installed-dev
+lint: $(VENV)/installed-dev resolve
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --num-workers $(WORKERS)
@@ -44,11 +44,16 @@ dist: $(VENV)/installed-dev
 	$(BIN)/check-wheel-contents dist/*.whl
 
 # What the image installs, with hashes; needed after a change of the app's dependencies or of constraints.txt.
-lock: $(VENV)/installed
-	$(PIP) install --constraint constraints.txt uv
+lock: $(VENV)/installed-dev
 	$(BIN)/uv pip compile pyproject.toml --constraint constraints.txt --output-file deploy/requirements.txt --quiet \
 		--universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command 'make lock'
+
+# A dry run: with these exact versions all extras install together, on every system and Python that is supported. Not
+# vllm, which has an environment of its own.
+resolve: $(VENV)/installed-dev
+	$(BIN)/uv pip compile pyproject.toml --extra inspect --extra dev --constraint constraints.txt \
+		--universal --python-version 3.11 --quiet --output-file /dev/null
 
 # Chromium and PostgreSQL for the tests that use the real ones; without root and apt those tests skip and say so.
 system:

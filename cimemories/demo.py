@@ -175,6 +175,19 @@ def prepare(store: Store, report: Callable[[str], None], profiles: int | None = 
 
     Raises what its steps raise.
     """
+    prepare_labels(store, report, profiles)
+    prepare_real(store, FOLDER, DATASET, report)
+    for model in MODELS:
+        report(f"preparing the demo: a run of {model}")
+        _run(store, model)
+    with suppress(OSError):  # no room for the mark is no reason to call a demo that is there a failure
+        store.workspace.mkdir(parents=True, exist_ok=True)
+        _whole(store).touch()
+
+
+def prepare_labels(store: Store, report: Callable[[str], None], profiles: int | None = None) -> None:
+    """Put the demo's profiles with their labels into a workspace; only its first `profiles` where given. Raises what
+    its steps raise."""
     add_dataset(store, profiles)
     archive = FOLDER / "calls.jsonl.xz"
     if archive.exists():
@@ -185,13 +198,6 @@ def prepare(store: Store, report: Callable[[str], None], profiles: int | None = 
     labelling_id = labelling.plan(store, spec)
     labelling.execute(store, labelling_id)
     warm(store, labelling_id)
-    prepare_real(store, FOLDER, DATASET, report)
-    for model in MODELS:
-        report(f"preparing the demo: a run of {model}")
-        _run(store, model)
-    with suppress(OSError):  # no room for the mark is no reason to call a demo that is there a failure
-        store.workspace.mkdir(parents=True, exist_ok=True)
-        _whole(store).touch()
 
 
 def _whole(store: Store) -> Path:

@@ -28,6 +28,7 @@ from typing import Any
 from cimemories import installation
 from cimemories.access import readonly
 from cimemories.evaluation import importing
+from cimemories.evaluation.planning import LabelSource
 from cimemories.files import uploaded
 from cimemories.formats import importing as formats_importing
 from cimemories.formats import review_events
@@ -183,8 +184,16 @@ def _watched(
 
 
 def _import(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
-    imported = importing.import_file(store, Path(request["file"]), request["name"], model=request["model"])
+    path, model = Path(request["file"]), request["model"]
+    imported = importing.import_file(store, path, request["name"], model=model, find_labels=_find_labels)
     return {**vars(imported), "dataset": imported.dataset.id}
+
+
+def _find_labels(store: Store, dataset: int) -> LabelSource | None:
+    # For logs of Inspect alone; pandas takes half a second, and memory.
+    from cimemories.labels.whatif import effective_labels
+
+    return effective_labels(store, dataset)
 
 
 def _review(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,9 @@ RANKS = {
     "charts": 10,
     "check": 10,
     "report": 11,
-    **dict.fromkeys(("api", "cli", "serving", "demo", "launch", "uploads", "__main__", "pages", "app"), TOP),
+    **dict.fromkeys(
+        ("api", "cli", "inspect_eval", "serving", "demo", "launch", "uploads", "__main__", "pages", "app"), TOP
+    ),
     "pytest_plugin": TOP,
     "ui": UI,
 }

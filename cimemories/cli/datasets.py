@@ -29,7 +29,7 @@ from cimemories.cli.options import (
     grouped,
     token_limit,
 )
-from cimemories.cli.work import work_on
+from cimemories.cli.work import find_labels, work_on
 from cimemories.seeds import PersonaPack, packs
 from cimemories.seeds.reading import SeedError
 from cimemories.store import datasets as store_datasets
@@ -60,14 +60,17 @@ CardLabelling = Annotated[
 @cli.command("import")
 def import_dataset(
     file: Annotated[
-        Path, Argument(help="Profiles (JSON), results (JSONL), columns (Parquet, CSV), a bundle or a Hub snapshot.")
+        Path,
+        Argument(
+            help="Profiles (JSON), results (JSONL), columns (Parquet, CSV), a bundle, a Hub snapshot or an Inspect log."
+        ),
     ],
     dataset: Annotated[
         str | None, Option("--dataset", "-d", help="Name of the dataset; default: the file's name.")
     ] = None,
     form: Annotated[
         str | None,
-        Option("--format", help="profiles, labelled, huggingface, bundle or results; default: recognised by content."),
+        Option("--format", help="profiles, labelled, huggingface, bundle, results or inspect; default: by content."),
     ] = None,
     model: Annotated[
         str | None, Option("--model", "-m", help="For results: the model; default: the file's name.")
@@ -86,7 +89,9 @@ def import_dataset(
     kind = next((kind for kind in formats_importing.KINDS if kind == form), None)
     if form is not None and kind is None:
         raise typer.BadParameter(f"'{form}' is none of {', '.join(formats_importing.KINDS)}", param_hint="--format")
-    result = evaluation_importing.import_file(open_store(workspace), file, dataset, kind, model=model, judge=judge)
+    result = evaluation_importing.import_file(
+        open_store(workspace), file, dataset, kind, model=model, judge=judge, find_labels=find_labels
+    )
     row = result.dataset
     if as_json:
         output.as_json({**_as_json(row), "new": result.new, "notes": result.notes, "imported_runs": result.runs})

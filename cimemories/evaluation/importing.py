@@ -1,11 +1,13 @@
-"""Importing a file of any kind that is known: a dataset, or the authors' results, which become runs.
+"""Importing a file of any kind that is known: a dataset, or results (the authors', or a log of Inspect), which become
+runs.
 
     import_file(store, Path("results.jsonl"), model="gpt-4o", judge="deepseek-r1").runs    ->  ("run-3f9a1c2e",)
 
 All of a file is imported or nothing, and the same file only once. A file of results is read from end to end before
 anything is written; what was read waits in a temporary file, so that memory stays flat. Then all is written in one
 transaction: the profiles with their labels, and a run for each memory composition in the file. Profiles that a dataset
-of the workspace holds already are not doubled: the runs become its runs.
+of the workspace holds already are not doubled: the runs become its runs. A log of Inspect has labels without votes;
+its run becomes one of a dataset that has just these labels now, or of a new one.
 """
 
 from __future__ import annotations
@@ -21,14 +23,17 @@ from typing import IO, Any
 import sqlalchemy as sa
 
 from cimemories.evaluation.matcher import ground
+from cimemories.evaluation.planning import FindLabels
+from cimemories.evaluation.respond import Labels
 from cimemories.formats import importing
 from cimemories.formats.importing import Imported, Kind, with_one_sphere
+from cimemories.formats.inspect_log import InspectLog
 from cimemories.formats.official import FormatError, ProfileFile, file_hash, shown
 from cimemories.formats.results import FULL, Result, ResultsFile
-from cimemories.model import JudgementStatus, Profile, ResponseStatus, Reveal
+from cimemories.model import JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength
 from cimemories.store import datasets, judgements, labellings, runs, work
 from cimemories.store.datasets import DatasetRow, ProfileRecord, dataset_with
-from cimemories.store.engine import Store
+from cimemories.store.engine import Store, canonical_json
 from cimemories.store.labellings import SharedLabels
 from cimemories.store.runs import IMPORTED, ImportedResponse
 from cimemories.text import count
@@ -46,7 +51,7 @@ class _Read:
     """All of a file but its responses, which wait in `spool`: one pickled list a profile."""
 
     profiles: tuple[Profile, ...]
-    file: ResultsFile
+    file: ResultsFile | InspectLog
     spool: IO[bytes]
     levels: Mapping[str, _Level]
 
@@ -72,55 +77,104 @@ def import_file(
     *,
     model: str | None = None,
     judge: str | None = None,
+    find_labels: FindLabels | None = None,
 ) -> Imported:
     """Import a file as what it is recognised to be, or as `kind`. name: of the dataset. model, judge: of results, what
-    wrote and what judged them. Raises FormatError for the file and StoreError for the name; then nothing is kept."""
-    if importing.recognise(path) != "results":
+    wrote and what judged them. find_labels: as of `import_results`. Raises FormatError for the file and StoreError for
+    the name; then nothing is kept."""
+    content = importing.recognise(path)
+    if content not in importing.OF_RUNS:
         if model or judge:
             raise FormatError(
                 f"{shown(path.name)}: --model and --judge-model are for results, and this file has none; leave them out"
             )
         return importing.import_file(store, path, name, kind)
-    if kind not in (None, "results"):
-        raise FormatError(f"{shown(path.name)}: this is no file of the format {kind}; its content is results")
-    return import_results(store, path, name, model=model, judge=judge)
+    if kind not in (None, content):
+        raise FormatError(f"{shown(path.name)}: this is no file of the format {kind}; its content is {content}")
+    return import_results(store, path, name, model=model, judge=judge, find_labels=find_labels)
 
 
 def import_results(
-    store: Store, path: Path, name: str | None = None, *, model: str | None = None, judge: str | None = None
+    store: Store,
+    path: Path,
+    name: str | None = None,
+    *,
+    model: str | None = None,
+    judge: str | None = None,
+    find_labels: FindLabels | None = None,
 ) -> Imported:
-    """Import a file of results. name: of the dataset, where it is new; that of the file by default. model: what wrote
-    the responses, judge: what judged them; by default what our own export says, else the file's name and 'imported'.
-    Raises FormatError for the file and StoreError for a name; then nothing is kept."""
-    known = _known(store, path)
+    """Import a file of results, the authors' or a log of Inspect. name: of the dataset, where it is new; that of the
+    file by default. model: what wrote the responses, judge: what judged them; by default what our own export or the log
+    says, else the file's name and 'imported'. find_labels: the labels of a dataset as they are now, for a log; without
+    it the run of a log gets a dataset of its own. Raises FormatError for the file and StoreError for a name; then
+    nothing is kept."""
+    is_log = importing.recognise(path) == "inspect"
+    known = _known(store, path, "inspect" if is_log else "results")
     if known is not None:
         return known
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as spool:
         # Read and grounded before the transaction, which nobody else can write during.
-        read = _read(path, spool)
+        read = _read(InspectLog(path) if is_log else ResultsFile(path), spool)
+        own, others = _labelled_alike(store, read, name, find_labels)
         with store.write() as connection:
-            row, records, new = _dataset(connection, read, name, path)
+            # Asked again: another process may have imported the same file while this one was read.
+            if there := runs.runs_with_file(connection, read.file.sha256):
+                return _already(connection, there, read.file.kind)
+            row, records, new = _dataset(connection, read, name, path, own)
             notes = [*read.file.notes(), *_labels(connection, read, row, records, new)]
+            if new and others:
+                notes.append(
+                    f"the labels in the log are not those of '{others[0]}' as it is now: the run has a dataset of its "
+                    "own, where its numbers are those of the log"
+                )
             if name and row.name != name:
                 notes.append(f"the profiles are those of the dataset '{row.name}', which the runs are now of")
             ids = _runs(connection, read, row, records, model or "", judge or "", path)
             row = datasets.named(connection, row.name)
-    return Imported(row, True, (*notes, *_notes(read, ids)), "results", tuple(ids.values()))
+    return Imported(row, True, (*notes, *_notes(read, ids)), read.file.kind, tuple(ids.values()))
 
 
-def _known(store: Store, path: Path) -> Imported | None:
+def _known(store: Store, path: Path, kind: Kind) -> Imported | None:
     digest = file_hash(path)
     with store.read() as connection:
         ids = runs.runs_with_file(connection, digest)
-        if not ids:
-            return None
-        run = runs.named(connection, ids[0])
-        row = next(row for row in datasets.all_rows(connection) if row.id == run.dataset)
-    return Imported(row, False, (), "results", tuple(ids))
+        return _already(connection, ids, kind) if ids else None
 
 
-def _read(path: Path, spool: IO[bytes]) -> _Read:
-    file = ResultsFile(path)
+def _already(connection: sa.Connection, ids: Sequence[str], kind: Kind) -> Imported:
+    run = runs.named(connection, ids[0])
+    row = next(row for row in datasets.all_rows(connection) if row.id == run.dataset)
+    return Imported(row, False, (), kind, tuple(ids))
+
+
+def _labelled_alike(
+    store: Store, read: _Read, name: str | None, find_labels: FindLabels | None
+) -> tuple[int | None, list[str]]:
+    """The id of a dataset with the profiles of a log whose labels are now those of the log, wherever the log has
+    samples, None where there is none; and the names of those whose labels are others. Of other files neither."""
+    log, others = read.file, list[str]()
+    if not isinstance(log, InspectLog) or find_labels is None:
+        return None, others
+    with store.read() as connection:
+        alike = list(datasets.datasets_with(connection, read.profiles, name or log.dataset))
+    for row, records in alike:
+        source = find_labels(store, row.id)
+        if all(
+            own == _labels_at(source.labels if source else {}, records[p], records[p].context_ids[c])
+            for (p, c), own in log.labels_by_context().items()
+        ):
+            return row.id, others
+        others.append(row.name)
+    return None, others
+
+
+def _labels_at(labels: Labels, record: ProfileRecord, context: int) -> dict[int, Label]:
+    """What is labelled in a context, by position of the attribute."""
+    here = ((at, labels.get((attribute, context))) for at, attribute in enumerate(record.attribute_ids))
+    return {at: label for at, label in here if label is not None}
+
+
+def _read(file: ResultsFile | InspectLog, spool: IO[bytes]) -> _Read:
     profiles: list[Profile] = []
     levels: defaultdict[str, _Level] = defaultdict(_Level)
     for profile, results in file.profiles():
@@ -130,12 +184,15 @@ def _read(path: Path, spool: IO[bytes]) -> _Read:
             level.first, level.last = min(level.first, result.trial), max(level.last, result.trial)
             level.counts[result.status] += 1
         # Each response with its reveals, attributes by position, and where in the text their sentences stand.
-        grounded = [
-            (result, [Reveal(at, sentence, ground(sentence, result.text)) for at, sentence in result.reveals])
-            for result in results
-        ]
+        grounded = []
+        for result in results:
+            claims = (*((at, sentence, Strength.FULL) for at, sentence in result.reveals), *result.weaker)
+            reveals = [Reveal(at, text, ground(text, result.text), strength) for at, text, strength in claims]
+            grounded.append((result, reveals))
         pickle.dump(grounded, spool)
     spool.seek(0)
+    if not levels:
+        raise FormatError(f"{file.name}: there is no message in it")
     whole = with_one_sphere(ProfileFile(tuple(profiles), file.sha256, ()), file.name)
     return _Read(whole.profiles, file, spool, dict(levels))
 
@@ -147,14 +204,21 @@ def _spooled(spool: IO[bytes], profiles: int) -> Iterator[list[tuple[Result, lis
 
 
 def _dataset(
-    connection: sa.Connection, read: _Read, name: str | None, path: Path
+    connection: sa.Connection, read: _Read, name: str | None, path: Path, own: int | None
 ) -> tuple[DatasetRow, list[ProfileRecord], bool]:
-    there = dataset_with(connection, read.profiles, name)
+    """The dataset of the runs with its records, and whether it is new. own: for a log, which one has its labels."""
+    if isinstance(read.file, InspectLog):
+        same = datasets.datasets_with(connection, read.profiles, name)
+        there = next((item for item in same if item[0].id == own), None)
+        taken = {row.name for row in datasets.all_rows(connection)}
+        usual = read.file.dataset if read.file.dataset not in taken else path.stem
+    else:
+        there, usual = dataset_with(connection, read.profiles, name), path.stem
     if there is not None:
         return *there, False
-    name = name or path.stem
+    name = name or usual
     dataset_id = datasets.add(
-        connection, name, read.profiles, origin="results", source_name=path.name, source_hash=read.file.sha256
+        connection, name, read.profiles, origin=read.file.kind, source_name=path.name, source_hash=read.file.sha256
     )
     return datasets.named(connection, name), datasets.profile_records(connection, dataset_id), True
 
@@ -163,7 +227,9 @@ def _labels(
     connection: sa.Connection, read: _Read, row: DatasetRow, records: Sequence[ProfileRecord], new: bool
 ) -> list[str]:
     """Write the labels of the file that the dataset does not have yet; returns notes on it."""
-    notes = []
+    notes: list[str] = []
+    if isinstance(read.file, InspectLog) and not new:
+        return notes  # it was chosen for its labels
     for labels in read.file.labels():
         same = None if new else _labelling_with(connection, row.id, records, labels)
         if same is not None:
@@ -275,7 +341,7 @@ def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str
             "prompt_level": own.prompt_level if own else UNKNOWN,
             "prompt_hash": own.prompt_hash if own else "",
             "composition": label,
-            "parameters": "{}",
+            "parameters": canonical_json(dict(read.file.parameters)),
         },
         manifest={
             "origin": IMPORTED,
@@ -288,7 +354,7 @@ def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str
             },
             "dataset": {"name": row.name, "hash": data_hash, "source": row.source_name},
             "model": {"name": model, "endpoint": IMPORTED, "simulated": messages_simulated},
-            "parameters": {},
+            "parameters": dict(read.file.parameters),
             "versions": {"cimemories": __version__},
         },
     )

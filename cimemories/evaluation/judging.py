@@ -311,7 +311,7 @@ def _by_id(reveals: Sequence[Reveal], attribute_ids: Sequence[int]) -> list[Reve
     return [replace(item, attribute=attribute_ids[item.attribute]) for item in reveals]
 
 
-class _Missing(Exception):
+class MissingJudgement(Exception):
     """A judgement that cannot be had, with what the record says of it."""
 
     def __init__(self, status: JudgementStatus, cause: str) -> None:
@@ -320,17 +320,17 @@ class _Missing(Exception):
 
 
 @contextmanager
-def _readable(answer: Answer) -> Iterator[str | None]:
-    """The text of a judge's answer. Raises _Missing where there is none, or where the block cannot read it."""
+def readable(answer: Answer) -> Iterator[str | None]:
+    """The text of a judge's answer. Raises MissingJudgement where there is none, or where the block cannot read it."""
     if not answer.ok:
-        raise _Missing(JudgementStatus.FAILED, answer.status)
+        raise MissingJudgement(JudgementStatus.FAILED, answer.status)
     if client.truncated(answer):
-        raise _Missing(JudgementStatus.TRUNCATED, "the answer was cut at the token limit")
+        raise MissingJudgement(JudgementStatus.TRUNCATED, "the answer was cut at the token limit")
     try:
         # Inside the try: what the block raises comes up here.
         yield answer.content
     except client.AnswerError as error:
-        raise _Missing(JudgementStatus.UNPARSED, str(error)) from error
+        raise MissingJudgement(JudgementStatus.UNPARSED, str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,7 @@ class _JudgeStep(Step):
         settle = partial(judgements.settle, connection, self.read.response, self.judge.id, call_key=outcomes[0].key)
         try:
             after = self._after(outcomes[0])
-        except _Missing as missing:
+        except MissingJudgement as missing:
             settle(status=missing.status, cause=missing.cause)
             return ()
         if after.parts:
@@ -372,7 +372,7 @@ class _JudgeStep(Step):
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         try:
             after = self._after(outcomes[0])
-        except _Missing:
+        except MissingJudgement:
             return ()
         return (after.job(),) if after.parts else ()
 
@@ -381,10 +381,10 @@ class _JudgeStep(Step):
         return ('{"revealed": []}',) if self.parts[1:] else ()
 
     def _after(self, answer: Answer) -> _JudgeStep:
-        """The step of the next part, with what this answer says. Raises _Missing where it cannot be read."""
+        """The step of the next part, with what this answer says. Raises MissingJudgement where it cannot be read."""
         start, end = self.parts[0]
         memory, text = self.read.memory, self.read.text(self.judge.channel) or ""
-        with _readable(answer) as content:
+        with readable(answer) as content:
             judged = read_answer(self.prompt, content, text, memory.profile.attributes[start:end])
         # Positions count from the start of the part; ids are what parts have in common.
         reveals = (*self.reveals, *_by_id(judged.reveals, memory.attribute_ids[start:end]))
@@ -399,9 +399,9 @@ class _CheckStep(Step):
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         settle = partial(judgements.settle, connection, self.read.response, self.judge.id, call_key=outcomes[0].key)
         try:
-            with _readable(outcomes[0]) as content:
+            with readable(outcomes[0]) as content:
                 verdict = read_check(content)
-        except _Missing as missing:
+        except MissingJudgement as missing:
             settle(status=missing.status, cause=missing.cause)
         else:
             settle(status=JudgementStatus.OK, verdict=verdict)

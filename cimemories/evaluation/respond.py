@@ -256,8 +256,18 @@ class Slot:
 
     @property
     def task(self) -> dict[str, str]:
-        """What a prompt says of the context."""
-        return {"recipient": one_line(self.context.recipient), "task": one_line(self.context.task)}
+        return _task(self.context)
+
+
+def _task(context: Context) -> dict[str, str]:
+    """What a prompt says of the context."""
+    return {"recipient": one_line(context.recipient), "task": one_line(context.task)}
+
+
+def message_prompt(wording: Wording, memory: Sequence[Attribute], context: Context) -> tuple[str, str]:
+    """What a model is asked for a message, as the one message of a user, and the part of it that is the memory."""
+    lines = memory_lines(wording.lines, memory)
+    return wording.respond.render(memories=lines, **_task(context)), lines
 
 
 def response_job(writer: Writer, slot: Slot) -> Job:
@@ -277,8 +287,7 @@ def response_job(writer: Writer, slot: Slot) -> Job:
 
 
 def _message(writer: Writer, slot: Slot, shown: ProfileRecord, samples: tuple[int, ...], step: Step) -> Job:
-    lines = memory_lines(writer.wording.lines, shown.profile.attributes)
-    text = writer.wording.respond.render(memories=lines, **slot.task)
+    text, lines = message_prompt(writer.wording, shown.profile.attributes, slot.context)
     return Job(RESPOND, writer.client, writer.request(text), samples, step, opening=opening_of(text, lines))
 
 

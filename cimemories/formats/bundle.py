@@ -227,7 +227,7 @@ _OLD = (1980, 1, 1, 0, 0, 0)  # a date for zip entries, so that the same content
 _TYPES = {"text": pa.string(), "integer": pa.int64(), "real": pa.float64(), "truth": pa.bool_(), "json": pa.string()}
 
 
-_BAD_ZIP = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error)
+BAD_ZIP = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error)
 
 
 class _Part(BaseModel):
@@ -317,7 +317,7 @@ def opened_bundle(path: Path) -> Iterator[Bundle]:
                 archive = stack.enter_context(zipfile.ZipFile(stack.enter_context(opened(path))))
                 scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
                 yield Bundle(name, _Zip(archive, name, scratch))
-        except _BAD_ZIP as error:
+        except BAD_ZIP as error:
             raise FormatError(f"{name}: not a whole zip file ({shown(error)}); fetch it again") from None
         except OSError as error:
             raise FormatError(f"{name}: cannot be read ({shown(error.strerror or error)})") from None

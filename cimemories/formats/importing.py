@@ -5,20 +5,25 @@ labelled        the same with shares of votes inside each context         format
 huggingface     one row a pair, Parquet or CSV, or a folder with such     formats.huggingface
 bundle          our own export, a zip file or folder                      formats.bundle
 results         the authors' results, one profile a line                  evaluation.importing
+inspect         a log of Inspect (.eval) of our own task                  evaluation.importing
 
-Results are recognised here and imported there: looking their quotes up in the messages is a part of evaluation.
+Results and logs are recognised here and imported there: looking their quotes up in the messages is a part of
+evaluation.
 """
 
 from __future__ import annotations
 
 import re
+import zipfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import BinaryIO, Literal, get_args
 
 from cimemories.formats import bundle
 from cimemories.formats.bundle import MANIFEST, opened_bundle
 from cimemories.formats.huggingface import is_header, read_columns
+from cimemories.formats.inspect_log import is_log
 from cimemories.formats.labelled import read_labelled
 from cimemories.formats.official import FormatError, ProfileFile, file_hash, opened, read_profiles, shown
 from cimemories.store import archive, datasets, labellings
@@ -26,7 +31,8 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 from cimemories.text import count
 
-Kind = Literal["profiles", "labelled", "huggingface", "bundle", "results"]
+Kind = Literal["profiles", "labelled", "huggingface", "bundle", "results", "inspect"]
+OF_RUNS: tuple[Kind, ...] = ("results", "inspect")
 KINDS: tuple[Kind, ...] = get_args(Kind)
 KIND_TITLES: dict[Kind, str] = {
     "profiles": "the authors' profiles",
@@ -34,6 +40,7 @@ KIND_TITLES: dict[Kind, str] = {
     "huggingface": "the published columns, one row a pair",
     "bundle": "a bundle of CIMemories Studio",
     "results": "the authors' results, responses with judgements",
+    "inspect": "a log of Inspect, responses with judgements",
 }
 ORIGINS: dict[Kind, str] = {kind: kind for kind in KINDS} | {"profiles": "official"}
 _HEAD = 1 << 16
@@ -41,7 +48,8 @@ _HEAD = 1 << 16
 _PROFILE_A_LINE = re.compile(r'\{ *"(bio|information_attributes|contexts|run|labelling)" *:')
 _PART = re.compile(r"-\d{5}-of-(\d{5})$")  # of one table in several files
 _READS = (
-    "JSON profiles (from '['), results (one profile a line), Parquet, CSV with a header, and bundles (zip or folder)"
+    "JSON profiles (from '['), results (one profile a line), Parquet, CSV with a header, bundles (zip or folder) and "
+    "logs of Inspect (.eval)"
 )
 _OTHER = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"7z\xbc\xaf": "7z"}
 
@@ -99,7 +107,7 @@ def snapshot_name(folder: Path) -> str:
     return folder.parent.parent.name.split("--")[-1] if folder.parent.name == "snapshots" else folder.name
 
 
-def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "results"]:
+def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "results", "inspect"]:
     """What a file is by its content, whatever its name; a folder is a bundle, or what its table is. Raises FormatError
     where it is nothing that is read here."""
     if path.is_dir():
@@ -107,8 +115,8 @@ def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "result
     name = shown(path.name or path)
     with opened(path) as stream:
         head = stream.read(_HEAD)
-    if head.startswith(b"PK"):
-        return "bundle"
+        if head.startswith(b"PK"):
+            return _zipped(stream)
     if head.startswith(b"PAR1"):
         return "parquet"
     for magic, packed in _OTHER.items():
@@ -131,6 +139,14 @@ def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "result
     raise FormatError(f"{name}: unknown format, the file begins with '{shown(text, 20)}'; supported are {_READS}")
 
 
+def _zipped(stream: BinaryIO) -> Literal["bundle", "inspect"]:
+    """What a zip file is. One that is damaged counts as a bundle, whose reader says what is wrong with it."""
+    with suppress(*bundle.BAD_ZIP), zipfile.ZipFile(stream) as archive:
+        if MANIFEST not in archive.namelist() and is_log(archive):
+            return "inspect"
+    return "bundle"
+
+
 def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | None = None) -> Imported:
     """Import a file, as what it is recognised to be, or as `kind`. `name`: of the dataset; that of the file by default.
     Raises FormatError for the file and StoreError for the name; then nothing is kept."""
@@ -141,13 +157,14 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
         "csv": ("huggingface",),
         "bundle": ("bundle",),
         "results": ("results",),
+        "inspect": ("inspect",),
     }
     if kind is not None and kind not in possible[content]:
         expected = " or ".join(possible[content])
         raise FormatError(f"{shown(path.name)}: this is not a file of the format {kind}; its content is {expected}")
     if content == "bundle":
         return _import_bundle(store, path, name)
-    if content == "results":
+    if content in OF_RUNS:
         raise FormatError(f"{shown(path.name)}: these are results of runs, which the import of runs reads")
     paths = snapshot_files(path) if path.is_dir() else [path]
     name = name or (snapshot_name(path) if path.is_dir() else path.stem)

@@ -579,10 +579,13 @@ def _paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return Repeating(values, Counter(key for key, _ in pairs).most_common(1)[0][0])
 
 
-def loads(data: bytes, where: str) -> Any:
-    """One JSON value. Raises FormatError, also for NaN and Infinity; repeated keys give Repeating."""
+def loads(data: bytes, where: str, *, nan: bool = False) -> Any:
+    """One JSON value; repeated keys give Repeating. nan: whether NaN and Infinity may be in it, which are not JSON.
+    Raises FormatError."""
 
     def constant(name: str) -> float:
+        if nan:
+            return math.nan
         raise FormatError(f"{where}: {name} is not JSON; write null instead")
 
     # Before decoding: afterwards the memory is taken. Commas in texts count too, so the bound is a rough one.

@@ -21,7 +21,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from types import MappingProxyType
+from typing import Any, BinaryIO, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -41,7 +42,7 @@ from cimemories.formats.official import (
     shown,
     too_long,
 )
-from cimemories.model import LONGEST_NAME, JudgementStatus, Persona, Profile, ResponseStatus
+from cimemories.model import LONGEST_NAME, JudgementStatus, Persona, Profile, ResponseStatus, Strength
 from cimemories.store.labellings import SharedLabels
 
 # ---- one response: what is checked of it, and what it is taken to say
@@ -63,7 +64,8 @@ _LONGEST_LEVEL = 60  # characters of a composition's label
 class Result:
     """One response. Contexts and attributes are positions in their profile; `memory` is in the order of the prompt.
     level: the memory composition, 'full' or 'necessary+K' with K attributes that are not to be shared, or what our own
-    export calls it. reveals: (attribute, sentence) of what the judge found; with a `judgement` that is not ok none."""
+    export calls it. reveals: (attribute, sentence) of what the judge found in full; with a `judgement` that is not ok
+    none. weaker: the same of claims that are partial or implied, which the authors' results do not have."""
 
     context: int
     level: str
@@ -75,6 +77,7 @@ class Result:
     judgement: JudgementStatus
     judgement_cause: str | None
     reveals: tuple[tuple[int, str], ...]
+    weaker: tuple[tuple[int, str, Strength], ...] = ()
 
 
 class ExportedJudge(BaseModel):
@@ -402,6 +405,9 @@ LONGEST_LINE = 256 << 20  # bytes
 
 class ResultsFile:
     """A file of results as a stream. What it says as a whole (labels, notes, hash) is complete after the last line."""
+
+    kind: Literal["results"] = "results"
+    parameters: Mapping[str, object] = MappingProxyType({})  # of the requests: not in the layout
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -568,12 +568,19 @@ def profile_hash(item: Profile) -> str:
 def dataset_with(
     connection: sa.Connection, profiles: Sequence[Profile], name: str | None = None
 ) -> tuple[DatasetRow, list[ProfileRecord]] | None:
-    """The dataset that holds all of these profiles, with their records in the order given; None where none does. It may
-    hold more. Of several the one of this name, else the one with the fewest profiles, else the oldest."""
+    """The first of `datasets_with`; None where there is none."""
+    return next(datasets_with(connection, profiles, name), None)
+
+
+def datasets_with(
+    connection: sa.Connection, profiles: Sequence[Profile], name: str | None = None
+) -> Iterator[tuple[DatasetRow, list[ProfileRecord]]]:
+    """The datasets that hold all of these profiles, each with their records in the order given. They may hold more.
+    First the one of this name, then those with the fewest profiles, then the oldest."""
     wanted = [profile_hash(item) for item in profiles]
     # Two of them are the same: which record would be whose could not be told.
     if len(set(wanted)) < len(wanted):
-        return None
+        return
     # Names first, and only then whole profiles, whose reading takes long.
     names = {item.name for item in profiles}
     rows = [row for row in all_rows(connection) if row.profiles >= len(wanted)]
@@ -586,5 +593,4 @@ def dataset_with(
         records = [profile_record(connection, r.id) for r in ids if r.name in names]
         by_hash = {profile_hash(record.profile): record for record in records}
         if all(digest in by_hash for digest in wanted):
-            return row, [by_hash[digest] for digest in wanted]
-    return None
+            yield row, [by_hash[digest] for digest in wanted]

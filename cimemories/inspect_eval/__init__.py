@@ -1,0 +1,1 @@
+"""The benchmark as a task of Inspect (docs/inspect.md): `inspect eval cimemories/cimemories --model ...`."""

@@ -1,0 +1,20 @@
+"""What Inspect finds by the entry point of this package: the task, its scorer and its metrics."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+from inspect_ai import task
+
+from cimemories.inspect_eval.metrics import balanced, completeness, leak_rate, violation
+from cimemories.inspect_eval.scorer import reveals
+from cimemories.inspect_eval.task import cimemories
+from cimemories.installation import BESIDE
+
+__all__ = ["balanced", "cimemories", "completeness", "leak_rate", "reveals", "violation"]
+
+# Inspect puts the package before the name of what is installed. It takes an editable installation for one only where
+# the distribution has the name of the package, which ours has not.
+if Path(sysconfig.get_path("purelib")).resolve() != BESIDE:
+    task(name="cimemories/cimemories")(cimemories.__wrapped__)

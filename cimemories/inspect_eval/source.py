@@ -1,0 +1,111 @@
+"""Where the profiles and labels of the task come from: a dataset of a workspace, or a file that can be imported.
+
+load("demo").profiles[2].attributes
+load("profiles-labelled.json")
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from cimemories import demo
+from cimemories.evaluation.importing import import_file
+from cimemories.evaluation.planning import LabelSource
+from cimemories.evaluation.respond import Labels
+from cimemories.flows.labels import default_labelling
+from cimemories.formats.bundle import MANIFEST
+from cimemories.formats.inspect_log import LoggedLabels
+from cimemories.formats.official import shown
+from cimemories.labels.whatif import effective_labels
+from cimemories.model import Attribute, Profile
+from cimemories.store import datasets
+from cimemories.store.datasets import DatasetRow, ProfileRecord
+from cimemories.store.engine import SQLITE_FILE, Store, StoreError, chosen_workspace, open_store
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset with its labels as they are now: people's decisions before the consensus. labels: by the ids of
+    attribute and context in `records`."""
+
+    name: str
+    records: tuple[ProfileRecord, ...]
+    labels: Labels
+    about: LoggedLabels
+
+    def attributes(self, profile: int) -> dict[str, Attribute]:
+        """Of a profile, counted from 1, by key. Raises StoreError where there is no such profile."""
+        if not 1 <= profile <= len(self.records):
+            raise StoreError(f"'{self.name}' has no profile {profile}: this sample is of another dataset.")
+        return {attribute.key: attribute for attribute in self.records[profile - 1].profile.attributes}
+
+
+@lru_cache(maxsize=2)
+def load(dataset: str, workspace: str | None = None) -> Source:
+    """The dataset of this name in a workspace (default: $CIMEMORIES_WORKSPACE, else data/workspace), or that of a file.
+    Where the workspace has no dataset called `demo`, the demo is put into it, which takes a minute. Raises StoreError
+    and FormatError for what is not there, cannot be read, or has no labels."""
+    path = Path(dataset).expanduser()
+    if path.is_file() or (path / MANIFEST).is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            # By its address: $CIMEMORIES_DATABASE_URL would go before the folder.
+            store = open_store(folder, f"sqlite:///{Path(folder) / SQLITE_FILE}")
+            try:
+                return _source(store, import_file(store, path).dataset)
+            finally:
+                store.close()
+    store = open_store(workspace or chosen_workspace())
+    try:
+        with store.read() as connection:
+            names = [row.name for row in datasets.all_rows(connection)]
+        if dataset == demo.DATASET and dataset not in names:
+            demo.prepare_labels(store, _log.warning)
+        elif dataset not in names:
+            there = ", ".join(f"'{shown(name)}'" for name in names) or "none yet"
+            raise StoreError(
+                f"there is neither a file nor a dataset '{shown(dataset)}'. The workspace {store.workspace} has: "
+                f"{there}. Name one of them (-T dataset=NAME), a file, or another workspace (-T workspace=FOLDER)."
+            )
+        with store.read() as connection:
+            row = datasets.named(connection, dataset)
+        return _source(store, row)
+    finally:
+        store.close()
+
+
+def _source(store: Store, row: DatasetRow) -> Source:
+    found = effective_labels(store, row.id)
+    if found is None:
+        raise StoreError(
+            f"'{row.name}' has no labels, so nothing that a message reveals is right or wrong. Label it first "
+            "(`cimemories label`), or give a file with labels."
+        )
+    with store.read() as connection:
+        records = tuple(datasets.profile_records(connection, row.id))
+    for number, record in enumerate(records, 1):
+        _refuse_keys_twice(number, record.profile)
+    return Source(row.name, records, found.labels, _about(store, row.id, found))
+
+
+def _about(store: Store, dataset: int, found: LabelSource) -> LoggedLabels:
+    labelling = default_labelling(store, dataset)
+    decisions = found.origin.get("decisions")
+    return LoggedLabels(
+        model=labelling.model if labelling else "",
+        simulated=labelling is not None and labelling.simulated,
+        decisions=decisions if isinstance(decisions, int) else 0,
+    )
+
+
+def _refuse_keys_twice(number: int, profile: Profile) -> None:
+    """Samples and scores name attributes by their keys."""
+    key, times = Counter(attribute.key for attribute in profile.attributes).most_common(1)[0]
+    if times > 1:
+        raise StoreError(f"profile {number}: attribute key '{shown(key)}' appears twice; rename one.")

@@ -1,0 +1,136 @@
+"""The task: one sample a (profile, context), the message asked for exactly as a run of our own asks for it.
+
+    inspect eval cimemories/cimemories --model openai/gpt-5 --model-role judge=openai/gpt-5-mini -T samples=5
+
+A sample's input is the whole prompt, and the solver is Inspect's own `generate`, so that another one can be put in its
+place. Each epoch is one message.
+"""
+
+from __future__ import annotations
+
+from inspect_ai import Task, task
+from inspect_ai._util.error import PrerequisiteError  # what ends an eval with its message alone
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import GenerateConfig
+from inspect_ai.solver import generate
+from inspect_ai.viewer import ViewerConfig
+
+from cimemories.evaluation.planning import MESSAGE_TOKENS, Memory, RunSpec, wording_of
+from cimemories.evaluation.respond import CompositionError, Wording, compose, message_prompt
+from cimemories.formats.inspect_log import PROFILES, TASK, VERSION, LoggedSample, LoggedTask, sample_id
+from cimemories.formats.official import FormatError, record_of
+from cimemories.inspect_eval.scorer import reveals
+from cimemories.inspect_eval.source import Source, load
+from cimemories.model import Label, is_bio
+from cimemories.seeds.reading import SeedError
+from cimemories.store.datasets import ProfileRecord
+from cimemories.store.engine import StoreError
+from cimemories.version import __version__
+
+
+@task
+def cimemories(
+    dataset: str = "demo",
+    workspace: str | None = None,
+    prompt_level: str = "base",
+    memory: str = "full",
+    memory_order: str = "fixed",
+    memory_seed: int = 0,
+    memory_template: str = "bullets",
+    judge: str | None = None,
+    judge_split: int | None = None,
+    judge_schema: bool = True,
+    samples: int = 5,
+    profiles: int | None = None,
+    contexts: int | None = None,
+) -> Task:
+    """Contextual integrity in assistants with memory (CIMemories, arXiv 2511.14937).
+
+    dataset: name of one in the workspace (default: the demo), or a file with labels that `cimemories import` reads.
+    workspace: folder; default: $CIMEMORIES_WORKSPACE, else data/workspace. prompt_level: base, light, medium or high.
+    memory: full, necessary+K, inappropriate+K or random-K; memory_order: fixed or shuffled; memory_template: of
+    seeds/prompts/memory.yaml. judge: a model, or `matcher`; default: the role `judge` (--model-role judge=...), else
+    the matcher. judge_split: at most so many attributes a question to it. samples: messages a context, as epochs.
+    profiles, contexts: the first so many of each alone.
+    """
+    try:
+        source = load(dataset, workspace)
+        spec = RunSpec(
+            source.name,
+            "inspect",
+            "",
+            samples=samples,
+            prompt_level=prompt_level,
+            memory=Memory(memory, memory_order, memory_seed, memory_template),
+        ).checked()
+        wording = wording_of(spec)
+        records = source.records[:profiles]
+        rows = [sample for n, record in enumerate(records, 1) for sample in _samples(source, spec, wording, n, record)]
+        rows = [sample for sample in rows if contexts is None or sample.metadata["context"] <= contexts]
+    except (StoreError, FormatError, SeedError, CompositionError, OSError) as error:
+        raise PrerequisiteError(str(error)) from error
+    if not rows:
+        raise PrerequisiteError(f"'{source.name}' has no context with the memory '{memory}': there is nothing to ask.")
+    about = LoggedTask(
+        format=VERSION,
+        version=__version__,
+        dataset=source.name,
+        memory=spec.memory.read().label,
+        memory_order=memory_order,
+        memory_seed=memory_seed,
+        memory_template=memory_template,
+        prompt_level=wording.respond.level,
+        prompt_sha256=wording.respond.sha256,
+        labels=source.about,
+    )
+    return Task(
+        dataset=MemoryDataset(rows, name=source.name),
+        solver=generate(),
+        scorer=reveals(dataset, workspace, judge, judge_split, judge_schema),
+        config=GenerateConfig(max_tokens=MESSAGE_TOKENS),
+        epochs=samples,
+        # An error is a recorded outcome of its sample, and no end of all others.
+        fail_on_error=False,
+        version=VERSION,
+        metadata={TASK: about.model_dump(mode="json"), PROFILES: [record_of(record.profile) for record in records]},
+        # Messages are a model's text: the viewer is to show them, and not to render them.
+        viewer=ViewerConfig(trust_content=False),
+        headline_metric=None,
+        description="Write a message for the user, with all that is remembered of them at hand.",
+    )
+
+
+def _samples(source: Source, spec: RunSpec, wording: Wording, number: int, record: ProfileRecord) -> list[Sample]:
+    """A sample for each context that has a memory. number: of the profile, from 1."""
+    profile = record.profile
+    memories = compose(spec.memory.read(), record, source.labels)
+    identifiers = [a.key for a in profile.attributes if is_bio(a.key, a.domain)]
+    samples = []
+    for place, (context_id, context) in enumerate(zip(record.context_ids, profile.contexts, strict=True), 1):
+        if context_id not in memories:
+            continue
+        held = [profile.attributes[at] for at in memories[context_id]]
+        by_label: dict[Label, list[str]] = {label: [] for label in Label}
+        for attribute_id, attribute in zip(record.attribute_ids, profile.attributes, strict=True):
+            if (label := source.labels.get((attribute_id, context_id))) is not None:
+                by_label[label].append(attribute.key)
+        about = LoggedSample(
+            profile=number,
+            user=profile.name,
+            context=place,
+            recipient=context.recipient,
+            task=context.task,
+            memory=[attribute.key for attribute in held],
+            identifiers=identifiers,
+            **{str(label): keys for label, keys in by_label.items()},
+        )
+        necessary = set(by_label[Label.NECESSARY])
+        samples.append(
+            Sample(
+                id=sample_id(number, place),
+                input=message_prompt(wording, held, context)[0],
+                target=[attribute.statement for attribute in held if attribute.key in necessary],
+                metadata=about.model_dump(mode="json"),
+            )
+        )
+    return samples
