@@ -8,14 +8,16 @@ message in one context, its metadata what was in memory and the labels there, it
                                  scores.reveals.metadata a LoggedScore
 
 Read by our own code and not by inspect_ai, which is made for logs that one has written oneself: sizes are bounded as
-they come out of the zip file, and every field is checked. inspect_ai need not be installed, but for `zipfile_zstd`,
-which unpacks what it packs.
+they come out of the zip file, and every field is checked. inspect_ai need not be installed, but `zstandard`, which it
+packs with.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 import zipfile
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,6 +53,7 @@ HEADER, START = "header.json", "_journal/start.json"
 LARGEST_MEMBER = 256 << 20  # bytes of a header or a sample, unpacked
 MOST_EPOCHS = 1_000  # samples that are not in the log become rows
 NOT_IN_THE_LOG = "not in the log"
+_LOCAL = struct.Struct("<26x2H")  # of the header before a member: the lengths of its name and extra field
 _ZSTD = 93  # of zipfile.ZipInfo.compress_type; Python before 3.14 has no name for it
 _ID = re.compile(r"([1-9]\d{0,4})-([1-9]\d{0,4})")
 # What Inspect says of an answer that is no whole message.
@@ -265,36 +268,29 @@ class InspectLog:
                 entries = archive.infolist()
                 if sum(item.file_size for item in entries) > MOST_UNPACKED:
                     raise FormatError(f"{self.name}: more than {MOST_UNPACKED >> 30} GiB when unpacked")
-                if any(item.compress_type == _ZSTD for item in entries):
-                    self._need_zstd()
+                if any(item.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, _ZSTD) for item in entries):
+                    raise FormatError(f"{self.name}: packed in a way that Inspect does not use; this is no log of it")
                 yield archive
         except BAD_ZIP as error:
             raise FormatError(f"{self.name}: not a whole log ({shown(error)}); fetch it again") from None
         except OSError as error:
             raise FormatError(f"{self.name}: cannot be read ({shown(error.strerror or error)})") from None
 
-    def _need_zstd(self) -> None:
-        if hasattr(zipfile, "ZIP_ZSTANDARD"):
-            return
+    def _member(self, archive: zipfile.ZipFile, member: str) -> Mapping[str, Any]:
+        where = f"{self.name}: {shown(member)}"
+        # By name: of a sample that was logged twice the last one is taken, as Inspect does.
+        info = archive.getinfo(member)
         try:
-            import zipfile_zstd  # noqa: F401  # teaches zipfile to unpack it
+            if info.compress_type == _ZSTD:
+                data = _unpacked(archive, info)
+            else:
+                with archive.open(info) as stream:
+                    data = stream.read(LARGEST_MEMBER + 1)
         except ImportError:
             raise FormatError(
                 f"{self.name}: this log is packed with zstd; to read it, pip install 'cimemories-studio[inspect]'"
             ) from None
-
-    def _member(self, archive: zipfile.ZipFile, member: str) -> Mapping[str, Any]:
-        where = f"{self.name}: {shown(member)}"
-        # By name: of a sample that was logged twice the last one is taken, as Inspect does.
-        try:
-            with archive.open(member) as stream:
-                data = stream.read(LARGEST_MEMBER + 1)
         except BAD_ZIP as error:
-            raise FormatError(f"{where}: damaged ({shown(error)}); fetch the log again") from None
-        # The errors of a zstd stream belong to a library that need not be installed.
-        except Exception as error:
-            if isinstance(error, FormatError | OSError) or "zstd" not in type(error).__module__.lower():
-                raise
             raise FormatError(f"{where}: damaged ({shown(error)}); fetch the log again") from None
         if len(data) > LARGEST_MEMBER:
             raise FormatError(f"{where}: larger than {LARGEST_MEMBER >> 20} MiB")
@@ -484,7 +480,9 @@ class _Sample:
         if score.status is ResponseStatus.OWED or (score.status is ResponseStatus.OK and not text.strip()):
             self._problem(f"its status is {score.status}, and it has a score but no text")
         if score.status is not ResponseStatus.OK:
-            return self._lost(score.status, self._cause(score.cause))
+            # The scorer sees no more than that there is no answer.
+            stopped = _limit(raw) if score.status is ResponseStatus.FAILED else None
+            return self._lost(score.status, stopped or self._cause(score.cause))
         if score.judgement is not JudgementStatus.OK:
             self.log.counts["unjudged"] += 1
             status = JudgementStatus.FAILED if score.judgement in (None, JudgementStatus.OWED) else score.judgement
@@ -507,10 +505,8 @@ class _Sample:
         choice = self.log._object(choices[0] if isinstance(choices, list) else None, f"{self.member}: choices")
         message = self.log._object(choice.get("message") or {}, f"{self.member}: message")
         text = self._message(_plain(message.get("content")))
-        error, limit = raw.get("error"), raw.get("limit")
-        cause = NO_JUDGEMENT
-        if isinstance(limit, dict):
-            cause = f"stopped by the {shown(limit.get('type'), 20)} limit"
+        error = raw.get("error")
+        cause = _limit(raw) or NO_JUDGEMENT
         if isinstance(error, dict):
             cause = self._cause(str(error.get("message") or "")) or "error"
         stopped = _STOPPED.get(str(choice.get("stop_reason")))
@@ -538,6 +534,36 @@ class _Sample:
 
     def _problem(self, what: str) -> NoReturn:
         raise FormatError(f"{self.log.name}: {self.member}: {what}")
+
+
+def _limit(sample: Mapping[str, Any]) -> str | None:
+    """Which limit of Inspect's ended a sample."""
+    limit = sample.get("limit")
+    return f"stopped by the {shown(limit.get('type'), 20)} limit" if isinstance(limit, dict) else None
+
+
+def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """A member that is packed with zstd, at most one byte more than LARGEST_MEMBER of it. Not by `zipfile_zstd`, which
+    unpacks without a bound: a megabyte may hold thirty gigabytes. Raises BadZipFile, and ImportError where `zstandard`
+    is not installed."""
+    import zstandard
+
+    stream = archive.fp
+    assert stream is not None
+    stream.seek(info.header_offset)
+    head = stream.read(_LOCAL.size)
+    if len(head) < _LOCAL.size:
+        raise zipfile.BadZipFile("the file was cut off")
+    stream.seek(sum(_LOCAL.unpack(head)), 1)  # over the name and the extra field
+    packed = stream.read(min(info.compress_size, LARGEST_MEMBER))
+    try:
+        reader = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+        data = reader.read(LARGEST_MEMBER + 1)
+    except (zstandard.ZstdError, MemoryError) as error:
+        raise zipfile.BadZipFile(str(error)) from None
+    if len(data) <= LARGEST_MEMBER and zlib.crc32(data) != info.CRC:
+        raise zipfile.BadZipFile("Bad CRC-32")
+    return data
 
 
 def _plain(content: object) -> object:

@@ -6,9 +6,10 @@ import sysconfig
 from pathlib import Path
 
 from inspect_ai import task
+from inspect_ai.scorer import scorer
 
 from cimemories.inspect_eval.metrics import balanced, completeness, leak_rate, violation
-from cimemories.inspect_eval.scorer import reveals
+from cimemories.inspect_eval.scorer import METRICS, reveals
 from cimemories.inspect_eval.task import cimemories
 from cimemories.installation import BESIDE
 
@@ -18,3 +19,4 @@ __all__ = ["balanced", "cimemories", "completeness", "leak_rate", "reveals", "vi
 # the distribution has the name of the package, which ours has not.
 if Path(sysconfig.get_path("purelib")).resolve() != BESIDE:
     task(name="cimemories/cimemories")(cimemories.__wrapped__)
+    scorer(METRICS, name="cimemories/reveals")(reveals.__wrapped__)

@@ -41,6 +41,7 @@ from cimemories.store.calls import OK, Answer
 from cimemories.store.engine import StoreError
 from cimemories.text import count
 
+METRICS = [violation(), completeness(), balanced(), leak_rate()]
 ROLE = "judge"  # of `--model-role judge=...`
 MADE_UP = ("mockllm", "none")  # Inspect's providers that ask no model
 # What the finish reasons of an OpenAI-compatible server are to Inspect.
@@ -54,7 +55,7 @@ _REASONS = {
 _simulators: dict[str, bool] = {}  # by base URL, as it was found out once
 
 
-@scorer(metrics=[violation(), completeness(), balanced(), leak_rate()])
+@scorer(metrics=METRICS)
 def reveals(
     dataset: str = "demo",
     workspace: str | None = None,
@@ -266,6 +267,6 @@ def _explanation(
 
 def _line(claim: LoggedClaim) -> str:
     marks = [] if claim.strength is Strength.FULL else [str(claim.strength)]
-    marks += [] if claim.grounded else ["the quote is not in the message"]
+    marks += [] if claim.grounded else ["not in the message"]
     more = f" ({', '.join(marks)})" if marks else ""
-    return f"- {claim.attribute}: {claim.statement}\n  in the message: “{claim.quote}”{more}"
+    return f"- {claim.attribute}: {claim.statement}\n  quoted: “{claim.quote}”{more}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -50,8 +51,8 @@ class Source:
 @lru_cache(maxsize=2)
 def load(dataset: str, workspace: str | None = None) -> Source:
     """The dataset of this name in a workspace (default: $CIMEMORIES_WORKSPACE, else data/workspace), or that of a file.
-    Where the workspace has no dataset called `demo`, the demo is put into it, which takes a minute. Raises StoreError
-    and FormatError for what is not there, cannot be read, or has no labels."""
+    Where the workspace has no dataset called `demo`, the demo is put into it, which takes a minute or two. Raises
+    StoreError and FormatError for what is not there, cannot be read, or has no labels."""
     path = Path(dataset).expanduser()
     if path.is_file() or (path / MANIFEST).is_file():
         with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +67,9 @@ def load(dataset: str, workspace: str | None = None) -> Source:
         with store.read() as connection:
             names = [row.name for row in datasets.all_rows(connection)]
         if dataset == demo.DATASET and dataset not in names:
-            demo.prepare_labels(store, _log.warning)
+            # In a thread: `inspect eval` makes its tasks inside an event loop, and this needs one of its own.
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(demo.prepare_labels, store, _log.warning).result()
         elif dataset not in names:
             there = ", ".join(f"'{shown(name)}'" for name in names) or "none yet"
             raise StoreError(

@@ -215,7 +215,7 @@ def card_form(store: Store, dataset: DatasetRow) -> None:
 # ---- files
 
 
-TYPES = ["json", "jsonl", "parquet", "csv", "zip"]
+TYPES = ["json", "jsonl", "parquet", "csv", "zip", "eval"]
 _EVERYTHING = (
     "All votes with their calls, decisions with their history, rules and effective labels. Importing it restores the "
     "dataset exactly."
@@ -244,8 +244,8 @@ def import_form(store: Store) -> None:
         type=TYPES,
         key="profiles.upload",
         help="The authors' profiles with or without labels (JSON), their results (JSON Lines), the published columns "
-        "(Parquet or CSV), or an export of this app (zip). The format is recognised by the content. Large result files "
-        "import faster from the command line: cimemories import FILE.",
+        "(Parquet or CSV), a log of Inspect (.eval), or an export of this app (zip). The format is recognised by the "
+        "content. Large result files import faster from the command line: cimemories import FILE.",
     )
     name = st.text_input("Dataset name", key="profiles.name", placeholder="Defaults to the name of the file")
     model = ""
