@@ -49,11 +49,12 @@ lock: $(VENV)/installed-dev
 		--universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command 'make lock'
 
-# A dry run: with these exact versions all extras install together, on every system and Python that is supported. Not
-# vllm, which has an environment of its own.
+# A dry run: with these exact versions the extras install together, on every system; those who work on the project need
+# Python 3.11.5. Not vllm, which has an environment of its own.
+RESOLVE := $(BIN)/uv pip compile pyproject.toml --constraint constraints.txt --universal --quiet --output-file /dev/null
 resolve: $(VENV)/installed-dev
-	$(BIN)/uv pip compile pyproject.toml --extra inspect --extra dev --constraint constraints.txt \
-		--universal --python-version 3.11 --quiet --output-file /dev/null
+	$(RESOLVE) --extra inspect --python-version 3.11
+	$(RESOLVE) --extra inspect --extra dev --python-version 3.11.5
 
 # Chromium and PostgreSQL for the tests that use the real ones; without root and apt those tests skip and say so.
 system:
