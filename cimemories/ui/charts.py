@@ -7,6 +7,8 @@ makes those.
 from __future__ import annotations
 
 import hashlib
+import html
+import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from plotly.io import to_json
 
 from cimemories.charts.heatmap import Cell, Tooltips
 from cimemories.charts.theme import GRID, MARGINS_FIT, MODEL
-from cimemories.ui import component, url
+from cimemories.ui import component, shell
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -41,7 +43,10 @@ LOOK: Mapping[str, Any] = {
 AXIS: Mapping[str, Any] = {"gridcolor": GRID, "zerolinecolor": GRID}
 X_AXIS: Mapping[str, Any] = {"showgrid": False, "zeroline": False}
 AXIS_TITLE: Mapping[str, Any] = {"title": {"standoff": 20, "font": {"size": 13}}}
-PHONE = "charts.phone"
+# Of a phone's width: characters in a line of a title and of a subtitle, how high these are, and pixels above them.
+PHONE_TITLE, PHONE_SUBTITLE = (42, 20), (60, 14)
+ABOVE = 18
+PLOTLY_HEIGHT = 450  # of a figure that has none of its own
 _component = component("grids")
 
 
@@ -70,6 +75,8 @@ def dressed(fig: go.Figure) -> Dressed:
     layout.pop("template", None)
     # Taken away, since Plotly takes any copy of `meta` for another layout.
     margins_fit = (layout.pop("meta", None) or {}).get("margins") == MARGINS_FIT["margins"]
+    if shell.is_phone():
+        _wrap_title(layout)
     _fill(layout, LOOK)
     for name in [*layout]:
         if name.startswith(("xaxis", "yaxis")):
@@ -82,6 +89,25 @@ def dressed(fig: go.Figure) -> Dressed:
                 _fill(axis, AXIS_TITLE)
     layout["datarevision"] = hashlib.sha256(to_json(spec, validate=False).encode("utf-8", "surrogatepass")).hexdigest()
     return Dressed(spec)
+
+
+def _wrap_title(layout: dict[str, Any]) -> None:
+    """Break title and subtitle into lines of a phone's width: Plotly cuts them at the edge. Head and height grow
+    together, so that the plot keeps its size."""
+    title = layout.get("title") or {}
+    more = 0
+    for text, (characters, high) in ((title, PHONE_TITLE), (title.get("subtitle") or {}, PHONE_SUBTITLE)):
+        if text.get("text"):
+            before = str(text["text"]).split("<br>")
+            lines = textwrap.wrap(html.unescape(" ".join(before)), characters)
+            text["text"] = "<br>".join(map(html.escape, lines))
+            more += high * (len(lines) - len(before))
+    if not more:
+        return
+    layout["height"] = (layout.get("height") or PLOTLY_HEIGHT) + more
+    margin = layout.setdefault("margin", {})
+    margin["t"] = (margin.get("t") or 0) + more
+    title |= {"y": 1 - ABOVE / layout["height"], "yref": "container", "yanchor": "top"}
 
 
 def _fill(spec: dict[str, Any], defaults: Mapping[str, Any]) -> None:
@@ -98,25 +124,16 @@ def show(fig: go.Figure, *, key: str, alt: str) -> None:
     st.plotly_chart(dressed(fig), key=key, alt=alt, config=CONFIG, theme=None)
 
 
-def is_phone() -> bool:
-    """Whether the last heatmap drawn in this session was on a screen too narrow for two maps beside each other."""
-    return st.session_state.get(PHONE) is True
-
-
 def show_heatmap(fig: go.Figure, tooltips: Tooltips, *, key: str, alt: str, selected: Cell | None) -> None:
     """Draw a `heatmap_figure` with one cell framed, and its tooltips. In the next run of the page `clicked_cell` tells
-    which cell was clicked, and `is_phone` how wide the screen is."""
-
-    def measured() -> None:
-        st.session_state[PHONE] = bool((st.session_state.get(key) or {}).get("phone"))
-
+    which cell was clicked."""
     # The key becomes a CSS class (st-key-...), by which grids.js finds the chart: in its selector a full stop would end
     # the name.
     box = f"{key.replace('.', '-')}-maps"
     with st.container(key=box):
         st.plotly_chart(dressed(fig), key=f"{key}.chart", alt=alt, config=CONFIG, theme=None)
-        data = {"box": box, "selected": selected, "tooltips": tooltips, "phone": is_phone()}
-        _component(key=key, data=data, on_cell_change=lambda: None, on_phone_change=url.durable(measured))
+        data = {"box": box, "selected": selected, "tooltips": tooltips}
+        _component(key=key, data=data, on_cell_change=lambda: None)
 
 
 def clicked_cell(key: str, rows: int, columns: int) -> Cell | None:

@@ -51,7 +51,7 @@ from cimemories.metrics.heatmap import (
 from cimemories.metrics.separation import cell_changes
 from cimemories.store.engine import StoreError
 from cimemories.text import count, percent, sentence
-from cimemories.ui import charts, exports, page, safe, tables, url
+from cimemories.ui import charts, exports, page, safe, shell, tables, url
 from cimemories.ui.tables import Column
 from pages.explore.run_scope import RunScope, caveats, interval_parts, run_scope
 
@@ -107,7 +107,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
     """The maps and what is under them. other: the run to compare with."""
     flows, scope = chosen.flows, chosen.scope
     few = most_leaked(whole, _most(whole))
-    phone = charts.is_phone()
+    phone = shell.is_phone()
     maps = 2 if view.measure == BOTH and not phone else 1
     spheres = column_groups(flows, scope, few, maps, PHONE_WIDTH if phone else PLOT_WIDTH)
     groups = [spheres[place] for place in few.columns.ids] if spheres else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from cimemories.charts.heatmap import Map, MapPart, Side, heatmap_figure
 from cimemories.charts.lines import Line, line_figure
 from cimemories.metrics.uncertainty import UNDEFINED, Interval, Parts
 from cimemories.text import shortened
-from cimemories.ui import charts
+from cimemories.ui import charts, shell
 from cimemories.ui.safe import STYLE
 
 
@@ -59,6 +60,19 @@ def test_texts_have_the_colour_that_the_page_replaces() -> None:
     ink = dressed(figure(1, 2))["font"]["color"]
     red, green, blue = (int(ink[i : i + 2], 16) for i in (1, 3, 5))
     assert f'[style*="fill: rgb({red}, {green}, {blue})"]' in STYLE
+
+
+def test_on_a_phone_titles_are_broken_into_lines_and_the_plot_keeps_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = theme.layout(title="Tom & Ann's model " * 5, subtitle="of <b>all</b> pairs " * 5)
+    wide = dressed(go.Figure({"data": [], "layout": {**long, "height": 300}}))
+    monkeypatch.setattr(shell, "is_phone", lambda: True)
+    phone = dressed(go.Figure({"data": [], "layout": {**long, "height": 300}}))
+    lines = [phone["title"]["text"].split("<br>"), phone["title"]["subtitle"]["text"].split("<br>")]
+    assert [len(part) for part in lines] == [3, 2]
+    assert all(len(html.unescape(line)) <= 60 for part in lines for line in part)
+    assert " ".join(lines[0]) == wide["title"]["text"].strip(), "and it is the same text, escaped"
+    assert phone["height"] - 300 == phone["margin"]["t"] - wide["margin"]["t"] > 0
+    assert dressed(figure(1, 2))["margin"] | {"pad": 8} == {**theme.layout(title="a", subtitle="b")["margin"], "pad": 8}
 
 
 def test_parts_of_intervals_are_shares_of_their_variance() -> None:

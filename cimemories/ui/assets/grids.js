@@ -12,25 +12,16 @@ class Link {
     this.hovered = null;
     this.over = null; // the axis of the map that the pointer is on
     this.at = { left: 0, right: 0, top: 0, bottom: 0 }; // the cell under the pointer there
-    this.narrow = matchMedia("(max-width: 640px)");
-    this.narrow.onchange = () => this.measure();
     this.timer = setInterval(() => this.find(), LOOK_MS);
   }
 
   receive(component) {
     this.data = component.data;
     this.send = component.setTriggerValue;
-    this.keep = component.setStateValue;
     this.selected = this.data.selected;
     this.hovered = null;
-    this.measure();
     this.find();
     this.draw();
-  }
-
-  // Where the server drew for another width than the screen has, it hears so and draws again.
-  measure() {
-    if (this.narrow.matches !== this.data.phone) this.keep("phone", this.narrow.matches);
   }
 
   // The page may take the chart away and bring another at any time, and Plotly may begin anew in the same place.
@@ -142,7 +133,6 @@ class Link {
 
   close() {
     clearInterval(this.timer);
-    this.narrow.onchange = null;
     this.layer?.remove();
   }
 }

@@ -116,7 +116,14 @@ if (!document.documentElement.dataset.tables) {
   tables();
 }
 
-export default function ({ data }) {
+// Where the server drew for another width than the screen has, it hears so and draws again.
+const NARROW = matchMedia("(max-width: 640px)");
+let measure = () => {};
+NARROW.addEventListener("change", () => measure());
+
+export default function ({ data, setStateValue }) {
+  measure = () => { if (NARROW.matches !== data.phone) setStateValue("phone", NARROW.matches); };
+  measure();
   remember(data.cookie, data.name);
   const now = JSON.stringify([data.before, data.after]);
   if (now !== last) {
