@@ -558,7 +558,7 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     packed = stream.read(min(info.compress_size, LARGEST_MEMBER))
     try:
         reader = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
-        data = reader.read(LARGEST_MEMBER + 1)
+        data: bytes = reader.read(LARGEST_MEMBER + 1)
     except (zstandard.ZstdError, MemoryError) as error:
         raise zipfile.BadZipFile(str(error)) from None
     if len(data) <= LARGEST_MEMBER and zlib.crc32(data) != info.CRC:
