@@ -142,8 +142,7 @@ def _cluster() -> Iterator[Cluster]:
         if as_postgres:
             shutil.chown(folder, "postgres")
         _run([*as_postgres, programs / "initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-N"], folder)
-        # It knows nothing of new tables, takes them for large ones, and would compile each query: 0.3 s each.
-        options = f"-F -c jit=off -c listen_addresses='' -c unix_socket_directories='{folder}' -c max_connections=200"
+        options = f"-F -c listen_addresses='' -c unix_socket_directories='{folder}' -c max_connections=200"
         control = [*as_postgres, programs / "pg_ctl", "-D", folder / "data", "-w"]
 
         def start() -> None:

@@ -122,3 +122,13 @@ def test_postgres_waits_for_its_disk_too_where_it_was_told_not_to(
     finally:
         store.close()
         maintenance.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_no_transaction_waits_for_its_queries_to_be_compiled(store: Store) -> None:
+    if store.engine.dialect.name != "postgresql":
+        pytest.skip("SQLite does not compile queries")
+    for _ in range(2):
+        with store.read() as connection:
+            assert connection.exec_driver_sql("SHOW jit").scalar() == "off"
+        with store.write() as connection:
+            connection.execute(sa.text("SELECT 1"))
