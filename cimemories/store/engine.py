@@ -635,11 +635,10 @@ def _prepare_postgres(engine: sa.Engine) -> None:
 
     @sa.event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
-        # A server that has no statistics of new tables yet takes them for large ones and compiles each query, 0.3 s of
-        # the processor, for reading a few rows: a tenth of the time that an import and an export of ten profiles take.
-        cursor = connection.cursor()
-        cursor.execute("SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'jit'")
-        cursor.close()
+        # New tables have no statistics: the server takes them for large ones, and compiling queries for a few rows was
+        # a tenth of the time that an import and an export of ten profiles took.
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'jit'")
         connection.commit()
 
     @sa.event.listens_for(engine, "begin")
