@@ -130,8 +130,12 @@ def look(page: Page, at: Look) -> None:
         page.wait_for_function(THEMED, arg=at[0] == "dark")
 
 
+STILL = "() => !document.getAnimations().some((change) => change instanceof CSSTransition)"
+
+
 def violations(page: Page, within: str) -> list[str]:
     """What axe finds below `within`, without what is Streamlit's own."""
+    page.wait_for_function(STILL)  # what a slow run has drawn anew still fades in, and is paler meanwhile
     if not page.evaluate("() => Boolean(window.axe)"):
         page.evaluate((Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
     return list(page.evaluate(AUDIT, [within, RULES, [[rule, those] for rule, those, _ in STREAMLITS]]))
