@@ -17,7 +17,7 @@ from cimemories.cli.base import cli
 from cimemories.cli.options import AsJson, Dataset, LabelOptions, Replace, Run, Workspace, grouped
 from cimemories.store import datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.text import count
+from cimemories.text import count, listed
 
 review = typer.Typer(name="review", help="Review by people: export, import, status, audit.", no_args_is_help=True)
 cli.add_typer(review)
@@ -252,13 +252,82 @@ def review_audit(
     if as_json:
         strata = [
             {"stratum": name, "size": size, "sampled": sampled}
-            for name, size, sampled in zip(STRATA, judged.sizes.tolist(), planned.drawn, strict=True)
+            for name, size, sampled in zip(STRATA, judged.sizes.tolist(), planned.sampled, strict=True)
         ]
         plan = {"run": scope.run.id, "judge": scope.judge.name, "n": samples, "seed": seed, "strata": strata}
         output.as_json(plan | {"slice": made, "messages": planned.messages, "half_width": planned.half_width})
         return
     output.line(planned.sentence(judged))
     output.note("nothing is sampled" if made is None else f"slice {made}: read it on the Judge audit page")
+
+
+@review.command("assign")
+def assign_slice(
+    dataset: Dataset,
+    name: Annotated[str, Argument(metavar="SLICE", help="Name of a slice of labels.")],
+    people: Annotated[list[str] | None, Option("--to", help="A person; repeatable. None: anybody again.")] = None,
+    overlap: Annotated[int | None, Option(min=1, help="People a pair; default: everybody.")] = None,
+    due: Annotated[str | None, Option(help="By when, e.g. 2026-12-31.")] = None,
+    annotator: Annotated[str | None, Option(help="Your name; default: your login.")] = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Assign a slice to people, in the place of those before.
+
+    Example: cimemories review assign official "200 pairs, seed 0" --to Ada --to Bob --due 2026-12-31
+    """
+    from cimemories.review.assignments import assign
+    from cimemories.review.sampling import label_slices
+
+    store = open_store(workspace)
+    row = next((row for row in label_slices(store, _dataset_id(store, dataset)) if row.name == name), None)
+    if row is None:
+        raise StoreError(f"'{dataset}' has no slice of labels named '{name}'. Draw one on the Review page, Agreement.")
+    assign(store, row.id, people or [], overlap=overlap, due=due, annotator=annotator or getpass.getuser())
+    output.line(f"assigned '{name}' to {listed(people or []) or 'nobody'}")
+
+
+@review.command("assignments")
+def list_assignments(dataset: Dataset, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """List assigned slices with the progress and pace of each person.
+
+    Example: cimemories review assignments official
+    """
+    from cimemories.review.assignments import progress
+
+    store = open_store(workspace)
+    rows = progress(store, dataset_id=_dataset_id(store, dataset))
+    if as_json:
+        output.as_json(
+            [
+                {
+                    **output.attributes(row.of, "name items overlap due"),
+                    **output.attributes(row, "decisions made"),
+                    "done_by": row.done_by.isoformat() if row.done_by else None,
+                    "people": [vars(pace) for pace in row.people],
+                }
+                for row in rows
+            ]
+        )
+        return
+    if not rows:
+        output.note(f"no slice of '{dataset}' is assigned")
+    for row in rows:
+        output.line(f"'{row.of.name}': {row.sentence}")
+        output.table(
+            ("person", ">answered", ">of about", ">blind", ">a day", ">seconds each", "last (UTC)"),
+            [
+                (
+                    pace.person,
+                    pace.answered,
+                    pace.share,
+                    pace.blind,
+                    round(pace.per_day),
+                    pace.seconds,
+                    _when(pace.last),
+                )
+                for pace in row.people
+            ],
+        )
 
 
 def _dataset_id(store: Store, name: str) -> int:

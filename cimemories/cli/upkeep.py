@@ -1,7 +1,8 @@
-"""Commands that look after a workspace: back up, restore, check, delete, purge."""
+"""Commands that look after a workspace: back up, restore, check, delete, purge; its people and their roles, its log."""
 
 from __future__ import annotations
 
+import csv
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +10,12 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from cimemories.access.roles import MAY, Role
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AsJson, Workspace
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
-from cimemories.text import count
+from cimemories.text import count, without_formula
 
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show what would be removed, and stop.")]
@@ -180,3 +182,94 @@ def _confirm(question: str, yes: bool) -> None:
         raise StoreError("nothing was changed: there is no terminal to ask on. Use --yes.")
     if not typer.confirm(question, err=True):
         raise StoreError("nothing was changed.")
+
+
+# ---- people and the log
+
+
+people_commands = typer.Typer(name="people", help="People who log in, and their roles.", no_args_is_help=True)
+cli.add_typer(people_commands)
+COLUMNS = "name email role seen created"
+
+
+@people_commands.command("list")
+def list_people(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
+    """List people, those who may do most first.  Example: cimemories people list"""
+    from cimemories.store.team import people
+
+    rows = people.listed(open_store(workspace))
+    if as_json:
+        output.as_json([output.attributes(row, COLUMNS) for row in rows])
+        return
+    if not rows:
+        output.note("nobody has logged in yet; without a login, everybody may do everything")
+        return
+    output.table(
+        ("name", "email", "role", "last here (UTC)"),
+        [(row.name, row.email or "", row.role, _seen(row.account, row.seen)) for row in rows],
+    )
+
+
+@people_commands.command("role")
+def give_role(
+    name: Annotated[str, Argument(help="Name, or mail address of an account; it need not have logged in yet.")],
+    role: Annotated[Role, Argument(help="none, viewer, annotator, curator, operator or admin.")],
+    as_json: AsJson = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Give somebody a role. Each role may do what those before it may.
+
+    Example: cimemories people role ada@example.org admin
+    """
+    from cimemories.store.team import people
+
+    row = people.give(open_store(workspace), name, role)
+    if as_json:
+        output.as_json(output.attributes(row, COLUMNS))
+        return
+    output.line(f"{row.name}: {row.role}, can {MAY[row.role]}")
+    if row.account is None:
+        output.note(f"note: holds from the first login with the verified address {row.email}")
+
+
+@cli.command("log")
+def show_log(
+    person: Annotated[str | None, Option(help="Only what this person did.")] = None,
+    action: Annotated[str | None, Option(help="Only this action, or kind of action: run, run.started, ...")] = None,
+    since: Annotated[str | None, Option(help="Only from this time on, e.g. 2026-01-31.")] = None,
+    limit: Annotated[int | None, Option(min=1, help="At most so many, the newest; default: 50 in a table.")] = None,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, Option("--csv", help="Print CSV.")] = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Show who did what when: roles, imports, exports, runs, deletions, ...
+
+    Decisions on single pairs are not in it: `review export` has them.
+
+    Example: cimemories log --since 2026-01-31 --csv > log.csv
+    """
+    from cimemories.store.team import log
+
+    whole = as_json or as_csv
+    with open_store(workspace).read() as connection:
+        entries = log.entries(
+            connection, person=person, action=action, since=since, most=limit or (None if whole else 50)
+        )
+    rows = log.as_rows(entries)
+    if as_json:
+        output.as_json([{**row, "details": item.details} for row, item in zip(rows, entries, strict=True)])
+    elif as_csv:
+        writer = csv.DictWriter(sys.stdout, ("created", "person", "action", "subject", "details"))
+        writer.writeheader()
+        writer.writerows({name: without_formula(text) for name, text in row.items()} for row in rows)
+    elif rows:
+        output.table(
+            ("when (UTC)", "who", "what", "of", "details"),
+            [(row["created"][:16].replace("T", " "), *list(row.values())[1:]) for row in rows],
+        )
+    else:
+        output.note("nothing is recorded")
+
+
+def _seen(account: str | None, seen: str | None) -> str:
+    return "has not logged in" if account is None else (seen or "")[:13].replace("T", " ")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cimemories.access.roles import Role
 from cimemories.flows.arrays import Bools, Floats, IdentifierRule, Ints, counted_flows, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
@@ -62,11 +63,11 @@ class AttributePopulation:
 
 @dataclass(frozen=True)
 class AttributePlan:
-    """How a sample would be spread. drawn: attributes of each of STRATA; messages: to be read at most; half_width: of
+    """How a sample would be spread. sampled: attributes of each of STRATA; messages: to be read at most; half_width: of
     the correction's own 95 % interval, users and contexts left aside, with the spreads that were assumed or, piloted,
     seen. claimed_only: for a lower bound."""
 
-    drawn: tuple[int, ...]
+    sampled: tuple[int, ...]
     messages: int
     half_width: float
     claimed_only: bool = False
@@ -76,7 +77,7 @@ class AttributePlan:
         """What is sampled of whom, for page and command line."""
         return audit_sample(
             judged.sizes.tolist(),
-            self.drawn,
+            self.sampled,
             self.messages,
             self.half_width,
             claimed_only=self.claimed_only,
@@ -148,13 +149,13 @@ def attribute_plan(
         raise StoreError("a slice needs one attribute or more, and there has to be one that can be violated.")
     mass = np.bincount(judged.stratum, weights=judged.weight, minlength=len(STRATA))
     spread = deviations(judged, pilot)
-    drawn = neyman(mass, spread, sizes, number)
-    read = drawn > 0
-    left = 1 - drawn[read] / sizes[read]
-    variance = float((mass[read] ** 2 * spread[read] ** 2 * left / drawn[read]).sum())
+    sampled = neyman(mass, spread, sizes, number)
+    read = sampled > 0
+    left = 1 - sampled[read] / sizes[read]
+    variance = float((mass[read] ** 2 * spread[read] ** 2 * left / sampled[read]).sum())
     each = np.bincount(judged.stratum, weights=judged.messages, minlength=len(STRATA)) / np.maximum(judged.sizes, 1)
-    messages, piloted = round(float((drawn * each).sum())), pilot is not None and pilot.correction is not None
-    return AttributePlan(tuple(map(int, drawn)), messages, NORMAL_95 * variance**0.5, claimed_only, piloted)
+    messages, piloted = round(float((sampled * each).sum())), pilot is not None and pilot.correction is not None
+    return AttributePlan(tuple(map(int, sampled)), messages, NORMAL_95 * variance**0.5, claimed_only, piloted)
 
 
 def pilot_of(flows: Flows, scope: Scope, n: int) -> CorrectedViolation | None:
@@ -164,12 +165,12 @@ def pilot_of(flows: Flows, scope: Scope, n: int) -> CorrectedViolation | None:
 
 
 def draw_attributes(
-    flows: Flows, scope: Scope, judged: AttributePopulation, drawn: tuple[int, ...], seed: int
+    flows: Flows, scope: Scope, judged: AttributePopulation, sampled: tuple[int, ...], seed: int
 ) -> list[SliceItem]:
     """The messages of the sampled attributes, attribute by attribute; any first part of the attributes is a sample too.
-    drawn: how many of each of STRATA."""
+    sampled: how many of each of STRATA."""
     chosen: list[tuple[float, int]] = []
-    for code, number in enumerate(drawn):
+    for code, number in enumerate(sampled):
         rows = np.flatnonzero(judged.stratum == code).tolist()
         # By a hash of their ids: of the same seed a larger sample holds the smaller one.
         rows.sort(key=lambda row: content_hash([seed, "attribute", int(judged.id[row])]))
@@ -194,7 +195,7 @@ def draw_attributes(
     items: list[SliceItem] = []
     for row in order:
         attribute, stratum = int(judged.id[row]), STRATA[judged.stratum[row]]
-        weight = float(judged.sizes[judged.stratum[row]] / drawn[judged.stratum[row]])
+        weight = float(judged.sizes[judged.stratum[row]] / sampled[judged.stratum[row]])
         read: list[SliceItem] = []
         for context in judged.contexts[attribute]:
             own = [
@@ -225,7 +226,7 @@ def draw_attribute_slice(
     attribute_population, attribute_plan and audits.add_slice do."""
     judged = attribute_population(flows, scope, n)
     planned = attribute_plan(judged, number, pilot, claimed_only=claimed_only)
-    items = draw_attributes(flows, scope, judged, planned.drawn, seed)
+    items = draw_attributes(flows, scope, judged, planned.sampled, seed)
     kind = "claimed attributes" if claimed_only else "attributes"
     name = name or f"{number} {kind} for violation@{n}, seed {seed} ({scope.run.id}, judge {scope.judge.id})"
     manifest = {
@@ -235,11 +236,11 @@ def draw_attribute_slice(
         "population": len(judged.id),
         "messages": len(items),
         "strata": [
-            {"stratum": stratum, "size": int(size), "drawn": drawn}
-            for stratum, size, drawn in zip(STRATA, judged.sizes, planned.drawn, strict=True)
+            {"stratum": stratum, "size": int(size), "drawn": sampled}
+            for stratum, size, sampled in zip(STRATA, judged.sizes, planned.sampled, strict=True)
         ],
     }
-    with flows.store.write() as connection:
+    with flows.store.write(Role.CURATOR) as connection:
         return audits.add_slice(
             connection, scope.run.dataset, audits.ATTRIBUTES, name, seed, manifest, annotator, items
         )

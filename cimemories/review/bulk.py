@@ -7,7 +7,6 @@ Information Processing & Management 24, 513-523), which a reader can check: the 
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.flows.cache import shared_cache
 from cimemories.model import Label
 from cimemories.review.index import Facet, Ints, PairIndex, PairShape
@@ -25,6 +25,7 @@ from cimemories.store import decisions, reviews
 from cimemories.store.decisions import UNDO, NewDecision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, context, decision, profile
+from cimemories.store.team import log
 
 RECENT = 200  # decisions that are looked through for the last single one
 PIECE = 1000  # decisions of one transaction: others get their turn between two
@@ -133,10 +134,11 @@ def decide_all(
     *,
     reason: str,
     source: str,
+    batch: str,
 ) -> Iterator[int]:
-    """Decide all pairs as one batch, PIECE by PIECE, each in a transaction of its own; after each, how many are decided
-    so far. Raises StoreError where a piece cannot be written: those before it stay."""
-    batch, written = uuid.uuid4().hex, 0
+    """Decide all pairs as one batch of this new id, PIECE by PIECE, each in a transaction of its own; after each, how
+    many are decided so far. Raises StoreError where a piece cannot be written: those before it stay."""
+    written = 0
     with store.read() as connection:
         guideline = reviews.current_guideline(connection).hash
     for start in range(0, len(pairs), PIECE):
@@ -145,15 +147,20 @@ def decide_all(
             for a, c in pairs[start : start + PIECE]
         ]
         # A transaction a piece: other people's presses are written between two of them.
-        with store.write() as connection:
+        with store.write(Role.ANNOTATOR) as connection:
             written += decisions.add_all(connection, dataset_id, annotator, piece)
+            if start == 0:  # it may be stopped before the last piece
+                name = log.dataset_name(connection, dataset_id)
+                log.add(connection, "decisions.bulk", name, label=str(label), pairs=len(pairs))
         yield written
 
 
 def undo_batch(store: Store, dataset_id: int, annotator: str, batch_id: str) -> int:
     """Undo a batch of this annotator; returns how many decisions that took back. Pairs decided anew since are left."""
-    with store.write() as connection:
-        return decisions.undo_batch(connection, dataset_id, annotator, batch_id)
+    with store.write(Role.ANNOTATOR) as connection:
+        undone = decisions.undo_batch(connection, dataset_id, annotator, batch_id)
+        log.add(connection, "decisions.bulk_undone", log.dataset_name(connection, dataset_id), pairs=undone)
+        return undone
 
 
 class Axis(StrEnum):

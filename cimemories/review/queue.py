@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.flows.labels import CODES, LABELS, TOO_FEW, TOO_FEW_NAME, UNLABELLED
 from cimemories.labels.votes import GLYPHS, MISSING_GLYPH
 from cimemories.model import Label, Value
@@ -27,6 +28,7 @@ from cimemories.store import labellings, reviews
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import MarkKind, Plan, PlanChange, SavedView
 from cimemories.store.tables import attribute, ballot, context, slice_item, vote
+from cimemories.store.team import log
 
 PAGE = "review"  # whose saved views are listed
 UNLABELLED_NAME = "none"
@@ -239,27 +241,36 @@ def reserve(
     *,
     release: bool = False,
     everybody: bool = False,
+    plan: Plan | None = None,
 ) -> list[Pair]:
     """The pairs of these positions that come next for this annotator's browser, reserved for it: those that the
     annotator has not put off or flagged, and that the overlap plan still gives to somebody. release: give up what this
     session had reserved before, for it now works by another filter. everybody: whatever the plan is, as of a slice,
-    whose answers are compared."""
+    whose answers are compared. plan: in the place of the dataset's, of a slice that is assigned."""
     with store.read() as connection:
         set_aside = reviews.standing_marks(
             connection, index.dataset_id, MarkKind.SKIP, MarkKind.FLAG, annotator=annotator
         )
-        plan = reviews.overlap_plan(connection, index.dataset_id)
+        plan = plan or reviews.overlap_plan(connection, index.dataset_id)
     # A quarter of what matches, so that a small rest is shared by those who work on it.
     count = max(LEAST_RESERVED, min(MOST_RESERVED, len(positions) // 4))
     free = positions if everybody else open_to(store, index, positions, annotator, plan.people if plan.share else 1)
     # One by one: of what may be millions no more is read than it takes.
     wanted = (pair for pair in index.each(free) if pair not in set_aside)
     # relaxed: a reservation that a power cut loses is only made anew.
-    with store.write(relaxed=True) as connection:
+    with store.write(Role.ANNOTATOR, relaxed=True) as connection:
         if release:
             reviews.release_pairs(connection, session)
         return reviews.hand_out_pairs(
-            connection, index.dataset_id, annotator, session, wanted, count, LEASE_SECONDS, everybody=everybody
+            connection,
+            index.dataset_id,
+            annotator,
+            session,
+            wanted,
+            count,
+            LEASE_SECONDS,
+            everybody=everybody,
+            plan=plan,
         )
 
 
@@ -271,7 +282,7 @@ def saved_views(store: Store) -> list[SavedView]:
 
 def save_view(store: Store, name: str, query: dict[str, str], annotator: str) -> None:
     """Save filters, as parameters of the address, under a name. Raises StoreError for a name that will not do."""
-    with store.write() as connection:
+    with store.write(Role.ANNOTATOR) as connection:
         reviews.save_view(connection, name, PAGE, query, annotator)
 
 
@@ -289,8 +300,10 @@ def overlap_changes(store: Store, dataset_id: int) -> list[PlanChange]:
 
 def set_overlap(store: Store, dataset_id: int, plan: Plan, annotator: str, reason: str) -> None:
     """Let this plan hold from now on. Raises StoreError for a plan that is none, and without a reason."""
-    with store.write() as connection:
+    with store.write(Role.CURATOR) as connection:
         reviews.set_overlap_plan(connection, dataset_id, plan, annotator, reason)
+        shared = {"share": f"{plan.share:g}", "people": plan.people}
+        log.add(connection, "overlap.changed", log.dataset_name(connection, dataset_id), **shared, reason=reason)
 
 
 @dataclass(frozen=True)

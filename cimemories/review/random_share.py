@@ -70,14 +70,14 @@ def interleaved(first: Ints, by_hash: Ints, share: float) -> Ints:
 class ShareAgreement:
     """How far the consensus agrees with people, by the random share alone.
 
-    population: pairs with a consensus label (ambiguous is one), N. drawn: the first of them by hash, k; answered: of
+    population: pairs with a consensus label (ambiguous is one), N. sampled: the first of them by hash, k; answered: of
     these, with a person's answer; the others were skipped or flagged. blind: answers given without sight of the votes.
     agree, of: answers that are the consensus' label, and all. settled_agree, settled: the same where the consensus is
     necessary or inappropriate.
     """
 
     population: int
-    drawn: int
+    sampled: int
     answered: int
     blind: int
     agree: int
@@ -87,7 +87,7 @@ class ShareAgreement:
     @property
     def probability(self) -> float:
         """With which each pair was drawn: k / N."""
-        return self.drawn / self.population if self.population else 0.0
+        return self.sampled / self.population if self.population else 0.0
 
     def estimate(self) -> tuple[float, float, float]:
         """(share, low, high) of the pairs on which people give the consensus' label, with a 95 % interval; nan where
@@ -104,7 +104,7 @@ class ShareAgreement:
             return "Nothing of the random share is answered yet, so nothing is known of all pairs."
         parts = [
             f"Random share: {count(self.answered)} of {count(self.population, 'pair')} answered"
-            + (f", {count(self.drawn - self.answered)} skipped" if self.drawn > self.answered else "")
+            + (f", {count(self.sampled - self.answered)} skipped" if self.sampled > self.answered else "")
         ]
         if self.settled:
             share, low, high = self.settled_estimate()
@@ -122,7 +122,7 @@ class ShareAgreement:
 
         return {
             "pairs": self.population,
-            "drawn": self.drawn,
+            "drawn": self.sampled,
             "answered": self.answered,
             "blind": self.blind,
             "agreement": plain(self.estimate()),
@@ -168,13 +168,13 @@ def share_agreement(store: Store, index: PairIndex, seed: int = 0, among: Ints |
         seen[places[places >= 0]] = True
     # Up to the first pair that nobody has dealt with: what was decided beyond it may have been chosen for its value.
     missing = np.flatnonzero(~seen[order])
-    drawn = order[: int(missing[0])] if len(missing) else order
-    own = drawn[label[drawn] != UNLABELLED]
+    sampled = order[: int(missing[0])] if len(missing) else order
+    own = sampled[label[sampled] != UNLABELLED]
     same = label[own] == index.consensus[own]
     settled = index.consensus[own] != AMBIGUOUS
     return ShareAgreement(
         population=len(order),
-        drawn=len(drawn),
+        sampled=len(sampled),
         answered=len(own),
         blind=int(blind[own].sum()),
         agree=int(same.sum()),

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.flows.scope import Scope
 from cimemories.model import Label
 from cimemories.review.adjudication import Cause, Disputed, last_unsettled
@@ -95,7 +96,7 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
     back: Pair | None = None
     new = 0
     gone: set[str] = set()
-    with store.write() as connection:
+    with store.write(Role.CURATOR if source == ADJUDICATED else Role.ANNOTATOR) as connection:
         there = decisions.still_there(
             connection, dataset_id, {pair for event in events if (pair := pair_of(event.card)) is not None}
         )
@@ -286,7 +287,7 @@ def record_audit(
     back: Flow | None = None
     gone: set[str] = set()
     verdicts = {str(verdict): verdict for verdict in AuditVerdict}
-    with store.write() as connection:
+    with store.write(Role.ANNOTATOR) as connection:
         owners = audits.datasets_of(connection, (flow_of(event.card)[0] for event in events))
         for event in events:
             flow = flow_of(event.card)

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.agreement.models import LETTERS, majorities
 from cimemories.agreement.people import answers
 from cimemories.flows.flows import Flows
@@ -37,6 +38,7 @@ from cimemories.store import audits, judgements, work
 from cimemories.store.audits import JUDGEMENTS, AuditVerdict, Flow, SliceItem, SliceRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import attribute, context, profile, response
+from cimemories.store.team import log
 from cimemories.text import count
 
 LEVELS = ("domain x label x persona pattern", "domain x label", "label", "none")
@@ -157,26 +159,26 @@ class Population:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a slice of this size would be drawn. level: of LEVELS. sizes, drawn: pairs of each stratum in the population
-    and in the slice."""
+    """How a slice of this size would be drawn. level: of LEVELS. sizes, sampled: pairs of each stratum in the
+    population and in the slice."""
 
     level: str
     names: tuple[str, ...]
     sizes: Ints
-    drawn: Ints
+    sampled: Ints
 
     def half_width(self, share: float = 0.5) -> float:
         """Half the width of the 95 % interval for the share of pairs on which people agree with the consensus, if it is
         `share` in every stratum: 1.96 sqrt(sum of W^2 (1 - n / N) p (1 - p) / n), N and n the pairs of a stratum in the
-        population and drawn, W its share of the population (W. G. Cochran 1977, Sampling Techniques, section 5.6).
+        population and sampled, W its share of the population (W. G. Cochran 1977, Sampling Techniques, section 5.6).
         Drawn in proportion this is the interval of a simple sample with the correction for a finite population."""
         total = self.sizes.sum()
         # A stratum of which nothing is drawn could be anything: no interval covers it.
-        if not total or (self.drawn == 0).any():
+        if not total or (self.sampled == 0).any():
             return float("nan")
         weights = self.sizes / total
         # 1 - n / N: what is drawn of a finite stratum leaves so much less to be unsure of.
-        spread = weights**2 * (1 - self.drawn / self.sizes) * share * (1 - share) / self.drawn
+        spread = weights**2 * (1 - self.sampled / self.sizes) * share * (1 - share) / self.sampled
         return NORMAL_95 * sqrt(float(spread.sum()))
 
 
@@ -282,8 +284,8 @@ def drawn_items(labelled: Population, size: int, seed: int) -> list[SliceItem]:
     # A random order of all pairs; of each stratum the first so many are drawn, and stay in that order.
     order = generator.permutation(len(labelled))
     rank = pd.Series(code[order]).groupby(code[order]).cumcount().to_numpy(np.int64)
-    chosen = order[rank < planned.drawn[code[order]]]
-    weights = planned.sizes / np.maximum(planned.drawn, 1)
+    chosen = order[rank < planned.sampled[code[order]]]
+    weights = planned.sizes / np.maximum(planned.sampled, 1)
     return [
         SliceItem(int(a), int(c), None, planned.names[s], float(weights[s]))
         for a, c, s in zip(labelled.attributes[chosen], labelled.contexts[chosen], code[chosen], strict=True)
@@ -312,12 +314,12 @@ def draw_slice(store: Store, labelling_id: str, *, size: int, seed: int, annotat
         "strata_by": planned.level,
         "strata": [
             {"name": stratum, "size": n, "drawn": k}
-            for stratum, n, k in zip(planned.names, planned.sizes.tolist(), planned.drawn.tolist(), strict=True)
+            for stratum, n, k in zip(planned.names, planned.sizes.tolist(), planned.sampled.tolist(), strict=True)
         ],
         "half_width_at_50": round(planned.half_width(0.5), 6),
         "half_width_at_80": round(planned.half_width(0.8), 6),
     }
-    with store.write() as connection:
+    with store.write(Role.CURATOR) as connection:
         name = name.strip() or f"{count(size, 'pair')}, seed {seed}"
         return audits.add_slice(
             connection, labelled.dataset_id, audits.SLICE_LABELS, name, seed, manifest, annotator, items
@@ -338,8 +340,9 @@ def slice_items(store: Store, slice_id: int) -> list[SliceItem]:
 
 def delete_slice(store: Store, slice_id: int) -> None:
     """Delete a slice; answers to its pairs stay."""
-    with store.write() as connection:
+    with store.write(Role.CURATOR) as connection:
         audits.delete_slice(connection, slice_id)
+        log.add(connection, "slice.deleted", f"slice {slice_id}")
 
 
 def progress(store: Store, dataset_id: int, items: Sequence[SliceItem]) -> dict[str, tuple[int, int]]:
@@ -376,16 +379,16 @@ class AuditPopulation:
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """How a sample would be spread: drawn items by stratum, and half the width of the 95 % intervals of precision and
+    """How a sample would be spread: items sampled by stratum, and half the width of the 95 % intervals of precision and
     recall if both were ASSUMED; None where the sample would say nothing of it."""
 
-    drawn: Mapping[Stratum, int]
+    sampled: Mapping[Stratum, int]
     precision: float | None
     recall: float | None
 
     @property
     def items(self) -> int:
-        return sum(self.drawn.values())
+        return sum(self.sampled.values())
 
 
 def audit_population(flows: Flows, scope: Scope) -> AuditPopulation:
@@ -443,46 +446,47 @@ def audit_plan(judged: AuditPopulation, size: int, claimed: float = CLAIMED) -> 
     first = min(round(size * claimed), room[0])
     second = min(size - first, room[1])
     first = min(size - second, room[0])
-    drawn: dict[Stratum, int] = {}
+    sampled: dict[Stratum, int] = {}
     for side, share in zip(sides, (first, second), strict=True):
-        drawn |= _spread(side, share)
-    return AuditPlan({stratum: drawn[stratum] for stratum in judged.sizes}, *_half_widths(judged, drawn))
+        sampled |= _spread(side, share)
+    return AuditPlan({stratum: sampled[stratum] for stratum in judged.sizes}, *_half_widths(judged, sampled))
 
 
 def _spread(sizes: Mapping[Stratum, int], count: int) -> dict[Stratum, int]:
     """`count` items over strata in proportion to the roots of their sizes; none gets more than it has."""
-    drawn = dict.fromkeys(sizes, 0)
+    sampled = dict.fromkeys(sizes, 0)
     # One to each stratum while there are enough, the largest first: what is left out can never speak.
     for stratum in sorted(sizes, key=lambda s: -sizes[s])[:count]:
-        drawn[stratum] = 1
-    while sum(drawn.values()) < count:
+        sampled[stratum] = 1
+    while sum(sampled.values()) < count:
         # The next item goes to the highest quotient, root of the size over items + 1 (the divisors of D'Hondt).
         neediest = max(
-            (s for s in sizes if drawn[s] < sizes[s]), key=lambda s: (math.sqrt(sizes[s]) / (drawn[s] + 1), sizes[s], s)
+            (s for s in sizes if sampled[s] < sizes[s]),
+            key=lambda s: (math.sqrt(sizes[s]) / (sampled[s] + 1), sizes[s], s),
         )
-        drawn[neediest] += 1
-    return drawn
+        sampled[neediest] += 1
+    return sampled
 
 
-def _half_widths(judged: AuditPopulation, drawn: Mapping[Stratum, int]) -> tuple[float | None, float | None]:
+def _half_widths(judged: AuditPopulation, sampled: Mapping[Stratum, int]) -> tuple[float | None, float | None]:
     """Half of the 95 % intervals of precision and recall of full claims, by linearisation (delta method), if both are
     ASSUMED.
 
-    Precision is a share of the drawn full claims. Recall is T / (T + M): T true claims, and M missed reveals, which the
-    items that the judge passed over have to show.
+    Precision is a share of the sampled full claims. Recall is T / (T + M): T true claims, and M missed reveals, which
+    the items that the judge passed over have to show.
     """
     full = {s: n for s, n in judged.sizes.items() if s[0] == AuditVerdict.FULL}
     rest = {s: n for s, n in judged.sizes.items() if s[0] == NOT_REVEALED}
     claims, unclaimed = sum(full.values()), sum(rest.values())
-    if not claims or any(not drawn[s] for s in full):
+    if not claims or any(not sampled[s] for s in full):
         return None, None
     error = ASSUMED * (1 - ASSUMED)
-    of_precision = sum((n / claims) ** 2 * error / drawn[s] for s, n in full.items())
-    if not unclaimed or any(not drawn[s] for s in rest):
+    of_precision = sum((n / claims) ** 2 * error / sampled[s] for s, n in full.items())
+    if not unclaimed or any(not sampled[s] for s in rest):
         return NORMAL_95 * math.sqrt(of_precision), None
     # As many missed reveals as make recall ASSUMED, as a share of what the judge passed over.
     missed = min(claims * ASSUMED * (1 / ASSUMED - 1) / unclaimed, 1.0)
-    of_missed = sum((n / unclaimed) ** 2 * missed * (1 - missed) / drawn[s] for s, n in rest.items())
+    of_missed = sum((n / unclaimed) ** 2 * missed * (1 - missed) / sampled[s] for s, n in rest.items())
     # The relative variances of T and M add up; recall (1 - recall) is what they are multiplied by.
     relative = of_precision / ASSUMED**2 + of_missed / missed**2
     return NORMAL_95 * math.sqrt(of_precision), NORMAL_95 * ASSUMED * (1 - ASSUMED) * math.sqrt(relative)
@@ -494,7 +498,7 @@ def draw(flows: Flows, scope: Scope, size: int, seed: int, claimed: float = CLAI
     judged = audit_population(flows, scope)
     generator = np.random.default_rng(seed)
     items: list[SliceItem] = []
-    for (claim, label), number in audit_plan(judged, size, claimed).drawn.items():
+    for (claim, label), number in audit_plan(judged, size, claimed).sampled.items():
         if not number:
             continue
         if claim == NOT_REVEALED:
@@ -526,7 +530,7 @@ def draw_audit_slice(
     settings, and the strata with their sizes. Raises StoreError as audit_plan and audits.add_slice do."""
     items = draw(flows, scope, size, seed, claimed)
     judged = audit_population(flows, scope)
-    drawn = audit_plan(judged, size, claimed).drawn
+    sampled = audit_plan(judged, size, claimed).sampled
     manifest = {
         **judged_by(scope),
         "size": size,
@@ -534,10 +538,10 @@ def draw_audit_slice(
         "population": judged.items,
         "strata": [
             {"claim": claim, "label": label, "size": judged.sizes[claim, label], "drawn": number}
-            for (claim, label), number in drawn.items()
+            for (claim, label), number in sampled.items()
         ],
     }
-    with flows.store.write() as connection:
+    with flows.store.write(Role.CURATOR) as connection:
         return audits.add_slice(connection, scope.run.dataset, JUDGEMENTS, name, seed, manifest, annotator, items)
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.flows.labels import LABELS, UNLABELLED, default_labelling
 from cimemories.model import Label
 from cimemories.review.adjudication import disputes, own_decision
@@ -21,6 +22,7 @@ from cimemories.store.decisions import ADJUDICATED, Decision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.reviews import Comment, Guideline
 from cimemories.store.tables import attribute, comment, context, profile, profile_context
+from cimemories.store.team import log
 
 REOPENED = "Reopened: "
 
@@ -219,14 +221,14 @@ def pair_comments(store: Store, dataset_id: int) -> list[PairComment]:
 
 def resolve_comment(store: Store, dataset_id: int, annotator: str, comment_id: int, reason: str) -> None:
     """Close a comment with a reason. Raises StoreError where the dataset has no such comment."""
-    with store.write() as connection:
+    with store.write(Role.ANNOTATOR) as connection:
         reviews.resolve_comment(connection, dataset_id, annotator, comment_id, reason)
 
 
 def reopen_comment(store: Store, dataset_id: int, annotator: str, item: Comment) -> None:
     """Ask a resolved comment again: as a new one, since what was said of it stays."""
     text = f"{REOPENED}{item.text.removeprefix(REOPENED)}"
-    with store.write() as connection:
+    with store.write(Role.ANNOTATOR) as connection:
         reviews.add_comment(connection, dataset_id, annotator, item.attribute, item.context, text)
 
 
@@ -247,11 +249,14 @@ def save_guideline(store: Store, text: str, annotator: str, after: Guideline, re
     """Save a text as the version after the one that it was written from, and return the current version: that one where
     the text is the same. Raises StoreError where somebody else has saved a version in the meantime, and without a
     reason."""
-    with store.write() as connection:
+    with store.write(Role.CURATOR) as connection:
         newest = reviews.current_guideline(connection)
         if newest.version != after.version:
             raise StoreError(
                 f"{newest.annotator} saved version {newest.version} after you opened this one. Copy your text, reload "
                 "the page and merge the two."
             )
-        return reviews.save_guideline(connection, text, annotator, reason)
+        saved = reviews.save_guideline(connection, text, annotator, reason)
+        if saved.version != newest.version:
+            log.add(connection, "guideline.saved", f"version {saved.version}", reason=saved.reason)
+        return saved

@@ -18,7 +18,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from threading import Lock, RLock, Thread, local
@@ -40,9 +40,10 @@ from streamlit.runtime.state import SafeSessionState
 from streamlit.web import cli
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
-from cimemories.access import readonly
+from cimemories.access import readonly, roles
 from cimemories.access.guard import Gate, Guard, Mode, Site
 from cimemories.access.peers import hold_ipv6
+from cimemories.access.roles import Role
 from cimemories.installation import app_root
 from cimemories.ui import login, url
 
@@ -50,7 +51,6 @@ from cimemories.ui import login, url
 
 
 _modules = 0
-_rest: list[list[str]] = []  # modules that the pages still need, in a list of their own until a page has been shown
 atexit.register(gc.unfreeze)  # or DuckDB complains of everything that was left out when the process ends
 
 
@@ -66,8 +66,6 @@ def spare_libraries() -> None:
     first time.
     """
     global _modules
-    if _rest:
-        Thread(target=_import_rest, args=(_rest.pop(),), daemon=True).start()
     # Modules are hardly ever unloaded: their number tells whether a library has come since.
     if len(sys.modules) > _modules:
         _modules = len(sys.modules)
@@ -75,9 +73,10 @@ def spare_libraries() -> None:
         gc.freeze()
 
 
-def _import_rest(names: list[str]) -> None:
-    for name in names:
-        importlib.import_module(name)
+def _import_parts() -> None:
+    """Import what the pages import, which took up to 0.4 s of each page's first visit."""
+    for part in _parts(app_root() / "pages"):
+        importlib.import_module(".".join(("pages", part.parent.name, part.stem)))
 
 
 # ---- read-only
@@ -114,11 +113,42 @@ READING = (
     *("Log in", "Log out"),
 )
 NO_CHANGE = "Read-only: nothing can be changed or started here."
+# The role that a button takes, where people log in: by the longest start of its key. Those of READING take none, and
+# neither do those that change only what the person sees; every other one is a curator's.
+LOOKING = (*READING, "leaks.basket.", "leaks.press.", "annotator.", "who.", "Prepare the file", "runs.export.batch")
+TAKES = {
+    **dict.fromkeys(("bulk.", "decide.", "review.view.", "review.comment.", "review.spread."), Role.ANNOTATOR),
+    "judge_audit.update": Role.VIEWER,
+    **dict.fromkeys(("run_new.", "run_sweep.", "run_servers.", "runs.", "start."), Role.OPERATOR),
+    **dict.fromkeys(("retry.", "resume.", "cancel.", "new.write", "new.cancel.", "new.discard."), Role.OPERATOR),
+    "team.": Role.ADMIN,
+    "team.assign.": Role.CURATOR,
+}
+
+
+def takes(name: str) -> Role:
+    """The role that a button of this key (or label, where it has none) takes."""
+    if _named(name, LOOKING):
+        return Role.NONE  # whoever is not let in sees no page, and has to log in or out
+    starts = [start for start in TAKES if name.startswith(start)]
+    return TAKES[max(starts, key=len)] if starts else Role.CURATOR
+
+
+def _named(name: str, among: Iterable[str]) -> bool:
+    return any(name == each or (each.endswith(".") and name.startswith(each)) for each in among)
+
+
+def _why_disabled(name: str) -> str | None:
+    """Why this button is disabled for the person in front of it; None where it works."""
+    if readonly.chosen():
+        return None if _named(name, READING) else NO_CHANGE
+    return login.refusal(takes(name))
 
 
 def disable_writing() -> None:
-    """Disable every button and upload from here on, but for the buttons in READING: what is new on a page is disabled
-    until somebody says that it only reads. For people; what refuses a forged press is the store (access/readonly.py).
+    """Disable, from here on, every button and upload that would be refused: in a read-only app all but those in
+    READING, so that what is new on a page is disabled until somebody says that it only reads; where people log in,
+    those that take another role than theirs. For people; what refuses a forged press is the store.
 
     All buttons, those of forms too, are drawn by one method of Streamlit's (1.67), which is replaced here: the pages do
     not have to ask for every one of them.
@@ -129,16 +159,19 @@ def disable_writing() -> None:
     def look_only(*given: Any, **named: Any) -> bool:
         call = inspect.signature(button).bind(*given, **named)
         name = str(call.arguments["key"] or call.arguments["label"])
-        if any(name == each or (each.endswith(".") and name.startswith(each)) for each in READING):
+        if (why := _why_disabled(name)) is None:
             return button(*given, **named)
         # Without its callback, which a forged press would run.
-        call.arguments |= {"disabled": True, "help": NO_CHANGE, "on_click": None}
+        call.arguments |= {"disabled": True, "help": why, "on_click": None}
         button(*call.args, **call.kwargs)
         return False
 
     @functools.wraps(uploader)
-    def no_upload(self: Any, *rest: Any, **named: Any) -> None:
-        uploader(self, *rest, **{**named, "disabled": True, "help": NO_CHANGE})
+    def no_upload(self: Any, *rest: Any, **named: Any) -> Any:
+        if (why := _why_disabled(str(named.get("key")))) is None:
+            return uploader(self, *rest, **named)
+        uploader(self, *rest, **{**named, "disabled": True, "help": why})
+        return None
 
     setattr(ButtonMixin, "_button", look_only)  # noqa: B010
     setattr(FileUploaderMixin, "_file_uploader", no_upload)  # noqa: B010
@@ -269,23 +302,23 @@ def protected(workspace: Path) -> dict[str, Any]:
     keep_clicks()
     ignore_left_pages()  # after it: what is ignored leaves no click either
     gate = Gate(workspace, Mode.chosen())
-    if readonly.chosen():
+    if readonly.chosen() or login.configured():
         disable_writing()
+    roles.ask_by(login.actor)
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
     site = Site(is_host_allowed, login.configured, login.logged_in, _inline_scripts(), f"/{base}" if base else "")
 
     # At its first element Streamlit looks whether it runs in a REPL, by a stack with the sources of every module: 0.3 s
     # of the first page, for a warning that is none of a server's.
     delta_generator._use_warning_has_been_displayed = True
-    # While the first page is read: what the parts of the pages import took up to 0.4 s of each page's first visit.
-    pages = app_root() / "pages"
-    _rest[:] = [[".".join(("pages", part.parent.name, part.stem)) for part in _parts(pages)]]
 
     @asynccontextmanager
     async def lifespan(_app: object) -> AsyncIterator[None]:
         port = int(st.get_option("server.port"))
         with _hold_ipv6(port):
             print(announcement(gate, site, port), flush=True)  # noqa: T201
+            # While the first browser loads Streamlit's scripts.
+            Thread(target=_import_parts, daemon=True).start()
             yield
 
     return {"middleware": [Middleware(Guard, gate=gate, site=site)], "lifespan": lifespan}
@@ -354,6 +387,7 @@ def serve(page: str, *options: str) -> None:
     """
     for module in HEAVY:  # by name, since ui/ imports nothing else of the library
         importlib.import_module(module)
+    spare_libraries()  # or the first visitor would wait for it, at the end of the first run
     PagesManager.uses_pages_directory = False
     cli.main(["run", page, *options], prog_name="streamlit")
 

@@ -69,7 +69,7 @@ def get(
     return connection.getresponse()
 
 
-def asked_by(user: int, address: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
+def request_as(user: int, address: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
     """Status and text of a request that a process of another user sends."""
     command = [sys.executable, "-c", REQUEST, str(user), address, json.dumps(headers or {})]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -132,13 +132,15 @@ def test_figures_of_the_process_are_closed_and_pages_cannot_be_framed(app: str) 
 def test_another_user_of_this_machine_reads_nothing(app: str, workspace: Path) -> None:
     token = tokens.load(workspace)
     for path in ("/", "/leaks", "/_stcore/host-config", "/media/x", f"/?token={token}"):
-        status, text = asked_by(NOBODY, f"{app}{path}")
+        status, text = request_as(NOBODY, f"{app}{path}")
         assert (status, "belongs to another user" in text) == (403, True), path
     own_port = "127.0.0.1:1"
-    status, text = asked_by(NOBODY, app, {"X-Forwarded-For": own_port})
+    status, text = request_as(NOBODY, app, {"X-Forwarded-For": own_port})
     assert (status, "Enter the token" in text) == (403, True)
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Origin": app, "Sec-WebSocket-Version": "13"}
-    status, _ = asked_by(NOBODY, f"{app}/_stcore/stream", {**upgrade, "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="})
+    status, _ = request_as(
+        NOBODY, f"{app}/_stcore/stream", {**upgrade, "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+    )
     assert status == 403
 
 
@@ -161,14 +163,14 @@ def streamlit_run(workspace: Path, **environ: str) -> Iterator[tuple[str, Path]]
         yield f"http://localhost:{port}", log
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 @as_root
 def test_streamlit_run_is_as_closed(tmp_path: Path) -> None:
     with streamlit_run(tmp_path / "workspace") as (address, _):
         assert get(address).status == 200
-        assert asked_by(NOBODY, address)[0] == 403
+        assert request_as(NOBODY, address)[0] == 403
         assert get(f"{address}/_stcore/metrics").status == 404
         assert status_of_stream(address, "http://localhost:1") == 403
         assert status_of_stream(address, address) == 101
@@ -193,7 +195,7 @@ def test_with_a_token_everybody_shows_it_and_bookmarks_survive_a_restart(tmp_pat
         assert status_of_stream(address, address, Cookie=cookie) == 101
         assert status_of_stream(address, address) == 403
         if os.geteuid() == 0:
-            assert asked_by(NOBODY, address, {"Cookie": cookie})[0] == 200
+            assert request_as(NOBODY, address, {"Cookie": cookie})[0] == 200
     with streamlit_run(workspace, PORT=port, CIMEMORIES_ACCESS="token") as (address, _):
         assert get(address, {"Cookie": cookie}).status == 200
         assert cookie_of(address, token) == cookie
@@ -268,7 +270,7 @@ def test_with_a_login_an_upload_needs_one(tmp_path: Path) -> None:
     secrets.write_text("[auth]\n" + "".join(f'{name} = "{value}"\n' for name, value in auth.items()))
     with streamlit_run(tmp_path / "workspace", HOME=str(tmp_path / "home")) as (address, _):
         if os.geteuid() == 0:
-            assert asked_by(NOBODY, address)[0] == 200  # the login replaces the question whose connection it is
+            assert request_as(NOBODY, address)[0] == 200  # the login replaces the question whose connection it is
         xsrf = (get(f"{address}/_stcore/health").getheader("set-cookie") or "").split(";")[0]
         with stream(address, address, Cookie=xsrf) as connection:
             connection.send(BackMsg(rerun_script={"query_string": ""}).SerializeToString())

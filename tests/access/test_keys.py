@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from evaluating import add
-from hostile import Asked, Reply, completion, error, hostile_server
+from hostile import IncomingRequest, Reply, completion, error, hostile_server
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -80,20 +80,20 @@ def everything(store: Store) -> Iterator[str]:
                 yield from map(str, row)
 
 
-REPLIES: dict[str, Callable[[Asked], Reply]] = {
-    "in the text": lambda asked: completion(f"Dear bank, {asked.authorization}"),
-    "in the thoughts": lambda asked: completion("Dear bank", reasoning=asked.authorization),
-    "in the reason": lambda asked: completion("Dear bank", finish_reason=asked.authorization),
-    "in an error": lambda asked: error(400, f"what is {asked.authorization}?"),
-    "in a long error": lambda asked: error(400, "x" * 490 + asked.authorization[:20]),
-    "in a header": lambda asked: Reply(500, "no", headers={"X-Request-Id": asked.authorization, "Retry-After": "0"}),
-    "where it should go next": lambda asked: Reply(307, headers={"Location": f"http://x:y@[/{asked.authorization}"}),
+REPLIES: dict[str, Callable[[IncomingRequest], Reply]] = {
+    "in the text": lambda chat: completion(f"Dear bank, {chat.authorization}"),
+    "in the thoughts": lambda chat: completion("Dear bank", reasoning=chat.authorization),
+    "in the reason": lambda chat: completion("Dear bank", finish_reason=chat.authorization),
+    "in an error": lambda chat: error(400, f"what is {chat.authorization}?"),
+    "in a long error": lambda chat: error(400, "x" * 490 + chat.authorization[:20]),
+    "in a header": lambda chat: Reply(500, "no", headers={"X-Request-Id": chat.authorization, "Retry-After": "0"}),
+    "where it should go next": lambda chat: Reply(307, headers={"Location": f"http://x:y@[/{chat.authorization}"}),
 }
 
 
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
 def test_a_key_that_a_server_sends_back_is_in_no_answer_and_no_log(
-    reply: Callable[[Asked], Reply], caplog: pytest.LogCaptureFixture
+    reply: Callable[[IncomingRequest], Reply], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     for name in ("openai", "httpx2", "aiohttp"):
@@ -109,25 +109,23 @@ def test_a_key_that_a_server_sends_back_is_in_no_answer_and_no_log(
 def test_a_key_that_a_server_sends_back_is_nowhere_in_the_record(sqlite_store: Store) -> None:
     add(sqlite_store, [make_profile(0, 3, 4)], "world")
 
-    def echo(asked: Asked) -> Reply:
-        answer = (
-            completion(f"Dear bank, {asked.authorization}") if asked.number % 2 else error(400, asked.authorization)
-        )
-        return completion(*["ok"] * asked.n) if asked.number == 0 else answer
+    def echo(chat: IncomingRequest) -> Reply:
+        answer = completion(f"Dear bank, {chat.authorization}") if chat.number % 2 else error(400, chat.authorization)
+        return completion(*["ok"] * chat.n) if chat.number == 0 else answer
 
     with hostile_server(echo) as server:
         allow_key("CANARY_API_KEY", server.url)
         spec = planning.RunSpec("world", "m", server.url, samples=1, api_key_env="CANARY_API_KEY")
         runs.execute(sqlite_store, planning.plan(sqlite_store, spec))
-        with hostile_server(lambda asked: error(401, f"bad key {asked.authorization}")) as closed:
+        with hostile_server(lambda chat: error(401, f"bad key {chat.authorization}")) as closed:
             allow_key("CANARY_API_KEY", closed.url)
             run_id = planning.plan(
                 sqlite_store, planning.RunSpec("world", "m", server.url, samples=2, api_key_env="CANARY_API_KEY")
             )
             with pytest.raises(WorkError) as caught:
                 runs.execute(sqlite_store, run_id, base_url=closed.url)
-    told = "".join(traceback.format_exception(caught.value))
-    assert not holds_key(told)
+    trace = "".join(traceback.format_exception(caught.value))
+    assert not holds_key(trace)
     texts = list(everything(sqlite_store))
     assert any(PLACEHOLDER in text for text in texts)
     assert not [text for text in texts if holds_key(text)]
@@ -203,10 +201,10 @@ def test_what_a_text_shares_with_the_key_is_taken_out_and_nothing_else(
     redactor = Redactor(key)
     text = before + part + after
     for taken_out, least in ((redactor.error, IN_ERRORS), (redactor.answer, IN_ANSWERS)):
-        found = taken_out(text)
-        assert not any(key[at : at + least] in found for at in range(len(key) - least + 1))
+        redacted = taken_out(text)
+        assert not any(key[at : at + least] in redacted for at in range(len(key) - least + 1))
         if not any(key[at : at + least] in text for at in range(len(key) - least + 1)):
-            assert found == text
+            assert redacted == text
 
 
 def test_a_key_goes_only_to_the_server_that_it_was_named_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +236,7 @@ def test_no_other_variable_than_one_of_a_key_is_read(name: str, sqlite_store: St
 
 
 def test_a_refusal_says_that_the_key_was_held_back_and_how_to_allow_it() -> None:
-    with hostile_server(lambda asked: error(401, "who are you")) as server:
+    with hostile_server(lambda chat: error(401, "who are you")) as server:
         answer = ask_without_leave(server.url)
         assert answer.status == "unauthorised"
         assert f"--allow-key CANARY_API_KEY={server.url.removesuffix('/v1')}" in str(answer.error)
@@ -268,7 +266,7 @@ def test_a_run_from_elsewhere_sends_no_key_when_it_is_resumed(sqlite_store: Stor
             sqlite_store, planning.RunSpec("world", "m", server.url, samples=1, api_key_env="CANARY_API_KEY")
         )
         runs.execute(sqlite_store, run_id)
-        assert {asked.authorization for asked in server.chats} == {"Bearer no-key-needed"}
+        assert {chat.authorization for chat in server.chats} == {"Bearer no-key-needed"}
 
 
 def test_the_settings_file_names_servers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,8 +295,8 @@ def test_a_command_allows_what_it_names(tmp_path: Path, monkeypatch: pytest.Monk
     """`label` and `run` name both; a sweep's file names nothing that counts, and --allow-key does."""
     add(open_store(tmp_path), [make_profile(0, 3, 4)], "world")
     with hostile_server(models=error(401, "who are you")) as server:
-        told = ["--model", "m", "--base-url", server.url, "--api-key-env", "CANARY_API_KEY", "-w", str(tmp_path)]
-        outcome = CliRunner().invoke(cli, ["run", "-d", "world", *told])
+        arguments = ["--model", "m", "--base-url", server.url, "--api-key-env", "CANARY_API_KEY", "-w", str(tmp_path)]
+        outcome = CliRunner().invoke(cli, ["run", "-d", "world", *arguments])
         assert "refuses the key in $CANARY_API_KEY" in str(outcome.exception)
         monkeypatch.setenv(endpoint.KEYS, "")
         sweep = tmp_path / "sweep.yaml"
@@ -341,9 +339,9 @@ def test_a_sweep_that_names_a_secret_or_holds_one_is_refused_as_it_is_read(
     path.write_text(json.dumps(file))
     outcome = CliRunner().invoke(cli, ["sweep", str(path), "--plan", "-w", str(tmp_path / "w")])
     assert isinstance(outcome.exception, ValueError)
-    told = "".join(traceback.format_exception(outcome.exception)) + outcome.output
-    assert f"{where}[0]" in told or f"{where}" in told
-    assert field == "api_key_env" or not holds_key(told)
+    output = "".join(traceback.format_exception(outcome.exception)) + outcome.output
+    assert f"{where}[0]" in output or f"{where}" in output
+    assert field == "api_key_env" or not holds_key(output)
 
 
 @pytest.mark.parametrize("where", ["models", "judges"])

@@ -79,16 +79,16 @@ def test_people_who_differ_are_in_dispute_until_it_is_settled_and_again_when_som
     say(store, row, "Ada", pairs[3], N)
     say(store, row, "Bob", pairs[3], A)
     say(store, row, "Bob", pairs[3], None)  # taken back: one word is left
-    found = disputes(store, row.id)
-    assert ([item.pair for item in found.open], found.settled, found.shared) == ([pairs[0]], (), 2)
-    (item,) = found.open
+    result = disputes(store, row.id)
+    assert ([item.pair for item in result.open], result.settled, result.shared) == ([pairs[0]], (), 2)
+    (item,) = result.open
     assert item.labels == {X: 2, N: 1}
     assert settle(store, row, item, "Dot", A, Cause.GUIDELINE, " both are right ")
-    found = disputes(store, row.id)
-    assert (found.open, [i.pair for i in found.settled], found.shared) == ((), [pairs[0]], 2)
+    result = disputes(store, row.id)
+    assert (result.open, [i.pair for i in result.settled], result.shared) == ((), [pairs[0]], 2)
     assert effective(store, row)[pairs[0]] == A
-    assert found.causes == {Cause.GUIDELINE: 1}
-    (ended,) = found.settled
+    assert result.causes == {Cause.GUIDELINE: 1}
+    (ended,) = result.settled
     # Provenance: what each person had said is all there, and the adjudication names cause, source and guideline.
     assert [(d.annotator, d.label) for d in ended.decisions] == [("Ada", N), ("Bob", X), ("Cyd", X)]
     assert [d.annotator for d in ended.history] == ["Ada", "Bob", "Cyd", "Dot"]
@@ -109,10 +109,10 @@ def test_an_adjudicator_who_had_decided_too_keeps_their_own_word_beside_it(store
     say(store, row, "Ada", pairs[0], N)
     say(store, row, "Bob", pairs[0], X)
     say(store, row, "Ada", pairs[0], X, source="adjudicated", cause="slip")
-    found = disputes(store, row.id)
-    assert (found.open, found.shared) == ((), 1)
-    assert [(d.annotator, d.label) for d in found.settled[0].decisions] == [("Ada", N), ("Bob", X)]
-    (head,) = [d for d in found.settled[0].history if d.source == "adjudicated"]
+    result = disputes(store, row.id)
+    assert (result.open, result.shared) == ((), 1)
+    assert [(d.annotator, d.label) for d in result.settled[0].decisions] == [("Ada", N), ("Bob", X)]
+    (head,) = [d for d in result.settled[0].history if d.source == "adjudicated"]
     with store.write() as connection:
         assert decisions.undo(connection, row.id, "Ada", head.uid or "", "undone")
     assert [item.pair for item in disputes(store, row.id).open] == [pairs[0]]
@@ -160,10 +160,10 @@ def test_an_undo_opens_the_dispute_and_leaves_own_decisions_alone(store: Store) 
     assert ended.adjudication is not None and ended.adjudication.label == X, "the one before stands again"
     assert {p.name: (p.adjudicated, p.labels) for p in status(store, row.name).people}["Ada"][0] == 1
     assert undone("u2") == pairs[0]
-    found = disputes(store, row.id)
-    assert ([item.pair for item in found.open], found.settled) == ([pairs[0]], ())
-    assert found.open[0].adjudication is None
-    assert [(d.annotator, d.label) for d in found.open[0].decisions] == [("Ada", N), ("Bob", X)]
+    result = disputes(store, row.id)
+    assert ([item.pair for item in result.open], result.settled) == ([pairs[0]], ())
+    assert result.open[0].adjudication is None
+    assert [(d.annotator, d.label) for d in result.open[0].decisions] == [("Ada", N), ("Bob", X)]
     assert undone("u3", "queue") == pairs[1]
 
 
@@ -224,16 +224,16 @@ def test_what_the_browser_settles_is_recorded_and_what_came_between_is_told(
     review: tuple[Store, DatasetRow, Pairs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, row, _ = review
-    drawn: list[dict[str, Any]] = []
+    rendered: list[dict[str, Any]] = []
     draw = workbench._component
     monkeypatch.setattr(
-        workbench, "_component", lambda *, data, **rest: (drawn.append(data), draw(data=data, **rest))[1]
+        workbench, "_component", lambda *, data, **rest: (rendered.append(data), draw(data=data, **rest))[1]
     )
     app = begun(dataset=row.id)
     assert "People differ on 2 of 3 pairs that two or more decided." in said(app)
-    (first, second) = drawn[-1]["cards"]
+    (first, second) = rendered[-1]["cards"]
     assert [(who, label) for who, label, *_ in first["given"]] == [("A", str(N)), ("B", str(X))]
-    assert first["given"][0][3] == HOSTILE and not first["warning"] and drawn[-1]["whole"]
+    assert first["given"][0][3] == HOSTILE and not first["warning"] and rendered[-1]["whole"]
     items = {dispute_id(item, "Dot"): item for item in disputes(store, row.id).open}
     say(store, row, "Bob Secretname", items[second["id"]].pair, A)
     owner = list(app.session_state["adjudication.owners"])[-1]
@@ -244,8 +244,8 @@ def test_what_the_browser_settles_is_recorded_and_what_came_between_is_told(
     assert not app.exception and "1 pair not settled" in said(app)
     (ended,) = disputes(store, row.id).settled
     assert (ended.history[-1].annotator, ended.history[-1].label, ended.history[-1].cause) == ("Dot", X, "norm unclear")
-    assert [card["id"].rpartition(".")[0] for card in drawn[-1]["cards"]] == [second["id"].rpartition(".")[0]]
-    assert (drawn[-1]["done"], drawn[-1]["total"]) == (1, 2)
+    assert [card["id"].rpartition(".")[0] for card in rendered[-1]["cards"]] == [second["id"].rpartition(".")[0]]
+    assert (rendered[-1]["done"], rendered[-1]["total"]) == (1, 2)
 
 
 def test_one_is_warned_of_a_dispute_that_one_is_a_part_of(
@@ -254,13 +254,13 @@ def test_one_is_warned_of_a_dispute_that_one_is_a_part_of(
     store, row, pairs = review
     say(store, row, "Eve", pairs[3], N)
     say(store, row, "Bob Secretname", pairs[3], X)
-    drawn: list[dict[str, Any]] = []
+    rendered: list[dict[str, Any]] = []
     draw = workbench._component
     monkeypatch.setattr(
-        workbench, "_component", lambda *, data, **rest: (drawn.append(data), draw(data=data, **rest))[1]
+        workbench, "_component", lambda *, data, **rest: (rendered.append(data), draw(data=data, **rest))[1]
     )
     begun(dataset=row.id, name="Eve")
-    warned = {card["id"].rpartition(".")[0]: bool(card["warning"]) for card in drawn[-1]["cards"]}
+    warned = {card["id"].rpartition(".")[0]: bool(card["warning"]) for card in rendered[-1]["cards"]}
     assert warned == {card_id(pairs[0]): False, card_id(pairs[1]): False, card_id(pairs[3]): True}
     assert list(warned)[-1] == card_id(pairs[3]), "one's own come last"
 

@@ -159,15 +159,15 @@ def test_only_attributes_before_the_first_open_one_count(sqlite_store: Store) ->
     # Somebody confirms every claim that is right, and says nothing of any other message.
     right = [i for i in items if i.stratum == WITH_CLAIM and finds(sqlite_store, scope, truth, i)]
     with sqlite_store.write() as connection:
-        said = [NewVerdict(i.response or 0, i.attribute, FULL) for i in right]
-        audits.add_all(connection, scope.run.dataset, "Ada", said)
+        verdicts = [NewVerdict(i.response or 0, i.attribute, FULL) for i in right]
+        audits.add_all(connection, scope.run.dataset, "Ada", verdicts)
     flows, scope = ask(sqlite_store, scope.run.id)
     audit = violation_audit(flows, scope, row)
     assert audit.read == len({i.attribute for i in right}) > 2
     order = list(dict.fromkeys(i.attribute for i in items if i.stratum != UNCLAIMED))
     first = next(k for k, a in enumerate(order) if a not in {i.attribute for i in right})
-    claimed, silent = audit.result.audited
-    assert (claimed, silent) == (first, 0)
+    claimed, not_claimed = audit.result.audited
+    assert (claimed, not_claimed) == (first, 0)
     assert np.isnan(audit.result.corrected.value) and "unclaimed" in audit.result.why
 
 
@@ -197,17 +197,17 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
     other = add_run(sqlite_store, scope.run.dataset, SAMPLES, np.where(less > 1, less, 0))
     runs = (scope.run.id, truth), (other, less)
     assert difference(flows, scope, ask(sqlite_store, other)[1]).corrected is None
-    for run_id, found in runs:
+    for run_id, reveals in runs:
         flows, scope = ask(sqlite_store, run_id)
         draw(flows, scope, 1000, SAMPLES, run_id)
         (row,) = attribute_slices(flows, scope.run)
-        read(sqlite_store, scope, row.id, found)
+        read(sqlite_store, scope, row.id, reveals)
     (flows, first), (_, second) = (ask(sqlite_store, run_id) for run_id, _ in runs)
     compared = difference(flows, first, second)
     assert compared.corrected is not None
     n, apart = compared.corrected
     counted, draws = np.ones(SHAPE[:2], np.bool_), np.full(SHAPE, SAMPLES)
-    true = [np.nanmean(violation.by_attribute(found, draws, labels, counted, SAMPLES)) for _, found in runs]
+    true = [np.nanmean(violation.by_attribute(reveals, draws, labels, counted, SAMPLES)) for _, reveals in runs]
     assert (n, apart.value) == (SAMPLES, pytest.approx(true[1] - true[0]))
     assert apart.value != pytest.approx(compared.paired.violation.value)
     mirrored = difference(flows, second, first).corrected
@@ -216,16 +216,16 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
     assert compared.corrected_sentence("A", "B").startswith("Corrected for the judges' errors, at 3 samples: B leaks")
     assert compared.as_json()["violation_corrected"]["value"] == apart.value  # type: ignore[index]
     # The report has both numbers side by side: of each run, and of the difference.
-    told, _ = as_markdown(collect(flows, [first, second], made=datetime(2026, 3, 1, tzinfo=UTC)), "figures")
-    told = told.replace("\N{WORD JOINER}", "").replace("\\", "")
+    markdown, _ = as_markdown(collect(flows, [first, second], made=datetime(2026, 3, 1, tzinfo=UTC)), "figures")
+    markdown = markdown.replace("\N{WORD JOINER}", "").replace("\\", "")
     for scope in (first, second):
         result = violation_audits(flows, scope)[SAMPLES].result
-        lines = [line for line in told.splitlines() if line.startswith(f"| Violation@{SAMPLES}")]
+        lines = [line for line in markdown.splitlines() if line.startswith(f"| Violation@{SAMPLES}")]
         raw, corrected = f"| Violation@{SAMPLES} | {percent(result.raw.value)} |", percent(result.corrected.value)
         (at,) = [i for i, line in enumerate(lines) if line.startswith(raw)]
         assert lines[at + 1].startswith(f"| Violation@{SAMPLES}, corrected | {corrected} |")
         assert f"by {sum(result.audited)} audited attributes" in lines[at + 1]
-    assert f"| Violation@{SAMPLES}, corrected | {sentences.points(apart)} |" in told
+    assert f"| Violation@{SAMPLES}, corrected | {sentences.points(apart)} |" in markdown
 
 
 def test_the_command_plans_and_samples_as_the_library_does(sqlite_store: Store) -> None:
@@ -240,10 +240,10 @@ def test_the_command_plans_and_samples_as_the_library_does(sqlite_store: Store) 
     planned = attribute_plan(judged, 10)
     assert out("--attributes", "10", "-n", "2", "--dry-run").splitlines()[0] == planned.sentence(judged)
     assert attribute_slices(flows, scope.run) == []
-    told = json.loads(out("--attributes", "10", "-n", "2", "--seed", "4", "--annotator", "Ada", "--json"))
-    assert [stratum["sampled"] for stratum in told["strata"]] == list(planned.drawn)
+    printed = json.loads(out("--attributes", "10", "-n", "2", "--seed", "4", "--annotator", "Ada", "--json"))
+    assert [stratum["sampled"] for stratum in printed["strata"]] == list(planned.sampled)
     (row,) = attribute_slices(flows, scope.run)
-    assert (row.id, row.annotator, row.seed) == (told["slice"], "Ada", 4)
+    assert (row.id, row.annotator, row.seed) == (printed["slice"], "Ada", 4)
     assert row.name == f"10 attributes for violation@2, seed 4 ({scope.run.id}, judge {scope.judge.id})"
     with sqlite_store.read() as connection:
         made = audits.slice_items(connection, row.id)

@@ -24,9 +24,9 @@ from cimemories.store.engine import Store
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 
 
-def decide(store: Store, dataset: int, said: dict[tuple[int, int], Label | None]) -> None:
+def decide(store: Store, dataset: int, labels: dict[tuple[int, int], Label | None]) -> None:
     with store.write() as connection:
-        decisions.add_all(connection, dataset, "Ada", [NewDecision(a, c, label) for (a, c), label in said.items()])
+        decisions.add_all(connection, dataset, "Ada", [NewDecision(a, c, label) for (a, c), label in labels.items()])
 
 
 def test_the_worked_example_of_the_metrics_with_a_decision_that_takes_a_leak_away(store: Store) -> None:
@@ -40,16 +40,16 @@ def test_the_worked_example_of_the_metrics_with_a_decision_that_takes_a_leak_awa
     assert (nothing.decided, nothing.changed, len(nothing.moved)) == (0, 0, 0)
     assert nothing.consensus == nothing.decisions
     decide(store, data.id, {(b, contexts[2]): Label.NECESSARY, (c, contexts[0]): Label.NECESSARY})
-    flows, asked = ask(store, run)
-    found = decision_effect(flows, asked, 1)
-    assert found.consensus.violation[1] == pytest.approx(0.6) and found.consensus.violation[5] == pytest.approx(1)
-    assert found.consensus.completeness == pytest.approx(0.8) and found.consensus.retained == 3
+    flows, scope = ask(store, run)
+    effect = decision_effect(flows, scope, 1)
+    assert effect.consensus.violation[1] == pytest.approx(0.6) and effect.consensus.violation[5] == pytest.approx(1)
+    assert effect.consensus.completeness == pytest.approx(0.8) and effect.consensus.retained == 3
     # t3 has no inappropriate attribute any more and is discarded: b keeps t1 (0 of 5) and t2 (2 of 5).
-    assert found.decisions.violation[1] == pytest.approx((0.2 + 0.4) / 2) and found.decisions.retained == 2
-    assert found.decisions.completeness == pytest.approx((1 + 0.6) / 2)
-    assert found.decisions.violation == headline(flows, asked).violation
-    assert (found.decided, found.changed) == (2, 1)  # the other decision says what the consensus says
-    (row,) = moved_pairs(flows, asked, found.moved).to_dict("records")
+    assert effect.decisions.violation[1] == pytest.approx((0.2 + 0.4) / 2) and effect.decisions.retained == 2
+    assert effect.decisions.completeness == pytest.approx((1 + 0.6) / 2)
+    assert effect.decisions.violation == headline(flows, scope).violation
+    assert (effect.decided, effect.changed) == (2, 1)  # the other decision says what the consensus says
+    (row,) = moved_pairs(flows, scope, effect.moved).to_dict("records")
     assert (row["key"], row["recipient"], row["consensus"], row["decision"]) == (
         "fact_1",
         "Recipient 2",
@@ -57,7 +57,7 @@ def test_the_worked_example_of_the_metrics_with_a_decision_that_takes_a_leak_awa
         "necessary",
     )
     assert (row["violation"], row["completeness"]) == pytest.approx((-0.3, 0.0))
-    assert labelling == asked.labelling.id if asked.labelling else False
+    assert labelling == scope.labelling.id if scope.labelling else False
 
 
 def test_without_labels_the_consensus_alone_has_no_numbers(store: Store) -> None:
@@ -67,10 +67,10 @@ def test_without_labels_the_consensus_alone_has_no_numbers(store: Store) -> None
     (context,) = person.context_ids
     pairs = dict(zip(person.attribute_ids, (Label.INAPPROPRIATE, Label.NECESSARY), strict=True))
     decide(store, data.id, {(a, context): label for a, label in pairs.items()})
-    found = decision_effect(*ask(store, run))
-    assert math.isnan(found.consensus.violation[2]) and math.isnan(found.consensus.completeness)
-    assert (found.decisions.violation[2], found.decisions.completeness) == (1.0, 0.5)
-    assert found.moved["violation"].isna().all() and set(found.moved["consensus"]) == {""}
+    effect = decision_effect(*ask(store, run))
+    assert math.isnan(effect.consensus.violation[2]) and math.isnan(effect.consensus.completeness)
+    assert (effect.decisions.violation[2], effect.decisions.completeness) == (1.0, 0.5)
+    assert effect.moved["violation"].isna().all() and set(effect.moved["consensus"]) == {""}
 
 
 CODES = st.sampled_from([UNLABELLED, A, N, X])
@@ -96,9 +96,9 @@ def some_arrays(draw: st.DrawFn) -> tuple[FlowArrays, npt.NDArray[np.int64], npt
 @settings(max_examples=150)
 @given(some_arrays(), st.integers(1, 3))
 def test_leaving_one_decision_out_is_computing_everything_anew(
-    drawn: tuple[FlowArrays, npt.NDArray[np.int64], npt.NDArray[np.int64]], n: int
+    example: tuple[FlowArrays, npt.NDArray[np.int64], npt.NDArray[np.int64]], n: int
 ) -> None:
-    flow_arrays, other, numbers = drawn
+    flow_arrays, other, numbers = example
     at = tuple(np.unravel_index(numbers, flow_arrays.labels.shape))
     ours = without_each(flow_arrays, at, other[at], n)
     for i in numbers:
@@ -119,17 +119,17 @@ def test_the_decision_that_moves_most_stands_first(sqlite_store: Store) -> None:
     add_labels(sqlite_store, data.id, labels)
     run = add_run(sqlite_store, data.id, 3, rng.integers(0, 4, size=(2, 5, 4)))
     pairs = [(a, c) for p in records(sqlite_store, data.id) for a in p.attribute_ids for c in p.context_ids]
-    said = dict(zip(pairs, rng.choice(list(Label), size=len(pairs)), strict=True))
-    decide(sqlite_store, data.id, {pair: Label(str(label)) for pair, label in said.items()})
-    found = decision_effect(*ask(sqlite_store, run))
-    assert found.decided == 40 and found.changed == len(found.moved) > 10
-    size = found.moved["violation"].abs().to_numpy()
+    decided_labels = dict(zip(pairs, rng.choice(list(Label), size=len(pairs)), strict=True))
+    decide(sqlite_store, data.id, {pair: Label(str(label)) for pair, label in decided_labels.items()})
+    effect = decision_effect(*ask(sqlite_store, run))
+    assert effect.decided == 40 and effect.changed == len(effect.moved) > 10
+    size = effect.moved["violation"].abs().to_numpy()
     assert (np.diff(size) <= 1e-12).all() and size[0] > 0
-    top = found.moved.iloc[0]
+    top = effect.moved.iloc[0]
     decide(sqlite_store, data.id, {(int(top["attribute"]), int(top["context"])): None})  # that one alone taken back
     again = decision_effect(*ask(sqlite_store, run))
     moved = (
-        found.decisions.violation[3] - again.decisions.violation[3],
-        (found.decisions.completeness - again.decisions.completeness),
+        effect.decisions.violation[3] - again.decisions.violation[3],
+        (effect.decisions.completeness - again.decisions.completeness),
     )
     assert moved == pytest.approx((top["violation"], top["completeness"]))

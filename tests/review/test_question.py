@@ -8,7 +8,7 @@ from cimemories.review.queue import question
 
 
 @pytest.mark.parametrize(
-    ("recipient", "task", "asked"),
+    ("recipient", "task", "expected"),
     [
         ("Triage nurse", "Say what is wrong", "May the *triage nurse* learn this, to say what is wrong?"),
         ("IRS", "IRS audit response.", "May *IRS* learn this, to IRS audit response?"),
@@ -17,5 +17,5 @@ from cimemories.review.queue import question
         ("", "", "May ** learn this, to ?"),
     ],
 )
-def test_a_role_gets_its_article_and_a_name_stays(recipient: str, task: str, asked: str) -> None:
-    assert "".join(f"*{text}*" if strong else text for text, strong in question(recipient, task)) == asked
+def test_a_role_gets_its_article_and_a_name_stays(recipient: str, task: str, expected: str) -> None:
+    assert "".join(f"*{text}*" if strong else text for text, strong in question(recipient, task)) == expected

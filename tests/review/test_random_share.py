@@ -46,12 +46,12 @@ def world(store: Store) -> PairIndex:
 
 def decide(store: Store, index: PairIndex, positions: list[int], truth: np.ndarray, *, blind: bool = True) -> None:
     at = np.array(positions)
-    said = [
+    new_decisions = [
         decisions.NewDecision(*pair, LABELS[int(code)], blind=blind)
         for pair, code in zip(index.pairs(at), truth[at], strict=True)
     ]
     with store.write() as connection:
-        decisions.add_all(connection, index.dataset_id, "Ada", said)
+        decisions.add_all(connection, index.dataset_id, "Ada", new_decisions)
 
 
 def test_the_share_goes_on_through_the_queue_and_is_the_same_for_everybody(sqlite_store: Store) -> None:
@@ -65,12 +65,12 @@ def test_the_share_goes_on_through_the_queue_and_is_the_same_for_everybody(sqlit
         decide(sqlite_store, index, left[:10].tolist(), truth)
     # Of sixty pairs twelve are due by hash, whenever the queue was asked for again.
     assert set(by_hash[:12]) <= set(taken)
-    found = share_agreement(sqlite_store, index, 5)
-    assert found.drawn >= 12 and found.drawn == found.answered
-    assert undecided(sqlite_store, index, np.array(by_hash[: found.drawn]), "Ada").size == 0
-    assert found.probability == found.drawn / len(index)
+    agreement = share_agreement(sqlite_store, index, 5)
+    assert agreement.sampled >= 12 and agreement.sampled == agreement.answered
+    assert undecided(sqlite_store, index, np.array(by_hash[: agreement.sampled]), "Ada").size == 0
+    assert agreement.probability == agreement.sampled / len(index)
     # Another seed draws others.
-    assert share_agreement(sqlite_store, index, 6).drawn < 12
+    assert share_agreement(sqlite_store, index, 6).sampled < 12
 
 
 def test_the_estimate_of_the_share_is_unbiased_where_that_of_the_queue_is_not(sqlite_store: Store) -> None:
@@ -91,9 +91,9 @@ def test_the_estimate_of_the_share_is_unbiased_where_that_of_the_queue_is_not(sq
         order = np.argsort(hashed(seed, index.shape.attributes, index.shape.contexts), kind="stable")
         own = order[:60]
         shares.append(float((truth == index.consensus)[own].mean()))
-        found = share_agreement(sqlite_store, index, seed, among=own)
-        assert found.agree / found.answered == shares[-1]
-        part = share_interval(found.agree, found.answered, 60 / len(index))
+        agreement = share_agreement(sqlite_store, index, seed, among=own)
+        assert agreement.agree / agreement.answered == shares[-1]
+        part = share_interval(agreement.agree, agreement.answered, 60 / len(index))
         covered += part[0] <= real <= part[1]
     assert np.mean(shares) == pytest.approx(real, abs=4 * np.std(shares) / np.sqrt(200))
     assert covered >= 185
@@ -111,7 +111,7 @@ def test_the_share_ends_before_what_nobody_has_seen_and_counts_skips_as_unanswer
     index = world(sqlite_store)
     by_hash = select(sqlite_store, index, Filters(), Order.RANDOM).tolist()
     nothing = share_agreement(sqlite_store, index)
-    assert (nothing.drawn, nothing.answered) == (0, 0) and "Nothing of the random share" in nothing.sentence
+    assert (nothing.sampled, nothing.answered) == (0, 0) and "Nothing of the random share" in nothing.sentence
     assert nothing.as_json()["agreement"] is None
     # 0, 1 and 3 decided, 2 skipped, 5 decided for another reason: 4 is open, so 5 is not of the sample.
     truth = index.consensus.astype(np.int64)
@@ -120,11 +120,11 @@ def test_the_share_ends_before_what_nobody_has_seen_and_counts_skips_as_unanswer
     with sqlite_store.write() as connection:
         (pair,) = index.pairs(np.array([by_hash[2]]))
         reviews.add_marks(connection, index.dataset_id, "Ada", [Mark(*pair, MarkKind.SKIP, uid="skip")])
-    found = share_agreement(sqlite_store, index)
-    assert (found.drawn, found.answered, found.agree, found.blind) == (4, 3, 2, 2)
-    share, low, high = found.estimate()
+    agreement = share_agreement(sqlite_store, index)
+    assert (agreement.sampled, agreement.answered, agreement.agree, agreement.blind) == (4, 3, 2, 2)
+    share, low, high = agreement.estimate()
     assert share == pytest.approx(2 / 3) and 0 < low < share < high < 1
-    assert "1 skipped" in found.sentence and "1 answered with the votes in sight" in found.sentence
+    assert "1 skipped" in agreement.sentence and "1 answered with the votes in sight" in agreement.sentence
 
 
 def test_an_adjudication_is_no_answer_of_the_share(sqlite_store: Store) -> None:
@@ -132,17 +132,17 @@ def test_an_adjudication_is_no_answer_of_the_share(sqlite_store: Store) -> None:
     (first,) = select(sqlite_store, index, Filters(), Order.RANDOM)[:1].tolist()
     (pair,) = index.pairs(np.array([first]))
     with sqlite_store.write() as connection:
-        said = [decisions.NewDecision(*pair, Label.NECESSARY, source="adjudicated")]
-        decisions.add_all(connection, index.dataset_id, "Ada", said)
+        new_decisions = [decisions.NewDecision(*pair, Label.NECESSARY, source="adjudicated")]
+        decisions.add_all(connection, index.dataset_id, "Ada", new_decisions)
     assert share_agreement(sqlite_store, index).answered == 0
 
 
 def test_everything_answered_is_no_sample_and_has_no_interval(sqlite_store: Store) -> None:
     index = world(sqlite_store)
     decide(sqlite_store, index, list(range(len(index))), index.consensus.astype(np.int64))
-    found = share_agreement(sqlite_store, index)
-    assert found.estimate() == found.settled_estimate() == (1, 1, 1)
-    assert found.probability == 1
+    agreement = share_agreement(sqlite_store, index)
+    assert agreement.estimate() == agreement.settled_estimate() == (1, 1, 1)
+    assert agreement.probability == 1
 
 
 def test_pairs_with_too_few_votes_have_no_label_that_anybody_could_agree_with(sqlite_store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from worlds import add_dataset, add_labels, add_profiles, add_run, records
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Attribute, Context, Label, Profile
+from cimemories.review import bulk
 from cimemories.review.bulk import Axis, batches, last_single, proposals
 from cimemories.review.index import pair_index
 from cimemories.store import decisions
 from cimemories.store.engine import Store, StoreError
+from cimemories.ui import once
 
 Pair = tuple[int, int]
 TEXTS = (
@@ -72,8 +75,8 @@ def press(app: AppTest, label: str) -> None:
 
 def standing(store: Store, dataset_id: int) -> dict[Pair, tuple[str, Label | None, str]]:
     with store.read() as connection:
-        found = decisions.standing(decisions.history(connection, dataset_id))
-    return {pair: (d.annotator, d.label, d.source) for pair, d in found.items()}
+        by_pair = decisions.standing(decisions.history(connection, dataset_id))
+    return {pair: (d.annotator, d.label, d.source) for pair, d in by_pair.items()}
 
 
 def world(store: Store) -> tuple[int, list[Pair]]:
@@ -138,8 +141,6 @@ def test_without_a_name_nothing_can_be_applied_and_nothing_matches_says_so(store
 
 
 def test_many_pairs_are_one_batch_and_one_undo(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cimemories.review import bulk
-
     monkeypatch.setattr(bulk, "PIECE", 7)
     data = add_dataset(store, 1, 20, 25)
     app = opened()
@@ -185,11 +186,11 @@ def spread_world(store: Store) -> tuple[int, dict[tuple[int, str, int], Pair]]:
 
 
 def proposed(store: Store, dataset_id: int, who: str, pair: Pair) -> dict[Axis, list[Pair]]:
-    found = proposals(store, pair_index(store, dataset_id, None), who, *pair)
-    for item in found:
+    suggestions = proposals(store, pair_index(store, dataset_id, None), who, *pair)
+    for item in suggestions:
         assert item.reason and item.similarity == min(p.similarity for p in item.pairs)
         assert all(0 <= p.similarity <= 1 for p in item.pairs)
-    return {item.axis: [(p.attribute, p.context) for p in item.pairs] for item in found}
+    return {item.axis: [(p.attribute, p.context) for p in item.pairs] for item in suggestions}
 
 
 def test_a_decision_is_spread_along_three_axes_and_never_over_what_the_person_decided(store: Store) -> None:
@@ -239,12 +240,12 @@ def test_the_last_single_decision_is_the_newest_that_still_stands(store: Store) 
             )
         bulk: list[Any] = [decisions.NewDecision(*pairs[4], Label.NECESSARY, source="batch", batch="b")]
         decisions.add_all(connection, dataset_id, "Ada", bulk)
-    found = last_single(store, dataset_id, "Ada")
-    assert found is not None and (found.attribute, found.context) == pairs[2]
+    decision = last_single(store, dataset_id, "Ada")
+    assert decision is not None and (decision.attribute, decision.context) == pairs[2]
     with store.write() as connection:
         decisions.undo(connection, dataset_id, "Ada", "2", "undo")
-    found = last_single(store, dataset_id, "Ada")
-    assert found is not None and (found.attribute, found.context) == pairs[1]
+    decision = last_single(store, dataset_id, "Ada")
+    assert decision is not None and (decision.attribute, decision.context) == pairs[1]
 
 
 def test_hostile_words_stay_text(store: Store) -> None:
@@ -256,3 +257,50 @@ def test_hostile_words_stay_text(store: Store) -> None:
     app = opened("Ada", "bulk.box.spread")
     assert "<img" not in said(app) and "<script" not in said(app)
     assert not app.markdown
+
+
+def test_a_batch_that_takes_its_time_is_neither_halved_by_a_click_nor_begun_twice(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece waits for its permit, so that the page is seen while the batch is under way."""
+    permits = threading.Semaphore(0)
+    add_all = decisions.add_all
+
+    def slow(*given: Any) -> int:
+        permits.acquire()
+        return add_all(*given)
+
+    monkeypatch.setattr(bulk, "PIECE", 100)
+    monkeypatch.setattr(once, "SHORT_SECONDS", 0.0)
+    data = add_dataset(store, 1, 20, 25)
+    app = opened()
+    app.radio[0].set_value(Label.INAPPROPRIATE)
+    app.text_input[0].set_value("all of one kind")
+    run(app)
+    monkeypatch.setattr(decisions, "add_all", slow)
+    press(app, "Apply to all 500")
+    assert button(app, "Stop") and "Apply to all" not in str([item.label for item in app.button])
+    elsewhere = opened()  # a reload, or another window
+    assert button(elsewhere, "Stop")
+    permits.release(2)
+    run(app)  # a click anywhere ends a run of the page, and not the batch
+    press(elsewhere, "Stop")
+    permits.release(500)
+    monkeypatch.setattr(decisions, "add_all", add_all)
+    for _ in range(600):
+        if "Stopped. No pair was decided" in said(run(app)):
+            break
+    else:
+        pytest.fail("the batch was not stopped")
+    assert standing(store, data.id) == {}
+    app.radio[0].set_value(Label.INAPPROPRIATE)
+    app.text_input[0].set_value("all of one kind")
+    run(app)
+    press(app, "Apply to all 500")
+    for _ in range(600):
+        if "500 pairs decided as inappropriate, in one batch" in said(run(app)):
+            break
+    else:
+        pytest.fail("the batch did not end")
+    assert len(standing(store, data.id)) == 500
+    assert [row.pairs for row in batches(store, data.id, "Ada") if not row.taken_back] == [500]

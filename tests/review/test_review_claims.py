@@ -84,10 +84,10 @@ def decided(store: Store) -> list[tuple[int, int, str]]:
 
 
 def left_for(store: Store, who: str, pairs: list[Pair], people: int) -> bool:
-    found: dict[Pair, set[str]] = {pair: set() for pair in pairs}
+    names_by_pair: dict[Pair, set[str]] = {pair: set() for pair in pairs}
     for a, c, name in decided(store):
-        found[a, c].add(name)
-    return any(who not in names and len(names) < people for names in found.values())
+        names_by_pair[a, c].add(name)
+    return any(who not in names and len(names) < people for names in names_by_pair.values())
 
 
 @pytest.mark.parametrize("people", [1, 2])
@@ -136,14 +136,18 @@ def test_a_pair_is_in_one_persons_hands_until_it_is_decided_given_up_or_lapsed(s
 
 def test_what_a_tab_holds_is_renewed_and_what_it_decided_is_not(store: Store) -> None:
     dataset_id, pairs = build(store)
-    assert ask(store, dataset_id, "Ada", pairs, lease=0.3) == pairs[:4]
+
+    def held() -> dict[Pair, float]:
+        with store.read() as connection:
+            return {(row.attribute, row.context): row.until for row in connection.execute(sa.select(claim))}
+
+    assert ask(store, dataset_id, "Ada", pairs, lease=60) == pairs[:4]
+    before = held()
     decide(store, dataset_id, "Ada", pairs[:1])
-    assert ask(store, dataset_id, "Ada", pairs[10:], count=1, lease=60) == pairs[10:11]  # asks for something else
-    time.sleep(0.4)
+    assert ask(store, dataset_id, "Ada", pairs[10:], count=1, lease=240) == pairs[10:11]  # asks for something else
+    assert set(held()) == {*pairs[1:4], pairs[10]}
+    assert all(until > before[pairs[0]] + 100 for until in held().values())
     assert ask(store, dataset_id, "Bea", pairs[1:4]) == []
-    with store.read() as connection:
-        held = {(row.attribute, row.context) for row in connection.execute(sa.select(claim))}
-    assert held == {*pairs[1:4], pairs[10]}
 
 
 def test_another_tab_of_the_same_person_gets_other_pairs_while_there_are_any(store: Store) -> None:

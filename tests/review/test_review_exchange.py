@@ -112,25 +112,25 @@ def state(store: Store, row: DatasetRow) -> tuple[Any, ...]:
         places = {i: n for r in datasets.profile_records(connection, row.id) for n, i in enumerate(r.attribute_ids)}
         own = {who: decisions.standing([d for d in history if d.annotator == who]) for who in people}
         effective = decisions.standing(history)
-        said = [(c.uid, c.resolved_by, c.resolution) for c in reviews.comments_of_dataset(connection, row.id)]
+        comments = [(c.uid, c.resolved_by, c.resolution) for c in reviews.comments_of_dataset(connection, row.id)]
     heads = {d.id for d in history} - {d.supersedes for d in history}
     per_pair = [(d.annotator, d.attribute, d.context) for d in history if d.id in heads]
     assert len(per_pair) == len(set(per_pair))
     assert len(history) == len({d.uid for d in history})
-    shown = {who: {places[a]: (d.uid, d.label) for (a, _), d in found.items()} for who, found in own.items()}
-    return shown, {places[a]: d.uid for (a, _), d in effective.items()}, said
+    shown = {who: {places[a]: (d.uid, d.label) for (a, _), d in of_person.items()} for who, of_person in own.items()}
+    return shown, {places[a]: d.uid for (a, _), d in effective.items()}, comments
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    drawn=st.lists(EVENT, max_size=8),
+    generated=st.lists(EVENT, max_size=8),
     split=st.data(),
 )
 def test_merging_ends_the_same_in_any_order_and_twice(
-    sqlite_store: Store, tmp_path: Path, drawn: list[Any], split: st.DataObject
+    sqlite_store: Store, tmp_path: Path, generated: list[Any], split: st.DataObject
 ) -> None:
-    numbers = range(len(drawn))
-    chosen = st.sets(st.sampled_from(numbers)) if drawn else st.just(set())
+    numbers = range(len(generated))
+    chosen = st.sets(st.sampled_from(numbers)) if generated else st.just(set())
     first, second = split.draw(chosen), split.draw(chosen)
     person = make_profile(0, 2, 1)
     place = {"profile": 0, "task": person.contexts[0].task, "recipient": person.contexts[0].recipient}
@@ -140,25 +140,25 @@ def test_merging_ends_the_same_in_any_order_and_twice(
             "created": f"2026-01-01T10:00:0{at}Z",
             **({"uid": f"u{(7 * n) % 11}-{n}"} if named else {"reason": f"event {n}"}),
         }
-        for n, (who, a, label, at, named) in enumerate(drawn)
+        for n, (who, a, label, at, named) in enumerate(generated)
     }
-    said = {"event": "comment", "attribute": "fact_0", "annotator": "Ada", "text": "why?", "uid": "c", **place}
-    said["created"] = "2026-01-01T10:00:00Z"
+    comment = {"event": "comment", "attribute": "fact_0", "annotator": "Ada", "text": "why?", "uid": "c", **place}
+    comment["created"] = "2026-01-01T10:00:00Z"
     settled = [
         {
-            **said,
+            **comment,
             "annotator": who,
             "text": f"because {who}",
             "uid": f"r{n}",
             "resolves": "c",
-            "created": said["created"],
+            "created": comment["created"],
         }
         for n, who in enumerate(PEOPLE)
     ]
     files = []
     for name, wanted, end in (("one", first, settled[0]), ("two", second, settled[1])):
         path = tmp_path / f"{name}.jsonl"
-        lines = [*(made[n] for n in sorted(wanted, key=lambda n: -n)), end, said]
+        lines = [*(made[n] for n in sorted(wanted, key=lambda n: -n)), end, comment]
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
         files.append(path)
     results = []
@@ -345,8 +345,8 @@ def test_a_bundle_without_the_newer_columns_is_still_read(sqlite_store: Store, t
     (bundle / "decisions.jsonl").write_text(text, encoding="utf-8")
     manifest["version"] = 1
     manifest["tables"]["decisions"]["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    told = [[n, t["rows"], t["sha256"]] for n, t in manifest["tables"].items() if n != "labels"]
-    manifest["content"] = content_hash(told)
+    digests = [[n, t["rows"], t["sha256"]] for n, t in manifest["tables"].items() if n != "labels"]
+    manifest["content"] = content_hash(digests)
     (bundle / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     copy = importing.import_file(sqlite_store, bundle, "copy").dataset
     with sqlite_store.read() as connection:

@@ -42,7 +42,7 @@ class World:
     people: list[ProfileRecord]
     votes: dict[tuple[int, int], list[list[Verdict | None]]]  # [personas][draws]
     reveals: dict[tuple[int, int], int]
-    said: list[tuple[tuple[int, int], str, Label | None]]
+    decisions_made: list[tuple[tuple[int, int], str, Label | None]]
     flags: set[tuple[int, int]]
 
 
@@ -69,17 +69,17 @@ def build(store: Store, random: Any, *, decided: int = 14) -> World:
     labelling = cast(store, data.id, people, votes)
     add_run(store, data.id, SAMPLES, reveals)
     add_run(store, data.id, SAMPLES, dict.fromkeys(pairs, SAMPLES), status=WorkStatus.CANCELLED)
-    said, flags = [], set()
+    decisions_made, flags = [], set()
     everything = list(pairs)
     for _ in range(decided):
-        said.append((random.choice(everything[::3]), random.choice("AB"), random.choice([*Label, None])))
+        decisions_made.append((random.choice(everything[::3]), random.choice("AB"), random.choice([*Label, None])))
     with store.write() as connection:
-        for pair, who, label in said:
+        for pair, who, label in decisions_made:
             decisions.add_all(connection, data.id, who, [decisions.NewDecision(*pair, label)])
         for pair in random.sample(everything, 3):
             flags.add(pair)
             reviews.add_marks(connection, data.id, "A", [reviews.Mark(*pair, reviews.MarkKind.FLAG)])
-    return World(store, data.id, labelling, pairs, people, votes, reveals, said, flags)
+    return World(store, data.id, labelling, pairs, people, votes, reveals, decisions_made, flags)
 
 
 def cast(store: Store, dataset_id: int, people: list[ProfileRecord], votes: dict[Any, Any]) -> str:
@@ -103,8 +103,10 @@ def cast(store: Store, dataset_id: int, people: list[ProfileRecord], votes: dict
         for record in people:
             for group in labellings.owed(connection, labelling, record.id):
                 for draw, ballot in group.ballots.items():
-                    found = [(a, votes[a, group.context][ids.index(group.persona)][draw]) for a in record.attribute_ids]
-                    counted = [(a, v) for a, v in found if v is not None]
+                    verdicts = [
+                        (a, votes[a, group.context][ids.index(group.persona)][draw]) for a in record.attribute_ids
+                    ]
+                    counted = [(a, v) for a, v in verdicts if v is not None]
                     labellings.settle(connection, [labellings.Settled(ballot, "ok", None, key, counted)])
         work.finish(connection, labelling, WorkStatus.FINISHED)
         work.bump(connection, labelling)
@@ -113,13 +115,13 @@ def cast(store: Store, dataset_id: int, people: list[ProfileRecord], votes: dict
 
 def standing(world: World, pair: tuple[int, int]) -> dict[str, tuple[int, Label]]:
     """Who says what of a pair, and as how manieth decision."""
-    found: dict[str, tuple[int, Label]] = {}
-    for number, (where, who, label) in enumerate(world.said):
+    latest: dict[str, tuple[int, Label]] = {}
+    for number, (where, who, label) in enumerate(world.decisions_made):
         if where == pair:
-            found.pop(who, None)
+            latest.pop(who, None)
             if label is not None:
-                found[who] = (number, label)
-    return found
+                latest[who] = (number, label)
+    return latest
 
 
 def consensus(votes: list[list[Verdict | None]]) -> Label | str | None:
@@ -169,7 +171,7 @@ def slow(world: World, filters: Filters, order: Order) -> list[tuple[int, int]]:
         word = standing(world, pair)
         effective = max(word.values())[1] if word else consensus(world.votes[pair])
         mine = word.get(filters.others_differ_from or "")
-        asked = [
+        conditions = [
             filters.profile in (None, record.id),
             filters.attribute in (None, pair[0]),
             filters.context in (None, c),
@@ -183,7 +185,7 @@ def slow(world: World, filters: Filters, order: Order) -> list[tuple[int, int]]:
             filters.revealed in (None, world.reveals[pair] > 0),
             filters.flagged in (None, pair in world.flags),
         ]
-        if all(asked):
+        if all(conditions):
             bits = entropy(world.votes[pair])
             rate = world.reveals[pair] / SAMPLES
             keys = {
@@ -205,7 +207,7 @@ def index_of(world: World) -> PairIndex:
     return pair_index(world.store, world.dataset, world.labelling)
 
 
-def asked(data: st.DataObject, world: World) -> Filters:
+def random_filters(data: st.DataObject, world: World) -> Filters:
     """Filters of which mostly few are set, some for what is not there."""
 
     def maybe(*values: Any) -> Any:
@@ -236,11 +238,11 @@ def test_a_selection_is_what_plain_python_selects(shared: Store, random: Any, da
     assert len(index) == len(world.pairs) == index.shape.pairs
     assert index.pairs(np.arange(len(index))) == list(world.pairs)
     for _ in range(6):
-        filters = asked(data, world)
+        filters = random_filters(data, world)
         for order in (Order.ENTROPY_RATE, Order.ENTROPY, Order.CONTEXT, Order.ATTRIBUTE):
             assert index.pairs(select(shared, index, filters, order)) == slow(world, filters, order)
-        drawn = select(shared, index, filters, Order.RANDOM, seed=3)
-        assert sorted(index.pairs(drawn)) == sorted(slow(world, filters, Order.ATTRIBUTE))
+        positions = select(shared, index, filters, Order.RANDOM, seed=3)
+        assert sorted(index.pairs(positions)) == sorted(slow(world, filters, Order.ATTRIBUTE))
     everything = Filters()
     orders = [select(shared, index, everything, Order.RANDOM, seed=s).tolist() for s in range(4)]
     assert len({tuple(order) for order in orders}) > 1
@@ -255,8 +257,8 @@ def test_cards_say_what_the_record_says(shared: Store, random: Any) -> None:
     for item in shown:
         pair = item.attribute, item.context
         word = standing(world, pair)
-        said = consensus(world.votes[pair])
-        assert item.consensus == (None if said == TOO_FEW_NAME else said)
+        label = consensus(world.votes[pair])
+        assert item.consensus == (None if label == TOO_FEW_NAME else label)
         assert item.effective == (max(word.values())[1] if word else item.consensus)
         assert item.decided == len(word)
         assert (item.reveals, item.draws) == (world.reveals[pair], SAMPLES)
@@ -265,11 +267,11 @@ def test_cards_say_what_the_record_says(shared: Store, random: Any) -> None:
             for persona, draws in zip(PERSONAS, world.votes[pair], strict=True)
         )
         record = world.people[world.pairs[pair][0]]
-        said = record.profile.attributes[record.attribute_ids.index(pair[0])]
+        attribute = record.profile.attributes[record.attribute_ids.index(pair[0])]
         assert (item.statement, item.key, item.value, item.user) == (
-            said.statement,
-            said.key,
-            said.value,
+            attribute.statement,
+            attribute.key,
+            attribute.value,
             record.profile.name,
         )
 
@@ -303,8 +305,8 @@ def test_an_index_is_kept_until_votes_runs_or_the_rule_change(sqlite_store: Stor
         a, c = (int(item[0]) for item in (first.shape.attributes, first.shape.contexts))
         decisions.add_all(connection, data.id, "A", [decisions.NewDecision(a, c, Label.NECESSARY)])
     assert pair_index(sqlite_store, data.id, labelling) is first  # a decision is laid over it, not built into it
-    found = select(sqlite_store, first, Filters(labels=("necessary",)), Order.ATTRIBUTE)
-    assert found.tolist() == [0, 1]
+    positions = select(sqlite_store, first, Filters(labels=("necessary",)), Order.ATTRIBUTE)
+    assert positions.tolist() == [0, 1]
     run = add_run(sqlite_store, data.id, 2, [[[2, 0], [1, 0]]])
     second = pair_index(sqlite_store, data.id, labelling)
     assert second is not first

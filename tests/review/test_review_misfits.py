@@ -82,7 +82,7 @@ def test_what_does_not_match_is_told_in_one_line_and_nothing_comes_in(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b'{"event": "decision"', "line 1: not valid JSON"),
         (b'{"event": "decision", "event": "mark"}', "appears twice"),
@@ -95,10 +95,10 @@ def test_what_does_not_match_is_told_in_one_line_and_nothing_comes_in(
         (b"[1]", "line 1: event must be one of"),
     ],
 )
-def test_a_broken_file_is_one_clear_line(sqlite_store: Store, tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_broken_file_is_one_clear_line(sqlite_store: Store, tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    with pytest.raises(FormatError, match=said) as problem:
+    with pytest.raises(FormatError, match=message) as problem:
         import_events(sqlite_store, path)
     assert str(problem.value).startswith("file") and "\n" not in str(problem.value)
 

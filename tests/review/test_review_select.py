@@ -30,8 +30,8 @@ def test_decisions_of_other_processes_and_undone_ones_are_seen_at_once(store: St
         return len(select(store, index, Filters(undecided_by=who), Order.ENTROPY_RATE))
 
     with store.write() as connection:
-        said = [decisions.NewDecision(*pair, Label.NECESSARY, uid=f"{n}") for n, pair in enumerate(pairs[:5])]
-        decisions.add_all(connection, data.id, "A", said)
+        new_decisions = [decisions.NewDecision(*pair, Label.NECESSARY, uid=f"{n}") for n, pair in enumerate(pairs[:5])]
+        decisions.add_all(connection, data.id, "A", new_decisions)
     assert (left("A"), left("B")) == (7, 12)
     with store.write() as connection:
         decisions.add_all(connection, data.id, "B", [decisions.NewDecision(*pairs[0], Label.INAPPROPRIATE, uid="b")])
@@ -50,9 +50,9 @@ def test_the_newest_decision_stands_whoever_came_first(sqlite_store: Store) -> N
     data = add_dataset(sqlite_store, 1, 2, 2)
     index = pair_index(sqlite_store, data.id, None)
     pair = index.pairs(np.array([1]))[0]
-    said = [("A", Label.NECESSARY), ("B", Label.AMBIGUOUS), ("A", Label.INAPPROPRIATE), ("A", None)]
+    events = [("A", Label.NECESSARY), ("B", Label.AMBIGUOUS), ("A", Label.INAPPROPRIATE), ("A", None)]
     expected = [Label.NECESSARY, Label.AMBIGUOUS, Label.INAPPROPRIATE, Label.AMBIGUOUS]
-    for (who, label), stands in zip(said, expected, strict=True):
+    for (who, label), stands in zip(events, expected, strict=True):
         with sqlite_store.write() as connection:
             decisions.add_all(connection, data.id, who, [decisions.NewDecision(*pair, label)])
         assert select(sqlite_store, index, Filters(labels=(str(stands),)), Order.ENTROPY_RATE).tolist() == [1]
@@ -81,11 +81,11 @@ def test_a_slice_a_sample_and_what_is_not_there(sqlite_store: Store) -> None:
     index = pair_index(sqlite_store, data.id, None)
     a, c = index.pairs(np.array([4]))[0]
     with sqlite_store.write() as connection:
-        drawn = audits.add_slice(
+        slice_id = audits.add_slice(
             connection, data.id, "labels", "s", 0, {}, "A", [audits.SliceItem(a, c, None, "x", 1.0)]
         )
-    assert select(sqlite_store, index, Filters(slice=drawn), Order.ENTROPY_RATE).tolist() == [4]
-    assert not len(select(sqlite_store, index, Filters(slice=drawn + 1), Order.ENTROPY_RATE))
+    assert select(sqlite_store, index, Filters(slice=slice_id), Order.ENTROPY_RATE).tolist() == [4]
+    assert not len(select(sqlite_store, index, Filters(slice=slice_id + 1), Order.ENTROPY_RATE))
     assert not len(select(sqlite_store, index, Filters(dissenter="nobody"), Order.ENTROPY_RATE))
     assert index.shape.locate([a, a, 10**6], [c, 10**6, c]).tolist() == [4, -1, -1]
     assert sample(np.arange(6), 9).tolist() == list(range(6))
@@ -128,5 +128,5 @@ def test_a_decided_pair_that_is_no_longer_of_the_dataset_changes_no_consensus(sq
         decisions.add_all(connection, data.id, "Ada", [gone])
     index = pair_index(sqlite_store, data.id, labelling)
     assert index.consensus.tolist() == [NECESSARY]
-    found = sitting(sqlite_store, index, "Ada", 100)
-    assert (found.decisions, found.settled, found.against, found.positions.tolist()) == (1, 0, 0, [])
+    result = sitting(sqlite_store, index, "Ada", 100)
+    assert (result.decisions, result.settled, result.against, result.positions.tolist()) == (1, 0, 0, [])

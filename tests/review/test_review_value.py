@@ -21,20 +21,20 @@ from cimemories.store.work import WorkStatus
 def test_the_most_informative_pair_comes_first_and_what_is_worth_nothing_goes_by_entropy(sqlite_store: Store) -> None:
     world = made(sqlite_store)
     index = world.index()
-    found = valued(sqlite_store, index)
-    assert found is not None and found.aim.runs == (world.run,)
-    positions = select(sqlite_store, index, Filters(), Order.VALUE, value=found)
+    value = valued(sqlite_store, index)
+    assert value is not None and value.aim.runs == (world.run,)
+    positions = select(sqlite_store, index, Filters(), Order.VALUE, value=value)
     assert sorted(positions.tolist()) == list(range(len(index)))
-    worth = found.values[positions]
+    worth = value.values[positions]
     assert (np.diff(worth) <= 0).all() and worth[0] > 0
     rest = positions[worth == 0]
     by_entropy = select(sqlite_store, index, Filters(), Order.ENTROPY)
-    assert rest.tolist() == [at for at in by_entropy.tolist() if found.values[at] == 0]
+    assert rest.tolist() == [at for at in by_entropy.tolist() if value.values[at] == 0]
     # What all votes agree on, nobody needs to decide.
     labels = world.labels.reshape(-1)
-    assert (labels[found.values > 0] == AMBIGUOUS).all()
+    assert (labels[value.values > 0] == AMBIGUOUS).all()
     # Filters leave the order as it is.
-    shown = select(sqlite_store, index, Filters(labels=("ambiguous",)), Order.VALUE, value=found)
+    shown = select(sqlite_store, index, Filters(labels=("ambiguous",)), Order.VALUE, value=value)
     assert shown.tolist() == [at for at in positions.tolist() if labels[at] == AMBIGUOUS]
 
 
@@ -45,20 +45,20 @@ def test_figures_are_those_of_the_run_with_the_decisions_so_far(sqlite_store: St
     ambiguous = np.flatnonzero(world.labels.reshape(-1) == AMBIGUOUS)
     for label, some in ((Label.INAPPROPRIATE, ambiguous[:5]), (Label.NECESSARY, ambiguous[5:8])):
         world.say(some.tolist(), label)
-    found = {target: valued(sqlite_store, index, Aim(target), batch=1) for target in Target}
+    by_target = {target: valued(sqlite_store, index, Aim(target), batch=1) for target in Target}
     flows, scope = ask(sqlite_store, world.run)
     numbers = headline(flows, scope)
     expected = label_effects(flows, scope, SAMPLES)
     means = numbers.violation[SAMPLES], numbers.completeness
     for target, effect, mean in zip((Target.VIOLATION, Target.COMPLETENESS), expected, means, strict=True):
-        one = found[target]
+        one = by_target[target]
         assert one is not None
         assert (one.mean, one.effect.variance) == pytest.approx((effect.mean, effect.variance), rel=1e-12)
         assert one.values == pytest.approx(effect.value.reshape(-1), rel=1e-6)
         assert one.consensus == pytest.approx(mean, abs=1e-12)
         assert one.decided == 8
         assert not one.values[ambiguous[:8]].any()
-    assert found[Target.ORDER] is None, "of one run there is no order"
+    assert by_target[Target.ORDER] is None, "of one run there is no order"
 
 
 def test_values_are_computed_after_a_batch_of_decisions_and_not_at_each(sqlite_store: Store) -> None:
@@ -66,9 +66,9 @@ def test_values_are_computed_after_a_batch_of_decisions_and_not_at_each(sqlite_s
     index = world.index()
 
     def now() -> Valued:
-        found = valued(sqlite_store, index, batch=4)
-        assert found is not None
-        return found
+        value = valued(sqlite_store, index, batch=4)
+        assert value is not None
+        return value
 
     first = now()
     order = first.front.tolist()
@@ -101,10 +101,10 @@ def test_the_run_is_the_newest_that_is_judged_far_enough_or_the_one_that_is_name
     assert runs(Aim(Target.ORDER)) == [second, world.run]
     with pytest.raises(StoreError, match="no finished and judged run"):
         runs(Aim(runs=("run-gone",)))
-    found = valued(sqlite_store, world.index(), Aim(runs=(world.run,)))
+    value = valued(sqlite_store, world.index(), Aim(runs=(world.run,)))
     other = valued(sqlite_store, world.index())
-    assert found is not None and other is not None
-    assert not np.array_equal(found.values, other.values)
+    assert value is not None and other is not None
+    assert not np.array_equal(value.values, other.values)
 
 
 def test_without_a_judged_run_or_without_votes_there_is_no_value_and_entropy_orders(sqlite_store: Store) -> None:
@@ -125,14 +125,14 @@ def test_the_order_of_runs_asks_for_the_least_certain_neighbours(sqlite_store: S
     swapped = world.reveals[:, ::-1].copy()
     ids = [add_run(sqlite_store, world.dataset, SAMPLES, counts) for counts in (nothing, swapped)]
     index = world.index()
-    found = valued(sqlite_store, index, Aim(Target.ORDER), batch=1)
-    assert found is not None and set(found.aim.runs) == {world.run, *ids}
-    singles = {i: valued(sqlite_store, index, Aim(runs=(i,)), batch=1) for i in found.aim.runs}
+    value = valued(sqlite_store, index, Aim(Target.ORDER), batch=1)
+    assert value is not None and set(value.aim.runs) == {world.run, *ids}
+    singles = {i: valued(sqlite_store, index, Aim(runs=(i,)), batch=1) for i in value.aim.runs}
     means = sorted(one.mean for one in singles.values() if one is not None)
-    assert found.mean == pytest.approx(means[2] - means[1], abs=1e-12)
+    assert value.mean == pytest.approx(means[2] - means[1], abs=1e-12)
     assert means[0] == 0
-    assert found.order <= found.single < 1 and not found.reached()
-    assert "Least certain in the order of 3 runs by Violation@3" in found.sentence()
+    assert value.order <= value.single < 1 and not value.reached()
+    assert "Least certain in the order of 3 runs by Violation@3" in value.sentence()
     # Deciding all that is open settles it; where it is settled, nothing more is asked for.
     world.say(np.flatnonzero(world.labels.reshape(-1) == AMBIGUOUS).tolist())
     settled = valued(sqlite_store, index, Aim(Target.ORDER), batch=1)
@@ -143,19 +143,19 @@ def test_the_order_of_runs_asks_for_the_least_certain_neighbours(sqlite_store: S
 def test_the_sentence_says_how_sure_and_how_much_is_left(sqlite_store: Store) -> None:
     world = made(sqlite_store)
     index = world.index()
-    found = valued(sqlite_store, index)
-    assert found is not None
-    width = round(found.half_width * 0.5, 3)
-    more = found.needed(width)
+    value = valued(sqlite_store, index)
+    assert value is not None
+    width = round(value.half_width * 0.5, 3)
+    more = value.needed(width)
     assert more is not None and more > 1
-    assert f"label uncertainty ±{100 * found.half_width:.1f} points now; about {more} more decisions to" in (
-        found.sentence(width)
+    assert f"label uncertainty ±{100 * value.half_width:.1f} points now; about {more} more decisions to" in (
+        value.sentence(width)
     )
-    assert "You may stop here" in found.sentence(1.0) and found.needed(1.0) == 0
-    assert "under the mixture of the votes" in found.beside
-    plain = found.as_json(width)
-    assert (plain["half_width"], plain["decisions_needed"], plain["reached"]) == (found.half_width, more, False)
+    assert "You may stop here" in value.sentence(1.0) and value.needed(1.0) == 0
+    assert "under the mixture of the votes" in value.beside
+    plain = value.as_json(width)
+    assert (plain["half_width"], plain["decisions_needed"], plain["reached"]) == (value.half_width, more, False)
     # Between two batches the figure counts down with what has been decided.
-    world.say(found.front[:2].tolist())
+    world.say(value.front[:2].tolist())
     later = valued(sqlite_store, index)
     assert later is not None and later.needed(width) == more - 2

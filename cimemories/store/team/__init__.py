@@ -1,0 +1,1 @@
+"""A team on one record: people and their roles, what they did, and who decides which slice."""

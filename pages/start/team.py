@@ -1,0 +1,270 @@
+"""Team: who decides which slice and how far they are; for admins who may do what, and who did what when."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pandas as pd
+import streamlit as st
+
+from cimemories.access.roles import MAY, Role
+from cimemories.flows.catalogue import all_datasets
+from cimemories.flows.catalogue import people as people_of_record
+from cimemories.review.assignments import Progress, assign, progress
+from cimemories.review.sampling import label_slices
+from cimemories.store.audits import SliceRow
+from cimemories.store.datasets import DatasetRow
+from cimemories.store.engine import Store, StoreError, shared_store
+from cimemories.store.team import log, people
+from cimemories.store.team.people import Person
+from cimemories.text import count, listed
+from cimemories.ui import annotator, login, once, page, safe, tables, url
+
+TABS = {"assignments": "Assignments", "people": "People", "log": "Log"}
+MOST = 1000  # entries shown; the command line prints all
+_DONE = "team.done"
+HINT = (
+    "Nobody has logged in yet. Where the app has a login, people appear here at their first one; `docs/team.md` says "
+    "how to set one up. Without a login everybody who reaches the app may do everything."
+)
+
+
+def main() -> None:
+    store = shared_store()
+    top = st.container()
+    tab = page.choice("Part", TABS, "team.tab", "tab", default="assignments", visible=False)
+    if tab == "assignments":
+        takeaway = _assignments(store)
+    elif not login.may(Role.ADMIN):
+        takeaway = "Admins give roles and read the log."
+    else:
+        takeaway = _log(store) if tab == "log" else _people(store)
+    with top:
+        page.head("Team", takeaway)
+
+
+def _assignments(store: Store) -> str:
+    rows = all_datasets(store)
+    names = {row.id: row.name for row in rows}
+    chosen = page.select("Dataset", list(names), lambda i: names[i], "team.dataset", "dataset")
+    if chosen is None:
+        page.empty("No datasets yet", "Slices of a dataset are assigned to people here.")
+        return "Nothing is assigned."
+    dataset = next(row for row in rows if row.id == chosen)
+    for text in page.said(_DONE):
+        page.notice(text)
+    every = progress(store, dataset_id=dataset.id)
+    assigned = {item.of.slice: item for item in every}
+    slices = sorted(label_slices(store, dataset.id), key=lambda row: (row.id not in assigned, row.id))
+    if not slices:
+        page.empty(
+            "No slices yet",
+            "A slice is a random sample of labelled pairs. Draw one on Review, Agreement, then assign it here.",
+            lambda: url.page_link("review", "Draw a slice", icon=":material/casino:", dataset=chosen, tab="agreement"),
+        )
+    for row in slices:
+        with st.container(border=True):
+            _assignment(store, dataset, row, assigned.get(row.id))
+    if every:
+        _paces(every)
+    left = sum(item.left for item in every)
+    return (
+        f"{count(len(every), 'assigned slice')}, {count(left, 'decision')} left." if every else "Nothing is assigned."
+    )
+
+
+def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | None) -> None:
+    safe.inline(row.name, strong=True)
+    if item is None:
+        safe.inline(f"{count(row.items, 'pair')}, assigned to nobody: whoever opens it answers all.", muted=True)
+    else:
+        each = "everybody decides each pair" if item.of.overlap is None else f"{item.of.wanted} decide each pair"
+        safe.inline(f"{item.sentence}. {count(row.items, 'pair')}, {each}.")
+        _table_of(item)
+    if login.refusal(Role.CURATOR) is None and not store.read_only:
+        page.fold(
+            "Change the assignment" if item else "Assign",
+            ":material/assignment_ind:",
+            f"team.box.assign.{row.id}",
+            lambda: _assign(store, dataset, row, item),
+        )
+
+
+def _table_of(item: Progress) -> None:
+    tables.listing(
+        item.people,
+        [pace.person for pace in item.people],
+        {
+            "person": ("text", "Person", lambda pace: pace.person),
+            "answered": ("count", "Answered", lambda pace: pace.answered),
+            "share": ("count", "Of about", lambda pace: pace.share),
+            "blind": ("count", "Blind", lambda pace: pace.blind),
+            "per_day": ("count", "A day", lambda pace: round(pace.per_day)),
+            "seconds": ("count", "Seconds each", lambda pace: pace.seconds and round(pace.seconds, 1)),
+            "last": ("text", "Last (UTC)", lambda pace: pace.last[:16].replace("T", " ")),
+        },
+        key=f"team.paces.{item.of.slice}",
+        alt="How far each person is with this slice",
+    )
+
+
+def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | None) -> None:
+    key = f"team.assign.{row.id}"
+    before = list(item.of.people) if item else []
+    known = [*before, *(person.name for person in people.listed(store)), *people_of_record(store)]
+    names: list[str] = st.multiselect(
+        "People", list(dict.fromkeys(known)), before, key=f"{key}.people", accept_new_options=True,
+        format_func=safe.option, placeholder="Choose, or enter a name",
+    )  # fmt: skip
+    left, right, _ = st.columns([2, 2, 5])
+    overlap = left.number_input(
+        "People a pair", 0, max(len(names), 1), (item.of.overlap or 0) if item else 0, key=f"{key}.overlap",
+        help="0: everybody decides each pair, as agreement needs it.",
+    )  # fmt: skip
+    due = right.date_input("Due", date.fromisoformat(item.of.due) if item and item.of.due else None, key=f"{key}.due")
+    me = annotator.required()
+    with page.Reporting("The slice was not assigned.", StoreError):
+        once.button(
+            "Assign" if names else "Assign to nobody",
+            lambda: assign(
+                store, row.id, names, overlap=int(overlap) or None, due=due.isoformat() if due else None, annotator=me
+            ),
+            lambda _: page.say(_DONE, f"'{row.name}' is assigned to {listed(names) or 'nobody'}."),
+            key=f"{key}.give",
+            disabled=not me or not (names or item),
+            type="primary",
+        )
+
+
+def _paces(every: list[Progress]) -> None:
+    frame = pd.DataFrame(
+        [
+            {
+                "slice": item.of.name,
+                "pairs": item.of.items,
+                "overlap": item.of.wanted,
+                "due": item.of.due or "",
+                **vars(pace),
+            }
+            for item in every
+            for pace in item.people
+        ]
+    )
+    tables.csv_button(frame, "assignments.csv", key="team.assignments.csv")
+
+
+def _people(store: Store) -> str:
+    rows = people.listed(store)
+    for text in page.said(_DONE):
+        page.notice(text)
+    if rows:
+        chosen = _table(rows)
+        if chosen is None:
+            safe.inline("Select a person to give them another role.", muted=True)
+        else:
+            url.put(person=chosen.name)
+            _role(store, chosen)
+    else:
+        page.empty("No people yet", HINT)
+    _expect(store)
+    page.fold(
+        "Roles",
+        ":material/badge:",
+        "team.box.roles",
+        lambda: page.definitions((safe.tag("b", str(role)), f"can {MAY[role]}") for role in Role),
+    )
+    here = sum(row.account is not None for row in rows)
+    return f"{count(here, 'person', 'people')} with an account. Each role includes those before it."
+
+
+def _table(rows: list[Person]) -> Person | None:
+    linked = url.get("person")
+    names = [row.name for row in rows]
+    at = tables.listing(
+        rows,
+        [row.id for row in rows],
+        {
+            "name": ("text", "Name", lambda row: row.name),
+            "role": ("text", "Role", lambda row: str(row.role)),
+            "email": ("text", "Verified address", lambda row: row.email or ""),
+            "seen": ("text", "Last here (UTC)", lambda row: _seen(row)),
+        },
+        key="team.people",
+        on_select="row",
+        selected=names.index(linked) if linked in names else None,
+        alt="People and their roles",
+    )
+    return None if at is None else rows[at]
+
+
+def _seen(row: Person) -> str:
+    return "has not logged in" if row.account is None else (row.seen or "")[:13].replace("T", " ") + "h"
+
+
+def _role(store: Store, chosen: Person) -> None:
+    with st.container(border=True):
+        safe.inline(chosen.name, strong=True)
+        role = _roles(f"team.role.{chosen.id}", chosen.role)
+        with page.Reporting("The role was not changed.", StoreError):
+            once.button(
+                "Change the role",
+                lambda: people.give(store, chosen.name, role),
+                lambda new: page.say(_DONE, f"{new.name} is now {new.role}."),
+                key=f"team.give.{chosen.id}.{role}",
+                disabled=role is chosen.role,
+                type="primary",
+            )
+
+
+def _expect(store: Store) -> None:
+    """The form for the address of somebody who has not logged in yet."""
+    with st.expander("Add somebody by mail address", icon=":material/person_add:"):
+        address = st.text_input("Mail address", key="team.address", max_chars=200, placeholder="ada@example.org")
+        role = _roles("team.role.new", Role.ANNOTATOR)
+        safe.inline("The role holds from their first login, if the provider has verified the address.", muted=True)
+        with page.Reporting("Nobody was added.", StoreError):
+            once.button(
+                "Add",
+                lambda: people.give(store, address.strip(), role),
+                lambda new: page.say(_DONE, f"{new.name} will be {new.role}."),
+                key="team.add",
+                disabled="@" not in address,
+            )
+
+
+def _roles(key: str, default: Role) -> Role:
+    every = list(Role)
+    chosen: str = st.selectbox("Role", every, every.index(default), key=key, width=240)
+    return Role(chosen)
+
+
+def _log(store: Store) -> str:
+    listed = log.listed(store, person=url.get("person"), action=url.get("action"), most=MOST)
+    with st.container(horizontal=True):
+        who = {"": "everybody", **{name: name for name in listed.people}}
+        page.choice("Who", who, "team.who", "person", boxed=True)
+        what = {"": "everything", **{kind: kind for kind in listed.kinds}}
+        page.choice("What", what, "team.what", "action", boxed=True)
+    if not listed.entries:
+        page.empty("Nothing here yet", "Imports, exports, runs, deletions and changes of roles are listed here.")
+        return "Nothing matches."
+    frame = pd.DataFrame(log.as_rows(listed.entries))
+    shown = frame.assign(created=frame["created"].str.slice(0, 16).str.replace("T", " "))
+    tables.table(
+        shown,
+        key="team.log",
+        columns={
+            "created": ("text", "When (UTC)"),
+            "person": ("text", "Who"),
+            "action": ("text", "What"),
+            "subject": ("wide", "Of"),
+            "details": ("wide", "Details"),
+        },
+        alt="Who did what, the newest first",
+    )
+    tables.csv_button(frame, "log.csv", key="team.log.csv")
+    more = ", the newest" if len(listed.entries) == MOST else ""
+    return f"{count(len(listed.entries), 'entry', 'entries')}{more}. Nobody can change them in the app."
+
+
+main()
