@@ -11,13 +11,17 @@ WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 # command that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: app test lint format demo docs dist lock resolve system clean
+.PHONY: app test test-scale lint format demo reproduce docs dist lock resolve system clean
 
 app: $(VENV)/installed
 	@exec $(BIN)/cimemories app --port $(PORT) --workspace $(WORKSPACE)
 
 test: $(VENV)/installed-dev system
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# Work over many machines (docs/scale.md), on a cluster of two nodes on this one. It installs Ray, which is 200 MB.
+test-scale: $(VENV)/installed-ray system
+	$(BIN)/python -m pytest tests/scale
 
 lint: $(VENV)/installed-dev resolve
 	$(BIN)/ruff check .
@@ -32,6 +36,10 @@ format: $(VENV)/installed-dev
 demo: $(VENV)/installed
 	$(BIN)/python -m cimemories.demo
 
+# The paper's tables and figures on the simulator, small, in data/reproduce/results (docs/reproduce.md).
+reproduce: $(VENV)/installed
+	$(BIN)/python examples/reproduce/reproduce.py
+
 # The documentation as a website, in docs/site/; fails at links that lead nowhere.
 docs: $(VENV)/installed-dev
 	$(BIN)/python docs/website.py
@@ -45,7 +53,7 @@ dist: $(VENV)/installed-dev
 
 # What the image installs, with hashes; needed after a change of the app's dependencies or of constraints.txt.
 lock: $(VENV)/installed-dev
-	$(BIN)/uv pip compile pyproject.toml --constraint constraints.txt --output-file deploy/requirements.txt --quiet \
+	$(BIN)/uv pip compile pyproject.toml --extra team --constraint constraints.txt --output-file deploy/requirements.txt --quiet \
 		--universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command 'make lock'
 
@@ -53,7 +61,7 @@ lock: $(VENV)/installed-dev
 # Python 3.11.5. Not vllm, which has an environment of its own. uv ends with 1 where versions conflict and with 2 where it
 # cannot reach a package index, which says nothing about them.
 RESOLVE := UV_HTTP_RETRIES=1 $(BIN)/uv pip compile pyproject.toml --constraint constraints.txt --universal --quiet \
-	--output-file /dev/null --extra inspect
+	--output-file /dev/null --extra inspect --extra team --extra ray
 resolve: $(VENV)/installed-dev
 	@for more in "--python-version 3.11" "--extra dev --python-version 3.11.5"; do \
 		$(RESOLVE) $$more || { [ $$? -eq 2 ] && echo "not checked whether the extras install together"; } || exit 1; \
@@ -78,6 +86,10 @@ $(VENV)/installed-dev: pyproject.toml constraints.txt | $(VENV)/python
 	@echo "installing the app, and what tests and linters need, into $(VENV), once"
 	$(PIP) install --no-compile --constraint constraints.txt --editable '.[dev]'
 	@touch $(VENV)/installed $@
+
+$(VENV)/installed-ray: $(VENV)/installed-dev
+	$(PIP) install --no-compile --constraint constraints.txt --editable '.[dev,ray]'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) dist docs/site docs/.cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

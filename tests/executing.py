@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from hostile import Asked, Reply, completion, texts_of
+from hostile import IncomingRequest, Reply, completion, texts_of
 
 from cimemories.evaluation import planning
 
@@ -15,15 +15,15 @@ SAMPLES = 3
 MODELS = ("m", "m2", "judge")
 
 
-def is_judging(asked: Asked) -> bool:
-    return asked.body["model"] == "judge"
+def is_judging(request: IncomingRequest) -> bool:
+    return request.body["model"] == "judge"
 
 
-def answering(asked: Asked) -> Reply:
+def answering(request: IncomingRequest) -> Reply:
     """A model whose text says what it was asked, and a judge that finds nothing."""
-    if is_judging(asked):
+    if is_judging(request):
         return completion('{"revealed": []}')
-    return texts_of(asked)
+    return texts_of(request)
 
 
 def spec(url: str, **changes: object) -> planning.RunSpec:
@@ -43,6 +43,6 @@ def spec(url: str, **changes: object) -> planning.RunSpec:
 def eventually(question: Callable[[], T], seconds: float = 10.0) -> T:
     """The first answer that is true; the last one where none is."""
     end = time.monotonic() + seconds
-    while not (found := question()) and time.monotonic() < end:
+    while not (answer := question()) and time.monotonic() < end:
         time.sleep(0.02)
-    return found
+    return answer

@@ -90,8 +90,8 @@ class Answers(BaseHTTPRequestHandler):
 def serve(model: str, port: int) -> None:
     say(f"(APIServer pid=1) INFO 11-21 13:00:00 [api_utils.py:286] non-default args: {sys.argv[1:]}")
     if model in ENDINGS:
-        code, words = ENDINGS[model]
-        say(words)
+        code, log = ENDINGS[model]
+        say(log)
         if code < 0:
             os.kill(os.getpid(), -code)
         sys.exit(code)

@@ -44,11 +44,11 @@ def test_the_app_is_run_by_nobody_special_and_watched() -> None:
 
 def test_the_images_command_is_one_that_the_app_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of("ENTRYPOINT") == ['["cimemories"]']
-    (words,) = (yaml.safe_load(step) for step in of("CMD"))
+    (arguments,) = (yaml.safe_load(step) for step in of("CMD"))
     started: list[tuple[list[str], dict[str, str]]] = []
     monkeypatch.setattr("os.execvpe", lambda _program, *rest: started.append(rest))  # type: ignore[arg-type]
     monkeypatch.setattr("cimemories.serving._require_free", lambda _port: None)
-    done = CliRunner().invoke(cli, [*words, "--no-demo"], env={"CIMEMORIES_WORKSPACE": str(tmp_path / "w")})
+    done = CliRunner().invoke(cli, [*arguments, "--no-demo"], env={"CIMEMORIES_WORKSPACE": str(tmp_path / "w")})
     assert done.exit_code == 0, done.output
     ((command, environment),) = started
     assert command[-2:] == ["--server.address", "0.0.0.0"]
@@ -64,3 +64,23 @@ def test_only_this_machine_reaches_what_compose_starts() -> None:
     # No password has a default: compose refuses to start without one.
     assert set(re.findall(r"\$\{POSTGRES_PASSWORD(:[?-])", text)) == {":?"}
     assert (ROOT / "deploy" / COMPOSE["services"]["app"]["build"]["context"] / "deploy" / "Containerfile").exists()
+
+
+def test_what_starts_ray_names_options_that_there_are() -> None:
+    """A cluster's manifests run our command with options that it takes, and the Ray that is pinned."""
+    deploy = ROOT / "deploy"
+    job = yaml.safe_load((deploy / "ray-job.yaml").read_text(encoding="utf-8"))
+    task = yaml.safe_load((deploy / "skypilot.yaml").read_text(encoding="utf-8"))
+    texts = [job["spec"]["entrypoint"], task["run"], (deploy / "ray.sbatch").read_text(encoding="utf-8")]
+    options = {option for command in ("run", "resume") for option in re.findall(r"--[a-z][a-z-]+", _help(command))}
+    for text in texts:
+        command = text[text.rindex("cimemories ") :]
+        assert "--engine ray" in command
+        assert set(re.findall(r"--[a-z][a-z-]+", command)) <= options
+    (pin,) = re.findall(r"^ray==(.+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert job["spec"]["rayClusterSpec"]["rayVersion"] == pin
+    assert f"=={pin}" in (deploy / "Containerfile.ray").read_text(encoding="utf-8")
+
+
+def _help(command: str) -> str:
+    return CliRunner().invoke(cli, [command, "--help"], env={"COLUMNS": "200"}).output

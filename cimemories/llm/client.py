@@ -203,7 +203,8 @@ class Client:
             if outcome:
                 attempts = 1  # it does answer: the limit is on attempts in a row that bring nothing
             missing = [draw for draw in draws if draw not in answers]
-        exchange, started = uuid.uuid4().hex, now()
+        if missing:
+            exchange, started = uuid.uuid4().hex, now()
         for draw in missing:
             answers[draw] = Answer(
                 keys[draw], draw, failure.cause, exchange, failure.seconds, started, failure.error, attempts=attempts

@@ -28,7 +28,7 @@ import os
 import re
 import time
 import tomllib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import mktime_tz, parsedate_tz
 from functools import cached_property
@@ -41,7 +41,8 @@ import httpx2
 import openai
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
-from cimemories.access import readonly
+from cimemories.access import readonly, roles
+from cimemories.access.roles import Role
 from cimemories.files import open_regular
 from cimemories.seeds.presets import load_presets
 from cimemories.store.engine import storable
@@ -151,6 +152,16 @@ def may_send(variable: str, address: str) -> bool:
     # listens at another port of that host.
     there = origin(address)
     return there is not None and any((variable, there) == pair for pair in _allowed())
+
+
+def keys_for_workers(variables: Iterable[str]) -> dict[str, str]:
+    """What a worker on another machine needs in its environment to send these keys where this process may, and nowhere
+    else."""
+    wanted = {name: os.environ[name] for name in variables if name and os.environ.get(name)}
+    for name in wanted:
+        checked_variable(name)
+    pairs = [f"{name}={there}" for name, there in _allowed() if name in wanted and there]
+    return {**wanted, KEYS: " ".join(dict.fromkeys(pairs))}
 
 
 def why_not(variable: str, address: str) -> str:
@@ -499,6 +510,8 @@ def sdk(endpoint: Endpoint) -> AsyncOpenAI:
     default client. Raises EndpointError for an address or a key that cannot be sent, and in a read-only app."""
     if readonly.chosen():
         raise EndpointError(f"{readonly.REASON}, so it sends nothing to servers of models.")
+    if reason := roles.refused(Role.OPERATOR):
+        raise EndpointError(f"{reason} Nothing was sent to a server of models.")
     key = endpoint.api_key
     if not (key.isascii() and key.isprintable()):
         raise EndpointError(

@@ -133,6 +133,11 @@ class Tally:
             if not answer.ok:
                 self.failed[answer.status] += 1
 
+    def sum(self, other: Tally) -> None:
+        """Count what is in another tally as well."""
+        for name in ("fresh", "reused", "failed", "prompt_tokens", "cached_tokens", "completion_tokens"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
 
 @dataclass
 class Progress(Tally):
@@ -144,6 +149,12 @@ class Progress(Tally):
         """`add` for all calls and for those of this kind."""
         self.add(len(recorded), fresh)
         self.by_kind[kind].add(len(recorded), fresh)
+
+    def include(self, other: Progress) -> None:
+        """Count what another execution has done as well."""
+        self.sum(other)
+        for kind, tally in other.by_kind.items():
+            self.by_kind[kind].sum(tally)
 
 
 # ---- executor
@@ -196,35 +207,13 @@ def _opening(job: Job) -> str | None:
     return job.opening and f"{job.client.endpoint.base_url} {job.request.model} {job.opening}"
 
 
-class Executor:
-    """Runs jobs for one piece of work (a run, a labelling or a generation). `stop_when` is called after each batch of
-    outcomes; a text that it returns drains the executor for that reason."""
+class Execution:
+    """What does work, and what attends to it can tell it: `Executor` here, `RayExecutor` on many machines. Whoever
+    derives from it looks at what it was told whenever `_moved` is set."""
 
-    def __init__(
-        self,
-        store: Store,
-        work_id: str,
-        *,
-        concurrency: int,
-        on_progress: Callable[[Progress], None] | None = None,
-        stop_when: Callable[[Progress], str | None] | None = None,
-    ) -> None:
-        self._over = threading.Event()  # once set, no thread waits for the database any longer
-        self.store = replace(store, give_up=self._over)
-        self.work_id = work_id
-        self.concurrency = concurrency
+    def __init__(self) -> None:
         self.progress = Progress()
-        self._on_progress = on_progress
-        self._stop_when = stop_when
-        self._following: deque[Job] = deque()
-        self._outcomes: deque[_Task] = deque()
-        self._openings: Openings[_Task] = Openings(concurrency)
-        self._under_way = 0  # jobs that have been taken and are not in the record yet
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._arrived = asyncio.Event()  # an outcome waits for its commit
         self._moved = asyncio.Event()  # something that the main loop has to look at
-        self._exhausted = False
-        self._unreachable = 0
         self._stop: str | None = None
         self._drain: str | None = None
         self._broken: BaseException | None = None
@@ -243,6 +232,36 @@ class Executor:
         """Take no further job, and let the calls in flight end and be recorded."""
         self._drain = self._drain or reason
         self._moved.set()
+
+
+class Executor(Execution):
+    """Runs jobs for one piece of work (a run, a labelling or a generation). `stop_when` is called after each batch of
+    outcomes; a text that it returns drains the executor for that reason."""
+
+    def __init__(
+        self,
+        store: Store,
+        work_id: str,
+        *,
+        concurrency: int,
+        on_progress: Callable[[Progress], None] | None = None,
+        stop_when: Callable[[Progress], str | None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._over = threading.Event()  # once set, no thread waits for the database any longer
+        self.store = replace(store, give_up=self._over)
+        self.work_id = work_id
+        self.concurrency = concurrency
+        self._on_progress = on_progress
+        self._stop_when = stop_when
+        self._following: deque[Job] = deque()
+        self._outcomes: deque[_Task] = deque()
+        self._openings: Openings[_Task] = Openings(concurrency)
+        self._under_way = 0  # jobs that have been taken and are not in the record yet
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._arrived = asyncio.Event()  # an outcome waits for its commit
+        self._exhausted = False
+        self._unreachable = 0
 
     async def run(self, jobs: Iterable[Job]) -> None:
         """Run all jobs and those that follow from them. Raises Stopped where it was told to stop or the server is gone,

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from urllib.parse import urlsplit
 
+from cimemories.access.roles import Role
 from cimemories.llm import vllm_server
 from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up
 from cimemories.store import calls
@@ -111,7 +112,7 @@ def _recorded(store: Store, endpoint: Endpoint, info: ServerInfo, planned: Origi
     server = server_id(endpoint.base_url, info, store)
     if server == was:
         return planned
-    with store.write(relaxed=True) as connection:
+    with store.write(Role.OPERATOR, relaxed=True) as connection:
         calls.keep_servers(connection, [server.text])
     current = origin_of(store, planned.simulated, server.text, planned.fresh)
     # A server that only moved keeps its answers from before the move; another build of the model shares none.

@@ -43,7 +43,8 @@ import psutil
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cimemories import files, installation
-from cimemories.access import readonly
+from cimemories.access import readonly, roles
+from cimemories.access.roles import Role
 from cimemories.files import open_regular, tail
 from cimemories.llm.vllm import (
     HOST,
@@ -451,6 +452,8 @@ def start(
 def _refuse_read_only() -> None:
     if readonly.chosen():
         raise VllmError(f"{readonly.REASON}: servers are neither started nor stopped.", "read-only")
+    if reason := roles.refused(Role.OPERATOR):
+        raise VllmError(f"{reason} No server was started or stopped.", "not allowed")
 
 
 def next_port(workspace: Path) -> int:

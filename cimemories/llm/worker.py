@@ -7,90 +7,112 @@ stops, and what it had in flight is not recorded. A database that goes away is w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, TypedDict
 
 import sqlalchemy as sa
 
-from cimemories.llm.client import Client
-from cimemories.llm.endpoint import Endpoint
-from cimemories.llm.executor import Executor, Job, Progress, Stopped
-from cimemories.llm.identity import confirmed, origin_of
+from cimemories.llm.executor import Execution, Executor, Job, Progress, Stopped
+from cimemories.llm.ray_engine import Cluster, ClusterError, RayExecutor
+from cimemories.llm.source import SIMULATOR, Clients, MakeClient, MakeJobs, Source, Unit, all_reachable, reachable
 from cimemories.model import WorkStatus
-from cimemories.simulator.server import running_simulator
 from cimemories.store import work
-from cimemories.store.engine import DatabaseLost, Store, StoreError, cause
+from cimemories.store.engine import DatabaseLost, Store, StoreError
+from cimemories.store.problems import cause
 from cimemories.store.work import Claim, ClaimLost
 from cimemories.text import without_credentials
 
-SIMULATOR = "simulator"
+__all__ = ["SIMULATOR", "WorkError", "perform", "reachable"]  # two of them from source.py
+
 HEARTBEAT_SECONDS = 1.0  # also how soon a request to pause or cancel is seen; store.work.STALE_SECONDS is far longer
 CANCELLED = "cancelled on request"
 PAUSED = "paused on request"
-
-
-MakeClient = Callable[[Endpoint, bool], Client]
-MakeJobs = Callable[[Store, MakeClient], Iterable[Job]]
 
 
 class WorkError(Exception):
     """The work ended early. The message says why and what to do next."""
 
 
-@contextmanager
-def reachable(base_url: str) -> Iterator[str]:
-    """The server's address: the word `simulator` starts one for as long as the block lasts."""
-    if base_url != SIMULATOR:
-        yield base_url
-        return
-    with running_simulator() as url:
-        yield url
-
-
 def begin(store: Store, work_id: str, *, queued: bool = False) -> Store:
     """Claim the work; returns the store as its worker must use it, fenced by the claim and patient. `queued`: only if
     it still waits for its worker. Raises StoreError where another process works on it."""
+    return store.patient().fenced(_claim(store, work_id, queued).hold)
+
+
+def _claim(store: Store, work_id: str, queued: bool) -> Claim:
     patient = store.patient()
 
     def claimed() -> Claim:
         with patient.write(relaxed=True) as connection:
             return work.claim(connection, work_id, queued=queued)
 
-    return patient.fenced(patient.retry(claimed).hold)
+    return patient.retry(claimed)
 
 
 def perform(
     store: Store,
     work_id: str,
-    make_jobs: MakeJobs,
+    make_jobs: MakeJobs | Source,
     *,
     concurrency: int,
     on_progress: Callable[[Progress], None] | None = None,
     queued: bool = False,
     stop_when: Callable[[Progress], str | None] | None = None,
+    cluster: Cluster | None = None,
 ) -> Progress:
     """Claim the work, run its jobs to the end, and set its status. Returns what was done.
 
     `queued`: claim it only if it still waits for its worker. `make_jobs` is given the store, through which alone it may
-    write, and a maker of clients, which are closed at the end. `stop_when` is called after each batch of outcomes: a
-    text that it returns (a cap on cost is reached, say) ends the work for that reason, once the calls in flight are
-    recorded. Work that is paused on request returns what was done until then, and its status is `paused`.
+    write, and a maker of clients, which are closed at the end; a Source makes them wherever it is opened. `stop_when`
+    is called after each batch of outcomes: a text that it returns (a cap on cost is reached, say) ends the work for
+    that reason, once the calls in flight are recorded. Work that is paused on request returns what was done until then,
+    and its status is `paused`. cluster: the Ray cluster that does a Source; `concurrency` is then that of each worker.
 
     Raises StoreError where another process works on it, and WorkError where the work ended early: it is then
     `cancelled`, `interrupted` (can be resumed) or `failed`, or another process has taken it over.
     """
-    own = begin(store, work_id, queued=queued)
-    executor = Executor(own, work_id, concurrency=concurrency, on_progress=on_progress, stop_when=stop_when)
+    hooks: _Hooks = {"concurrency": concurrency, "on_progress": on_progress, "stop_when": stop_when}
+    if cluster is not None:
+        if not isinstance(make_jobs, Source):
+            raise TypeError("only a Source can be done by workers of another process")
+        try:
+            cluster.connect(store)
+        except ClusterError as error:
+            refuse(store, work_id, str(error).rstrip("."), queued=queued)
+        claim = _claim(store, work_id, queued)
+        own = store.patient().fenced(claim.hold)
+        there = RayExecutor(own, claim, make_jobs, cluster, **hooks)
+        return _attend(own, work_id, there, there.run)
+    with all_reachable(make_jobs.servers(store) if isinstance(make_jobs, Source) else ()) as urls:
+        own = begin(store, work_id, queued=queued)
+        here = Executor(own, work_id, **hooks)
+        jobs = partial(_jobs_of, make_jobs, urls) if isinstance(make_jobs, Source) else make_jobs
+        return _attend(own, work_id, here, partial(_run_here, own, jobs, here))
+
+
+class _Hooks(TypedDict):
+    concurrency: int
+    on_progress: Callable[[Progress], None] | None
+    stop_when: Callable[[Progress], str | None] | None
+
+
+def _jobs_of(source: Source, urls: Mapping[str, str], store: Store, client: MakeClient) -> Iterator[Job]:
+    jobs = source.opened(store, client, urls)
+    for profile in store.retry(partial(source.profiles, store)):
+        yield from jobs(Unit(profile))
+
+
+def _attend(own: Store, work_id: str, execution: Execution, run: Callable[[], Awaitable[None]]) -> Progress:
+    """Run it with a heartbeat, and set the status at its end."""
     try:
-        asyncio.run(_perform(own, work_id, make_jobs, executor))
+        asyncio.run(_with_heart(own, work_id, execution, run))
     except ClaimLost as lost:
         raise WorkError(str(lost)) from lost
     except Stopped as stop:
         if str(stop) == PAUSED:
             _finish(own, work_id, WorkStatus.PAUSED, None)
-            return executor.progress
+            return execution.progress
         cancelled = str(stop) == CANCELLED
         _finish(own, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
         raise WorkError(stopped_message(work_id, str(stop))) from stop
@@ -110,7 +132,7 @@ def perform(
         _finish(own, work_id, WorkStatus.FAILED, without_credentials(f"{type(error).__name__}: {error}"))
         raise
     _finish(own, work_id, None, None)
-    return executor.progress
+    return execution.progress
 
 
 def stopped_message(work_id: str, reason: str) -> str:
@@ -153,47 +175,39 @@ def _finish(store: Store, work_id: str, status: WorkStatus | None, error: str | 
         return  # on a full disk not even this can be written: the missing heartbeat then shows that it ended
 
 
-async def _perform(store: Store, work_id: str, make_jobs: MakeJobs, executor: Executor) -> None:
-    clients: dict[tuple[Endpoint, bool], Client] = {}
-
-    def client(endpoint: Endpoint, simulated: bool) -> Client:
-        # One client an endpoint: they share its connections, its bound on requests and its look-up of the server.
-        if (endpoint, simulated) not in clients:
-            clients[endpoint, simulated] = Client(
-                endpoint,
-                simulated=simulated,
-                at_most=executor.concurrency,
-                origin=origin_of(store, simulated, endpoint.server, endpoint.fresh),
-                confirm=partial(confirmed, store),
-            )
-        return clients[endpoint, simulated]
-
-    # Not patient: a beat that waits for a lost database comes too late to say anything.
-    heart = asyncio.create_task(_beat(store.patient(0), work_id, executor))
+async def _run_here(store: Store, make_jobs: MakeJobs, executor: Executor) -> None:
+    clients = Clients(store, executor.concurrency)
     try:
-        await executor.run(make_jobs(executor.store, client))
+        await executor.run(make_jobs(executor.store, clients))
+    finally:
+        # After the run: its tasks have ended by now, and none uses a closed client.
+        await clients.close()
+
+
+async def _with_heart(store: Store, work_id: str, execution: Execution, run: Callable[[], Awaitable[None]]) -> None:
+    # Not patient: a beat that waits for a lost database comes too late to say anything.
+    heart = asyncio.create_task(_beat(store.patient(0), work_id, execution))
+    try:
+        await run()
     finally:
         heart.cancel()
         await asyncio.gather(heart, return_exceptions=True)
-        # After the run: its tasks have ended by now, and none uses a closed client.
-        for item in clients.values():
-            await item.close()
 
 
-async def _beat(store: Store, work_id: str, executor: Executor) -> None:
+async def _beat(store: Store, work_id: str, execution: Execution) -> None:
     while True:
         try:
             status = await asyncio.to_thread(_beat_once, store, work_id)
         except ClaimLost as lost:
             # Another process has the work now: what is in flight here could not be recorded any more.
-            executor.fail(lost)
+            execution.fail(lost)
             return
         except (sa.exc.DBAPIError, StoreError):
             status = WorkStatus.RUNNING  # one missed beat is no reason to stop; a record that is gone fails the commits
         if status == WorkStatus.CANCELLING:
-            executor.stop(CANCELLED)
+            execution.stop(CANCELLED)
         elif status == WorkStatus.PAUSING:
-            executor.drain(PAUSED)  # calls in flight end and are kept, where cancelling drops them
+            execution.drain(PAUSED)  # calls in flight end and are kept, where cancelling drops them
         await asyncio.sleep(HEARTBEAT_SECONDS)
 
 

@@ -46,7 +46,7 @@ async def ask(url: str, *, timeout: float = 5.0, retries: int = 1, text: str = "
 
 
 async def test_a_body_that_is_too_large_is_a_failure_asked_once() -> None:
-    with hostile_server(lambda asked: completion("x" * (LARGEST_BODY + 1))) as server:
+    with hostile_server(lambda request: completion("x" * (LARGEST_BODY + 1))) as server:
         answer = await ask(server.url)
     assert (answer.status, answer.content) == ("too large", None)
     assert "8 MB" in str(answer.error)
@@ -88,11 +88,11 @@ async def test_an_answer_that_is_no_http_is_a_failure(head: bytes) -> None:
 async def test_a_message_that_is_too_long_is_a_failure() -> None:
     for fields in ({}, {"reasoning": "x" * (LONGEST_TEXT + 1)}):
         text = "fine" if fields else "x" * (LONGEST_TEXT + 1)
-        with hostile_server(lambda asked, text=text, fields=fields: completion(text, **fields)) as server:
+        with hostile_server(lambda request, text=text, fields=fields: completion(text, **fields)) as server:
             answer = await ask(server.url)
         assert (answer.status, answer.content) == ("too large", None)
         assert "1,000,000 characters" in str(answer.error)
-    with hostile_server(lambda asked: completion("x" * LONGEST_TEXT)) as server:
+    with hostile_server(lambda request: completion("x" * LONGEST_TEXT)) as server:
         assert (await ask(server.url)).ok
 
 
@@ -107,7 +107,7 @@ async def test_three_answers_of_20_mb_take_little_memory_and_hold_nothing_up() -
             await asyncio.sleep(0.01)
             longest = max(longest, time.perf_counter() - before)
 
-    with hostile_server(lambda asked: Reply(body=body)) as server:
+    with hostile_server(lambda request: Reply(body=body)) as server:
         watching = asyncio.create_task(watch())
         tracemalloc.start()
         answers = await asyncio.gather(*(ask(server.url) for _ in range(3)))
@@ -121,7 +121,7 @@ async def test_three_answers_of_20_mb_take_little_memory_and_hold_nothing_up() -
 
 @pytest.mark.parametrize("chatty", [b" ", b"x"])
 async def test_a_server_that_drips_is_ended_at_the_deadline(chatty: bytes) -> None:
-    with hostile_server(lambda asked: Reply(body=chatty * 2000, drip=0.05)) as server:
+    with hostile_server(lambda request: Reply(body=chatty * 2000, drip=0.05)) as server:
         answer = await ask(server.url, timeout=0.2)
     assert answer.status == "timeout"
     assert "incomplete after 1 s" in str(answer.error)
@@ -131,13 +131,13 @@ async def test_a_server_that_drips_is_ended_at_the_deadline(chatty: bytes) -> No
 
 async def test_a_server_that_drips_its_answer_in_time_is_heard() -> None:
     whole = completion("here")
-    with hostile_server(lambda asked: Reply(body=whole.body, drip=0.002)) as server:
+    with hostile_server(lambda request: Reply(body=whole.body, drip=0.002)) as server:
         answer = await ask(server.url, timeout=1)
     assert (answer.status, answer.content) == ("ok", "here")
 
 
 async def test_a_compressed_answer_is_refused_before_it_is_unpacked() -> None:
-    with hostile_server(lambda asked: Reply(body=b"\x1f\x8b" * 9, headers={"Content-Encoding": "gzip"})) as server:
+    with hostile_server(lambda request: Reply(body=b"\x1f\x8b" * 9, headers={"Content-Encoding": "gzip"})) as server:
         answer = await ask(server.url)
     assert answer.status == "malformed"
     assert "compressed (gzip)" in str(answer.error)
@@ -147,7 +147,7 @@ async def test_a_compressed_answer_is_refused_before_it_is_unpacked() -> None:
 async def test_prompts_follow_no_redirect_to_another_origin(status: int) -> None:
     with hostile_server() as other:
         moved = Reply(status, headers={"Location": f"{other.url}/chat/completions"})
-        with hostile_server(lambda asked: moved) as server:
+        with hostile_server(lambda request: moved) as server:
             answer = await ask(server.url, text="a secret memory")
     assert (answer.status, answer.content) == ("redirected", None)
     assert other.url.removesuffix("/v1") in str(answer.error)
@@ -156,7 +156,7 @@ async def test_prompts_follow_no_redirect_to_another_origin(status: int) -> None
 
 
 async def test_a_redirect_on_the_same_server_is_followed() -> None:
-    def once(asked: object) -> Reply:
+    def once(request: object) -> Reply:
         return Reply(307, headers={"Location": "/v1/chat/completions/"}) if not server.chats[1:] else completion("here")
 
     with hostile_server(once) as server:
@@ -166,7 +166,7 @@ async def test_a_redirect_on_the_same_server_is_followed() -> None:
 
 
 async def test_a_redirect_without_end_is_recorded() -> None:
-    with hostile_server(lambda asked: Reply(307, headers={"Location": "/v1/chat/completions"})) as server:
+    with hostile_server(lambda request: Reply(307, headers={"Location": "/v1/chat/completions"})) as server:
         answer = await ask(server.url)
     assert answer.status == "redirected"
 
@@ -181,7 +181,7 @@ def test_the_probe_is_bounded_alike() -> None:
             probe(Endpoint(server.url), "m")
         moved = Reply(307, headers={"Location": f"{other.url}/chat/completions"})
         with (
-            hostile_server(lambda asked: moved, hears_probes=True) as server,
+            hostile_server(lambda request: moved, hears_probes=True) as server,
             pytest.raises(EndpointError, match="use that address as the base"),
         ):
             find_out(Endpoint(server.url), "m", schema_wanted=False, seed_wanted=False, samples=1)
@@ -194,7 +194,7 @@ def test_the_probe_is_bounded_alike() -> None:
 
 async def test_a_retry_after_is_waited_for() -> None:
     with hostile_server(
-        lambda asked: completion("here") if asked.number else Reply(429, headers={"Retry-After": "1"})
+        lambda request: completion("here") if request.number else Reply(429, headers={"Retry-After": "1"})
     ) as server:
         began = time.monotonic()
         answer = await ask(server.url)
@@ -207,7 +207,7 @@ async def test_a_retry_after_is_waited_for() -> None:
 async def test_a_retry_after_that_is_too_long_is_said_so(status: int, wait: str) -> None:
     value = formatdate(time.time() + 3600, usegmt=True) if wait == "date" else wait
     reply = Reply(status, {"error": {"message": "quota"}}, headers={"Retry-After": value})
-    with hostile_server(lambda asked: reply) as server:
+    with hostile_server(lambda request: reply) as server:
         answer = await ask(server.url)
     assert len(server.chats) == 1
     assert answer.status == ("rate limited" if status == 429 else "server error")
@@ -217,7 +217,7 @@ async def test_a_retry_after_that_is_too_long_is_said_so(status: int, wait: str)
 
 async def test_a_retry_after_that_was_waited_for_in_vain_is_said_so() -> None:
     reply = Reply(429, {"error": {"message": "quota"}}, headers={"retry-after-ms": "1"})
-    with hostile_server(lambda asked: reply) as server:
+    with hostile_server(lambda request: reply) as server:
         answer = await ask(server.url, retries=2)
     assert len(server.chats) == 3
     assert "tried 3 times, waiting as long as its Retry-After asks" in str(answer.error)
@@ -245,7 +245,7 @@ def test_the_longest_wait_is_the_one_of_the_sdk() -> None:
 
 async def test_a_body_of_very_many_choices_is_refused() -> None:
     wide = json.dumps({"choices": [[] for _ in range(1_500_000)]}).encode()
-    with hostile_server(lambda asked: Reply(body=wide)) as server:
+    with hostile_server(lambda request: Reply(body=wide)) as server:
         answer = await ask(server.url)
     assert answer.status == "too large"
     assert len(server.chats) == 1
@@ -256,10 +256,10 @@ def test_what_the_server_said_is_shown_with_the_failures(
 ) -> None:
     add(sqlite_store, [make_profile(0, 3, 4)], "world")
     reply = Reply(429, {"error": {"message": "quota"}}, headers={"Retry-After": "3600"})
-    with hostile_server(lambda asked: reply) as server:
+    with hostile_server(lambda request: reply) as server:
         run_id = planning.plan(sqlite_store, planning.RunSpec("world", "m", server.url, samples=1))
         runs.execute(sqlite_store, run_id)
     work.outcome(sqlite_store, run_id)
-    assert "rate limited, for example: " in (told := " ".join(capsys.readouterr().err.split()))
-    assert "a run waits at most 120 s" in told
+    assert "rate limited, for example: " in (printed := " ".join(capsys.readouterr().err.split()))
+    assert "a run waits at most 120 s" in printed
     assert "a run waits at most 120 s" in run_progress(sqlite_store, run_id).errors["rate limited"]

@@ -8,7 +8,7 @@ from functools import partial
 
 import hostile
 import pytest
-from hostile import Asked, Reply, completion, error, texts_of
+from hostile import IncomingRequest, Reply, completion, error, texts_of
 
 from cimemories.llm.capabilities import Server, find_out
 from cimemories.llm.client import Client
@@ -22,7 +22,7 @@ CANARY = "sk-canary-7f3a91d2"
 FITS = '{"colour": "blue"}'
 
 
-def found(url: str, model: str = "m", *, schema: bool = True, seed: bool = True, samples: int = 5) -> Server:
+def capabilities_of(url: str, model: str = "m", *, schema: bool = True, seed: bool = True, samples: int = 5) -> Server:
     allow_key("CANARY_API_KEY", url)
     endpoint = Endpoint(url, "CANARY_API_KEY", timeout=5.0)
     return find_out(endpoint, model, schema_wanted=schema, seed_wanted=seed, samples=samples)
@@ -30,14 +30,14 @@ def found(url: str, model: str = "m", *, schema: bool = True, seed: bool = True,
 
 def test_a_server_that_can_do_all_is_asked_once() -> None:
     with running_simulator() as url:
-        can = found(url, "sim-average")
+        can = capabilities_of(url, "sim-average")
     assert (can.n, can.schema, can.seed, can.token_limit) == (True, "json_schema", True, "max_tokens")
     assert can.simulated
     assert "cimemories-simulator" in str(can.version)
     assert can.notes == ()
-    with hostile_server(lambda asked: completion(*[FITS] * asked.n)) as server:
-        can = found(server.url)
-        assert [(asked.n, asked.seed) for asked in server.chats] == [(2, 0)]
+    with hostile_server(lambda request: completion(*[FITS] * request.n)) as server:
+        can = capabilities_of(server.url)
+        assert [(request.n, request.seed) for request in server.chats] == [(2, 0)]
     assert (can.n, can.schema, can.seed, can.version, can.models) == (True, "json_schema", True, None, ("m",))
 
 
@@ -60,7 +60,7 @@ def test_what_is_missing_is_found_and_said(
     lacks: tuple[str, ...], n: bool, schema: str, seed: bool, limit: str
 ) -> None:
     with running_simulator(lacks=lacks) as url:
-        can = found(url, "sim-average")
+        can = capabilities_of(url, "sim-average")
     assert (can.n, can.schema, can.seed, can.token_limit) == (n, schema, seed, limit)
     expected = [n is False, schema != "json_schema", seed is False, limit != "max_tokens"]
     assert len(can.notes) == sum(expected)
@@ -69,40 +69,40 @@ def test_what_is_missing_is_found_and_said(
 @pytest.mark.parametrize("part", ["n", "response_format", "seed"])
 @pytest.mark.parametrize("status", [400, 500])
 def test_a_refusal_that_does_not_say_why_is_tracked_down(part: str, status: int) -> None:
-    def moody(asked: Asked) -> Reply:
-        return error(status, "Bad request.") if part in asked.body else completion(*[FITS] * asked.n)
+    def moody(request: IncomingRequest) -> Reply:
+        return error(status, "Bad request.") if part in request.body else completion(*[FITS] * request.n)
 
     with hostile_server(moody) as server:
-        can = found(server.url)
-        assert len([asked for asked in server.chats if part not in asked.body]) <= 4
+        can = capabilities_of(server.url)
+        assert len([request for request in server.chats if part not in request.body]) <= 4
     assert (can.n, can.seed) == (part != "n", part != "seed")
     assert (can.schema == "json_schema") == (part != "response_format")
 
 
 def test_nothing_is_asked_that_nobody_wants() -> None:
     with hostile_server() as server:
-        can = found(server.url, schema=False, seed=False, samples=1)
-        (asked,) = server.chats
-    assert set(asked.body) == {"model", "messages", "max_tokens"}
+        can = capabilities_of(server.url, schema=False, seed=False, samples=1)
+        (request,) = server.chats
+    assert set(request.body) == {"model", "messages", "max_tokens"}
     assert (can.n, can.seed, can.notes) == (True, None, ())
 
 
 @pytest.mark.parametrize("thinks_for", [100, 10**6])
 def test_a_model_that_thinks_first_is_given_time(thinks_for: int) -> None:
-    def thinking(asked: Asked) -> Reply:
-        if asked.body["max_tokens"] < thinks_for:
-            return completion(*[None] * asked.n, finish_reason="length", reasoning="hm, the sky")
-        return completion(*[f"<think>hm</think>{FITS}"] * asked.n)
+    def thinking(request: IncomingRequest) -> Reply:
+        if request.body["max_tokens"] < thinks_for:
+            return completion(*[None] * request.n, finish_reason="length", reasoning="hm, the sky")
+        return completion(*[f"<think>hm</think>{FITS}"] * request.n)
 
     with hostile_server(thinking) as server:
-        can = found(server.url)
+        can = capabilities_of(server.url)
         assert len(server.chats) == 2
     assert can.schema == "json_schema"
     assert bool(can.notes) == (thinks_for > 100), "what could not be seen is said"
 
 
 @pytest.mark.parametrize(
-    ("chat", "said"),
+    ("chat", "message"),
     [
         (error(400, "no such chat template"), "no such chat template"),
         (error(404, "no chat here"), "404"),
@@ -116,11 +116,11 @@ def test_a_model_that_thinks_first_is_given_time(thinks_for: int) -> None:
     ],
 )
 def test_a_server_that_answers_nothing_usable_is_refused(
-    chat: Reply, said: str, monkeypatch: pytest.MonkeyPatch
+    chat: Reply, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-    with hostile_server(lambda asked: chat) as server, pytest.raises(EndpointError, match=said) as caught:
-        found(server.url)
+    with hostile_server(lambda request: chat) as server, pytest.raises(EndpointError, match=message) as caught:
+        capabilities_of(server.url)
     assert server.url in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -129,10 +129,10 @@ def test_a_server_that_answers_nothing_usable_is_refused(
 def test_the_key_is_in_no_error_of_a_probe(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_API_KEY", CANARY)
     with (
-        hostile_server(lambda asked: error(status, f"got {asked.authorization}")) as server,
+        hostile_server(lambda request: error(status, f"got {request.authorization}")) as server,
         pytest.raises(EndpointError) as caught,
     ):
-        found(server.url)
+        capabilities_of(server.url)
     assert CANARY[:6] not in f"{caught.value} {caught.value.__cause__}"
 
 
@@ -140,8 +140,8 @@ async def test_draws_of_a_server_without_n_are_asked_one_by_one_and_bounded() ->
     request = ChatRequest("m", (("user", "Write."),), {}, 7)
     behaviour = Reply(wait=0.05)
 
-    def slow(asked: Asked) -> Reply:
-        answer = texts_of(asked)
+    def slow(request: IncomingRequest) -> Reply:
+        answer = texts_of(request)
         return Reply(body=answer.body, wait=behaviour.wait)
 
     with hostile_server(slow) as server:
@@ -157,5 +157,5 @@ async def test_draws_of_a_server_without_n_are_asked_one_by_one_and_bounded() ->
 
 
 def test_a_version_that_is_no_text_is_none() -> None:
-    with hostile_server(lambda asked: completion(*[json.dumps({"colour": "grey"})] * asked.n)) as server:
-        assert found(server.url).version is None
+    with hostile_server(lambda request: completion(*[json.dumps({"colour": "grey"})] * request.n)) as server:
+        assert capabilities_of(server.url).version is None

@@ -10,7 +10,18 @@ import socket
 from collections.abc import Iterable
 
 import pytest
-from hostile import SOON, Asked, Behaviour, Reply, Server, completion, error, free_port, hostile_server, texts_of
+from hostile import (
+    SOON,
+    Behaviour,
+    IncomingRequest,
+    Reply,
+    Server,
+    completion,
+    error,
+    free_port,
+    hostile_server,
+    texts_of,
+)
 
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, allow_key
@@ -51,7 +62,7 @@ async def outcome(chat: Behaviour, **more: object) -> tuple[Answer, Server]:
 @pytest.mark.parametrize("status", [429, 500, 503, 408])
 async def test_what_may_pass_is_asked_again(status: int) -> None:
     answer, server = await outcome(
-        lambda asked: Reply(status, headers=SOON) if asked.number < 2 else completion("here"), retries=2
+        lambda request: Reply(status, headers=SOON) if request.number < 2 else completion("here"), retries=2
     )
     assert (answer.status, answer.content, answer.error) == ("ok", "here", None)
     assert len(server.chats) == 3
@@ -60,7 +71,7 @@ async def test_what_may_pass_is_asked_again(status: int) -> None:
 async def test_a_cut_connection_is_asked_again() -> None:
     whole = completion("here")
     answer, server = await outcome(
-        lambda asked: Reply(body=whole.body, cut=20) if asked.number == 0 else whole, retries=1
+        lambda request: Reply(body=whole.body, cut=20) if request.number == 0 else whole, retries=1
     )
     assert (answer.status, answer.content) == ("ok", "here")
     assert len(server.chats) == 2
@@ -72,7 +83,7 @@ async def test_a_cut_connection_is_asked_again() -> None:
     ids=["half a JSON", "no choices", "HTML"],
 )
 async def test_a_broken_answer_is_asked_again(bad: Reply) -> None:
-    answer, server = await outcome(lambda asked: bad if asked.number < 2 else completion("here"))
+    answer, server = await outcome(lambda request: bad if request.number < 2 else completion("here"))
     assert (answer.status, answer.content) == ("ok", "here")
     assert len(server.chats) == 3
 
@@ -81,7 +92,7 @@ async def test_a_broken_answer_is_asked_again(bad: Reply) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "status", "said"),
+    ("reply", "status", "cause"),
     [
         (error(429, "slow down please"), "rate limited", "slow down please"),
         (error(500, "the engine died"), "server error", "the engine died"),
@@ -95,18 +106,18 @@ async def test_a_broken_answer_is_asked_again(bad: Reply) -> None:
         (Reply(cut=0, body=b"x" * 50), "connection", ""),
     ],
 )
-async def test_a_failure_for_ever_is_recorded_with_its_cause(reply: Reply, status: str, said: str) -> None:
-    answer, server = await outcome(lambda asked: reply, retries=1)
+async def test_a_failure_for_ever_is_recorded_with_its_cause(reply: Reply, status: str, cause: str) -> None:
+    answer, server = await outcome(lambda request: reply, retries=1)
     assert answer.status == status
     assert answer.error
-    assert said in answer.error
+    assert cause in answer.error
     assert answer.content is None
     retried = status in ("rate limited", "server error", "connection")
     assert len(server.chats) == (2 if retried else 1)
 
 
 async def test_silence_is_a_timeout() -> None:
-    answer, _ = await outcome(lambda asked: Reply(wait=1.5), timeout=0.2)
+    answer, _ = await outcome(lambda request: Reply(wait=1.5), timeout=0.2)
     assert answer.status == "timeout"
     assert "0.2 s" in str(answer.error)
     assert 0.2 <= answer.seconds < 1.5
@@ -162,7 +173,7 @@ NO_COMPLETIONS = {
 
 @pytest.mark.parametrize("body", NO_COMPLETIONS.values(), ids=NO_COMPLETIONS)
 async def test_a_body_that_is_no_completion_is_malformed(body: object) -> None:
-    answer, server = await outcome(lambda asked: Reply(body=body))
+    answer, server = await outcome(lambda request: Reply(body=body))
     assert answer.status == "malformed"
     assert answer.error
     assert answer.content is None
@@ -187,7 +198,7 @@ ODD = {
 
 @pytest.mark.parametrize("fields", ODD.values(), ids=ODD)
 async def test_oddities_beside_the_text_do_not_cost_the_text(fields: dict[str, object]) -> None:
-    answer, _ = await outcome(lambda asked: Reply(body={"choices": [choice()], **fields}))
+    answer, _ = await outcome(lambda request: Reply(body={"choices": [choice()], **fields}))
     assert (answer.status, answer.content) == ("ok", "text")
     counts = (answer.prompt_tokens, answer.cached_tokens, answer.completion_tokens)
     assert all(count is None or (type(count) is int and 0 <= count < 2**31) for count in counts)
@@ -196,9 +207,9 @@ async def test_oddities_beside_the_text_do_not_cost_the_text(fields: dict[str, o
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"])
 async def test_characters_that_no_database_takes_are_replaced(text: str) -> None:
-    fine, _ = await outcome(lambda asked: completion(text, reasoning=text))
+    fine, _ = await outcome(lambda request: completion(text, reasoning=text))
     assert (fine.content, fine.reasoning) == ("a\ufffdb", "a\ufffdb")
-    failed, _ = await outcome(lambda asked: error(400, text))
+    failed, _ = await outcome(lambda request: error(400, text))
     assert failed.status == "rejected"
     assert "\x00" not in str(failed.error)
     str(failed.error).encode()
@@ -206,13 +217,13 @@ async def test_characters_that_no_database_takes_are_replaced(text: str) -> None
 
 @pytest.mark.parametrize("where", ["http://[", "/v1/chat/completions", "ftp://x/y", ""])
 async def test_redirects_to_nowhere_are_recorded(where: str) -> None:
-    answer, _ = await outcome(lambda asked: Reply(307, headers={"Location": where}))
+    answer, _ = await outcome(lambda request: Reply(307, headers={"Location": where}))
     assert not answer.ok
     assert answer.error
 
 
 async def test_a_lie_about_the_encoding_is_recorded() -> None:
-    answer, _ = await outcome(lambda asked: Reply(body=b"{}", headers={"Content-Encoding": "gzip"}))
+    answer, _ = await outcome(lambda request: Reply(body=b"{}", headers={"Content-Encoding": "gzip"}))
     assert not answer.ok
     assert answer.error
 
@@ -247,8 +258,8 @@ async def test_without_a_seed_none_is_sent() -> None:
 async def test_missing_draws_are_asked_for_again(most: int) -> None:
     """A server that gives fewer choices than it was asked for still gives every draw its own seed in the end."""
 
-    def stingy(asked: Asked) -> Reply:
-        return completion(*(f"seed {asked.seed + i}" for i in range(min(asked.n, most))))
+    def stingy(request: IncomingRequest) -> Reply:
+        return completion(*(f"seed {request.seed + i}" for i in range(min(request.n, most))))
 
     with hostile_server(stingy) as server:
         answers = await ask(server.url, range(5), seed=7)
@@ -257,8 +268,8 @@ async def test_missing_draws_are_asked_for_again(most: int) -> None:
 
 
 async def test_some_draws_arrive_and_some_fail() -> None:
-    def half(asked: Asked) -> Reply:
-        return completion("first", "second") if asked.number == 0 else error(500, "no more")
+    def half(request: IncomingRequest) -> Reply:
+        return completion("first", "second") if request.number == 0 else error(500, "no more")
 
     with hostile_server(half) as server:
         answers = await ask(server.url, range(4))
@@ -268,15 +279,15 @@ async def test_some_draws_arrive_and_some_fail() -> None:
 
 async def test_choices_out_of_order_find_their_draw() -> None:
     body = completion("zero", "one", "two").body
-    with hostile_server(lambda asked: Reply(body={**body, "choices": body["choices"][::-1]})) as server:
+    with hostile_server(lambda request: Reply(body={**body, "choices": body["choices"][::-1]})) as server:
         answers = await ask(server.url, range(3))
     assert [a.content for a in answers] == ["zero", "one", "two"]
 
 
 async def test_one_broken_choice_costs_only_its_own_draw() -> None:
-    def broken(asked: Asked) -> Reply:
-        good = texts_of(asked).body
-        if asked.number == 0:
+    def broken(request: IncomingRequest) -> Reply:
+        good = texts_of(request).body
+        if request.number == 0:
             good["choices"][1]["message"] = None
         return Reply(body=good)
 
@@ -292,10 +303,10 @@ async def test_tokens_of_an_exchange_stand_on_its_first_draw() -> None:
         "total_tokens": 130,
         "prompt_tokens_details": {"cached_tokens": 64},
     }
-    with hostile_server(lambda asked: completion("a", "b", "c", usage=usage)) as server:
+    with hostile_server(lambda request: completion("a", "b", "c", usage=usage)) as server:
         answers = await ask(server.url, range(3))
-    found = [(a.prompt_tokens, a.cached_tokens, a.completion_tokens) for a in answers]
-    assert found == [(100, 64, 30), (None, None, None), (None, None, None)]
+    counts = [(a.prompt_tokens, a.cached_tokens, a.completion_tokens) for a in answers]
+    assert counts == [(100, 64, 30), (None, None, None), (None, None, None)]
 
 
 # ---- what an answer holds
@@ -318,7 +329,7 @@ async def test_tokens_of_an_exchange_stand_on_its_first_draw() -> None:
 async def test_text_thought_and_reason_are_kept_apart(
     reply: Reply, content: str, reasoning: str | None, finish_reason: str
 ) -> None:
-    answer, _ = await outcome(lambda asked: reply)
+    answer, _ = await outcome(lambda request: reply)
     assert (answer.status, answer.content, answer.finish_reason) == ("ok", content, finish_reason)
     assert (answer.reasoning or None) == reasoning
 
@@ -355,7 +366,7 @@ async def test_the_key_is_in_no_error_even_where_the_server_echoes_it(
     monkeypatch: pytest.MonkeyPatch, echo: object, filler: int
 ) -> None:
     monkeypatch.setenv("CANARY_API_KEY", CANARY)
-    with hostile_server(lambda asked: echo("x" * filler + asked.authorization)) as server:
+    with hostile_server(lambda request: echo("x" * filler + request.authorization)) as server:
         (answer,) = await ask(server.url)
         assert server.chats[0].authorization == f"Bearer {CANARY}"
     assert not answer.ok

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from evaluating import add, add_labelled, assert_whole, counts, numbers, row_of, simulated, small_profiles
 from executing import MODELS, SAMPLES, answering, eventually, is_judging, spec
-from hostile import Asked, Reply, completion, hostile_server, texts_of
+from hostile import IncomingRequest, Reply, completion, hostile_server, texts_of
 from worlds import make_profile
 
 from cimemories.evaluation import planning, runs
@@ -67,7 +67,7 @@ def test_never_more_requests_at_once_than_allowed(sqlite_store: Store, concurren
         await client.close()
         return executor.progress
 
-    with hostile_server(lambda asked: replace(texts_of(asked), wait=0.05), MODELS) as server:
+    with hostile_server(lambda request: replace(texts_of(request), wait=0.05), MODELS) as server:
         run_id = planning.plan(sqlite_store, spec(server.url))
         progress = asyncio.run(execute(server.url))
     assert (progress.fresh, finished, len(server.chats)) == (30, 30, 30)
@@ -83,10 +83,10 @@ def test_results_are_in_the_record_while_others_are_under_way(store: Store, besi
     world(store)
     release = threading.Event()
 
-    def last_one_waits(asked: Asked) -> Reply:
-        if "Task 5" in asked.body["messages"][0]["content"] and not is_judging(asked):
+    def last_one_waits(request: IncomingRequest) -> Reply:
+        if "Task 5" in request.body["messages"][0]["content"] and not is_judging(request):
             release.wait(20)
-        return answering(asked)
+        return answering(request)
 
     with hostile_server(last_one_waits, MODELS) as server:
         run_id = planning.plan(store, spec(server.url, timeout=30.0))
@@ -107,7 +107,7 @@ def test_the_first_judgement_comes_before_the_last_question(sqlite_store: Store)
     world(sqlite_store, contexts=12)
     with hostile_server(answering, MODELS) as server:
         runs.execute(sqlite_store, planning.plan(sqlite_store, spec(server.url)), concurrency=2)
-    order = [is_judging(asked) for asked in server.chats]
+    order = [is_judging(request) for request in server.chats]
     assert order.index(True) < len(order) - 1 - order[::-1].index(False)
 
 
@@ -121,10 +121,10 @@ def test_what_follows_from_the_last_job_is_done_too(sqlite_store: Store) -> None
     source_asked, last_recorded = threading.Event(), threading.Event()
     settled: list[str] = []
 
-    def answer(asked: Asked) -> Reply:
-        if "last" in str(asked.body["messages"]):
+    def answer(request: IncomingRequest) -> Reply:
+        if "last" in str(request.body["messages"]):
             assert source_asked.wait(10)
-        return texts_of(asked)
+        return texts_of(request)
 
     def job(client: Client, name: str, *following: Job) -> Job:
         def settle(*_: object) -> tuple[Job, ...]:
@@ -194,8 +194,8 @@ def test_a_change_asks_only_what_it_touches(sqlite_store: Store, change: dict, s
         made = len(server.chats)
         run_id = planning.plan(sqlite_store, spec(server.url, **change))
         runs.execute(sqlite_store, run_id)
-    asked = [(a.seed, a.n) for a in server.chats[made:] if not is_judging(a)]
-    assert asked == seeds
+    requests = [(a.seed, a.n) for a in server.chats[made:] if not is_judging(a)]
+    assert requests == seeds
     assert_whole(sqlite_store, run_id, 6 * change.get("samples", SAMPLES))
 
 
@@ -219,18 +219,18 @@ def test_a_real_answer_never_comes_from_a_simulator(sqlite_store: Store) -> None
     add(sqlite_store, small_profiles(contexts=2))
     runs.execute(sqlite_store, planning.plan(sqlite_store, simulated(seed=0)))
 
-    def real(asked: Asked) -> Reply:
-        return completion('{"revealed": []}') if asked.body["model"] == "sim-judge" else texts_of(asked)
+    def real(request: IncomingRequest) -> Reply:
+        return completion('{"revealed": []}') if request.body["model"] == "sim-judge" else texts_of(request)
 
     with hostile_server(real, ("sim-average", "sim-judge")) as server:
         run_id = planning.plan(sqlite_store, simulated(server.url, seed=0))
         runs.execute(sqlite_store, run_id)
     assert not row_of(sqlite_store, run_id).simulated
-    assert len([asked for asked in server.chats if asked.body["model"] == "sim-average"]) == 2
+    assert len([request for request in server.chats if request.body["model"] == "sim-average"]) == 2
     with sqlite_store.read() as connection:
         query = sa.select(response.c.text, call.c.simulated).join(call, response.c.call == call.c.key)
-        found = connection.execute(query.where(response.c.run == run_id)).all()
-    assert sorted(found) == sorted((f"seed {i}", False) for i in range(SAMPLES) for _ in range(2))
+        rows = connection.execute(query.where(response.c.run == run_id)).all()
+    assert sorted(rows) == sorted((f"seed {i}", False) for i in range(SAMPLES) for _ in range(2))
 
 
 # ---- the same numbers however it is driven
@@ -238,13 +238,13 @@ def test_a_real_answer_never_comes_from_a_simulator(sqlite_store: Store) -> None
 
 def test_numbers_depend_neither_on_concurrency_nor_on_interruption(sqlite_store: Store) -> None:
     add_labelled(sqlite_store)
-    found = []
+    results = []
     for concurrency in (1, 8, 32):
         forget_calls(sqlite_store)
         run_id = planning.plan(sqlite_store, simulated())
         runs.execute(sqlite_store, run_id, concurrency=concurrency)
         assert_whole(sqlite_store, run_id, 24)
-        found.append(numbers(sqlite_store, run_id))
+        results.append(numbers(sqlite_store, run_id))
     forget_calls(sqlite_store)
     run_id = planning.plan(sqlite_store, simulated())
 
@@ -261,10 +261,10 @@ def test_numbers_depend_neither_on_concurrency_nor_on_interruption(sqlite_store:
     progress = runs.execute(sqlite_store, run_id, concurrency=4)
     assert progress.fresh == counts(sqlite_store)["calls"] - before > 0
     assert_whole(sqlite_store, run_id, 24)
-    found.append(numbers(sqlite_store, run_id))
-    assert found[0]["violation"]["3"] > 0
-    assert found[0]["completeness"] > 0
-    assert found[1:] == [found[0]] * 3
+    results.append(numbers(sqlite_store, run_id))
+    assert results[0]["violation"]["3"] > 0
+    assert results[0]["completeness"] > 0
+    assert results[1:] == [results[0]] * 3
 
 
 def forget_calls(store: Store) -> None:

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from evaluating import add
 from executing import eventually
-from hostile import Asked, Reply, completion, hostile_server, texts_of
+from hostile import IncomingRequest, Reply, completion, hostile_server, texts_of
 from worlds import make_profile
 
 from cimemories.llm import worker
@@ -97,10 +97,10 @@ def test_pausing_lets_what_is_under_way_end_and_resuming_goes_on(store: Store, m
     run_id = planned(store)
     release = threading.Event()
 
-    def waits(asked: Asked) -> Reply:
-        if asked.number >= 4:
+    def waits(chat_request: IncomingRequest) -> Reply:
+        if chat_request.number >= 4:
             release.wait(20)
-        return texts_of(asked)
+        return texts_of(chat_request)
 
     with hostile_server(waits) as server, ThreadPoolExecutor(1) as pool:
         questions = Questions(server.url)
@@ -115,14 +115,14 @@ def test_pausing_lets_what_is_under_way_end_and_resuming_goes_on(store: Store, m
         finally:
             release.set()
         progress = working.result(timeout=20)
-        asked = len(server.chats)
+        calls_made = len(server.chats)
         assert status(store, run_id) == (WorkStatus.PAUSED, None)
-        assert progress.fresh == asked == recorded(store) == len(questions.settled) < 2 * JOBS, "no call was lost"
+        assert progress.fresh == calls_made == recorded(store) == len(questions.settled) < 2 * JOBS, "no call was lost"
         again = Questions(server.url)
         rest = worker.perform(store, run_id, again, concurrency=3)
         assert status(store, run_id)[0] == WorkStatus.FINISHED
     assert len(server.chats) == 2 * JOBS == recorded(store), "and none is asked for twice"
-    assert (rest.fresh, rest.reused) == (2 * JOBS - asked, asked)
+    assert (rest.fresh, rest.reused) == (2 * JOBS - calls_made, calls_made)
 
 
 def test_what_nobody_works_on_is_paused_at_once_and_waits_for_no_worker(sqlite_store: Store) -> None:
@@ -147,7 +147,7 @@ def test_a_cap_ends_the_work_with_all_that_was_paid_for(sqlite_store: Store) -> 
     def cap(progress: Progress) -> str | None:
         return "the cap of 50 tokens is reached" if progress.prompt_tokens >= 50 else None
 
-    with hostile_server(lambda asked: completion("text", usage=usage)) as server:
+    with hostile_server(lambda chat_request: completion("text", usage=usage)) as server:
         with pytest.raises(WorkError, match=f"the cap of 50 tokens is reached.*resume {run_id}"):
             worker.perform(sqlite_store, run_id, Questions(server.url), concurrency=3, stop_when=cap)
         assert status(sqlite_store, run_id) == (WorkStatus.INTERRUPTED, "the cap of 50 tokens is reached")
@@ -175,8 +175,10 @@ def test_every_call_that_a_run_used_is_linked_to_it_and_counted_by_kind(store: S
         values = dict(connection.execute(sa.select(run)).mappings().one())
         connection.execute(sa.insert(run).values({**values, "id": "run-second"}))
 
-    def refuses_one(asked: Asked) -> Reply:
-        return Reply(400, "no") if asked.body["messages"][0]["content"] == "Question 3" else texts_of(asked)
+    def refuses_one(chat_request: IncomingRequest) -> Reply:
+        return (
+            Reply(400, "no") if chat_request.body["messages"][0]["content"] == "Question 3" else texts_of(chat_request)
+        )
 
     with hostile_server(refuses_one) as server:
         progress = worker.perform(store, first, Questions(server.url), concurrency=4)
@@ -212,7 +214,7 @@ def test_the_same_call_asked_twice_at_once_is_recorded_once(store: Store) -> Non
         asking = client(Endpoint(server.url), False)
         return [Job("respond", asking, request(0), (0,), settle) for _ in range(6)]
 
-    with hostile_server(lambda asked: completion(f"answer {asked.number}")) as server:
+    with hostile_server(lambda chat_request: completion(f"answer {chat_request.number}")) as server:
         worker.perform(store, run_id, jobs, concurrency=6)
     assert len(heard) == 6
     assert len(set(heard)) == 1

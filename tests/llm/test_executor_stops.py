@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from evaluating import add, assert_whole, counts, row_of
 from executing import MODELS, SAMPLES, answering, eventually, is_judging, spec
-from hostile import Asked, Reply, error, hostile_server
+from hostile import IncomingRequest, Reply, error, hostile_server
 from worlds import make_profile
 
 from cimemories.evaluation import planning, runs
@@ -57,10 +57,10 @@ def test_a_dead_server_stops_the_work(store: Store) -> None:
     world(store)
     silenced = threading.Event()
 
-    def dies(asked: Asked) -> Reply:
-        if asked.number >= 15:
+    def dies(request: IncomingRequest) -> Reply:
+        if request.number >= 15:
             silenced.set()
-        return Reply(body=b"x" * 50, cut=0) if silenced.is_set() else answering(asked)
+        return Reply(body=b"x" * 50, cut=0) if silenced.is_set() else answering(request)
 
     with hostile_server(dies, MODELS) as server:
         run_id = planning.plan(store, spec(server.url))
@@ -76,20 +76,20 @@ def test_a_dead_server_stops_the_work(store: Store) -> None:
         kept = counts(store)["responses"]
     with hostile_server(answering, MODELS) as server:
         finish(store, run_id, server.url)
-        fresh = [asked for asked in server.chats if not is_judging(asked)]
-        assert sum(asked.n for asked in fresh) == CONTEXTS * SAMPLES - kept, "only what was owed"
+        fresh = [chat for chat in server.chats if not is_judging(chat)]
+        assert sum(chat.n for chat in fresh) == CONTEXTS * SAMPLES - kept, "only what was owed"
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "message"),
     [(error(404, "the model has been unloaded"), "unloaded"), (error(401, "the key has expired"), "expired")],
     ids=["unknown model", "bad key"],
 )
-def test_what_no_later_call_can_mend_stops_at_once(sqlite_store: Store, reply: Reply, said: str) -> None:
+def test_what_no_later_call_can_mend_stops_at_once(sqlite_store: Store, reply: Reply, message: str) -> None:
     world(sqlite_store)
-    with hostile_server(lambda asked: reply, MODELS) as server:
+    with hostile_server(lambda request: reply, MODELS) as server:
         run_id = planning.plan(sqlite_store, spec(server.url))
-        assert said in stopped(sqlite_store, run_id)
+        assert message in stopped(sqlite_store, run_id)
         assert len(server.chats) <= 4
         assert row_of(sqlite_store, run_id).status == "interrupted"
     with hostile_server(answering, MODELS) as server:
@@ -100,9 +100,9 @@ def test_single_failures_do_not_stop_the_work(sqlite_store: Store) -> None:
     """A context that the server refuses is missing with its cause; all the others are there."""
     world(sqlite_store)
 
-    def refuses_one(asked: Asked) -> Reply:
-        refused = "Task 3\n" in asked.body["messages"][0]["content"] and not is_judging(asked)
-        return error(400, "content policy") if refused else answering(asked)
+    def refuses_one(request: IncomingRequest) -> Reply:
+        refused = "Task 3\n" in request.body["messages"][0]["content"] and not is_judging(request)
+        return error(400, "content policy") if refused else answering(request)
 
     with hostile_server(refuses_one, MODELS) as server:
         run_id = planning.plan(sqlite_store, spec(server.url))
@@ -158,7 +158,7 @@ def test_a_full_disk_interrupts_and_loses_nothing(
         on_connect("PRAGMA max_page_count = 1000000")
         made = len(server.chats)
         finish(sqlite_store, run_id, server.url)
-        again = sum(asked.n for asked in server.chats[made:] if not is_judging(asked))
+        again = sum(request.n for request in server.chats[made:] if not is_judging(request))
     assert again == CONTEXTS * SAMPLES - kept["responses"], "no answer that was recorded is asked for again"
 
 
@@ -167,10 +167,10 @@ def test_a_read_only_record_stops_the_work_and_loses_nothing(
 ) -> None:
     world(sqlite_store)
 
-    def goes_read_only(asked: Asked) -> Reply:
-        if asked.number == 12:
+    def goes_read_only(request: IncomingRequest) -> Reply:
+        if request.number == 12:
             on_connect("PRAGMA query_only = ON")
-        return answering(asked)
+        return answering(request)
 
     with hostile_server(goes_read_only, MODELS) as server:
         run_id = planning.plan(sqlite_store, spec(server.url))
@@ -185,21 +185,21 @@ def test_a_read_only_record_stops_the_work_and_loses_nothing(
 def test_cancelling_stops_within_seconds(store: Store) -> None:
     world(store)
 
-    def slow(asked: Asked) -> Reply:
-        time.sleep(0.2 if asked.number < 6 else 8)
-        return answering(asked)
+    def slow(request: IncomingRequest) -> Reply:
+        time.sleep(0.2 if request.number < 6 else 8)
+        return answering(request)
 
     with ThreadPoolExecutor(1) as pool, hostile_server(slow, MODELS) as server:
         run_id = planning.plan(store, spec(server.url, timeout=30.0))
         working = pool.submit(runs.execute, store, run_id, concurrency=2)
         assert eventually(lambda: len(server.chats) > 6)
-        asked = time.monotonic()
+        cancelled_at = time.monotonic()
         with store.write() as connection:
             work.request_cancel(connection, run_id)
         assert row_of(store, run_id).status == "cancelling"
         with pytest.raises(WorkError, match="cancelled on request"):
             working.result(timeout=20)
-        assert time.monotonic() - asked < 4
+        assert time.monotonic() - cancelled_at < 4
     row = row_of(store, run_id)
     assert row.status == "cancelled"
     assert 0 < row.responses["ok"] < CONTEXTS * SAMPLES

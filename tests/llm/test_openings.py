@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from evaluating import add, assert_whole, row_of
 from executing import eventually
-from hostile import Asked, Reply, completion, error, hostile_server, texts_of
+from hostile import IncomingRequest, Reply, completion, error, hostile_server, texts_of
 from hypothesis import given
 from hypothesis import strategies as st
 from worlds import make_profile
@@ -41,32 +41,32 @@ def spec(url: str, judge: planning.JudgeSpec) -> planning.RunSpec:
     return planning.RunSpec("world", "m", url, samples=SAMPLES, judge=judge, seed=0, timeout=20.0)
 
 
-def beginning(asked: Asked) -> str:
+def beginning(request: IncomingRequest) -> str:
     """The memories that a request begins with, whoever asks: first lines of both prompts differ by the profile's."""
-    return f"{asked.body['model']} {asked.body['messages'][0]['content'][: LONG + 500]}"
+    return f"{request.body['model']} {request.body['messages'][0]['content'][: LONG + 500]}"
 
 
-def answering(asked: Asked) -> Reply:
-    return completion('{"revealed": []}') if asked.body["model"] == "judge" else texts_of(asked)
+def answering(request: IncomingRequest) -> Reply:
+    return completion('{"revealed": []}') if request.body["model"] == "judge" else texts_of(request)
 
 
 class Watched:
     """Answers, and notes which requests came before the first of their beginning had been answered."""
 
-    def __init__(self, spoil: Callable[[Asked], Reply | None] = lambda _: None) -> None:
+    def __init__(self, spoil: Callable[[IncomingRequest], Reply | None] = lambda _: None) -> None:
         self.spoil, self.lock = spoil, threading.Lock()
         self.begun: dict[str, int] = {}
         self.answered: set[str] = set()
-        self.early: list[Asked] = []
+        self.early: list[IncomingRequest] = []
         self.openers_at_once = self.most_openers = 0
 
-    def __call__(self, asked: Asked) -> Reply:
-        own = beginning(asked)
+    def __call__(self, request: IncomingRequest) -> Reply:
+        own = beginning(request)
         with self.lock:
             first = own not in self.begun
             self.begun[own] = self.begun.get(own, 0) + 1
             if not first and own not in self.answered:
-                self.early.append(asked)
+                self.early.append(request)
             self.openers_at_once += first
             self.most_openers = max(self.most_openers, self.openers_at_once)
         if first:
@@ -74,7 +74,7 @@ class Watched:
         with self.lock:
             self.answered.add(own)
             self.openers_at_once -= first
-        return self.spoil(asked) or answering(asked)
+        return self.spoil(request) or answering(request)
 
 
 def test_the_first_request_of_a_profile_is_asked_alone_and_profiles_do_not_wait_for_each_other(store: Store) -> None:
@@ -96,20 +96,20 @@ def test_a_judge_does_not_wait_for_another_that_reads_the_same(
     people(store, 1)
     release = threading.Event()
 
-    def slow(asked: Asked) -> Reply:
-        if asked.body["model"] == "slow":
+    def slow(request: IncomingRequest) -> Reply:
+        if request.body["model"] == "slow":
             release.wait(20)
-        if asked.body["model"] != "m":
+        if request.body["model"] != "m":
             return completion('{"revealed": []}')
-        told = zlib.crc32(asked.body["messages"][0]["content"].encode())  # so that no two messages are one request
-        return completion(*(f"{told} {sample}" for sample in range(asked.n)))
+        digest = zlib.crc32(request.body["messages"][0]["content"].encode())  # so that no two messages are one request
+        return completion(*(f"{digest} {sample}" for sample in range(request.n)))
 
     with hostile_server(slow, ("m", "slow", "judge")) as server:
         judges = [planning.JudgeSpec("llm", name, server.url) for name in ("slow", "judge")]
-        asked = planning.RunSpec(
+        run_spec = planning.RunSpec(
             "world", "m", server.url, samples=SAMPLES, judge=judges[0], more_judges=tuple(judges[1:])
         )
-        run_id = planning.plan(store, asked)
+        run_id = planning.plan(store, run_spec)
         working = beside(runs.execute, store, run_id, concurrency=8)
         try:
             other = lambda: sum(a.body["model"] == "judge" for a in server.chats)  # noqa: E731
@@ -123,9 +123,9 @@ def test_where_the_first_request_fails_the_others_go_on(store: Store) -> None:
     people(store, 1)
     seen: set[str] = set()
 
-    def spoil(asked: Asked) -> Reply | None:
-        first = beginning(asked) not in seen
-        seen.add(beginning(asked))
+    def spoil(request: IncomingRequest) -> Reply | None:
+        first = beginning(request) not in seen
+        seen.add(beginning(request))
         return error(400, "no") if first else None
 
     with hostile_server(Watched(spoil), ("m",)) as server:
@@ -147,9 +147,9 @@ def test_pausing_leaves_those_that_wait_owed_and_resuming_asks_for_them(
     people(store, 1)
     release = threading.Event()
 
-    def waits(asked: Asked) -> Reply:
+    def waits(request: IncomingRequest) -> Reply:
         release.wait(20)
-        return texts_of(asked)
+        return texts_of(request)
 
     with hostile_server(waits, ("m",)) as server:
         run_id = planning.plan(store, spec(server.url, planning.JudgeSpec("matcher", "", "")))

@@ -61,8 +61,8 @@ def test_probe_lists_what_is_served() -> None:
 @pytest.mark.parametrize("status", [404, 405])
 def test_probe_takes_a_server_without_a_list_at_its_word(status: int) -> None:
     with hostile_server(models=error(status, "no such route")) as server:
-        found = probe(Endpoint(server.url), "m")
-    assert (found.models, found.simulated, found.max_model_len) == ((), False, None)
+        info = probe(Endpoint(server.url), "m")
+    assert (info.models, info.simulated, info.max_model_len) == ((), False, None)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_probe_of_something_else(models: Reply) -> None:
 
 def test_probe_tells_a_simulator_from_a_server() -> None:
     with running_simulator() as url:
-        found = probe(Endpoint(url), "sim-average")
-    assert found.simulated
-    assert "sim-judge" in found.models
-    assert (found.max_model_len or 0) > 0
+        info = probe(Endpoint(url), "sim-average")
+    assert info.simulated
+    assert "sim-judge" in info.models
+    assert (info.max_model_len or 0) > 0
     with hostile_server(models=("sim-average",)) as server:
         assert not probe(Endpoint(server.url), "sim-average").simulated

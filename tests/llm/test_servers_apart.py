@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from evaluating import DATASET, add, cli_inside, outside, row_of, simulated, small_profiles
-from hostile import Asked, Reply, Server, completion, hostile_server
+from hostile import IncomingRequest, Reply, Server, completion, hostile_server
 
 from cimemories.curation import labelling
 from cimemories.evaluation import planning, runs
@@ -38,7 +38,7 @@ from cimemories.store.engine import Store, StoreError, canonical_json, open_stor
 from cimemories.store.tables import call, run, run_judge
 
 MESSAGES = 4  # 2 contexts, 2 samples each
-Chat = Callable[[Asked], Reply]
+Chat = Callable[[IncomingRequest], Reply]
 
 
 def card(root: str | None = None) -> Reply:
@@ -47,7 +47,7 @@ def card(root: str | None = None) -> Reply:
 
 
 def saying(text: str) -> Chat:
-    return lambda asked: completion(*[f"{text} {i}" for i in range(asked.n)])
+    return lambda request: completion(*[f"{text} {i}" for i in range(request.n)])
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def test_other_spellings_of_an_address_are_the_same_server(small: Store) -> None
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("http://GPU1:8000/v1/", "http://gpu1:8000/v1"),
         ("https://API.example.com:443/v1", "https://api.example.com/v1"),
@@ -124,8 +124,8 @@ def test_other_spellings_of_an_address_are_the_same_server(small: Store) -> None
         ("http://gpu1:none", "http://gpu1:none"),
     ],
 )
-def test_an_address_has_one_spelling(written: str, meant: str) -> None:
-    assert address_of(written) == meant == address_of(meant)
+def test_an_address_has_one_spelling(written: str, expected: str) -> None:
+    assert address_of(written) == expected == address_of(expected)
 
 
 def test_what_a_server_is_called_is_read_back() -> None:
@@ -134,32 +134,32 @@ def test_what_a_server_is_called_is_read_back() -> None:
 
 
 def test_a_simulator_is_the_same_at_every_port_and_another_with_another_seed(small: Store) -> None:
-    asked = []
+    fresh_counts = []
     for seed in (0, 0, 1):
         with running_simulator(seed=seed) as url:
             run_id = planning.plan(small, simulated(url, samples=2, judge=planning.JudgeSpec()))
-            asked.append(runs.execute(small, run_id).fresh)
-    assert asked == [MESSAGES, 0, MESSAGES]
+            fresh_counts.append(runs.execute(small, run_id).fresh)
+    assert fresh_counts == [MESSAGES, 0, MESSAGES]
 
 
 def test_a_managed_server_is_told_by_its_model_and_flags_not_by_its_port() -> None:
     command = "/x/vllm serve m --host 127.0.0.1 --port {} --served-model-name m --max-model-len=4096 --quantization {}"
     first, moved, other = (
-        flags_of(command.format(*words).split(), "m") for words in ((8000, "fp8"), (8001, "fp8"), (8000, "awq"))
+        flags_of(command.format(*values).split(), "m") for values in ((8000, "fp8"), (8001, "fp8"), (8000, "awq"))
     )
     assert first == moved == ["--max-model-len 4096", "--quantization fp8"] != other
 
 
 def test_the_address_of_a_managed_server_leads_to_what_it_serves(small: Store) -> None:
     info, url = ServerInfo(("m",), False, None, "maker/m"), "http://127.0.0.1:8123/v1"
-    words = "/x/vllm serve maker/m --host 127.0.0.1 --port 8123 --served-model-name m --quantization fp8"
+    command_line = "/x/vllm serve maker/m --host 127.0.0.1 --port 8123 --served-model-name m --quantization fp8"
     state = ServerState(
         id="server-0123abcd",
         host=socket.gethostname(),
         model="maker/m",
         served_name="m",
         port=8123,
-        command=tuple(words.split(" ")),
+        command=tuple(command_line.split(" ")),
         started_by="test",
         keep=False,
         created=time.time(),
@@ -203,8 +203,8 @@ def test_a_resumed_run_notes_who_answers_now(small: Store) -> None:
         _, progress = done(small, server.url)
     assert texts(small, run_id) == {"first", "second"}
     with small.read() as connection:
-        found = connection.execute(sa.select(call.c.server, call.c.response)).all()
-    assert {(row.server.split()[-1], row.response.split()[0]) for row in found} == {
+        rows = connection.execute(sa.select(call.c.server, call.c.response)).all()
+    assert {(row.server.split()[-1], row.response.split()[0]) for row in rows} == {
         ("maker/model", "first"),
         ("maker/other", "second"),
     }
@@ -275,15 +275,15 @@ def test_a_run_that_began_before_goes_on_with_its_own_keys(small: Store) -> None
         as_before(small, run_id)
         with pytest.raises(WorkError):
             runs.execute(small, run_id, concurrency=1, stop_when=lambda progress: "enough")
-        asked = len(server.chats)
+        calls_made = len(server.chats)
         with small.write() as connection:
             connection.execute(sa.text("UPDATE response SET status = 'owed', call = NULL, text = NULL"))
         progress = runs.execute(small, run_id)
-        assert progress.reused == 2 * asked, "what was recorded before serves"
+        assert progress.reused == 2 * calls_made, "what was recorded before serves"
         with small.read() as connection:
             assert calls.counts(connection) == {NOT_KNOWN: MESSAGES}
-        found = estimate(small, spec(server.url))
-        assert found.recorded == 0 and "4 of these calls are answered" in "".join(found.notes)
+        estimated = estimate(small, spec(server.url))
+        assert estimated.recorded == 0 and "4 of these calls are answered" in "".join(estimated.notes)
         assert done(small, server.url)[1].fresh == MESSAGES, "nobody said that this server gave them"
 
 
@@ -311,14 +311,14 @@ def test_a_fresh_run_takes_no_answer_of_others_and_resumes_with_its_own(small: S
         assert estimate(small, spec(server.url, fresh=True)).recorded == 0
         with pytest.raises(WorkError):
             runs.execute(small, run_id, concurrency=1, stop_when=lambda progress: "enough")
-        asked = len(server.chats)
+        calls_made = len(server.chats)
         with small.write() as connection:  # killed between its calls and what follows from them
             connection.execute(
                 sa.text("UPDATE response SET status = 'owed', call = NULL WHERE run = :r"), {"r": run_id}
             )
         progress = runs.execute(small, run_id)
         assert progress.reused > 0 and progress.reused + progress.fresh == MESSAGES
-        assert len(server.chats) == asked + progress.fresh // 2
+        assert len(server.chats) == calls_made + progress.fresh // 2
         assert done(small, server.url, fresh=True)[1].fresh == MESSAGES
         assert done(small, server.url)[1].reused == MESSAGES, "others keep to the answers that all share"
 
@@ -329,11 +329,11 @@ def test_a_fresh_run_takes_no_answer_of_others_and_resumes_with_its_own(small: S
 def test_a_plan_at_the_address_of_a_simulator_finds_what_the_run_then_takes(small: Store) -> None:
     """The plan took an address for no simulator, so it counted with a seed and keys that the run did not have."""
     with running_simulator() as url:
-        asked = simulated(url, samples=2)
-        runs.execute(small, planning.plan(small, asked))
-        found = estimate(small, asked)
-        progress = runs.execute(small, planning.plan(small, asked))
-    assert (found.requests, found.recorded) == (0, found.draws)
+        run_spec = simulated(url, samples=2)
+        runs.execute(small, planning.plan(small, run_spec))
+        estimated = estimate(small, run_spec)
+        progress = runs.execute(small, planning.plan(small, run_spec))
+    assert (estimated.requests, estimated.recorded) == (0, estimated.draws)
     assert progress.fresh == 0
 
 
@@ -341,12 +341,14 @@ def test_a_plan_says_where_a_server_could_not_be_asked(small: Store) -> None:
     with serving() as server:
         run_id, _ = done(small, server.url)
         url = server.url
-    found = estimate(small, spec(url))
-    assert found.recorded == MESSAGES, "as the newest run found the server"
-    assert len(found.unreachable) == 1 and url in found.unreachable[0] and "last asked" in found.unreachable[0]
-    assert found.notes == found.unreachable, "nobody knows that nothing is asked"
-    found = estimate(small, spec("http://127.0.0.1:9/v1"))
-    assert found.recorded == 0 and "none of it is counted" in found.unreachable[0]
+    estimated = estimate(small, spec(url))
+    assert estimated.recorded == MESSAGES, "as the newest run found the server"
+    assert (
+        len(estimated.unreachable) == 1 and url in estimated.unreachable[0] and "last asked" in estimated.unreachable[0]
+    )
+    assert estimated.notes == estimated.unreachable, "nobody knows that nothing is asked"
+    estimated = estimate(small, spec("http://127.0.0.1:9/v1"))
+    assert estimated.recorded == 0 and "none of it is counted" in estimated.unreachable[0]
     with pytest.raises(EndpointError):
         planning.plan(small, spec("http://127.0.0.1:9/v1"))
     assert row_of(small, run_id).responses == {"ok": MESSAGES}
@@ -356,13 +358,13 @@ def test_a_plan_says_where_a_server_could_not_be_asked(small: Store) -> None:
 
 
 def test_labels_of_another_server_are_another_labelling(small: Store) -> None:
-    def votes(asked: Asked) -> Reply:
-        return completion(*['{"necessary": [], "inappropriate": [1]}'] * asked.n)
+    def votes(request: IncomingRequest) -> Reply:
+        return completion(*['{"necessary": [], "inappropriate": [1]}'] * request.n)
 
     def planned(url: str, draws: int = 1) -> str:
-        found = labelling.plan(small, labelling.LabellingSpec(DATASET, "m", url, draws=draws, contexts=1))
-        labelling.execute(small, found)
-        return found
+        labelling_id = labelling.plan(small, labelling.LabellingSpec(DATASET, "m", url, draws=draws, contexts=1))
+        labelling.execute(small, labelling_id)
+        return labelling_id
 
     with hostile_server(votes, card()) as one, hostile_server(votes, card()) as other:
         first = planned(one.url)
@@ -386,34 +388,36 @@ def test_a_run_says_where_its_answers_come_from(small: Store) -> None:
             connection.execute(sa.update(call).values(server=None))
         second, _ = done(small, server.url)
     with small.read() as connection:
-        found = calls.origins(connection, [first, second, "run-imported"])
-    assert [source.sentence() for source in found[first]] == ["2 of 2 messages are of a server not known"]
-    assert [source.sentence() for source in found[second]] == [
+        origins = calls.origins(connection, [first, second, "run-imported"])
+    assert [source.sentence() for source in origins[first]] == ["2 of 2 messages are of a server not known"]
+    assert [source.sentence() for source in origins[second]] == [
         f"2 of 4 messages come from {address_of(server.url)}, root maker/m",
         "2 of 4 messages are of a server not known (2 of them were recorded before)",
     ]
-    assert found["run-imported"] == []
+    assert origins["run-imported"] == []
 
 
 def test_commands_tie_servers_and_say_where_answers_come_from(small: Store) -> None:
     environment = {**outside(), "CIMEMORIES_WORKSPACE": str(small.workspace)}
 
-    def command(*words: object) -> str:
-        ended = cli_inside(environment, *words)
+    def command(*arguments: object) -> str:
+        ended = cli_inside(environment, *arguments)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
-    asked = ("run", "-d", DATASET, "-m", "m", "--samples", 2, "--judge", "matcher")
+    run_arguments = ("run", "-d", DATASET, "-m", "m", "--samples", 2, "--judge", "matcher")
     with serving("one") as one, serving("two") as two:
-        run_id = command(*asked, "--base-url", one.url).split()[-1]
-        assert "0 of 4 samples are already recorded" in command(*asked, "--base-url", one.url, "--fresh", "--plan")
-        assert "4 of 4 samples are already recorded" in command(*asked, "--base-url", one.url, "--plan")
-        assert "0 of 4 samples are already recorded" in command(*asked, "--base-url", two.url, "--plan")
+        run_id = command(*run_arguments, "--base-url", one.url).split()[-1]
+        assert "0 of 4 samples are already recorded" in command(
+            *run_arguments, "--base-url", one.url, "--fresh", "--plan"
+        )
+        assert "4 of 4 samples are already recorded" in command(*run_arguments, "--base-url", one.url, "--plan")
+        assert "0 of 4 samples are already recorded" in command(*run_arguments, "--base-url", two.url, "--plan")
         assert "are the same server" in command("same-server", one.url, two.url, "--by", "Ada")
-        assert "4 of 4 samples are already recorded" in command(*asked, "--base-url", two.url, "--plan")
+        assert "4 of 4 samples are already recorded" in command(*run_arguments, "--base-url", two.url, "--plan")
         listed = json.loads(command("same-server", "--json"))
         command("same-server", two.url, one.url, "--undo")
-        assert "0 of 4 samples are already recorded" in command(*asked, "--base-url", two.url, "--plan")
+        assert "0 of 4 samples are already recorded" in command(*run_arguments, "--base-url", two.url, "--plan")
         count = len(one.chats)
         again = command("repeat", run_id, "--fresh").split()[-1]
         assert len(one.chats) == 2 * count and "--fresh" in command("repeat", again, "--show")
@@ -436,9 +440,9 @@ def test_a_sweep_of_open_calls_is_not_said_to_ask_nothing(small: Store) -> None:
             "memory": ["full", "random-500"],
             "samples": 2,
         }
-        found = estimate_sweep(small, check_sweep(content, Path("s.yaml")))
-        assert (found.cells[0].requests, found.cells[1].requests, found.total.requests) == (2, 0, 2)
-        assert not any("nothing is asked" in text for text in found.total.notes)
+        estimated = estimate_sweep(small, check_sweep(content, Path("s.yaml")))
+        assert (estimated.cells[0].requests, estimated.cells[1].requests, estimated.total.requests) == (2, 0, 2)
+        assert not any("nothing is asked" in text for text in estimated.total.notes)
         sweep_id = plan_sweep(small, check_sweep({**content, "fresh": True}, Path("s.yaml")))
         execute_sweep(small, sweep_id)
         assert len(server.chats) == 2, "its cells share what they draw anew"
@@ -453,8 +457,8 @@ def test_a_sweep_of_open_calls_is_not_said_to_ask_nothing(small: Store) -> None:
 
 
 def test_who_answered_goes_along_with_recorded_calls_and_bundles(small: Store, tmp_path: Path) -> None:
-    def votes(asked: Asked) -> Reply:
-        return completion(*['{"necessary": [], "inappropriate": [1]}'] * asked.n)
+    def votes(request: IncomingRequest) -> Reply:
+        return completion(*['{"necessary": [], "inappropriate": [1]}'] * request.n)
 
     other = open_store(tmp_path / "other")
     add(other, small_profiles(contexts=2))

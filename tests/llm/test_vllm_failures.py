@@ -34,11 +34,11 @@ WANTED = {
 
 @pytest.mark.parametrize("model", WANTED)
 def test_every_known_end_has_a_name_and_a_way_on(model: str) -> None:
-    code, words = fake_vllm.ENDINGS[model]
-    cause, said = WANTED[model]
-    failure = explain(words, code)
+    code, log = fake_vllm.ENDINGS[model]
+    cause, message = WANTED[model]
+    failure = explain(log, code)
     assert failure.cause == cause
-    with pytest.raises(VllmError, match=said):
+    with pytest.raises(VllmError, match=message):
         raise VllmError(failure.message)
     assert failure.lines and "{" not in failure.message
 
@@ -76,8 +76,8 @@ def test_a_server_that_fails_says_why_with_vllms_own_words(
     with pytest.raises(VllmError) as problem:
         vllm_server.wait(tmp_path, state.id, timeout=20)
     assert problem.value.cause == WANTED[model][0]
-    code, words = fake_vllm.ENDINGS[model]
-    assert problem.value.lines[-1] in words
+    code, log = fake_vllm.ENDINGS[model]
+    assert problem.value.lines[-1] in log
     failed = vllm_server.state_named(tmp_path, state.id)
     assert (failed.phase, failed.exit_code) == (vllm_server.Phase.FAILED, code)
 
@@ -95,11 +95,11 @@ def test_figures_are_read_and_added_up_over_engines(server: str, monkeypatch: py
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")  # not for a server on this machine
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    found = read_metrics(server)
-    assert found is not None
-    assert (found.running, found.waiting) == (5, 1)
-    assert (found.generated_tokens, found.prompt_tokens) == (500, 1200)
-    assert (found.kv_use, found.hit_rate) == (0.5, 0.8)
+    figures = read_metrics(server)
+    assert figures is not None
+    assert (figures.running, figures.waiting) == (5, 1)
+    assert (figures.generated_tokens, figures.prompt_tokens) == (500, 1200)
+    assert (figures.kv_use, figures.hit_rate) == (0.5, 0.8)
 
 
 def test_rates_are_those_between_two_readings() -> None:

@@ -131,10 +131,10 @@ def test_no_key_reaches_the_log_or_the_state_or_vllm(workspace: Path, monkeypatc
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     state = started(workspace, "org/tells-keys")
     vllm_server.wait(workspace, state.id, timeout=SOON)
-    told = json.loads(next(x for x in Path(state.log).read_text().splitlines() if x.startswith("{")))
-    assert told["HF_TOKEN"] == "[key]"  # it was handed on, for the weights, and taken out of the log
-    assert told["TOKENIZERS_PARALLELISM"] == "false"
-    assert not {"OPENAI_API_KEY", "VLLM_API_KEY", "MY_RECORD", vllm.VLLM} & told.keys()
+    environment = json.loads(next(x for x in Path(state.log).read_text().splitlines() if x.startswith("{")))
+    assert environment["HF_TOKEN"] == "[key]"  # it was handed on, for the weights, and taken out of the log
+    assert environment["TOKENIZERS_PARALLELISM"] == "false"
+    assert not {"OPENAI_API_KEY", "VLLM_API_KEY", "MY_RECORD", vllm.VLLM} & environment.keys()
     vllm_server.stop(workspace, state.id)
     for path in workspace.rglob("*"):
         assert path.is_dir() or CANARY not in path.read_text(errors="replace"), path
@@ -165,7 +165,7 @@ def test_each_server_gets_a_port_of_its_own(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"model": "/nowhere/model"}, "no model at /nowhere/model"),
         ({"model": "--help"}, "is not a model"),
@@ -195,9 +195,9 @@ def test_each_server_gets_a_port_of_its_own(workspace: Path) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_it_starts(
-    workspace: Path, settings: dict[str, object], said: str
+    workspace: Path, settings: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(VllmError, match=said) as problem:
+    with pytest.raises(VllmError, match=message) as problem:
         started(workspace, **{"model": "org/model", **settings})  # type: ignore[arg-type]
     assert "sk-x" not in str(problem.value) and "hf_x" not in str(problem.value)
     assert vllm_server.servers(workspace) == []
@@ -224,12 +224,12 @@ LOADS = [
 
 @pytest.mark.parametrize("typed", LOADS)
 def test_what_loads_code_is_for_the_command_line_alone(typed: str) -> None:
-    words = tuple(typed.split())
+    flags = tuple(typed.split())
     with pytest.raises(VllmError, match="only from the command line"):
-        vllm.server_command(Path("vllm"), ServerSpec("org/model", extra=words), 8000)
-    line = vllm.server_command(Path("vllm"), ServerSpec("org/model", extra=words, trusted=True), 8000)
+        vllm.server_command(Path("vllm"), ServerSpec("org/model", extra=flags), 8000)
+    line = vllm.server_command(Path("vllm"), ServerSpec("org/model", extra=flags, trusted=True), 8000)
     assert line[-2:] == ["--host", "127.0.0.1"]
-    assert set(words) <= set(line)
+    assert set(flags) <= set(line)
 
 
 def test_every_flag_of_every_preset_is_taken_from_anybody() -> None:

@@ -1,0 +1,467 @@
+"""The engine for many machines: Ray Data hands blocks of what is owed to workers, each with an executor of its own.
+
+    cimemories run ... --engine ray --ray-address auto --workers 2:16
+
+The process that holds the claim (the driver) cuts the work into blocks, watches, and sets the status at the end; it
+sends no request. A worker is an actor: it opens the record and its clients once, asks what a block owes, and records
+each answer itself, so that nothing but counts travels back. Scheduling is Ray's alone: it gives the block of a worker
+that died to another one, which finds what was recorded and asks for the rest. Workers write under the driver's claim
+(work.Claim.share), so they stop with it.
+
+One small actor, the board, is all that driver and workers say to each other: counts one way, orders the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+import os
+import signal
+import socket
+import tempfile
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass, field
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from cimemories.llm.endpoint import keys_for_workers
+from cimemories.llm.executor import Execution, Executor, Job, Progress, Stopped
+from cimemories.llm.source import Clients, Source, Unit, all_reachable
+from cimemories.store.engine import DATABASE_URL, DatabaseLost, Store, StoreError, open_patiently
+from cimemories.store.problems import cause, first_line
+from cimemories.store.work import Claim, ClaimLost
+from cimemories.text import without_credentials
+from cimemories.version import __version__
+
+LOOK_SECONDS = 0.5  # between two reports of a worker, and two looks of the driver: orders arrive within twice as long
+END_SECONDS = 30.0  # how long workers that were told to stop may take; then their processes are ended
+BLOCKS_A_WORKER = 8  # so that none waits long for the last one, and further workers find something to do
+ROUNDS_A_BLOCK = 2  # requests of a block for each that may be in flight
+_log = logging.getLogger(__name__)
+CONTINUE, DRAIN, STOP = "", "drain", "stop"
+CORES = 1  # processor cores of a worker
+INSTALL = "pip install 'cimemories-studio[ray]', on every machine of the cluster"
+
+
+class ClusterError(StoreError):
+    """Ray cannot be used here. The message says what to do."""
+
+
+# ---- blocks
+
+
+def blocks_of(profiles: Sequence[int], most_parts: int, workers: int, concurrency: int) -> list[list[Unit]]:
+    """All units in blocks, in the order of the profiles. A block is done by one worker, with all its requests in
+    flight at once as far as `concurrency` goes; it should hold enough of them to make up for its beginning and end, and
+    be small enough for `workers` to end at about the same time. A profile is split only where there are fewer than two
+    for each worker. most_parts: contexts of a profile."""
+    total = len(profiles) * most_parts
+    # The second bound where the work is small: every worker is to have a block.
+    size = max(total / (workers * BLOCKS_A_WORKER), ROUNDS_A_BLOCK * concurrency)
+    size = max(min(size, total / workers), 1)
+    if size < most_parts and len(profiles) < 2 * workers:
+        parts = math.ceil(most_parts / size)
+        return [[Unit(profile, part, parts)] for profile in profiles for part in range(parts)]
+    count = max(round(size / most_parts), 1)
+    return [[Unit(profile) for profile in profiles[i : i + count]] for i in range(0, len(profiles), count)]
+
+
+# ---- cluster
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Which Ray cluster works, and with how many workers. address: as of ray.init: `auto` is the one of this machine,
+    `local` starts one on this machine alone for as long as this process lives. workers: (least, most)."""
+
+    address: str = "auto"
+    workers: tuple[int, int] = (1, 4)
+
+    def require(self, store: Store) -> None:
+        """Raises ClusterError where Ray is not installed, or workers on other machines could not reach the record."""
+        if store.is_sqlite:
+            raise ClusterError(
+                f"--engine ray needs a record that other machines can reach: set {DATABASE_URL} to a PostgreSQL "
+                "database (docs/scale.md)."
+            )
+        if find_spec("ray") is None:
+            raise ClusterError(f"--engine ray needs Ray: {INSTALL} (docs/scale.md).")
+
+    def connect(self, store: Store) -> None:
+        """Be connected to the cluster. Raises ClusterError like `require`, and where there is no cluster."""
+        self.require(store)
+        import ray
+
+        if ray.is_initialized():  # by an earlier run of a sweep, or by the notebook that this is called from
+            return
+        # Statistics about the use of Ray would go to its makers.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # What its C++ core writes to standard error in passing is for those who work on Ray.
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+        options: dict[str, Any] = {"include_dashboard": False} if self.address == "local" else {}
+        try:
+            with _own_signals():
+                ray.init(self.address, log_to_driver=False, logging_level=logging.ERROR, **options)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            raise ClusterError(
+                f"there is no Ray cluster at '{self.address}' ({without_credentials(first_line(error))}). Start one "
+                "with `ray start --head`, set RAY_AUTH_MODE=token if it has a token, or give --ray-address local."
+            ) from None
+        # It prints of every worker that died, and on standard output, where our results go; no option ends that.
+        ray._private.worker.print_to_stdstream = lambda data, **_: _log.info("%s", data.get("lines"))
+
+
+def checked_workers(text: str) -> tuple[int, int]:
+    """'2:16' as (2, 16), and '4' as (4, 4). Raises ClusterError for anything else."""
+    least, _, most = text.partition(":")
+    try:
+        workers = int(least), int(most or least)
+    except ValueError:
+        workers = 0, 0
+    if not 1 <= workers[0] <= workers[1]:
+        raise ClusterError(f"--workers is MIN:MAX, for example 2:16, not '{text}'.")
+    return workers
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray sets handlers of its own as it starts, with which SIGTERM would end us without a true status."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items() if main else ():
+            signal.signal(number, handler)
+
+
+# ---- board
+
+
+class Board:
+    """What the workers have done, by worker, and what they are to do. Counts of a worker that died stay."""
+
+    def __init__(self) -> None:
+        self.orders = CONTINUE
+        self.done: dict[str, Progress] = {}
+        self.trouble: tuple[str, str] | None = None
+
+    def report(self, worker: str, done: Progress) -> str:
+        """Take what a worker has done since it began; returns its orders."""
+        self.done[worker] = done
+        return self.orders
+
+    def tell(self, kind: str, text: str) -> None:
+        """What stopped a worker, and all with it; of several the first counts."""
+        self.trouble = self.trouble or (kind, text)
+        self.orders = self.orders or STOP
+
+    def look(self, orders: str) -> tuple[Progress, int, tuple[str, str] | None]:
+        """The driver's look: it gives its orders, and gets the sum of all counts, and how many workers there were."""
+        self.orders = orders or self.orders
+        total = Progress()
+        for done in self.done.values():
+            total.include(done)
+        return total, len(self.done), self.trouble
+
+
+# ---- worker
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker needs to know, as it is sent to its machine. environment: the record's address, and the keys of the
+    servers that are asked; not in the repr, which Ray may log."""
+
+    claim: Claim
+    source: Source
+    concurrency: int
+    workspace: str
+    version: str
+    environment: Mapping[str, str] = field(repr=False)
+
+
+class BlockWorker:
+    """Does blocks, one after the other; runs as a Ray actor. Ray makes one anew where its process or machine dies."""
+
+    def __init__(self, assignment: Assignment, board: Any) -> None:
+        self.assignment, self.board = assignment, board
+        self.name = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex[:8]}"
+        self.done = Progress()  # of the blocks before the present one
+        # One loop for all blocks: clients keep their connections in the loop that opened them.
+        self._loop = asyncio.new_event_loop()
+        self._stack = ExitStack()
+        self._open: tuple[Store, Callable[[Unit], Iterable[Job]]] | None = None
+
+    def __call__(self, batch: Mapping[str, Sequence[str]]) -> dict[str, list[bool]]:
+        """Do the blocks of a batch; says of each whether it came to its end. Errors go to the board: to Ray they would
+        be a reason to try again."""
+        return {"whole": [self._do([Unit(*unit) for unit in json.loads(text)]) for text in batch["units"]]}
+
+    def _do(self, units: Sequence[Unit]) -> bool:
+        try:
+            return self._loop.run_until_complete(self._block(units))
+        except Stopped as stop:
+            return self._troubled("stopped", str(stop))
+        except ClaimLost as lost:
+            return self._troubled("claim", str(lost))
+        except (sa.exc.DBAPIError, DatabaseLost) as error:
+            return self._troubled("lost", cause(error.__cause__ or error))
+        except StoreError as error:
+            return self._troubled("refused", str(error))
+        except Exception as error:
+            return self._troubled("failed", f"{type(error).__name__}: {error}")
+
+    def _troubled(self, kind: str, text: str) -> bool:
+        import ray
+
+        ray.get(self.board.tell.remote(kind, without_credentials(text)))
+        return False
+
+    def _opened(self) -> tuple[Store, Callable[[Unit], Iterable[Job]]]:
+        if self._open is None:
+            own = self.assignment
+            if own.version != __version__:
+                raise StoreError(
+                    f"{socket.gethostname()} has CIMemories Studio {__version__}, and the work was begun with "
+                    f"{own.version}. Install the same version on every machine."
+                )
+            os.environ.update(own.environment)
+            folder = Path(own.workspace)
+            # A workspace that machines share holds their managed servers; elsewhere any folder will do.
+            if not folder.is_dir():
+                folder = Path(tempfile.gettempdir(), f"cimemories-{os.getuid()}")
+            store = open_patiently(folder).patient().fenced(own.claim.share)
+            urls = self._stack.enter_context(all_reachable(own.source.servers(store)))
+            self._open = store, own.source.opened(store, Clients(store, own.concurrency), urls)
+        return self._open
+
+    async def _block(self, units: Sequence[Unit]) -> bool:
+        # Before anything is opened: the last blocks of work that was stopped are only to be ticked off.
+        if await self._report(self.done):
+            return False
+        store, jobs = self._opened()
+        executor = Executor(store, self.assignment.claim.work_id, concurrency=self.assignment.concurrency)
+        orders: list[str] = []
+        reports = asyncio.create_task(self._keep_reporting(executor, orders))
+        try:
+            await executor.run(chain.from_iterable(map(jobs, units)))
+        except Stopped:
+            if not orders:
+                raise  # by itself: the server is gone
+            return False
+        finally:
+            reports.cancel()
+            await asyncio.gather(reports, return_exceptions=True)
+            self.done.include(executor.progress)
+            await self._report(self.done)
+        return True
+
+    async def _keep_reporting(self, executor: Executor, orders: list[str]) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            total = Progress()
+            total.include(self.done)
+            total.include(executor.progress)
+            order = await self._report(total)
+            if order == STOP:
+                orders.append(order)
+                executor.stop("the driver said so")
+            elif order == DRAIN:
+                orders.append(order)
+                executor.drain("the driver said so")
+
+    async def _report(self, done: Progress) -> str:
+        from ray.exceptions import RayError
+
+        try:
+            return str(await self.board.report.remote(self.name, done))
+        except RayError:
+            return CONTINUE  # the board's machine is away, and Ray makes it anew; without the driver the claim ends
+
+
+# ---- driver
+
+
+class RayExecutor(Execution):
+    """What Executor is on one machine; `run` ends when the work does."""
+
+    def __init__(
+        self,
+        store: Store,
+        claim: Claim,
+        source: Source,
+        cluster: Cluster,
+        *,
+        concurrency: int,
+        on_progress: Callable[[Progress], None] | None = None,
+        stop_when: Callable[[Progress], str | None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.store, self.claim, self.source, self.cluster = store, claim, source, cluster
+        self.concurrency = concurrency
+        self._on_progress, self._stop_when = on_progress, stop_when
+        self._workers = 0  # that have reported
+        self._whole = True  # every block so far came to its end
+        self._ended: list[BaseException | None] = []  # one item once the thread below is over
+
+    async def run(self) -> None:
+        """Have all that is owed done by the workers. Raises as Executor.run does; Stopped also where Ray fails."""
+        blocks, environment = await asyncio.to_thread(self.store.retry, self._read)
+        if not blocks:
+            return
+        board = _new_board()
+        assignment = Assignment(
+            self.claim, self.source, self.concurrency, str(self.store.workspace.absolute()), __version__, environment
+        )
+        loop = asyncio.get_running_loop()
+        # Not a thread of the pool: asyncio would wait for it for minutes where the cluster does not answer any more.
+        thread = threading.Thread(
+            target=self._consume, args=(blocks, assignment, board, loop), name="ray-blocks", daemon=True
+        )
+        thread.start()
+        ordered: float | None = None
+        try:
+            while not self._ended:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._moved.wait(), LOOK_SECONDS)
+                self._moved.clear()
+                await self._look(board)
+                if self._orders:
+                    ordered = ordered or time.monotonic()
+                    # A worker that hangs, or none that ever came: nobody is left to tick the blocks off.
+                    over = time.monotonic() - ordered > END_SECONDS
+                    if over and (self._orders == STOP or not self._workers):
+                        break
+            await self._look(board)
+        finally:
+            if not self._ended:
+                _abandon(board, thread)
+        self._raise()
+
+    def _read(self) -> tuple[list[list[Unit]], dict[str, str]]:
+        profiles = self.source.profiles(self.store)
+        if not profiles:
+            return [], {}
+        parts = max(self.source.most_parts(self.store), 1)
+        environment = keys_for_workers(self.source.key_variables(self.store))
+        environment[DATABASE_URL] = self.store.engine.url.render_as_string(hide_password=False)
+        return blocks_of(profiles, parts, self.cluster.workers[1], self.concurrency), environment
+
+    @property
+    def _orders(self) -> str:
+        return STOP if self._stop or self._broken else DRAIN if self._drain else CONTINUE
+
+    async def _look(self, board: Any) -> None:
+        """Give orders, and take what was done since the last look."""
+        import ray
+        from ray.exceptions import RayError
+
+        try:
+            answer = await asyncio.to_thread(ray.get, board.look.remote(self._orders), timeout=10)
+        except RayError:
+            return  # seen at the next look, or the blocks end with an error of their own
+        self.progress, self._workers, trouble = answer
+        if trouble is not None:
+            self._take(*trouble)
+        if self._on_progress:
+            self._on_progress(self.progress)
+        reason = await asyncio.to_thread(self._stop_when, self.progress) if self._stop_when else None
+        if reason is not None:
+            self.drain(reason)
+
+    def _take(self, kind: str, text: str) -> None:
+        if kind == "stopped":
+            self.stop(text)
+        else:
+            kinds = {"claim": ClaimLost, "lost": DatabaseLost, "refused": StoreError}
+            self.fail(kinds.get(kind, RuntimeError)(text))
+
+    def _consume(self, blocks: list[list[Unit]], assignment: Assignment, board: Any, loop: Any) -> None:
+        """Stream the blocks through the workers. Runs in a thread."""
+        error: BaseException | None = None
+        try:
+            for row in _dataset(blocks, assignment, board, self.cluster.workers).iter_rows():
+                self._whole = self._whole and bool(row["whole"])
+        except BaseException as raised:
+            error = raised
+        self._ended.append(error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(self._moved.set)
+
+    def _raise(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        if self._stop is not None:
+            raise Stopped(self._stop)
+        error = self._ended[0] if self._ended else None
+        if error is not None:
+            raise Stopped(f"the Ray cluster failed: {without_credentials(_innermost(error))}") from error
+        if self._drain is not None and not (self._ended and self._whole):
+            raise Stopped(self._drain)
+
+
+def _dataset(blocks: list[list[Unit]], assignment: Assignment, board: Any, workers: tuple[int, int]) -> Any:
+    """The blocks as rows of a Ray dataset, with the workers as its one step."""
+    import ray.data
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the copy reads its older settings too
+        context = ray.data.DataContext.get_current().copy()
+    context.enable_progress_bars = context.print_on_execution_start = False
+    # One block at a time for each worker, so that none waits behind another's. All at work is then a utilisation of 1,
+    # and a worker more is asked for.
+    context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
+    for name in ("ray.data", "ray"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    rows = [{"units": json.dumps([astuple(unit) for unit in block])} for block in blocks]
+    with ray.data.DataContext.current(context):
+        return ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+            BlockWorker,
+            batch_size=1,
+            fn_constructor_args=(assignment, board),
+            compute=ray.data.ActorPoolStrategy(
+                min_size=workers[0], max_size=workers[1], max_tasks_in_flight_per_actor=1
+            ),
+            num_cpus=CORES,
+        )
+
+
+def _new_board() -> Any:
+    """The board, beside the driver where Ray can place it there: it then dies of nothing that the driver survives."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
+    return ray.remote(**options)(Board).remote()
+
+
+def _abandon(board: Any, thread: threading.Thread) -> None:
+    """End the workers without waiting for what they do."""
+    import ray
+
+    with contextlib.suppress(Exception):
+        board.look.remote(STOP)
+    thread.join(3 * LOOK_SECONDS)
+    if thread.is_alive():
+        # Ray ends all processes of a driver that has left.
+        ray.shutdown()
+
+
+def _innermost(error: BaseException) -> str:
+    """The first line of what Ray's errors are about: they quote a traceback within a traceback."""
+    inner = getattr(error, "cause", None) or error.__cause__ or error
+    return first_line(str(inner).strip().splitlines()[-1] if str(inner).strip() else type(inner).__name__)

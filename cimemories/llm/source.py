@@ -1,0 +1,113 @@
+"""What a piece of work owes, described so that any process can make its jobs.
+
+A job holds a client and a function that writes, which no other process can take over. What describes the work does:
+
+    source = RunSource("run-3f9a1c2e")            # its fields are plain values, so it pickles
+    jobs = source.opened(store, clients, urls)    # in the process that asks: here, or a worker on another machine
+    for job in jobs(Unit(profile=12)): ...        # what that profile owes now
+
+What is owed is read from the record when a unit is begun: a unit that was cut off and is given out again owes only the
+rest.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import Endpoint
+from cimemories.llm.executor import Job
+from cimemories.llm.identity import confirmed, origin_of
+from cimemories.simulator.server import running_simulator
+from cimemories.store.engine import Store
+
+SIMULATOR = "simulator"
+
+MakeClient = Callable[[Endpoint, bool], Client]
+MakeJobs = Callable[[Store, MakeClient], Iterable[Job]]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A profile, or one of `parts` parts of it: its contexts number part, part + parts, part + 2 parts ... A profile's
+    prompts begin alike, so units keep it together as far as there are workers enough. profile: its id; of a generation
+    its number."""
+
+    profile: int
+    part: int = 0
+    parts: int = 1
+
+    def holds(self, position: int) -> bool:
+        """Whether the context at this position of the profile is of this part."""
+        return position % self.parts == self.part
+
+
+class Source(ABC):
+    """What a run, labelling or generation owes. Subclasses are dataclasses of plain values."""
+
+    @abstractmethod
+    def servers(self, store: Store) -> Iterable[str]:
+        """The addresses that will be asked, or the word `simulator`."""
+
+    @abstractmethod
+    def key_variables(self, store: Store) -> Iterable[str]:
+        """The environment variables with the keys of these servers."""
+
+    @abstractmethod
+    def profiles(self, store: Store) -> Sequence[int]:
+        """Whose units there are, in their order; some of them may owe nothing."""
+
+    @abstractmethod
+    def most_parts(self, store: Store) -> int:
+        """Into how many parts a profile can be split."""
+
+    @abstractmethod
+    def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterable[Job]]:
+        """What makes the jobs of a unit in this process. store: through which alone they write. urls: where a server is
+        found, by the address that `servers` gave."""
+
+
+@contextmanager
+def reachable(base_url: str) -> Iterator[str]:
+    """The server's address: the word `simulator` starts one for as long as the block lasts."""
+    if base_url != SIMULATOR:
+        yield base_url
+        return
+    with running_simulator() as url:
+        yield url
+
+
+@contextmanager
+def all_reachable(addresses: Iterable[str]) -> Iterator[dict[str, str]]:
+    """The same of several: {address as planned: where it is found}. Each is entered once, so that a model and its
+    judges at the word `simulator` share one."""
+    with ExitStack() as stack:
+        yield {address: stack.enter_context(reachable(address)) for address in dict.fromkeys(addresses)}
+
+
+class Clients:
+    """Makes the clients of one process, one an endpoint: they share its connections, its bound on requests and its
+    look-up of the server. at_most: requests in flight at once."""
+
+    def __init__(self, store: Store, at_most: int) -> None:
+        self._store, self._at_most = store, at_most
+        self._clients: dict[tuple[Endpoint, bool], Client] = {}
+
+    def __call__(self, endpoint: Endpoint, simulated: bool) -> Client:
+        if (endpoint, simulated) not in self._clients:
+            self._clients[endpoint, simulated] = Client(
+                endpoint,
+                simulated=simulated,
+                at_most=self._at_most,
+                origin=origin_of(self._store, simulated, endpoint.server, endpoint.fresh),
+                confirm=partial(confirmed, self._store),
+            )
+        return self._clients[endpoint, simulated]
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
