@@ -23,23 +23,23 @@ ROOT = Path(__file__).resolve().parent.parent
 class Forked:
     """`python -m cimemories WORDS`, with what subprocess.Popen has; it prints into files, by default of its own."""
 
-    def __init__(self, environment: Mapping[str, str], *words: object, output: IO[bytes] | None = None) -> None:
+    def __init__(self, environment: Mapping[str, str], *arguments: object, output: IO[bytes] | None = None) -> None:
         self._out, self._error = output or TemporaryFile(), output or TemporaryFile()  # noqa: SIM115
-        self._told, told = os.pipe()
-        asked = dumps({"words": [str(word) for word in words], "environment": dict(environment)}).encode()
-        socket.send_fds(_warm(), [asked], [self._out.fileno(), self._error.fileno(), told])
-        os.close(told)
+        self._status, status_pipe = os.pipe()
+        message = dumps({"words": [str(word) for word in arguments], "environment": dict(environment)}).encode()
+        socket.send_fds(_warm(), [message], [self._out.fileno(), self._error.fileno(), status_pipe])
+        os.close(status_pipe)
         self.returncode: int | None = None
-        self.pid = int.from_bytes(os.read(self._told, 4), "little")
+        self.pid = int.from_bytes(os.read(self._status, 4), "little")
 
     def poll(self) -> int | None:
-        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+        if self.returncode is None and select.select([self._status], [], [], 0)[0]:
             self._ended()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
-            if not select.select([self._told], [], [], timeout)[0]:
+            if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("cimemories", timeout or 0)
             self._ended()
         assert self.returncode is not None
@@ -60,8 +60,8 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def _ended(self) -> None:
-        self.returncode = os.waitstatus_to_exitcode(int.from_bytes(os.read(self._told, 4), "little"))
-        os.close(self._told)
+        self.returncode = os.waitstatus_to_exitcode(int.from_bytes(os.read(self._status, 4), "little"))
+        os.close(self._status)
 
     @staticmethod
     def _text(file: IO[bytes]) -> str:

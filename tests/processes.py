@@ -42,12 +42,12 @@ def together(
     for process in processes:
         process.start()
     try:
-        found = dict(answers.get(timeout=PATIENCE) for _ in processes)
+        results = dict(answers.get(timeout=PATIENCE) for _ in processes)
     finally:
         for process in processes:
             process.join(10)
             process.kill()
-    return [found[i] for i in range(len(tasks))]
+    return [results[i] for i in range(len(tasks))]
 
 
 def _one(

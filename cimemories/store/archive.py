@@ -96,9 +96,9 @@ def content_tables(
 def shown_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """A manifest without what is of this workspace: ids of personas, and where its secrets are kept."""
     kept = {name: value for name, value in manifest.items() if name not in (*PRIVATE, "personas")}
-    asked = kept.get("asked")
-    if isinstance(asked, dict):
-        kept["asked"] = {name: value for name, value in asked.items() if name not in PRIVATE}
+    spec = kept.get("asked")
+    if isinstance(spec, dict):
+        kept["asked"] = {name: value for name, value in spec.items() if name not in PRIVATE}
         if isinstance(kept["asked"].get("base_url"), str):
             # A password may stand in an address: a bundle is handed to others.
             kept["asked"]["base_url"] = shown_address(kept["asked"]["base_url"])

@@ -442,13 +442,16 @@ def profile_records(connection: sa.Connection, dataset_id: int) -> list[ProfileR
     return [profile_record(connection, i) for i in profile_ids(connection, dataset_id)]
 
 
-def attribute_ids(connection: sa.Connection, dataset_id: int) -> dict[int, list[int]]:
-    """The ids of the attributes of each profile, both in their order."""
-    ids: dict[int, list[int]] = {profile_id: [] for profile_id in profile_ids(connection, dataset_id)}
+def attribute_ids(
+    connection: sa.Connection, dataset_id: int, profiles: Sequence[int] | None = None
+) -> dict[int, list[int]]:
+    """The ids of the attributes of each profile, both in their order. profiles: of these alone; None: of all."""
+    own = [profile.c.dataset == dataset_id, *([] if profiles is None else [profile.c.id.in_(profiles)])]
+    ids: dict[int, list[int]] = {i: [] for i in (profile_ids(connection, dataset_id) if profiles is None else profiles)}
     rows = connection.execute(
         sa.select(attribute.c.profile, attribute.c.id)
         .join(profile, attribute.c.profile == profile.c.id)
-        .where(profile.c.dataset == dataset_id)
+        .where(*own)
         .order_by(profile.c.ordinal, attribute.c.ordinal)
     )
     for row in rows:

@@ -591,11 +591,13 @@ def still_there(connection: sa.Connection, dataset_id: int, pairs: Collection[tu
 def last_decision(
     connection: sa.Connection, dataset_id: int, annotator: str, *, adjudicated: bool = False
 ) -> Decision | None:
-    """What this annotator said last and has not taken back, of their own decisions or of their adjudications; None
-    where there is nothing left to take back."""
+    """What this annotator said last and has not taken back, of their own decisions, withdrawals among them, or of their
+    adjudications; None where there is nothing left to take back."""
     mine = [d for d in history(connection, dataset_id) if d.annotator == annotator]
     of_pairs = stacks(sorted(mine, key=lambda d: (d.created, d.id)))
-    tops = [stack[-1] for stack in of_pairs.values() if stack and stack[-1].label is not None]
+    tops = [stack[-1] for stack in of_pairs.values() if stack]
+    # An undo that was carried to a new version has nothing beneath it that could come back.
+    tops = [top for top in tops if top.label is not None or top.source != UNDO]
     tops = [top for top in tops if (top.source == ADJUDICATED) == adjudicated]
     return max(tops, key=lambda d: (d.created, d.id), default=None)
 

@@ -9,7 +9,6 @@ cut off in the middle. Everybody else gets DatabaseLost at once.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -31,9 +30,11 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from cimemories.access import readonly
+from cimemories.access import readonly, roles
+from cimemories.access.roles import Role
 from cimemories.files import make_file, make_folder
-from cimemories.store.tables import metadata
+from cimemories.store.problems import FREE_PLACE, REACH, cause, first_line, is_full, problem
+from cimemories.store.tables import metadata, person
 from cimemories.text import has_control, visible, without_credentials
 
 # ---- ids
@@ -80,7 +81,7 @@ def text_hash(text: str) -> str:
 
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-HEAD = "0010"
+HEAD = "0011"
 VERSION_TABLE = "alembic_version"
 # An arbitrary number that must never change: processes of two versions must wait for each other too.
 _ADVISORY_LOCK = 7_023_511_493
@@ -168,113 +169,6 @@ def current_schema(engine: sa.Engine) -> str | None:
         return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
 
 
-# ---- problems
-#
-# What it means for a person when a database or a disk fails: full, read-only, damaged, locked, out of reach.
-
-
-RESTORE = "`cimemories verify` says what is damaged; `cimemories restore FILE --replace` brings a backup back."
-FREE_SPACE = "Free some space, then do it again; everything saved before is kept."
-WRITABLE = "Copy the workspace to a folder that can be written, or change its rights."
-REACH = "See that the database server runs and that CIMEMORIES_DATABASE_URL is right, then do it again."
-
-
-@dataclass(frozen=True)
-class Problem:
-    """`what` is one clause without a full stop, `next` one or two sentences about what to do. damage: the content of
-    the database is not what was written."""
-
-    what: str
-    next: str
-    damage: bool = False
-
-
-FULL = Problem("the disk of the workspace is full", FREE_SPACE)
-# Prefixes of the names of SQLite's result codes, see https://sqlite.org/rescode.html
-_SQLITE = {
-    "SQLITE_FULL": FULL,
-    "SQLITE_CORRUPT": Problem("the database file is damaged", RESTORE, damage=True),
-    "SQLITE_NOTADB": Problem("the database file is damaged, or is no SQLite database", RESTORE, damage=True),
-    "SQLITE_READONLY": Problem("the workspace is read-only", WRITABLE),
-    "SQLITE_BUSY": Problem("another process keeps the database locked", "Wait until it is done, then do it again."),
-    "SQLITE_CANTOPEN": Problem(
-        "the database file cannot be opened", "Check its folder, its rights and the free disk space."
-    ),
-    # What SQLite says as well where the disk is so full that it cannot make its files beside the database.
-    "SQLITE_IOERR": Problem(
-        "the disk of the workspace is full or reports an error",
-        "Free some space or check the disk, then do it again; everything saved before is kept.",
-    ),
-}
-# Prefixes of SQLSTATE, see https://www.postgresql.org/docs/current/errcodes-appendix.html
-# The first prefix that fits counts, so a code of one error stands before the class that it belongs to.
-_POSTGRES = {
-    "53100": Problem("the disk of the database server is full", FREE_SPACE),
-    "25006": Problem("the database is read-only", "Use an address that may write, or the server's primary."),
-    "42501": Problem("the database user may not do this", "Give it the rights, or use another in the address."),
-    "XX001": Problem("a table of the database is damaged", RESTORE, damage=True),
-    "XX002": Problem("an index of the database is damaged", "REINDEX DATABASE repairs indexes.", damage=True),
-    "08": Problem("the connection to the database was lost", REACH),
-    "57P": Problem("the database server is stopping or restarting", "Do it again once it is back."),
-    "53": Problem("the database server has no resources left", "Do it again when it is less busy."),
-}
-_LOST = Problem("the connection to the database was lost", REACH)
-
-
-def problem(error: BaseException) -> Problem | None:
-    """What failed, for an error of the database or of the disk; None for every other error (a broken constraint, say:
-    that is a bug, not a condition of the machine)."""
-    if isinstance(error, sa.exc.DBAPIError):
-        known = _by_code(error.orig)
-        # psycopg gives no SQLSTATE where the server was never reached.
-        never = isinstance(error, sa.exc.OperationalError) and _codes(error.orig) == (None, None)
-        return known or (_LOST if error.connection_invalidated or never else None)
-    if isinstance(error, sqlite3.Error):
-        return _by_code(error)
-    if isinstance(error, OSError):
-        return _of_disk(error)
-    return None
-
-
-def first_line(error: object) -> str:
-    """The first line of an error's text, without a full stop: what follows is SQL and its values."""
-    return (str(error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
-
-
-def cause(error: BaseException) -> str:
-    """What failed, as one clause, for any error of the database or of the disk."""
-    known = problem(error)
-    return known.what if known else first_line(error.orig if isinstance(error, sa.exc.DBAPIError) else error)
-
-
-def explained(error: BaseException) -> str:
-    """What failed and what to do next, in one line."""
-    known = problem(error)
-    return f"{known.what}. {known.next}" if known else f"{cause(error)}."
-
-
-def _codes(error: BaseException | None) -> tuple[str | None, str | None]:
-    """SQLite's name of a result code, and PostgreSQL's SQLSTATE."""
-    return getattr(error, "sqlite_errorname", None), getattr(error, "sqlstate", None)
-
-
-def _by_code(error: BaseException | None) -> Problem | None:
-    for code, table in zip(_codes(error), (_SQLITE, _POSTGRES), strict=True):
-        for prefix, known in table.items():
-            if code and code.startswith(prefix):
-                return known
-    return None
-
-
-def _of_disk(error: OSError) -> Problem | None:
-    where = f" ({error.filename})" if error.filename else ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Problem(f"the disk is full{where}", FREE_SPACE)
-    if error.errno == errno.EROFS:
-        return Problem(f"the file system is read-only{where}", "Choose a folder that can be written.")
-    return None
-
-
 # ---- engine
 
 
@@ -285,6 +179,9 @@ DEFAULT_WORKSPACE = Path("data/workspace")
 SQLITE_FILE = "cimemories.sqlite"
 LOCK_TIMEOUT_SECONDS = 30  # how long a write waits for SQLite's one write lock
 PATIENCE_SECONDS = 60.0  # how long a worker waits for a database that went away
+BUSY_SECONDS = 10.0  # how long everybody waits for a place on a server that takes no more connections
+KEPT_CONNECTIONS, MOST_CONNECTIONS = 2, 15  # of one process to PostgreSQL: while it rests, and at most
+IDLE_SECONDS = 30  # after so many an idle connection is ended by the server, and its place is free
 LOOK_AGAIN_SECONDS = 0.5
 # A server that is cut off without a word is noticed within so many seconds; libpq itself would wait for minutes.
 CONNECT_SECONDS, SILENT_SECONDS = 5, 30
@@ -297,6 +194,10 @@ _waiting: set[sa.Engine] = set()  # those whose database is being waited for
 
 class StoreError(Exception):
     """The record cannot do what was asked. The message is for people: what, where, what to do next."""
+
+
+class NotAllowed(StoreError):
+    """The role of who is writing does not reach for it. The message says which one does, and whom to ask."""
 
 
 class DatabaseLost(StoreError):
@@ -330,8 +231,9 @@ class Store:
             yield connection
 
     @contextmanager
-    def write(self, *, relaxed: bool = False) -> Iterator[sa.Connection]:
-        """A transaction for writing: committed as a whole when the block ends, or not at all.
+    def write(self, least: Role = Role.ADMIN, *, relaxed: bool = False) -> Iterator[sa.Connection]:
+        """A transaction for writing: committed as a whole when the block ends, or not at all. least: the role that this
+        takes where people log in; raises NotAllowed for one that may do less. What names none is for admins.
 
         What is committed survives a power cut, not only the death of this process. relaxed: the last moments of it may
         be lost to a power cut (never in part); for what can be had again, such as answers of models and heartbeats,
@@ -346,6 +248,7 @@ class Store:
                 "written, or change its rights, and start again."
             )
         with self._transaction({"cimemories_write": True, "cimemories_relaxed": relaxed}) as connection:
+            require_role(connection, least)
             if self.fence is not None:
                 self.fence(connection)
             yield connection
@@ -358,9 +261,16 @@ class Store:
             # The transaction ends first, then the connection goes back to the pool.
             with connection, transaction:
                 yield connection
+        except sa.exc.TimeoutError as error:  # of the pool: none of its connections came back in time
+            raise DatabaseLost(
+                f"all {MOST_CONNECTIONS} connections of this process to the database are in use, so nothing was done. "
+                "Do it again when it is less busy."
+            ) from error
         except sa.exc.DBAPIError as error:
             if not is_lost(error):
                 raise
+            if is_full(error):
+                raise DatabaseLost(f"{cause(error)}, so nothing was done. {FREE_PLACE}") from error
             raise DatabaseLost(
                 f"the database {_shown(self.engine.url)} does not answer: {cause(error)}. What was not confirmed may "
                 f"not be recorded. {REACH}"
@@ -379,14 +289,15 @@ class Store:
                         connection.close()
                         raise
                 except sa.exc.DBAPIError as error:
-                    over = time.monotonic() - began >= self.patience_s or (self.give_up and self.give_up.is_set())
+                    patience = max(self.patience_s, BUSY_SECONDS if is_full(error) else 0.0)
+                    over = time.monotonic() - began >= patience or (self.give_up and self.give_up.is_set())
                     if over or not is_lost(error):
                         raise
                     if self.engine not in _waiting:  # of the threads that wait, one says so
                         _waiting.add(self.engine)
                         tells = True
                         text = "the database %s does not answer (%s); waiting for it, at most %.0f s"
-                        _log.warning(text, _shown(self.engine.url), first_line(error.orig), self.patience_s)
+                        _log.warning(text, _shown(self.engine.url), first_line(error.orig), patience)
                     time.sleep(LOOK_AGAIN_SECONDS)
                     continue
                 if tells:
@@ -429,6 +340,18 @@ class Store:
         self.engine.dispose()
 
 
+def require_role(connection: sa.Connection, least: Role) -> None:
+    """Raises NotAllowed where who is at it has an account whose role, as the record has it now, does not reach."""
+    account = roles.actor().account
+    if account is None:
+        return
+    held = connection.scalar(sa.select(person.c.role).where(person.c.account == account))
+    role = Role(held) if held in set(Role) else Role.NONE
+    if not role.covers(least):
+        admins = connection.scalars(sa.select(person.c.name).where(person.c.role == Role.ADMIN).order_by(person.c.id))
+        raise NotAllowed(roles.refusal(role, least, list(admins)))
+
+
 def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None) -> Store:
     """Open (and create or migrate, where needed) the record of a workspace.
 
@@ -455,7 +378,7 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
         if read_only:
             require_current_schema(engine)
         else:
-            upgrade_schema(engine)
+            _when_free(lambda: upgrade_schema(engine))
     except SchemaError as error:
         engine.dispose()
         raise StoreError(f"the database {_shown(engine.url)} {error}") from error
@@ -469,6 +392,18 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
         kind = DatabaseLost if is_lost(error) else StoreError
         raise kind(f"the database {_shown(engine.url)} cannot be opened: {what}. {next_step}") from error
     return Store(engine, folder, read_only)
+
+
+def _when_free(task: Callable[[], T]) -> T:
+    """The result of a task, once the server takes one more connection; waits BUSY_SECONDS at most."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return task()
+        except sa.exc.DBAPIError as error:
+            if not is_full(error) or time.monotonic() >= deadline:
+                raise
+            time.sleep(LOOK_AGAIN_SECONDS)
 
 
 def open_as_it_is(address: str) -> sa.Engine:
@@ -536,8 +471,11 @@ def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
                 )
             _prepare_sqlite(engine, read_only=read_only)
             return engine
-        # pre_ping: a connection that died in the pool is replaced before it is used.
-        engine = sa.create_engine(url, pool_pre_ping=True, connect_args=_patience_of(url))
+        # pre_ping: a connection that died in the pool is replaced before it is used. Few are kept, and the last one
+        # used goes first, so that the others lie idle and are ended (_prepare_postgres): a server that takes ten
+        # connections has room for the app and several workers.
+        pool = {"pool_size": KEPT_CONNECTIONS, "max_overflow": MOST_CONNECTIONS - KEPT_CONNECTIONS}
+        engine = sa.create_engine(url, pool_pre_ping=True, pool_use_lifo=True, connect_args=_patience_of(url), **pool)
         _prepare_postgres(engine)
         return engine
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError, ValueError) as error:
@@ -638,7 +576,9 @@ def _prepare_postgres(engine: sa.Engine) -> None:
         # New tables have no statistics: the server takes them for large ones, and compiling queries for a few rows was
         # a tenth of the time that an import and an export of ten profiles took.
         with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'jit'")
+            values = {"jit": "off", "idle_session_timeout": f"{IDLE_SECONDS}s"}  # the latter since PostgreSQL 14
+            for name, value in values.items():
+                cursor.execute("SELECT set_config(name, %s, false) FROM pg_settings WHERE name = %s", (value, name))
         connection.commit()
 
     @sa.event.listens_for(engine, "begin")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from cimemories.model import JudgementStatus, ResponseStatus, Reveal, Span, Strength
 from cimemories.store import datasets
@@ -68,22 +69,33 @@ def memory_holds(held: PartialMemories, memory: str | None, attribute_id: int) -
     return memory is None or memory not in held or attribute_id in held[memory]
 
 
-def planned_responses(connection: sa.Connection, run_id: str) -> sa.CursorResult[tuple]:
-    """Planned responses counted, answered or not: columns profile, context, level, memory, expected."""
+def _of_profiles(run_id: str, profiles: Sequence[int] | None) -> tuple[sa.ColumnElement[bool], ...]:
+    """The responses of a run; of these profiles alone where given."""
+    own = response.c.run == run_id
+    return (own,) if profiles is None else (own, response.c.profile.in_(profiles))
+
+
+def planned_responses(
+    connection: sa.Connection, run_id: str, profiles: Sequence[int] | None = None
+) -> sa.CursorResult[tuple]:
+    """Planned responses counted, answered or not: columns profile, context, level, memory, expected. profiles: of these
+    alone; None: of all, here and below."""
     group = response.c.profile, response.c.context, response.c.level, response.c.memory
     return connection.execute(
-        sa.select(*group, sa.func.count().label("expected")).where(response.c.run == run_id).group_by(*group)
+        sa.select(*group, sa.func.count().label("expected")).where(*_of_profiles(run_id, profiles)).group_by(*group)
     )
 
 
-def judged_draws(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> sa.CursorResult[tuple]:
+def judged_draws(
+    connection: sa.Connection, run_id: str, judge_ids: Sequence[int], profiles: Sequence[int] | None = None
+) -> sa.CursorResult[tuple]:
     """Responses that every one of these judges has judged, counted: columns profile, context, level, memory, draws.
     `reveal_counts` looks for claims in these responses."""
     group = response.c.profile, response.c.context, response.c.level, response.c.memory
     return connection.execute(
         sa.select(*group, sa.func.count().label("draws"))
         .select_from(_judged_by_all(judge_ids))
-        .where(response.c.run == run_id)
+        .where(*_of_profiles(run_id, profiles))
         .group_by(*group)
     )
 
@@ -95,7 +107,13 @@ def judged_by_all(connection: sa.Connection, run_id: str, judge_ids: Sequence[in
 
 
 def reveal_counts(
-    connection: sa.Connection, run_id: str, judge_ids: Sequence[int], need: int = 1, *, grounded: bool = False
+    connection: sa.Connection,
+    run_id: str,
+    judge_ids: Sequence[int],
+    need: int = 1,
+    *,
+    grounded: bool = False,
+    profiles: Sequence[int] | None = None,
 ) -> sa.CursorResult[tuple]:
     """In how many responses that all of these judges have judged at least `need` of them claim an attribute in full
     (grounded: with a quote that stands in the message): columns attribute, context, memory, reveals."""
@@ -105,7 +123,7 @@ def reveal_counts(
         judgement.c.judge.in_(judge_ids),
         judgement.c.status == JudgementStatus.OK,
     )
-    counted = [response.c.run == run_id, reveal.c.strength == Strength.FULL]
+    counted = [*_of_profiles(run_id, profiles), reveal.c.strength == Strength.FULL]
     if grounded:
         counted.append(reveal.c.grounded)
     # One judge has one judgement a response, so its claims are counted as they are, without the grouping below.
@@ -276,12 +294,17 @@ def reasoning_counts(connection: sa.Connection, run_id: str) -> tuple[int, int]:
 
 
 RETRIABLE = (JudgementStatus.FAILED,)
+ASKING = ("llm", "check")  # kinds of judges that ask a model
 MESSAGE, REASONING = "message", "reasoning"
 # Built once: building them anew for every judgement would cost several times what carrying them out does.
 _THERE = sa.select(judgement.c.id, judgement.c.status).where(
     judgement.c.response == sa.bindparam("of_response"), judgement.c.judge == sa.bindparam("of_judge")
 )
-_ADD = sa.insert(judgement).returning(judgement.c.id)
+# No row comes back where one is there already.
+_ADD = {
+    engine.dialect.name: engine.insert(judgement).on_conflict_do_nothing().returning(judgement.c.id)
+    for engine in (sqlite, postgresql)
+}
 
 
 @dataclass(frozen=True)
@@ -446,6 +469,24 @@ def owed(connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int
     return [OwedJudgement(row.id, row.context, row.memory, row.text) for row in rows]
 
 
+def count_owed(connection: sa.Connection, run_id: str) -> int:
+    """How many judgements and task checks the models that judge a run have still to give on the messages that are
+    there."""
+    settled = sa.exists().where(
+        judgement.c.response == response.c.id,
+        judgement.c.judge == run_judge.c.judge,
+        judgement.c.status.not_in(RETRIABLE),
+    )
+    query = (
+        sa.select(sa.func.count())
+        .select_from(response)
+        .join(run_judge, run_judge.c.run == response.c.run)
+        .join(judge, judge.c.id == run_judge.c.judge)
+        .where(response.c.run == run_id, response.c.status == ResponseStatus.OK, judge.c.kind.in_(ASKING), ~settled)
+    )
+    return int(connection.execute(query).scalar_one())
+
+
 def settle(
     connection: sa.Connection,
     response_id: int,
@@ -461,13 +502,13 @@ def settle(
     """Write one judgement with its reveals, or a task check with its verdict; one that is there stays, unless it had
     only failed."""
     values = {"status": status, "cause": cause, "call": call_key, "unknown": unknown, "verdict": verdict}
-    # Only a failure is replaced: what two processes judged at the same time stays as the first of them wrote it.
-    there = connection.execute(_THERE, {"of_response": response_id, "of_judge": judge_id_}).first()
-    if there is not None and there.status not in RETRIABLE:
-        return
-    if there is None:
-        judgement_id = connection.execute(_ADD, {"response": response_id, "judge": judge_id_, **values}).scalar_one()
-    else:
+    add = _ADD[connection.dialect.name]
+    judgement_id = connection.execute(add, {"response": response_id, "judge": judge_id_, **values}).scalar()
+    if judgement_id is None:
+        # Only a failure is replaced: what two processes judged at the same time stays as the first of them wrote it.
+        there = connection.execute(_THERE, {"of_response": response_id, "of_judge": judge_id_}).one()
+        if there.status not in RETRIABLE:
+            return
         # A failure has no reveals, so none have to go before the new ones come.
         judgement_id = there.id
         connection.execute(sa.update(judgement).where(judgement.c.id == judgement_id).values(**values))

@@ -318,12 +318,15 @@ def _shares(connection: sa.Connection, labelling_id: str, profile_id: int | None
     return connection.execute(query)
 
 
-def planned_draws(connection: sa.Connection, labelling_id: str) -> dict[tuple[int, int], int]:
+def planned_draws(
+    connection: sa.Connection, labelling_id: str, profiles: Sequence[int] | None = None
+) -> dict[tuple[int, int], int]:
     """How many draws of each persona were planned, by (profile, context), whatever became of them; empty for an
-    imported labelling."""
+    imported labelling. profiles: of these alone; None: of all."""
+    own = [ballot.c.labelling == labelling_id, *([] if profiles is None else [ballot.c.profile.in_(profiles)])]
     rows = connection.execute(
         sa.select(ballot.c.profile, ballot.c.context, sa.func.count(ballot.c.draw.distinct()))
-        .where(ballot.c.labelling == labelling_id)
+        .where(*own)
         .group_by(ballot.c.profile, ballot.c.context)
     )
     return {(profile_id, context_id): int(draws) for profile_id, context_id, draws in rows}
@@ -445,13 +448,14 @@ PAPER_RULE = "paper"  # the name by which the paper's rule is asked for; no othe
 LONGEST_NAME = 80
 PRIOR_TOLERANCE = 1e-6
 MOST_VOTES = 10_000  # more than any labelling plans
-_WITH_LEAST = {"least_votes", "priors"}
+BOTH_LISTS = ("conflict", "necessary")  # what a vote is that stands in both lists; the first where a rule does not say
+_FURTHER = {"least_votes", "both_lists"}
 
 
 @dataclass(frozen=True)
 class RuleRow:
     """One named rule of a dataset. `priors`: persona key -> share in the mixture, adding up to 1. `least_votes`: what
-    each persona must have on a pair; None where the rule does not say."""
+    each persona must have on a pair; None where the rule does not say. `both_lists`: of BOTH_LISTS."""
 
     id: int
     dataset: int
@@ -462,6 +466,7 @@ class RuleRow:
     annotator: str
     created: str
     least_votes: int | None = None
+    both_lists: str = BOTH_LISTS[0]
 
 
 def least_text(least_votes: int | None) -> str:
@@ -471,29 +476,34 @@ def least_text(least_votes: int | None) -> str:
     return f"at least {count(least_votes, 'vote')} of each persona" if least_votes else ""
 
 
-def rule_numbers(written: object) -> tuple[dict[str, float], int | None]:
-    """Priors and least number of votes, of what stands in the field `priors` of a rule: an object of numbers by
-    persona, or {"least_votes": 5, "priors": {...}} where the rule names a least number. Raises ValueError for
-    anything else."""
+def rule_numbers(written: object) -> tuple[dict[str, float], int | None, str]:
+    """Priors, least number of votes, and what a vote in both lists is, of what stands in the field `priors` of a rule:
+    an object of numbers by persona, or {"least_votes": 5, "both_lists": "necessary", "priors": {...}} where the rule
+    names one of the two or both. Raises ValueError for anything else."""
     least: object = None
-    if isinstance(written, dict) and isinstance(written.get("priors"), dict) and set(written) == _WITH_LEAST:
-        least, written = written["least_votes"], written["priors"]
-        if isinstance(least, bool) or not isinstance(least, int):
+    both: object = BOTH_LISTS[0]
+    further = set(written) - {"priors"} if isinstance(written, dict) else set()
+    if isinstance(written, dict) and isinstance(written.get("priors"), dict) and further and further <= _FURTHER:
+        least, both = written.get("least_votes"), written.get("both_lists", both)
+        if "least_votes" in further and (isinstance(least, bool) or not isinstance(least, int)):
             raise ValueError("least_votes must be a whole number")
+        if both not in BOTH_LISTS:
+            raise ValueError(f"both_lists must be {' or '.join(BOTH_LISTS)}")
+        written = written["priors"]
     if not isinstance(written, dict) or not all(
         isinstance(prior, int | float) and not isinstance(prior, bool) for prior in written.values()
     ):
         raise ValueError("priors must be an object of numbers by persona")
-    return dict(written), least if isinstance(least, int) else None
+    return dict(written), least if isinstance(least, int) else None, str(both)
 
 
 def all_rules(connection: sa.Connection, dataset_id: int) -> list[RuleRow]:
     """The named rules of a dataset, oldest first; the paper's rule is not among them."""
     rows = connection.execute(sa.select(rule).where(rule.c.dataset == dataset_id).order_by(rule.c.id)).mappings()
     return [
-        RuleRow(**{**row, "priors": priors, "least_votes": least})
+        RuleRow(**{**row, "priors": priors, "least_votes": least, "both_lists": both})
         for row in rows
-        for priors, least in [rule_numbers(json.loads(row["priors"]))]
+        for priors, least, both in [rule_numbers(json.loads(row["priors"]))]
     ]
 
 
@@ -511,9 +521,17 @@ def rule_named(connection: sa.Connection, dataset_id: int, name: str) -> RuleRow
     raise StoreError(f"there is no rule named '{name}' here. Rules of this dataset: {there}.")
 
 
-def check_rule(threshold: float, priors: Mapping[str, float], least_votes: int | None = None) -> None:
+def check_rule(
+    threshold: float,
+    priors: Mapping[str, float],
+    least_votes: int | None = None,
+    both_lists: str = BOTH_LISTS[0],
+) -> None:
     """Raises StoreError for a threshold that is not above 0.5 and at most 1, priors that are no shares of a whole
-    (none given, one below 0 or no number, or a sum that is not 1 within 1e-6), or a least number of votes below 1."""
+    (none given, one below 0 or no number, or a sum that is not 1 within 1e-6), a least number of votes below 1, or a
+    vote in both lists that is to be something else than BOTH_LISTS."""
+    if both_lists not in BOTH_LISTS:
+        raise StoreError(f"a vote in both lists counts as {' or '.join(BOTH_LISTS)}, not as '{both_lists}'.")
     if not 0.5 < threshold <= 1.0:  # written so that nan is refused too
         raise StoreError(f"the threshold must be above 0.5 and at most 1, not {threshold:g}.")
     if least_votes is not None and not 1 <= least_votes <= MOST_VOTES:
@@ -543,6 +561,7 @@ def add_rule(
     annotator: str,
     use: bool = False,
     least_votes: int | None = None,
+    both_lists: str = BOTH_LISTS[0],
 ) -> int:
     """Write a new rule, and make it current where `use` says so; returns its id. Raises StoreError for an empty, too
     long or taken name, a missing annotator, or numbers that `check_rule` refuses."""
@@ -554,14 +573,16 @@ def add_rule(
         raise StoreError(f"'{wanted}' stands for the paper's rule. Choose another name.")
     if not who:
         raise StoreError("a rule needs the name of who sets it.")
-    check_rule(threshold, priors, least_votes)
+    check_rule(threshold, priors, least_votes, both_lists)
     numbers: dict[str, object] = {key: float(prior) for key, prior in priors.items()}
+    further: dict[str, object] = {} if least_votes is None else {"least_votes": least_votes}
+    further |= {"both_lists": both_lists} if both_lists != BOTH_LISTS[0] else {}
     values = {
         "dataset": dataset_id,
         "name": wanted,
         "threshold": float(threshold),
-        # Without a least number the field is what it always was, so that earlier versions read it too.
-        "priors": canonical_json(numbers if least_votes is None else {"least_votes": least_votes, "priors": numbers}),
+        # Without further settings the field is what it always was, so that earlier versions read it too.
+        "priors": canonical_json({**further, "priors": numbers} if further else numbers),
         "current": False,
         "annotator": who[:LONGEST_NAME],
         "created": now(),

@@ -486,8 +486,8 @@ def set_overlap_plan(connection: sa.Connection, dataset_id: int, plan: Plan, ann
     earlier = [] if known else plan_changes(connection, dataset_id)
     change = PlanChange(plan, plain_name(annotator, "annotator"), why, now())
     for item in (*earlier, change):
-        said = {"annotator": item.annotator, "reason": item.reason, "created": item.created}
-        connection.execute(sa.insert(plan_change).values(dataset=dataset_id, **vars(item.plan), **said))
+        attribution = {"annotator": item.annotator, "reason": item.reason, "created": item.created}
+        connection.execute(sa.insert(plan_change).values(dataset=dataset_id, **vars(item.plan), **attribution))
     connection.execute(sa.delete(review_plan).where(review_plan.c.dataset == dataset_id))
     holds = {**vars(plan), "annotator": change.annotator, "created": change.created}
     connection.execute(sa.insert(review_plan).values(dataset=dataset_id, **holds))
@@ -503,16 +503,17 @@ def hand_out_pairs(
     lease_s: float = LEASE_SECONDS,
     *,
     everybody: bool = False,
+    plan: Plan | None = None,
 ) -> list[Pair]:
     """The first `count` of the wanted pairs (attribute id, context id) that this annotator can be given, claimed for
     them and this session for `lease_s` seconds; belongs into one `store.write()` of its own.
 
     Left out are pairs that the annotator has decided, and those that as many other people as the plan asks for have
-    decided or hold a live claim on, unless they are for `everybody`. What another session of the same person holds is
-    given only where nothing else is left. All claims of this session on pairs that are still undecided are renewed;
-    `release` gives them up, as is right when the filter changes. Of `wanted` no more is read than it takes. Times are
-    those of the database's clock; a claim that would last longer than any lease was made before that clock was set
-    back, and counts as lapsed.
+    decided or hold a live claim on (by `plan`, else the dataset's), unless they are for `everybody`. What another
+    session of the same person holds is given only where nothing else is left. All claims of this session on pairs that
+    are still undecided are renewed; `release` gives them up, as is right when the filter changes. Of `wanted` no more
+    is read than it takes. Times are those of the database's clock; a claim that would last longer than any lease was
+    made before that clock was set back, and counts as lapsed.
     """
     _lock(connection, dataset_id)
     clock = float(connection.execute(sa.select(database_clock())).scalar_one())
@@ -520,7 +521,7 @@ def hand_out_pairs(
     lapsed = sa.or_(claim.c.until <= clock, claim.c.until > clock + max(lease_s, LEASE_SECONDS))
     connection.execute(sa.delete(claim).where(claim.c.dataset == dataset_id, lapsed))
     claims = _Claims(connection, dataset_id, annotator, session)
-    plan = overlap_plan(connection, dataset_id)
+    plan = plan or overlap_plan(connection, dataset_id)
     given: list[Pair] = []
     elsewhere: list[Pair] = []
     for pair in claims.undecided(wanted):

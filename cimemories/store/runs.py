@@ -274,6 +274,12 @@ class RunRow:
     cell: int | None = None
 
     @property
+    def counts_whole_profiles(self) -> bool:
+        """Whether an attribute that a message's memory left out counts as unrevealed in it, as in the authors' code,
+        instead of being no flow: so with their memory compositions alone."""
+        return self.composition.startswith(("all_share+", "all_not_share+", "iid-"))
+
+    @property
     def simulated_parts(self) -> tuple[str, ...]:
         """('responses',), or ('judge',) for a real model's messages that a simulator judged; () for neither."""
         messages = self.manifest.model.simulated is not False  # None: the mark of the run holds

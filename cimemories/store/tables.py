@@ -663,3 +663,43 @@ same_server = _table(
     *key("first", "second"),
     *required(Text, "author", "created"),
 )
+
+
+# ---- a team: who may do what, who did what, and who decides which slice
+
+# Those who have logged in, and those who are expected: they have an email and no account yet.
+person = _table(
+    "person",
+    id_column(),
+    Column("account", Text, unique=True),  # issuer and subject of the login; null: has not logged in yet
+    Column("name", Text, nullable=False, unique=True),  # what their decisions are recorded under
+    *optional(Text, "email"),
+    *required(Text, "role"),  # access.roles.Role
+    *required(Text, "created"),
+    *optional(Text, "seen"),  # when they were here last, to the hour
+)
+
+# Append-only: who did what when, of what is no decision on a single pair. No foreign keys: it outlives what it names.
+audit_log = _table(
+    "audit_log",
+    id_column(),
+    *required(Text, "created", "person", "action", "subject"),
+    *required(Text, "details", default="{}"),  # JSON
+    Index("ix_audit_log_created", "created"),
+)
+
+# Who answers a slice: each pair by everybody who is assigned, or by so many of them.
+assignment = _table(
+    "assignment",
+    *to("slice", primary_key=True),
+    *optional(Integer, "overlap"),  # people a pair; null: everybody
+    *optional(Text, "due"),  # a date
+    *required(Text, "annotator", "created"),
+)
+
+assignee = _table(
+    "assignee",
+    *to("slice", primary_key=True),
+    *key("name"),
+    sqlite_with_rowid=False,
+)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 import sqlalchemy as sa
@@ -111,8 +111,21 @@ class Claim:
         table = table_of(self.work_id)
         # SQLite has taken its write lock at BEGIN; PostgreSQL locks the row here: nobody can claim it meanwhile.
         own = sa.update(table).where(table.c.id == self.work_id, table.c.claim == self.token)
-        if connection.execute(own.values(heartbeat=database_clock())).rowcount:
-            return
+        if not connection.execute(own.values(heartbeat=database_clock())).rowcount:
+            self._lose(connection)
+
+    def share(self, connection: sa.Connection) -> None:
+        """The same for one of many processes that write under this claim at once (llm.ray_engine), on PostgreSQL; the
+        heartbeat is left to the one that made it. Raises ClaimLost like `hold`."""
+        table = table_of(self.work_id)
+        own = sa.select(table.c.id).where(table.c.id == self.work_id, table.c.claim == self.token)
+        # FOR KEY SHARE, the lock of a foreign key: it stops whoever claims, queues or deletes the work (FOR UPDATE),
+        # and neither the heartbeat nor the other processes.
+        if connection.execute(own.with_for_update(read=True, key_share=True)).first() is None:
+            self._lose(connection)
+
+    def _lose(self, connection: sa.Connection) -> NoReturn:
+        table = table_of(self.work_id)
         # No row was changed: the rest only finds out why, for the message.
         row = connection.execute(sa.select(table).where(table.c.id == self.work_id)).first()
         if row is None:
@@ -275,6 +288,14 @@ def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> C
     own = sa.update(table).where(table.c.id == work_id)
     connection.execute(own.values(**values, heartbeat=database_clock()))
     return made
+
+
+def take_turns(connection: sa.Connection, work_id: str) -> None:
+    """Of several processes that write under one claim, have this one alone go on from here until its transaction ends:
+    what the others have committed can then be counted. On SQLite one alone writes anyway."""
+    table = table_of(work_id)
+    # FOR NO KEY UPDATE: waits for the others that take turns, and not for all that only share the claim.
+    connection.execute(sa.select(table.c.id).where(table.c.id == work_id).with_for_update(key_share=True))
 
 
 def is_claimed(connection: sa.Connection, work_id: str) -> bool:

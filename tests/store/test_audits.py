@@ -47,9 +47,9 @@ def world(store: Store) -> World:
     return store, data.id, run_id, flows_of(store, run_id)
 
 
-def say(store: Store, dataset: int, who: str, *said: NewVerdict) -> int:
+def say(store: Store, dataset: int, who: str, *verdicts: NewVerdict) -> int:
     with store.write() as connection:
-        return audits.add_all(connection, dataset, who, said)
+        return audits.add_all(connection, dataset, who, verdicts)
 
 
 def stands(store: Store, dataset: int, who: str | None = None) -> dict[Flow, AuditVerdict | None]:
@@ -59,12 +59,12 @@ def stands(store: Store, dataset: int, who: str | None = None) -> dict[Flow, Aud
 
 def test_the_same_verdict_sent_again_is_one(world: World) -> None:
     store, dataset, run_id, flows = world
-    said = [NewVerdict(*flow, FULL, uid=f"u{n}", seconds=1.5, blind=True) for n, flow in enumerate(flows[:6])]
-    assert [say(store, dataset, "Ada", *said, *said), say(store, dataset, "Ada", *said)] == [6, 0]
+    verdicts = [NewVerdict(*flow, FULL, uid=f"u{n}", seconds=1.5, blind=True) for n, flow in enumerate(flows[:6])]
+    assert [say(store, dataset, "Ada", *verdicts, *verdicts), say(store, dataset, "Ada", *verdicts)] == [6, 0]
     with store.read() as connection:
-        found = audits.of_run(connection, run_id)
-        assert audits.version(connection, run_id) == (6, found[-1].id, 0)
-    assert [(i.uid, i.seconds, i.blind) for i in found] == [(item.uid, 1.5, True) for item in said]
+        stored = audits.of_run(connection, run_id)
+        assert audits.version(connection, run_id) == (6, stored[-1].id, 0)
+    assert [(i.uid, i.seconds, i.blind) for i in stored] == [(item.uid, 1.5, True) for item in verdicts]
 
 
 STEPS = st.lists(
@@ -92,7 +92,7 @@ def test_undo_without_limit_brings_back_what_stood_before(world: World, steps: l
                     model[who].pop()
                 continue
             audits.add_all(connection, dataset, who, [NewVerdict(*flows[which], verdict, uid=f"{number}")])
-        now = {flow: said for flow, said in model[who][-1].items() if flow != flows[which]}
+        now = {flow: standing_verdict for flow, standing_verdict in model[who][-1].items() if flow != flows[which]}
         model[who].append(now if verdict is None else {**now, flows[which]: verdict})
     for who in ("Ada", "Bob"):
         assert stands(store, dataset, who) == model[who][-1]
@@ -169,5 +169,5 @@ def test_a_verdict_where_the_judge_has_none_waits(store: Store) -> None:
     flows = Flows(store)
     assert headline(flows, resolve_scope(store, run_id, verdicts=Verdicts.PEOPLE)).violation[1] == 0.0
     say(store, data.id, "Ada", NewVerdict(*first, FULL))
-    found = headline(flows, resolve_scope(store, run_id, verdicts=Verdicts.PEOPLE))
-    assert (found.violation[1], found.judged) == (1.0, 1)
+    result = headline(flows, resolve_scope(store, run_id, verdicts=Verdicts.PEOPLE))
+    assert (result.violation[1], result.judged) == (1.0, 1)

@@ -61,10 +61,12 @@ def counts(store: Store) -> dict[str, int]:
 
 def files(folder: Path) -> dict[str, bytes]:
     """What a folder holds, apart from the (empty) files that SQLite puts beside a database that somebody reads."""
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-    assert not found.pop(f"{SQLITE_FILE}-wal", b"")
-    found.pop(f"{SQLITE_FILE}-shm", None)
-    return found
+    contents = {
+        str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+    assert not contents.pop(f"{SQLITE_FILE}-wal", b"")
+    contents.pop(f"{SQLITE_FILE}-shm", None)
+    return contents
 
 
 @pytest.fixture
@@ -348,10 +350,10 @@ def test_the_commands(sqlite_store: Store, tmp_path: Path) -> None:
     file = tmp_path / "backup.zip"
     done = cli_inside(outside(), "backup", file, "-w", sqlite_store.workspace)
     assert (done.returncode, done.stdout) == (0, f"{file}\n"), done.stderr
-    told = json.loads(
+    printed = json.loads(
         cli_inside(outside(), "backup", file, "--overwrite", "--json", "-w", sqlite_store.workspace).stdout
     )
-    assert told["counts"]["call"] == 1
+    assert printed["counts"]["call"] == 1
     target = tmp_path / "target"
     done = cli_inside(outside(), "restore", file, "-w", target)
     assert (done.returncode, done.stdout) == (0, f"{target}\n"), done.stderr
@@ -388,10 +390,10 @@ def backup_of(source: Path, target: Path, *statements: str, schema: str = store_
         rows = sqlite_counts(connection)
     content = changed.read_bytes()
     member = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    told = {"format": 1, "created": "2026", "schema": schema, "engine": "sqlite", "counts": rows}
+    manifest = {"format": 1, "created": "2026", "schema": schema, "engine": "sqlite", "counts": rows}
     with zipfile.ZipFile(target, "w") as archive:
         archive.writestr(SQLITE_MEMBER, content)
-        archive.writestr(MANIFEST, json.dumps({**told, "members": {SQLITE_MEMBER: member}}))
+        archive.writestr(MANIFEST, json.dumps({**manifest, "members": {SQLITE_MEMBER: member}}))
     return target
 
 
@@ -573,9 +575,9 @@ def test_a_dump_of_an_older_version_is_brought_up_to_date(
             connection.execute(sa.insert(tables.dataset).values(**values))
         old_tables = dict.fromkeys(sorted(there), 0) | {"dataset": 1, "alembic_version": 1}
         monkeypatch.setattr(transfer, "count_rows", lambda _connection: old_tables)
-        told = transfer.dump(engine, tmp_path / backup.POSTGRES_MEMBER)
+        dumped = transfer.dump(engine, tmp_path / backup.POSTGRES_MEMBER)
         engine.dispose()
-        backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "older.zip", "postgresql", "0004", told)
+        backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "older.zip", "postgresql", "0004", dumped)
         newer = open_store(tmp_path / "workspace", url["newer"])
         add_dataset(newer, name="there before")
         newer.close()

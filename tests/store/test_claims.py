@@ -19,7 +19,7 @@ from authored import spec as authoring_spec
 from evaluating import ROOT, add, assert_whole, row_of, simulated, small_profiles
 from executing import MODELS, answering, is_judging
 from executing import spec as run_spec
-from hostile import Asked, Reply, hostile_server
+from hostile import IncomingRequest, Reply, hostile_server
 from planned_sweeps import planned as planned_sweep
 from worlds import add_dataset, add_run, make_profile, records
 
@@ -82,10 +82,10 @@ def test_a_wrong_clock_neither_takes_over_what_lives_nor_spares_what_is_dead(dat
     add(opened, [make_profile(0, 4, 6)])
     release = threading.Event()
 
-    def waits(asked: Asked) -> Reply:
-        if asked.number >= 2:
+    def waits(request: IncomingRequest) -> Reply:
+        if request.number >= 2:
             release.wait(60)
-        return answering(asked)
+        return answering(request)
 
     def resume(ahead: float, name: str) -> subprocess.Popen[str]:
         verb = ["resume", run_id, "--concurrency", "1", "--workspace", str(database.workspace)]
@@ -102,9 +102,9 @@ def test_a_wrong_clock_neither_takes_over_what_lives_nor_spares_what_is_dead(dat
                 time.sleep(0.02)
             for ahead in (60.0, -HOUR):
                 rival = resume(ahead, "two")
-                _, said = rival.communicate(timeout=60)
+                _, errors = rival.communicate(timeout=60)
                 assert rival.returncode == 1
-                assert f"process {first.pid} on one" in said
+                assert f"process {first.pid} on one" in errors
             before = row(opened, run_id)["heartbeat_age"]
             assert 0 <= before < work.STALE_SECONDS
             first.kill()
@@ -116,7 +116,7 @@ def test_a_wrong_clock_neither_takes_over_what_lives_nor_spares_what_is_dead(dat
         heir = resume(-HOUR, "two")
         assert heir.wait(timeout=60) == 0
         # The message that the dead worker had under way may have been asked for twice, every other one once.
-        bodies = [str(asked.body) for asked in server.chats if not is_judging(asked)]
+        bodies = [str(chat.body) for chat in server.chats if not is_judging(chat)]
         assert len(bodies) - len(set(bodies)) <= 1
     planned = len(small(opened, run_id))
     assert_whole(opened, run_id, planned)

@@ -32,12 +32,12 @@ def world(store: Store) -> tuple[Store, int, list[tuple[int, int]]]:
 
 def test_the_same_event_sent_again_is_one(world: tuple[Store, int, list[tuple[int, int]]]) -> None:
     store, dataset, pairs = world
-    said = [NewDecision(*pair, N, uid=f"u{n}") for n, pair in enumerate(pairs)]
+    new_decisions = [NewDecision(*pair, N, uid=f"u{n}") for n, pair in enumerate(pairs)]
     for expected in (len(pairs), 0):
         with store.write() as connection:
-            assert decisions.add_all(connection, dataset, "Ada", said * 2) == expected
+            assert decisions.add_all(connection, dataset, "Ada", new_decisions * 2) == expected
     with store.read() as connection:
-        assert [d.uid for d in decisions.history(connection, dataset)] == [item.uid for item in said]
+        assert [d.uid for d in decisions.history(connection, dataset)] == [item.uid for item in new_decisions]
 
 
 STEPS = st.lists(
@@ -71,12 +71,31 @@ def test_undoing_brings_back_what_stood_before(store: Store, steps: list[Any]) -
                 continue
             chosen = [pairs[which % len(pairs)]] if kind == "say" else pairs[:which]
             batch = None if kind == "say" else f"batch-{number}"
-            said = [NewDecision(*pair, label, uid=f"{number}-{n}", batch=batch) for n, pair in enumerate(chosen)]
-            decisions.add_all(connection, dataset, who, said)
-            done[who].append((kind, batch or said[0].uid))
+            new_decisions = [
+                NewDecision(*pair, label, uid=f"{number}-{n}", batch=batch) for n, pair in enumerate(chosen)
+            ]
+            decisions.add_all(connection, dataset, who, new_decisions)
+            done[who].append((kind, batch or new_decisions[0].uid))
             model[who].append({**model[who][-1], **dict.fromkeys(chosen, label)})
     for who in ("Ada", "Bob"):
         assert stands(store, dataset, who) == model[who][-1]
+
+
+def test_a_withdrawal_is_the_last_word_until_it_is_taken_back_itself(
+    world: tuple[Store, int, list[tuple[int, int]]],
+) -> None:
+    store, dataset, pairs = world
+    new_decisions = [NewDecision(*pairs[0], N, uid="first"), NewDecision(*pairs[1], X, uid="second")]
+    with store.write() as connection:
+        decisions.add_all(connection, dataset, "Ada", [*new_decisions, NewDecision(*pairs[0], None, uid="withdrawn")])
+    for uid, left in (("withdrawn", {pairs[0]: N, pairs[1]: X}), ("second", {pairs[0]: N}), ("first", {})):
+        with store.write() as connection:
+            last = decisions.last_decision(connection, dataset, "Ada")
+            assert last is not None and last.uid == uid
+            assert decisions.undo(connection, dataset, "Ada", uid, f"undo-{uid}")
+        assert stands(store, dataset, "Ada") == left
+    with store.read() as connection:
+        assert decisions.last_decision(connection, dataset, "Ada") is None
 
 
 def test_what_was_gone_past_is_not_taken_back(world: tuple[Store, int, list[tuple[int, int]]]) -> None:

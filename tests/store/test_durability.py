@@ -35,8 +35,8 @@ def watched(store: Store) -> Iterator[list[tuple[int, set[str]]]]:
     under_way: dict[int, set[str]] = {}
 
     def executed(connection: sa.Connection, _c: object, statement: str, *_: object) -> None:
-        if found := re.match(r"(?:INSERT(?: OR \w+)? INTO|UPDATE|DELETE FROM) \"?(\w+)", statement):
-            under_way.setdefault(id(connection.connection.driver_connection), set()).add(found[1])
+        if match := re.match(r"(?:INSERT(?: OR \w+)? INTO|UPDATE|DELETE FROM) \"?(\w+)", statement):
+            under_way.setdefault(id(connection.connection.driver_connection), set()).add(match[1])
 
     def committed(connection: sa.Connection) -> None:
         raw = connection.connection.driver_connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 from evaluating import add, row_of
-from hostile import Asked, Reply, error, hostile_server, texts_of
+from hostile import IncomingRequest, Reply, error, hostile_server, texts_of
 from worlds import make_profile
 
 from cimemories.evaluation import planning, runs
@@ -26,10 +26,10 @@ def counted(store: Store, run_id: str) -> tuple[dict[str, int], int]:
 
 def test_counts_of_a_run_are_those_of_the_moment_and_cost_nothing_twice(store: Store) -> None:
     add(store, [make_profile(0, 3, CONTEXTS)], "world")
-    down = True
+    refusing = True
 
-    def answer(asked: Asked) -> Reply:
-        return error(400, "no") if down and "Task 1" in str(asked.body["messages"]) else texts_of(asked)
+    def answer(request: IncomingRequest) -> Reply:
+        return error(400, "no") if refusing and "Task 1" in str(request.body["messages"]) else texts_of(request)
 
     with hostile_server(answer, ("m",)) as server:
         matcher = planning.JudgeSpec("matcher", "", "")
@@ -40,13 +40,13 @@ def test_counts_of_a_run_are_those_of_the_moment_and_cost_nothing_twice(store: S
             for _ in range(2):
                 row = row_of(store, run_id)
                 assert (row.responses, row.judged) == counted(store, run_id)
-            down = not last
+            refusing = not last
             runs.execute(store, run_id, concurrency=2)
             row = row_of(store, run_id)
             assert (row.responses, row.judged) == counted(store, run_id)
     assert row.responses == {"ok": CONTEXTS * SAMPLES}
     statements: list[str] = []
-    sa.event.listen(store.engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+    sa.event.listen(store.engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
     assert row_of(store, run_id).responses == row.responses
     assert statements and not [text for text in statements if "count(" in text.lower()]
 
@@ -64,9 +64,9 @@ def test_what_is_held_cannot_be_written_into_and_unended_work_is_not_held(
     row_of(store, run_id).responses["ok"] = 0
     assert row_of(store, run_id).responses == {"ok": CONTEXTS * SAMPLES}
     monkeypatch.setattr(work, "ENDED", ())
-    asked: list[str] = []
+    counted_ids: list[str] = []
     with store.read() as connection:
         rows = connection.execute(sa.select(tables.run)).mappings().all()
         for _ in range(2):
-            work.counts_by_work(connection, "x", rows, lambda ids: asked.extend(ids) or {})
-    assert asked == [run_id, run_id]
+            work.counts_by_work(connection, "x", rows, lambda ids: counted_ids.extend(ids) or {})
+    assert counted_ids == [run_id, run_id]

@@ -21,6 +21,7 @@ from paging import opened, said
 from planned_sweeps import planned as planned_sweep
 from worlds import make_profile
 
+from cimemories.access.roles import Role
 from cimemories.curation import authoring, labelling
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.llm.worker import WorkError
@@ -84,12 +85,12 @@ def test_a_run_waits_for_the_database_and_loses_nothing(
         run_id = planning.plan(lost_store, run_spec(server.url))
         with restarted(cluster, mode) as restart, caplog.at_level(logging.WARNING, engine.__name__):
             runs.execute(lost_store, run_id, concurrency=4, on_progress=restart)
-        asked = [str(chat.body) for chat in server.chats if not is_judging(chat)]
+        bodies = [str(chat.body) for chat in server.chats if not is_judging(chat)]
     assert_whole(lost_store, run_id, contexts * samples)
-    assert len(asked) == len(set(asked)), "nothing was asked for twice"
-    told = [record.getMessage() for record in caplog.records if record.name == engine.__name__]
-    assert any("does not answer" in line and "waiting for it, at most 60 s" in line for line in told), told
-    assert any("answers again after" in line for line in told), told
+    assert len(bodies) == len(set(bodies)), "nothing was asked for twice"
+    messages = [record.getMessage() for record in caplog.records if record.name == engine.__name__]
+    assert any("does not answer" in line and "waiting for it, at most 60 s" in line for line in messages), messages
+    assert any("answers again after" in line for line in messages), messages
 
 
 def test_a_labelling_waits_for_the_database(cluster: Cluster, lost_store: Store) -> None:
@@ -155,8 +156,8 @@ def test_a_commit_that_was_cut_off_is_done_again_as_a_whole(
     right, cut = store_runs.settle, threading.Event()
 
     @contextmanager
-    def lossy(self: Store, **options: bool) -> Iterator[sa.Connection]:
-        with write(self, **options) as connection:
+    def lossy(self: Store, *least: Role, **options: bool) -> Iterator[sa.Connection]:
+        with write(self, *least, **options) as connection:
             yield connection
         if settled.is_set() and not cut.is_set():
             cut.set()

@@ -17,7 +17,8 @@ from evaluating import add_labelled, cli, cli_inside, outside, simulated
 from mounts import read_only_mount
 
 from cimemories.evaluation import planning, runs
-from cimemories.store.engine import SQLITE_FILE, Store, StoreError, explained, open_store
+from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
+from cimemories.store.problems import explained
 
 
 def refused(*arguments: object) -> str:

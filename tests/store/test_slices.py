@@ -30,7 +30,7 @@ from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError
 
 
-def drawn(store: Store, dataset_id: int) -> list[SliceItem]:
+def slice_items(store: Store, dataset_id: int) -> list[SliceItem]:
     person = records(store, dataset_id)[0]
     pairs = [(a, c) for a in person.attribute_ids for c in person.context_ids]
     return [SliceItem(a, c, None, "a" if n % 2 else "b", 2.5) for n, (a, c) in enumerate(reversed(pairs))]
@@ -38,14 +38,14 @@ def drawn(store: Store, dataset_id: int) -> list[SliceItem]:
 
 def keep(store: Store, dataset_id: int, name: str = "first", **changes: object) -> int:
     values = {"kind": "labels", "seed": 7, "manifest": {"b": 1, "a": [2]}, "annotator": "Ada"} | changes
-    values.setdefault("items", drawn(store, dataset_id))
+    values.setdefault("items", slice_items(store, dataset_id))
     with store.write() as connection:
         return audits.add_slice(connection, dataset_id, name=name, **values)  # type: ignore[arg-type]
 
 
 def test_a_slice_comes_back_as_it_was_drawn(store: Store) -> None:
     data, other = add_dataset(store).id, add_dataset(store, name="other").id
-    first, second = keep(store, data), keep(store, data, "second", items=drawn(store, data)[:3])
+    first, second = keep(store, data), keep(store, data, "second", items=slice_items(store, data)[:3])
     with store.read() as connection:
         rows = audits.all_slices(connection, data)
         assert [(row.id, row.name, row.seed, row.items, row.annotator) for row in rows] == [
@@ -53,7 +53,7 @@ def test_a_slice_comes_back_as_it_was_drawn(store: Store) -> None:
             (second, "second", 7, 3, "Ada"),
         ]
         assert rows[0].manifest == {"a": [2], "b": 1} and rows[0].kind == "labels" and rows[0].dataset == data
-        assert audits.slice_items(connection, first) == drawn(store, data)  # in this very order
+        assert audits.slice_items(connection, first) == slice_items(store, data)  # in this very order
         assert audits.slice_row(connection, second) == rows[1]
         assert audits.all_slices(connection, other) == [] == audits.all_slices(connection, data, "judgements")
 
@@ -72,7 +72,7 @@ def test_deleting_a_slice_takes_its_items_alone_and_a_dataset_takes_its_slices(s
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"name": " \n "}, "needs a name"),
         ({"name": "x" * 81}, "needs a name"),
@@ -84,11 +84,11 @@ def test_deleting_a_slice_takes_its_items_alone_and_a_dataset_takes_its_slices(s
     ],
 )
 def test_what_is_no_slice_is_refused_and_nothing_is_written(
-    sqlite_store: Store, changes: dict[str, object], said: str
+    sqlite_store: Store, changes: dict[str, object], message: str
 ) -> None:
     data = add_dataset(sqlite_store).id
     keep(sqlite_store, data, "taken")
-    with pytest.raises(StoreError, match=said):
+    with pytest.raises(StoreError, match=message):
         keep(sqlite_store, data, **changes)  # type: ignore[arg-type]
     with sqlite_store.read() as connection:
         assert [row.name for row in audits.all_slices(connection, data)] == ["taken"]
@@ -97,15 +97,15 @@ def test_what_is_no_slice_is_refused_and_nothing_is_written(
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=30), st.data())
 def test_an_allocation_is_proportional_with_one_each_where_it_can_be(sizes: list[int], data: st.DataObject) -> None:
     size = data.draw(st.integers(1, sum(sizes)))
-    drawn = allocation(sizes, size)
-    assert drawn.sum() == size and (drawn <= sizes).all() and (drawn >= 0).all()
+    allocated = allocation(sizes, size)
+    assert allocated.sum() == size and (allocated <= sizes).all() and (allocated >= 0).all()
     if size >= len(sizes):
-        assert (drawn >= 1).all()
+        assert (allocated >= 1).all()
     quota = size * np.array(sizes) / sum(sizes)
     if (quota >= 1).all():
-        assert (np.abs(drawn - quota) < 1).all()
+        assert (np.abs(allocated - quota) < 1).all()
     for a, b in itertools.combinations(range(len(sizes)), 2):  # the larger stratum never gives less
-        assert drawn[a] >= drawn[b] - (sizes[a] == sizes[b]) or sizes[a] < sizes[b]
+        assert allocated[a] >= allocated[b] - (sizes[a] == sizes[b]) or sizes[a] < sizes[b]
 
 
 def test_largest_remainders() -> None:
@@ -126,28 +126,28 @@ def wide(store: Store) -> tuple[int, str]:
 
 def test_the_same_seed_draws_the_same_pairs_and_weights_add_up(sqlite_store: Store) -> None:
     _, labelling = wide(sqlite_store)
-    found = population(sqlite_store, labelling)
-    assert len(found) == 239
-    items = drawn_items(found, 60, seed=3)
+    pairs = population(sqlite_store, labelling)
+    assert len(pairs) == 239
+    items = drawn_items(pairs, 60, seed=3)
     assert items == drawn_items(population(sqlite_store, labelling), 60, seed=3)
-    assert items != drawn_items(found, 60, seed=4)
+    assert items != drawn_items(pairs, 60, seed=4)
     assert len({(item.attribute, item.context) for item in items}) == 60
     assert sum(item.weight for item in items) == pytest.approx(239)
     labels = consensus_labels(sqlite_store, labelling).set_index(["attribute", "context"])["label"]
-    words = {str(label): code for label, code in CODES.items()}
+    code_of = {str(label): code for label, code in CODES.items()}
     patterns = {"necessary": "NNN", "inappropriate": "XXX", "ambiguous": "??N"}
     for item in items:  # each stands in the stratum that it is of
         _, label, pattern = item.stratum.split(" / ")
-        assert labels[item.attribute, item.context] == words[label] and pattern == patterns[label]
-    assert {item.stratum for item in items} == set(found.strata[0][0])  # at least one of each
+        assert labels[item.attribute, item.context] == code_of[label] and pattern == patterns[label]
+    assert {item.stratum for item in items} == set(pairs.strata[0][0])  # at least one of each
 
 
 def test_every_pair_is_as_likely_as_its_weight_says(sqlite_store: Store) -> None:
-    found = population(sqlite_store, wide(sqlite_store)[1])
+    pairs = population(sqlite_store, wide(sqlite_store)[1])
     times: Counter[tuple[int, int]] = Counter()
     weights = {}
     for seed in range(400):
-        for item in drawn_items(found, 40, seed):
+        for item in drawn_items(pairs, 40, seed):
             times[item.attribute, item.context] += 1
             weights[item.attribute, item.context] = item.weight
     assert len(times) == 239
@@ -158,33 +158,33 @@ def test_every_pair_is_as_likely_as_its_weight_says(sqlite_store: Store) -> None
 
 
 def test_fewer_pairs_than_strata_make_strata_coarser(sqlite_store: Store) -> None:
-    found = population(sqlite_store, wide(sqlite_store)[1])
-    assert len(found.strata[0][0]) == len(found.strata[1][0]) == 18 and len(found.strata[2][0]) == 3
-    assert [plan(found, n).level for n in (18, 17, 3, 2, 1)] == [LEVELS[0], LEVELS[2], LEVELS[2], LEVELS[3], LEVELS[3]]
-    assert all(sum(i.weight for i in drawn_items(found, n, 0)) == pytest.approx(239) for n in (1, 2, 3, 17, 18, 239))
+    pairs = population(sqlite_store, wide(sqlite_store)[1])
+    assert len(pairs.strata[0][0]) == len(pairs.strata[1][0]) == 18 and len(pairs.strata[2][0]) == 3
+    assert [plan(pairs, n).level for n in (18, 17, 3, 2, 1)] == [LEVELS[0], LEVELS[2], LEVELS[2], LEVELS[3], LEVELS[3]]
+    assert all(sum(i.weight for i in drawn_items(pairs, n, 0)) == pytest.approx(239) for n in (1, 2, 3, 17, 18, 239))
 
 
 def test_the_expected_interval_is_said_before_and_holds(sqlite_store: Store) -> None:
     """A slice of everything is exact; in proportion it is the textbook's; and it covers what it says it does."""
-    found = population(sqlite_store, wide(sqlite_store)[1])
+    pairs = population(sqlite_store, wide(sqlite_store)[1])
     simple = Plan("none", ("all",), np.array([239]), np.array([60]))
     assert simple.half_width(0.8) == pytest.approx(1.96 * np.sqrt(0.8 * 0.2 / 60 * (1 - 60 / 239)))
-    assert plan(found, 239).half_width() == 0 and "exact" in expected_interval(found, 239)
-    wanted = plan(found, 60)
-    assert wanted.half_width(0.8) < wanted.half_width(0.5) < plan(found, 30).half_width(0.5)
-    words = expected_interval(found, 60)
-    assert "60 of 239" in words and f"80 % ± {100 * wanted.half_width(0.8):.1f}" in words
+    assert plan(pairs, 239).half_width() == 0 and "exact" in expected_interval(pairs, 239)
+    wanted = plan(pairs, 60)
+    assert wanted.half_width(0.8) < wanted.half_width(0.5) < plan(pairs, 30).half_width(0.5)
+    sentence = expected_interval(pairs, 60)
+    assert "60 of 239" in sentence and f"80 % ± {100 * wanted.half_width(0.8):.1f}" in sentence
     # Pairs right by a coin of 80 %: the share that slices give stays within the width of the truth in 95 % of them.
     right = np.random.default_rng(1).random(239) < 0.8
-    truth = dict(zip(zip(found.attributes, found.contexts, strict=True), right, strict=True))
+    truth = dict(zip(zip(pairs.attributes, pairs.contexts, strict=True), right, strict=True))
     shares = [
-        sum(i.weight * truth[i.attribute, i.context] for i in drawn_items(found, 60, seed)) / 239 for seed in range(300)
+        sum(i.weight * truth[i.attribute, i.context] for i in drawn_items(pairs, 60, seed)) / 239 for seed in range(300)
     ]
     inside = np.abs(np.array(shares) - right.mean()) <= wanted.half_width(0.8)
     assert inside.mean() > 0.9
     for size in (0, 240):
         with pytest.raises(StoreError, match="cannot be sampled"):
-            expected_interval(found, size)
+            expected_interval(pairs, size)
 
 
 def test_a_drawn_slice_is_kept_and_its_progress_counted(store: Store) -> None:
@@ -196,8 +196,10 @@ def test_a_drawn_slice_is_kept_and_its_progress_counted(store: Store) -> None:
     assert (row.kind, row.seed, row.items, row.manifest["population"]) == ("labels", 9, 50, 239)
     assert progress(store, data, items) == {}
     with store.write() as connection:
-        said = [NewDecision(i.attribute, i.context, Label.NECESSARY, blind=n < 4) for n, i in enumerate(items[:10])]
-        decisions.add_all(connection, data, "Bob", said)
+        new_decisions = [
+            NewDecision(i.attribute, i.context, Label.NECESSARY, blind=n < 4) for n, i in enumerate(items[:10])
+        ]
+        decisions.add_all(connection, data, "Bob", new_decisions)
         inside = {(i.attribute, i.context) for i in items}
         other = next(p for p in zip(*map(list, _pairs(store, labelling)), strict=True) if p not in inside)
         decisions.add_all(connection, data, "Cleo", [NewDecision(*other, Label.NECESSARY)])
@@ -205,5 +207,5 @@ def test_a_drawn_slice_is_kept_and_its_progress_counted(store: Store) -> None:
 
 
 def _pairs(store: Store, labelling: str) -> tuple[list[int], list[int]]:
-    found = population(store, labelling)
-    return found.attributes.tolist(), found.contexts.tolist()
+    pairs = population(store, labelling)
+    return pairs.attributes.tolist(), pairs.contexts.tolist()

@@ -233,7 +233,7 @@ def fill_review_tables(store: Store, dataset: int, attribute: int, context: int)
             .where(tables.run.c.dataset == dataset)
         ).scalar()
         sample = {"dataset": dataset, "kind": "labels", "name": "s", "seed": 1, "manifest": "{}", **by}
-        drawn = connection.execute(sa.insert(t.slice).values(**sample).returning(t.slice.c.id)).scalar_one()
+        slice_id = connection.execute(sa.insert(t.slice).values(**sample).returning(t.slice.c.id)).scalar_one()
         rows: list[tuple[sa.Table, dict[str, Any]]] = [
             (t.guideline, {"hash": "h", "text": "g", **by}),
             (t.saved_view, {"name": "v", "page": "review", "query": "{}", **by}),
@@ -244,7 +244,17 @@ def fill_review_tables(store: Store, dataset: int, attribute: int, context: int)
             (t.plan_change, {"dataset": dataset, "share": 0.1, "people": 2, "seed": 1, "reason": "r", **by}),
             (t.review_import, {"id": 1, "dataset": dataset, "name": "f", **by}),
             (t.review_import_item, {"review_import": 1, "kind": "mark", "uid": "u"}),
-            (t.slice_item, {"slice": drawn, "ordinal": 0, "response": response, "stratum": "s", "weight": 1.0, **pair}),
+            (
+                t.slice_item,
+                {"slice": slice_id, "ordinal": 0, "response": response, "stratum": "s", "weight": 1.0, **pair},
+            ),
+            (
+                t.assignment,
+                {"slice": slice_id, "overlap": 2, "due": "2026-12-01", "annotator": "me", "created": "2026"},
+            ),
+            (t.assignee, {"slice": slice_id, "name": "me"}),
+            (t.person, {"account": "login 1", "name": "me", "role": "admin", "created": "2026"}),
+            (t.audit_log, {"created": "2026", "person": "me", "action": "run.started", "subject": "run-1"}),
             (t.audit, {**event, "response": response, "verdict": "full"}),
         ]
         for table, values in rows:
@@ -304,6 +314,8 @@ def test_deleting_a_dataset_takes_its_rows_and_leaves_the_calls(store: Store) ->
         "prompt",
         "server",
         "same_server",
+        "person",
+        "audit_log",
     )
     assert {k: v for k, v in after.items() if k not in shared} == {k: v for k, v in alone.items() if k not in shared}
     assert {k: after[k] for k in shared} == {k: full[k] for k in shared}

@@ -125,8 +125,8 @@ def test_text_that_no_database_holds_does_not_stop_a_run(store: Store, bad: str)
         judge = judgements.of_run(connection, run_id)[0].id
         response = runs.owed(connection, run_id, person.id)[0].samples[0]
         settle_response(connection, response, key)
-        found = [Reveal(person.attribute_ids[0], f"a{bad}b", Span(0, 3))]
-        judgements.settle(connection, response, judge, status=JudgementStatus.OK, reveals=found)
+        reveals = [Reveal(person.attribute_ids[0], f"a{bad}b", Span(0, 3))]
+        judgements.settle(connection, response, judge, status=JudgementStatus.OK, reveals=reveals)
     with store.read() as connection:
         (sample,) = judgements.judged_responses(connection, run_id, judge, person.id, person.context_ids[0])
     assert sample.reveals == (Reveal(person.attribute_ids[0], "a\ufffdb", Span(0, 3)),)
@@ -184,8 +184,8 @@ def test_decisions_supersede_undo_and_stand(store: Store) -> None:
 
     def stands() -> dict[tuple[int, int], tuple[str, Label | None]]:
         with store.read() as connection:
-            found = decisions.standing(decisions.history(connection, dataset.id))
-        return {at: (d.annotator, d.label) for at, d in found.items()}
+            standing = decisions.standing(decisions.history(connection, dataset.id))
+        return {at: (d.annotator, d.label) for at, d in standing.items()}
 
     assert stands() == {}
     first = decide("ann", Label.NECESSARY)

@@ -88,9 +88,9 @@ def test_damaged_pages_are_found_and_nothing_is_written(sqlite_store: Store) -> 
     file.write_bytes(content)
     done = cli_inside(outside(), "verify", "--json", "-w", sqlite_store.workspace)
     assert done.returncode == 1
-    told = json.loads(done.stdout)
-    assert not told["sound"]
-    assert any(fault["kind"] == "damage" for fault in told["faults"])
+    printed = json.loads(done.stdout)
+    assert not printed["sound"]
+    assert any(fault["kind"] == "damage" for fault in printed["faults"])
     assert "is damaged" in done.stderr
     assert "Traceback" not in done.stderr
     assert file.read_bytes() == bytes(content)
@@ -287,8 +287,8 @@ def test_purging_by_command_asks_first(sqlite_store: Store) -> None:
     with sqlite_store.write() as connection:
         add_call(connection, "of nobody")
     place = ("-w", sqlite_store.workspace)
-    told = json.loads(cli_inside(outside(), "purge", "--dry-run", "--json", *place).stdout)
-    assert told["calls"] == 1
+    printed = json.loads(cli_inside(outside(), "purge", "--dry-run", "--json", *place).stdout)
+    assert printed["calls"] == 1
     refused = cli_inside(outside(), "purge", *place)
     assert refused.returncode == 1
     assert "--yes" in refused.stderr
@@ -328,10 +328,10 @@ def test_the_command_refuses_then_cascades(sqlite_store: Store) -> None:
     assert refused.returncode == 1
     assert "1 labelling, 1 run depend on it" in refused.stderr
     assert "--cascade" in refused.stderr
-    asked = cli_inside(outside(), "delete", run_id, *place)
-    assert asked.returncode == 1
-    assert "24 messages, 48 judgements" in asked.stderr
-    assert "--yes" in asked.stderr
+    unconfirmed = cli_inside(outside(), "delete", run_id, *place)
+    assert unconfirmed.returncode == 1
+    assert "24 messages, 48 judgements" in unconfirmed.stderr
+    assert "--yes" in unconfirmed.stderr
     warned = cli_inside(outside(), "delete", "-d", "small", "--dry-run", *place)
     assert warned.returncode == 0
     assert "Deleting this needs --cascade." in warned.stderr

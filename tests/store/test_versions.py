@@ -173,21 +173,21 @@ def test_a_labelling_at_work_or_of_another_dataset_cannot_be_frozen_with(
 def test_an_edited_dataset_is_no_longer_the_file_it_came_from(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=2, contexts=1)
 
-    def found() -> str | None:
+    def source_name() -> str | None:
         with store.read() as connection:
             row = datasets.with_source(connection, data.source_hash)
             return row.name if row else None
 
     editing.new_version(store, data.id)
-    assert found() == "small world"
+    assert source_name() == "small world"
     with store.write() as connection:
         datasets.delete(connection, data.id)
-    assert found() is None  # its next version may hold something else
+    assert source_name() is None  # its next version may hold something else
     data = add_dataset(store, profiles=1, attributes=2, contexts=1)
-    assert found() == "small world"
+    assert source_name() == "small world"
     before = make_profile(0, 2, 1).attributes[0]
     editing.save(store, data.id, editing.attribute_edit(0, before, None), annotator="Ada")
-    assert found() is None
+    assert source_name() is None
 
 
 def test_named_rules_go_along_to_the_next_version(store: Store, world: tuple[DatasetRow, str]) -> None:
@@ -248,8 +248,8 @@ def test_the_commands_freeze_list_check_and_write_the_card(sqlite_store: Store) 
     add_run(sqlite_store, data.id, 1, [[[1], [0]]])
     where = ["-w", str(sqlite_store.workspace)]
 
-    def command(*words: str) -> str:
-        done = CliRunner().invoke(cli, [*words, *where])
+    def command(*arguments: str) -> str:
+        done = CliRunner().invoke(cli, [*arguments, *where])
         if done.exception is not None:
             raise done.exception
         return done.stdout
@@ -257,12 +257,12 @@ def test_the_commands_freeze_list_check_and_write_the_card(sqlite_store: Store) 
     digest = command("freeze", "mine", "--by", "Ada").strip()
     before = make_profile(0, 2, 1).attributes[0]
     editing.save(sqlite_store, data.id, editing.attribute_edit(0, before, None), annotator="Bob", reason="private")
-    found = json.loads(command("versions", "mine v2", "--json"))
-    assert [(v["name"], v["parent"], v["frozen"], v["changes"]) for v in found] == [
+    listed = json.loads(command("versions", "mine v2", "--json"))
+    assert [(v["name"], v["parent"], v["frozen"], v["changes"]) for v in listed] == [
         ("mine", None, digest, 0),
         ("mine v2", "mine", None, 1),
     ]
-    assert [r["same"] for r in found[0]["runs"]] == [True]
+    assert [r["same"] for r in listed[0]["runs"]] == [True]
     assert digest[:8] in command("versions", "mine", "--check")
     decide(sqlite_store, data.id)
     with pytest.raises(StoreError, match="changed since it was frozen: mine"):

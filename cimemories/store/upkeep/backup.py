@@ -33,16 +33,8 @@ from cimemories.files import NotAFileError, open_regular
 from cimemories.model import WorkStatus
 from cimemories.store import engine as store_engine
 from cimemories.store import work
-from cimemories.store.engine import (
-    Store,
-    StoreError,
-    connect_read_only,
-    explained,
-    now,
-    open_store,
-    record_address,
-    sqlite_path,
-)
+from cimemories.store.engine import Store, StoreError, connect_read_only, now, open_store, record_address, sqlite_path
+from cimemories.store.problems import explained
 from cimemories.store.tables import generation, labelling, run, sweep
 from cimemories.store.upkeep.transfer import (
     clear,

@@ -12,7 +12,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.store import engine as store_engine
-from cimemories.store.engine import StoreError, cause, open_as_it_is, problem, record_address, sqlite_path
+from cimemories.store.engine import StoreError, open_as_it_is, record_address, sqlite_path
+from cimemories.store.problems import cause, problem
 from cimemories.store.tables import metadata
 
 MOST_LINES = 20

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.model import WorkKind
 from cimemories.store import datasets, generations, runs, versions, work
 from cimemories.store.engine import Store, StoreError
@@ -31,6 +32,7 @@ from cimemories.store.tables import (
     sweep,
     vote,
 )
+from cimemories.store.team import log
 from cimemories.text import count
 
 Counts = tuple[tuple[int, str], ...]
@@ -132,8 +134,11 @@ def _of_labelling(connection: sa.Connection, row: work.Row) -> Deletion:
 def delete(store: Store, planned: Deletion) -> None:
     """Delete it with all that rests on it, and the files of the workspace that are about it. Raises StoreError, and
     changes nothing, where a living process works on any of it, or where it is gone already."""
-    with store.write() as connection:
+    of_runs = planned.dataset is None and work.kind_of(str(planned.work_id)) is not WorkKind.LABELLING
+    with store.write(Role.OPERATOR if of_runs else Role.CURATOR) as connection:
         ids = _delete(connection, planned)
+        what = "dataset" if planned.dataset is not None else str(work.kind_of(str(planned.work_id)))
+        log.add(connection, f"{what}.deleted", planned.title, with_it=listed((*planned.goes, *planned.rests)))
     # After the commit: a file cannot be brought back by a rollback.
     remove_files(store.workspace, ids)
 

@@ -19,7 +19,8 @@ import sqlalchemy as sa
 
 from cimemories.model import JudgementStatus, WorkStatus
 from cimemories.store import generations, labellings, runs, work
-from cimemories.store.engine import Store, StoreError, explained, sqlite_path
+from cimemories.store.engine import Store, StoreError, sqlite_path
+from cimemories.store.problems import explained
 from cimemories.store.tables import (
     ballot,
     call,

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from cimemories.store.engine import StoreError, first_line
+from cimemories.store.engine import StoreError
+from cimemories.store.problems import first_line
 from cimemories.store.tables import metadata
 
 # ---- rows

@@ -1,0 +1,94 @@
+"""A PostgreSQL that takes few connections: whoever finds no place waits for one, and nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from cimemories.store import engine
+from cimemories.store.engine import DatabaseLost, Store, open_store
+from cimemories.store.tables import dataset
+
+pytestmark = pytest.mark.postgres
+PLACES = 3
+
+
+@pytest.fixture
+def address(postgres_url: str) -> Iterator[str]:
+    """A database for a user who may have PLACES connections."""
+    name = f"few_{uuid.uuid4().hex}"
+    maintenance = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    with maintenance.connect() as connection:
+        connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT {PLACES}")
+        connection.exec_driver_sql(f"CREATE DATABASE {name} OWNER {name}")
+    yield maintenance.url.set(database=name, username=name).render_as_string(hide_password=False)
+    with maintenance.connect() as connection:
+        connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def write(store: Store, name: str) -> None:
+    values = {"name": name, "origin": "test", "source_hash": name, "created": ""}
+    with store.write() as connection:
+        connection.execute(sa.insert(dataset).values(**values))
+
+
+def test_more_processes_than_places_write_everything(address: str, tmp_path: Path) -> None:
+    open_store(tmp_path, address).close()
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            store = open_store(tmp_path, address)  # a pool of its own, as a process has
+            for turn in range(5):
+                write(store, f"{number}.{turn}")
+            store.close()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2 * PLACES)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    store = open_store(tmp_path, address)
+    with store.read() as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(dataset)).scalar() == 5 * len(threads)
+    store.close()
+
+
+def test_without_a_place_a_line_says_what_to_do(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.1)
+    stores = [open_store(tmp_path, address) for _ in range(PLACES)]
+    held = [store.engine.connect() for store in stores]
+    with pytest.raises(DatabaseLost, match="takes no more connections.* raise max_connections"):
+        open_store(tmp_path, address)
+    with pytest.raises(DatabaseLost, match="takes no more connections, so nothing was done"):
+        # A second connection of a process whose first one is in use.
+        write(stores[0], "one too many")
+    held[0].close()
+    write(stores[0], "in the place of the first")
+    for connection, store in zip(held, stores, strict=True):
+        connection.close()
+        store.close()
+
+
+def test_whoever_rests_leaves_the_place_to_others(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "IDLE_SECONDS", 1)
+    resting = [open_store(tmp_path, address) for _ in range(PLACES)]
+    for store in resting:
+        store.check()
+    # All places are taken by connections that nobody uses: they are ended, and this one finds room in time.
+    late = open_store(tmp_path, address)
+    write(late, "late")
+    # Those who rested connect anew.
+    write(resting[0], "again")
+    for store in (*resting, late):
+        store.close()
