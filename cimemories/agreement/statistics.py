@@ -237,8 +237,8 @@ def _posterior_cells(table: Floats, mass: Floats, resamples: int, seed: int) -> 
     weights)^2 / sum of their squares."""
     effective = mass.sum() ** 2 / (mass**2).sum()
     shares = table.reshape(-1) / table.sum()
-    drawn = np.random.default_rng(seed).dirichlet(effective * shares + 1 / shares.size, size=resamples)
-    return np.asarray(drawn.reshape(-1, *table.shape), np.float64)
+    sampled = np.random.default_rng(seed).dirichlet(effective * shares + 1 / shares.size, size=resamples)
+    return np.asarray(sampled.reshape(-1, *table.shape), np.float64)
 
 
 def _resampled_cells(cells: Codes, mass: Floats, width: int, resamples: int, seed: int) -> Floats:

@@ -12,7 +12,6 @@ to leak less. Every other run stands below, with the reason.
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,8 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.scope import Combine, Scope, messages_first, parts_of, resolve_scope, simulated_parts
 from cimemories.metrics import completeness, sentences, violation
-from cimemories.metrics.breakdown import Baseline, baselines
+from cimemories.metrics.blocks import judged_digest, places_of
+from cimemories.metrics.breakdown import Baseline, run_baselines
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import intervals, intervals_on, shared
 from cimemories.metrics.uncertainty import Interval
@@ -54,7 +54,7 @@ class RunLine:
 
     violation: Violation@n at n samples, all of the run's where enough of it is judged (Headline.n). does_task: share of
     the checked messages that do their task. judges: names, in the order of the run. counted: whether its numbers are
-    there; not while the run is at work, nor where the time for counting was up. simulated: `simulated_parts`.
+    there; not while the run is at work, nor where only what is known was asked for. simulated: `simulated_parts`.
     """
 
     run: RunRow
@@ -82,11 +82,10 @@ MOST_LINES = 5_000  # whose numbers are kept
 _JUDGE_COUNTS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(run_judge.c.run)
 
 
-def run_lines(flows: Flows, rows: Sequence[RunRow], *, seconds: float = math.inf) -> list[RunLine]:
+def run_lines(flows: Flows, rows: Sequence[RunRow], *, known: bool = False) -> list[RunLine]:
     """A line for each of these runs, in their order. What rests on a run's messages is cached under every version that
-    can change it, so that a table of many runs is read from memory, on whichever page. seconds: after so many nothing
-    more is counted, but one run at least: what is not known yet is left out, and there the next time or later."""
-    end, new = time.monotonic() + seconds, 0
+    can change it, so that a table of many runs is read from memory, on whichever page. known: nothing is counted that
+    was not before, and such a line is without its numbers."""
     with flows.store.read() as connection:
         named = {row.id: row for row in datasets.all_rows(connection)}
         judge_counts: dict[str, int] = {row.run: row.judges for row in connection.execute(_JUDGE_COUNTS)}
@@ -105,9 +104,7 @@ def run_lines(flows: Flows, rows: Sequence[RunRow], *, seconds: float = math.inf
         )
         judges = flows.cached(("table judges", row.id, judge_counts.get(row.id, 0)), partial(_judges, flows, row))
         # The numbers of a run at work change with every answer: they are counted once it rests.
-        known = flows.knows(("table", *version))
-        counted = row.status not in work.ACTIVE and (known or not new or time.monotonic() < end)
-        new += counted and not known
+        counted = row.status not in work.ACTIVE and (not known or flows.knows(("table", *version)))
         numbers: _Numbers = _NONE, _NONE, math.nan, row.samples
         if counted:
             numbers = flows.cached(("table", *version), partial(_numbers, flows, row), most=MOST_LINES)
@@ -403,7 +400,7 @@ def leaderboard(
     widest = max(lines, key=lambda item: item.numbers.flows, default=None)
     return Leaderboard(
         lines=(*_places([own for own in lines if not own.outside]), *_best_first([o for o in lines if o.outside])),
-        constants=baselines(flow_arrays(flows, widest.scope, rule)) if widest else (),
+        constants=run_baselines(flows, widest.scope, rule) if widest else (),
         warnings=(*coverage_warnings(lines), *comparison_warnings(flows.store, scopes)) if len(scopes) > 1 else (),
         rule=rule,
         n=common_n,
@@ -416,6 +413,9 @@ def _common_flows(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule) -
     nothing inappropriate, or nothing necessary, is left although each run has it."""
 
     def compute() -> list[FlowArrays | None] | None:
+        if any(flows.is_large(scope) for scope in scopes):
+            # Too large to be cut: ranked where all judged the same flows.
+            return [None] * len(scopes) if len({judged_digest(flows, scope) for scope in scopes}) == 1 else None
         every = [flow_arrays(flows, scope, rule) for scope in scopes]
         parts = shared(every)
         if all(part is whole for part, whole in zip(parts, every, strict=True)):
@@ -494,7 +494,7 @@ def line(
     at = min(n or scope.run.samples, scope.run.samples, whole.n)
 
     def compute() -> Line:
-        numbers, data = whole, flow_arrays(flows, scope, rule)
+        numbers = whole
         bounds = intervals(flows, scope, rule, ns=(at,))
         return Line(
             numbers=numbers,
@@ -506,7 +506,7 @@ def line(
             completeness_spread=_deviation([person.completeness for person in numbers.per_profile]),
             # A simulated run says nothing of the model whose name it bears.
             published=None if scope.run.simulated else load_published().model(scope.run.model),
-            places=(data.profiles, data.contexts),
+            places=places_of(flows, scope),
         )
 
     result = flows.cached(("line", scope.version, rule, at), compute)
@@ -628,11 +628,11 @@ def ranking_notes(board: Leaderboard) -> list[str]:
 
 def _open(line: Line, board: Leaderboard) -> str:
     """Between what Violation@n of the ranking lies, for a run that is read at fewer samples."""
-    asked = board.n or line.run.samples
-    if line.covered or line.n >= asked or asked not in line.numbers.violation_bounds:
+    ranking_n = board.n or line.run.samples
+    if line.covered or line.n >= ranking_n or ranking_n not in line.numbers.violation_bounds:
         return ""
-    ends = sentences.between(line.numbers.violation_bounds[asked])
-    return f"; read at {count(line.n, 'sample')}, violation@{asked} lies {ends}"
+    ends = sentences.between(line.numbers.violation_bounds[ranking_n])
+    return f"; read at {count(line.n, 'sample')}, violation@{ranking_n} lies {ends}"
 
 
 def leaderboard_markdown(board: Leaderboard) -> str:

@@ -120,11 +120,12 @@ COUNTS = (
 
 @cached
 def per_norm(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> PerNorm:
-    """The scores of a run by each norm. n is that of the headline, or fewer where the flows of some norm lost more
-    messages than those of the consensus."""
-    data, whole = flow_arrays(flows, scope, rule), headline(flows, scope, rule)
-    if scope.labelling is None:
+    """The scores of a run by each norm; none for one that does not fit into memory. n is that of the headline, or fewer
+    where the flows of some norm lost more messages than those of the consensus."""
+    whole = headline(flows, scope, rule)
+    if scope.labelling is None or flows.is_large(scope):
         return PerNorm(whole.n, (), 0)
+    data = flow_arrays(flows, scope, rule)
     counts, applied = (
         vote_counts(flows.store, scope.labelling.id),
         scope.rule or rule_of(flows.store, scope.labelling.id),

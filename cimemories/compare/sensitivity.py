@@ -169,13 +169,14 @@ def study(
         raise ValueError("a study of sensitivity takes at least one run, and an n of at least 1")
     same_dataset(scopes)
     labelling = _shared_labelling(scopes)
-    pairs = labelled_pairs(flows.store, labelling)
     first = scopes[0]
+    applied = first.rule or rule_of(flows.store, labelling)
+    pairs = labelled_pairs(flows.store, labelling)
+    pairs = replace(pairs, counts=pairs.counts.under(applied.both_lists))
     # Votes and decisions alone: which rule is applied to them is a part of the setting.
-    key = ("sensitivity votes", labelling, pairs.counts.revision, first.dataset_revision)
+    key = ("sensitivity votes", labelling, pairs.counts.revision, first.dataset_revision, applied.both_lists)
     keys = tuple(persona.key for persona in pairs.counts.personas)
     votes = flows.cached(key, lambda: Votes(keys, pairs.counts, shares_of(pairs.counts.votes), pairs.decided_labels))
-    applied = first.rule or rule_of(flows.store, labelling)
     base = Setting(applied.threshold, applied.priors, first.labels, rule, applied.least_votes)
     return Study(tuple(subject(flows, scope, pairs.counts, n) for scope in scopes), pairs.counts, votes, base, applied)
 

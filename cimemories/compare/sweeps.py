@@ -262,6 +262,9 @@ ADDED: dict[Kind | None, str] = {
     Kind.NECESSARY: "inappropriate attributes",
     Kind.INAPPROPRIATE: "necessary attributes",
     Kind.RANDOM: "attributes at random",
+    Kind.ALL_SHARE: "inappropriate attributes, counted as published",
+    Kind.ALL_NOT_SHARE: "necessary attributes, counted as published",
+    Kind.IID: "labelled attributes at random, counted as published",
 }
 SMALLEST = 0.5  # billions; what is smaller is called by millions, as its makers do
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s?([bm])(?![a-z0-9])", re.IGNORECASE)

@@ -7,20 +7,20 @@ many judged samples it was revealed. `counted_flows` finds these entries once; m
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
+from cimemories.flows import parts
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.scope import Scope
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
@@ -121,8 +121,59 @@ _CONTEXTS = "SELECT DISTINCT context FROM {pairs} ORDER BY context"
 
 
 def flow_arrays(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
-    """The arrays of a run, whatever its memories held."""
-    arrays = _exact_arrays(flows, scope)
+    """The arrays of a run, whatever its memories held. Raises StoreError for a run that does not fit into memory."""
+    return _under(_exact_arrays(flows, scope), rule)
+
+
+def blocks(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> Iterator[FlowArrays]:
+    """The arrays of a run in blocks of profiles, in their order, all with the same attributes and contexts; one block
+    where all of it fits into memory."""
+    if not flows.is_large(scope):
+        yield flow_arrays(flows, scope, rule)
+        return
+    width, contexts = axes(flows, scope)
+    for file in flows.parts(scope):
+        names, profiles = _names(pd.DataFrame(flows.part(file, _NAMES)), width)
+        own = [int(c) for c in flows.part(file, _CONTEXTS)["context"]]
+        columns = flows.part(file, _COUNTS, [width, len(own)])
+        data = _dense(columns, names, profiles, own)
+        yield _under(data if tuple(own) == contexts else _spread(data, contexts), rule)
+
+
+def counted_blocks(
+    flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
+) -> Iterator[tuple[FlowArrays, CountedFlows]]:
+    """`blocks`, each with those of its flows that count."""
+    large = flows.is_large(scope)
+    for data in blocks(flows, scope, rule):
+        yield data, count(data) if large else counted_flows(flows, scope, rule)
+
+
+@cached
+def axes(flows: Flows, scope: Scope) -> tuple[int, tuple[int, ...]]:
+    """How many attributes a profile of a large run has at most, and the contexts of all of them."""
+    query = "SELECT max(position) + 1 AS width, list(DISTINCT context ORDER BY context) AS contexts FROM {pairs}"
+    every = [flows.part(file, query) for file in flows.parts(scope)]
+    contexts = sorted({int(context) for part in every for context in part["contexts"][0]})
+    return max((int(part["width"][0]) for part in every), default=0), tuple(contexts)
+
+
+def _spread(data: FlowArrays, contexts: tuple[int, ...]) -> FlowArrays:
+    """The same among more contexts, in which these profiles have no pair."""
+    at = np.searchsorted(contexts, data.contexts)
+
+    def wide(values: Ints, padding: int) -> Ints:
+        result = np.full((*values.shape[:2], len(contexts)), padding, values.dtype)
+        result[:, :, at] = values
+        return result
+
+    draws = wide(data.draws, 0)
+    planned = draws if data.whole else wide(data.planned_draws, 0)
+    labels = wide(data.labels, UNLABELLED)
+    return replace(data, reveals=wide(data.reveals, 0), draws=draws, labels=labels, planned=planned, contexts=contexts)
+
+
+def _under(arrays: FlowArrays, rule: IdentifierRule) -> FlowArrays:
     if rule == IdentifierRule.EXACT:
         return arrays
     names = arrays.names
@@ -132,11 +183,19 @@ def flow_arrays(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRul
 
 @cached
 def _exact_arrays(flows: Flows, scope: Scope) -> FlowArrays:
+    if flows.is_large(scope):
+        raise parts.too_large(scope)
     names, profiles = _names(flows.query(scope, _NAMES))
-    contexts = tuple(int(c) for c in flows.arrays(scope, _CONTEXTS)["context"])
-    shape = (*names.bio.shape, len(contexts))
+    contexts = [int(c) for c in flows.arrays(scope, _CONTEXTS)["context"]]
     # The strides of the flat array: attributes to a profile, contexts to an attribute.
-    columns = flows.arrays(scope, _COUNTS, [shape[1], shape[2]])
+    columns = flows.arrays(scope, _COUNTS, [names.bio.shape[1], len(contexts)])
+    return _dense(columns, names, profiles, contexts)
+
+
+def _dense(
+    columns: Mapping[str, npt.NDArray[Any]], names: Names, profiles: tuple[int, ...], contexts: Sequence[int]
+) -> FlowArrays:
+    shape = (*names.bio.shape, len(contexts))
     dense = {}
     # Most runs lost nothing: then what was planned of each flow is what was judged, one array for both.
     lost = not np.array_equal(columns["planned"], columns["draws"])
@@ -147,13 +206,14 @@ def _exact_arrays(flows: Flows, scope: Scope) -> FlowArrays:
     counted = _sealed(~names.bio & (names.attribute >= 0))
     reveals, draws, labels = (_sealed(dense[name]) for name in ("reveals", "draws", "label"))
     planned = _sealed(dense["planned"]) if lost else draws
-    return FlowArrays(reveals, draws, labels, counted, profiles, contexts, names, planned=planned)
+    return FlowArrays(reveals, draws, labels, counted, profiles, tuple(contexts), names, planned=planned)
 
 
-def _names(frame: pd.DataFrame) -> tuple[Names, tuple[int, ...]]:
+def _names(frame: pd.DataFrame, width: int | None = None) -> tuple[Names, tuple[int, ...]]:
+    """width: attributes along the axis; None: as many as these profiles have at most."""
     profiles, p = np.unique(frame["profile"].to_numpy(np.int64), return_inverse=True)
     a = frame["position"].to_numpy(np.int64)
-    shape = (len(profiles), int(a.max()) + 1 if len(a) else 0)
+    shape = (len(profiles), width if width is not None else int(a.max()) + 1 if len(a) else 0)
     ids, bio = np.full(shape, -1, np.int64), np.zeros(shape, np.bool_)
     texts = [np.full(shape, "", object) for _ in range(3)]
     ids[p, a], bio[p, a] = frame["attribute"].to_numpy(np.int64), frame["bio"].to_numpy(np.bool_)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.flows.labels import default_labelling
 from cimemories.store import audits, calls, datasets, decisions, judgements, labellings, reviews, runs, work
 from cimemories.store.calls import ServerId, Source, Tie
@@ -17,6 +18,7 @@ from cimemories.store.judgements import JudgeRow
 from cimemories.store.labellings import LabellingRow, RuleRow
 from cimemories.store.runs import RunRow, SweepRow
 from cimemories.store.tables import profile
+from cimemories.store.team import log
 from cimemories.store.upkeep import deleting
 from cimemories.store.upkeep.deleting import Deletion
 
@@ -104,7 +106,7 @@ def save_rule(
 ) -> None:
     """Save a rule under a new name, and make it current where `use` says so. Raises StoreError as labellings.add_rule
     does."""
-    with store.write() as connection:
+    with store.write(Role.CURATOR) as connection:
         labellings.add_rule(
             connection,
             dataset_id,
@@ -119,13 +121,13 @@ def save_rule(
 
 def use_rule(store: Store, dataset_id: int, name: str) -> None:
     """Make a rule current; 'paper' is the paper's. Raises StoreError for an unknown one, or a frozen dataset."""
-    with store.write() as connection:
+    with store.write(Role.CURATOR) as connection:
         labellings.make_current_rule(connection, dataset_id, name)
 
 
 def delete_rule(store: Store, dataset_id: int, name: str) -> None:
     """Delete a rule; where it was current, the paper's applies again. Raises StoreError as `use_rule` does."""
-    with store.write() as connection:
+    with store.write(Role.CURATOR) as connection:
         labellings.delete_rule(connection, dataset_id, name)
 
 
@@ -237,13 +239,13 @@ def known_servers(store: Store) -> tuple[list[ServerId], list[Tie]]:
 
 def tie_servers(store: Store, one: str, other: str, author: str) -> None:
     """Say that two addresses are the same server. Raises StoreError as calls.tie does."""
-    with store.write() as connection:
+    with store.write(Role.OPERATOR) as connection:
         calls.tie(connection, one, other, author)
 
 
 def untie_servers(store: Store, tie: Tie) -> None:
     """Take that back."""
-    with store.write() as connection:
+    with store.write(Role.OPERATOR) as connection:
         calls.untie(connection, tie.first, tie.second)
 
 
@@ -261,11 +263,13 @@ def deletion_of_work(store: Store, work_id: str) -> Deletion:
 
 def pause(store: Store, work_id: str) -> None:
     """Ask the worker of a run, sweep, labelling or generation to stop once the calls in flight have ended."""
-    with store.write() as connection:
+    with store.write(Role.OPERATOR) as connection:
         work.request_pause(connection, work_id)
+        log.add(connection, f"{work.kind_of(work_id)}.paused", work_id)
 
 
 def cancel(store: Store, work_id: str) -> None:
     """Ask the worker of a run, sweep, labelling or generation to stop; where none lives it is cancelled at once."""
-    with store.write() as connection:
+    with store.write(Role.OPERATOR) as connection:
         work.request_cancel(connection, work_id)
+        log.add(connection, f"{work.kind_of(work_id)}.cancelled", work_id)

@@ -7,10 +7,10 @@
 `label` the effective label's code (a person's decision before the consensus; -1: nobody has labelled the pair, -2: it
 has too few votes for a label).
 Responses that are missing are in no `draws`; `expected` says how many were planned. An attribute that no planned memory
-of a context held is no flow there: it has no row in `flow`, and one with held = false in `pairs`. `retained` says
-whether the context counts for the profile, which its labels decide and no memory changes. A scope says whose claims
-`reveals` counts (one judge's, or what several say together) and whether people's verdicts go before them; draws are
-the judges' either way.
+of a context held is no flow there: it has no row in `flow`, and one with held = false in `pairs`. Not so in a run with
+a memory of the authors' code: there `draws` are all judged samples of the context. `retained` says whether the context
+counts for the profile, which its labels decide and no memory changes. A scope says whose claims `reveals` counts (one
+judge's, or what several say together) and whether people's verdicts go before them; draws are the judges' either way.
 
 `flow_rows` brings from the record what the relation is joined from; DuckDB joins it. A relation is kept under the
 version of its scope, and built again when that has moved: nothing stale is ever shown as current.
@@ -21,7 +21,8 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -32,6 +33,7 @@ import pandas as pd
 import sqlalchemy as sa
 from cachetools import LRUCache
 
+from cimemories.flows import parts
 from cimemories.flows.cache import MOST, Cache, workspace_cached
 from cimemories.flows.labels import CODES, INAPPROPRIATE, NECESSARY, UNLABELLED, cache_file, labels_under, write_cache
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
@@ -50,22 +52,28 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def flow_rows(store: Store, scope: Scope) -> dict[str, pd.DataFrame]:
+def flow_rows(
+    store: Store, scope: Scope, profiles: Sequence[int] | None = None, held: PartialMemories | None = None
+) -> dict[str, pd.DataFrame]:
     """What the flows of a run are joined from, as the record has it: planned (profile, context, level, expected,
     draws), attributes, reveals (attribute, context, reveals), decisions and labels (attribute, context, label); and,
-    only where some memory leaves an attribute out, held (attribute, context, expected, draws)."""
+    only where some memory leaves an attribute out and is none of the authors' compositions, held (attribute, context,
+    expected, draws). profiles: the rows of these alone (decisions and verdicts are those of all, which the join leaves
+    out); held: the partial memories of the run, where they are known already."""
     run_id, judges = scope.run.id, scope.judge_ids
     with store.read() as connection:
-        held = judgements.partial_memories(connection, run_id)
-        by_memory = frame_of(judgements.planned_responses(connection, run_id), [*RESPONSES, "expected"])
-        draws = frame_of(judgements.judged_draws(connection, run_id, judges), [*RESPONSES, "draws"])
-        claims = judgements.reveal_counts(connection, run_id, judges, scope.need, grounded=scope.grounded)
+        held = judgements.partial_memories(connection, run_id) if held is None else held
+        by_memory = frame_of(judgements.planned_responses(connection, run_id, profiles), [*RESPONSES, "expected"])
+        draws = frame_of(judgements.judged_draws(connection, run_id, judges, profiles), [*RESPONSES, "draws"])
+        claims = judgements.reveal_counts(
+            connection, run_id, judges, scope.need, grounded=scope.grounded, profiles=profiles
+        )
         reveals = frame_of(claims, ["attribute", "context", "memory", "reveals"])
         verdicts = _verdict_changes(connection, scope, held) if scope.people else []
         history = decisions.history(connection, scope.run.dataset) if scope.labels == Labels.DECISIONS else []
-        profiles = sorted({int(p) for p in by_memory["profile"]})
+        planned = sorted({int(p) for p in by_memory["profile"]})
         columns = [attribute.c[name] for name in ATTRIBUTES]
-        rows = connection.execute(sa.select(*columns).where(attribute.c.profile.in_(profiles)))
+        rows = connection.execute(sa.select(*columns).where(attribute.c.profile.in_(planned)))
         attributes = frame_of(rows, ["attribute", *ATTRIBUTES[1:]]).astype({"attribute": np.int64, "profile": np.int64})
     # By the rule of today: the record's own mark may have been made by an earlier one.
     attributes["bio"] = np.fromiter(map(is_bio, attributes["key"], attributes["domain"]), np.bool_, len(attributes))
@@ -81,14 +89,16 @@ def flow_rows(store: Store, scope: Scope) -> dict[str, pd.DataFrame]:
     # Verdicts are corrections of -1, 0 or +1 a response: added to the claims, they give people's count.
     reveals = pd.concat([reveals[[*PAIR, "reveals"]], pd.DataFrame(verdicts, columns=[*PAIR, "reveals"])])
     decided = [(a, c, CODES[d.label]) for (a, c), d in decisions.standing(history).items() if d.label is not None]
-    parts = {
+    frames = {
         "planned": by_memory.groupby(["profile", "context"], as_index=False, sort=False).agg(counts),
         "attributes": attributes,
         "reveals": typed(reveals, [*PAIR, "reveals"]).groupby(PAIR, as_index=False, sort=False).sum(),
         "decisions": typed(pd.DataFrame(decided, columns=[*PAIR, "label"]), [*PAIR, "label"]),
-        "labels": labels_under(store, scope.labelling, scope.rule),
+        "labels": labels_under(store, scope.labelling, scope.rule, profiles),
     }
-    return parts | ({"held": _held_draws(by_memory, held, attributes)} if held else {})
+    # By the authors' rule what no memory held was not revealed, and stays in every denominator.
+    whole = not held or scope.run.counts_whole_profiles
+    return frames | ({} if whole else {"held": _held_draws(by_memory, held, attributes)})
 
 
 def _held_draws(by_memory: pd.DataFrame, held: PartialMemories, attributes: pd.DataFrame) -> pd.DataFrame:
@@ -180,10 +190,24 @@ CREATE VIEW {{name}}_pairs AS SELECT {{run}} AS run, * REPLACE (
 ) FROM {{name}}_rows;
 CREATE VIEW {{name}} AS SELECT * EXCLUDE (held) FROM {{name}}_pairs WHERE held
 """
+# Of a run that does not fit into memory nothing is kept: its files are read at each question.
+_LARGE = """
+CREATE VIEW {name}_rows AS SELECT * EXCLUDE (run, level) FROM {source};
+CREATE VIEW {name}_pairs AS SELECT {run} AS run, * FROM {name}_rows;
+CREATE VIEW {name} AS SELECT * EXCLUDE (held) FROM {name}_pairs WHERE held
+"""
+LARGE_MEMORY = "1GB"  # of DuckDB, once such a run is looked at
 # Views, then the table, then its types: each rests on the next.
-_DROP = "DROP VIEW IF EXISTS {name}; DROP VIEW IF EXISTS {name}_pairs; DROP TABLE IF EXISTS {name}_rows;" + "".join(
+_DROP = "DROP VIEW IF EXISTS {name}; DROP VIEW IF EXISTS {name}_pairs; {rows};" + "".join(
     f"DROP TYPE IF EXISTS {{name}}_{w};" for w in _TEXTS
 )
+
+
+def _drop(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    query = "SELECT count(*) FROM duckdb_views() WHERE view_name = ?"
+    is_view = (connection.execute(query, [f"{name}_rows"]).fetchone() or (0,))[0]
+    kind = "VIEW" if is_view else "TABLE"
+    connection.execute(_DROP.format(name=name, rows=f"DROP {kind} IF EXISTS {name}_rows"))
 
 
 class _Tables(LRUCache[str, str]):
@@ -196,7 +220,7 @@ class _Tables(LRUCache[str, str]):
     # Called by LRUCache when a new name finds no room, so always under the lock of Flows.table.
     def popitem(self) -> tuple[str, str]:
         version, name = super().popitem()
-        self._duckdb.execute(_DROP.format(name=name))
+        _drop(self._duckdb, name)
         return version, name
 
 
@@ -255,21 +279,63 @@ class Flows:
         """Whether the result of a question is in the cache."""
         return self.cache.has(str(key[0]), key[1:])
 
+    def is_large(self, scope: Scope) -> bool:
+        """Whether the flows of a run do not fit into memory together: they are then counted in blocks of profiles."""
+        key = ("pairs of a run", scope.run.id, scope.run.revision, scope.dataset_revision)
+        return self.cached(key, lambda: parts.pairs_at_most(self.store, scope)) >= parts.LARGE_PAIRS
+
+    def parts(self, scope: Scope) -> list[Path]:
+        """The files of a large run's relation, one a block of profiles, in their order; built where they are not there
+        yet. Raises StoreError where they cannot be written."""
+
+        def built() -> list[Path]:
+            folder = relation_file(self.store, scope).with_suffix("")
+            return parts.build(self.store, scope, folder, _cache_name(scope), partial(self._write_part, scope))
+
+        return self.cached(("parts of a relation", scope.version), built)
+
+    def part(self, file: Path, sql: str, parameters: list[object] | None = None) -> dict[str, npt.NDArray[Any]]:
+        """The answer of one part, as `arrays` has it, with texts as objects; `{pairs}` stands for its rows."""
+        cursor = self._duckdb.cursor()  # of its own: parts are read while other relations are
+        try:
+            result = cursor.execute(sql.format(pairs=_read(file)), parameters or [])
+            return {column: np.asarray(values) for column, values in result.fetchnumpy().items()}
+        finally:
+            cursor.close()
+
+    def _write_part(self, scope: Scope, profiles: Sequence[int], file: Path) -> None:
+        held = self.cached(("partial memories", scope.run.id, scope.run.revision), partial(self._held, scope))
+        frames = flow_rows(self.store, scope, profiles, held)
+        name, cursor = f"part_{threading.get_ident()}", self._duckdb.cursor()
+        try:
+            self._join(name, scope, frames, cursor)
+            cursor.execute(f"COPY {name}_built TO {_quoted(file)} (FORMAT parquet)")
+        finally:
+            cursor.execute(f"DROP TABLE IF EXISTS {name}_built")
+            cursor.close()
+
+    def _held(self, scope: Scope) -> PartialMemories:
+        with self.store.read() as connection:
+            return judgements.partial_memories(connection, scope.run.id)
+
     def _build(self, name: str, scope: Scope) -> None:
+        if self.is_large(scope):
+            # What a view cannot stream (sorting millions of rows) goes to the disk instead of into memory.
+            folder = self.store.workspace / "cache"
+            self._duckdb.execute(f"SET memory_limit = '{LARGE_MEMORY}'; SET temp_directory = {_quoted(folder)}")
+            files = self.parts(scope)
+            source = f"read_parquet([{', '.join(map(_quoted, files))}])"
+            self._duckdb.execute(_LARGE.format(name=name, source=source, run=_quoted(scope.run.id)))
+            return
         path = relation_file(self.store, scope)
         if path.exists():
             try:
-                # Quotes are doubled, since the folder's name is the user's: the path becomes a part of the SQL.
-                self._keep(name, scope, "read_parquet('" + str(path).replace("'", "''") + "')")
+                self._keep(name, scope, _read(path))
                 return
             except duckdb.Error:  # a damaged file (after a power cut, say), or one that was purged just now
-                self._duckdb.execute(_DROP.format(name=name))
-        parts = flow_rows(self.store, scope)
-        # The frames are registered in a cursor, so that their names go when it is closed; the table it makes stays.
+                _drop(self._duckdb, name)
         cursor = self._duckdb.cursor()
-        for part, frame in parts.items():
-            cursor.register(part, frame)
-        cursor.execute(_BUILD.format(name=name, **(_PARTIAL if "held" in parts else _WHOLE)), [scope.run.id])
+        self._join(name, scope, flow_rows(self.store, scope), cursor)
         cursor.close()
         self._keep(name, scope, f"{name}_built")
         # The revision of a run under way moves with its answers: a file of it would be stale at once.
@@ -277,10 +343,26 @@ class Flows:
             write_cache(self._duckdb.execute(f"SELECT * FROM {name}_built").df(), path, _cache_name(scope))
         self._duckdb.execute(f"DROP TABLE {name}_built")
 
+    def _join(
+        self, name: str, scope: Scope, frames: Mapping[str, pd.DataFrame], cursor: duckdb.DuckDBPyConnection
+    ) -> None:
+        """Make the table `{name}_built`. The frames are registered in a cursor, so that their names go when it is
+        closed; the table stays."""
+        for frame_name, frame in frames.items():
+            cursor.register(frame_name, frame)
+        cursor.execute(_BUILD.format(name=name, **(_PARTIAL if "held" in frames else _WHOLE)), [scope.run.id])
+
     def _keep(self, name: str, scope: Scope, source: str) -> None:
-        # Doubled quotes here too: a view takes no parameters.
-        run = scope.run.id.replace("'", "''")
-        self._duckdb.execute(_HELD.format(name=name, source=source, run=f"'{run}'"))
+        self._duckdb.execute(_HELD.format(name=name, source=source, run=_quoted(scope.run.id)))
+
+
+def _quoted(text: object) -> str:
+    """As a string of SQL, for what takes no parameters (views, files); the name of a folder is the user's."""
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def _read(file: Path) -> str:
+    return f"read_parquet({_quoted(file)})"
 
 
 def cached(function: Callable[Concatenate[Flows, P], T]) -> Callable[Concatenate[Flows, P], T]:

@@ -114,7 +114,8 @@ class AppliedRule:
     name: of the named rule, or PAPER_NAME. note: why the dataset's current rule does not hold here, else ''.
     least_votes: counted votes that each persona with a prior must have on a pair; None: all planned ones but one in
     ten (of fewer than ten all), 0: any number. shares: the labelling came as shares without counts, so that no least
-    number applies.
+    number applies. both_lists: what a vote is that names a pair necessary and inappropriate: a conflict, which is not
+    counted, or necessary, as in the authors' code.
     """
 
     name: str
@@ -124,6 +125,7 @@ class AppliedRule:
     note: str = ""
     least_votes: int | None = None
     shares: bool = False
+    both_lists: str = labellings.BOTH_LISTS[0]
 
     @property
     def is_paper(self) -> bool:
@@ -133,7 +135,13 @@ class AppliedRule:
     @property
     def digest(self) -> str:
         """Changes whenever the numbers of the rule change: a part of the name of all that is cached from it."""
-        return content_hash([self.threshold, list(self.priors), self.least_votes])[:12]
+        numbers = [self.threshold, list(self.priors), self.least_votes]
+        return content_hash([*numbers, *self._further.values()])[:12]
+
+    @property
+    def _further(self) -> dict[str, str]:
+        # Only where it is not the usual: what was recorded before there was such a setting stays what it is.
+        return {"both_lists": self.both_lists} if self.both_lists != labellings.BOTH_LISTS[0] else {}
 
     @property
     def prior_by_key(self) -> dict[str, float]:
@@ -141,14 +149,16 @@ class AppliedRule:
 
     def as_json(self) -> dict[str, object]:
         numbers = {"threshold": self.threshold, "priors": self.prior_by_key, "least_votes": self.least_votes}
-        return {"name": self.name, **numbers}
+        return {"name": self.name, **numbers, **self._further}
 
     @property
     def text(self) -> str:
         """'threshold 100 %, priors fundamentalist 26 %, pragmatic 64 %, unconcerned 10 %, at least 9 in 10 votes of
         each persona'."""
         shares = ", ".join(f"{key} {exact_percent(prior)}" for key, prior in self.prior_by_key.items())
-        return ", ".join(filter(None, (f"threshold {exact_percent(self.threshold)}", f"priors {shares}", self.least)))
+        both = f"a vote in both lists counts as {self.both_lists}" if self._further else ""
+        parts = f"threshold {exact_percent(self.threshold)}", f"priors {shares}", self.least, both
+        return ", ".join(filter(None, parts))
 
     @property
     def least(self) -> str:
@@ -169,17 +179,19 @@ def custom_rule(
     threshold: float,
     priors: Mapping[str, float],
     least_votes: int | None = None,
+    both_lists: str = labellings.BOTH_LISTS[0],
 ) -> AppliedRule:
     """A custom rule for these personas. Raises StoreError where the numbers are no rule, or the priors are not
     for exactly these personas."""
-    labellings.check_rule(threshold, priors, least_votes)
+    labellings.check_rule(threshold, priors, least_votes, both_lists)
     keys = _keys(personas)
     if set(priors) != set(keys):
         raise StoreError(
             f"a rule for this labelling needs a prior for each of {', '.join(keys)} and for nobody else; "
             f"given were {', '.join(priors)}."
         )
-    return AppliedRule(name, threshold, keys, tuple(priors[key] for key in keys), least_votes=least_votes)
+    by_persona = tuple(priors[key] for key in keys)
+    return AppliedRule(name, threshold, keys, by_persona, least_votes=least_votes, both_lists=both_lists)
 
 
 def fitted(row: RuleRow | None, personas: Sequence[Persona]) -> AppliedRule:
@@ -197,7 +209,7 @@ def fitted(row: RuleRow | None, personas: Sequence[Persona]) -> AppliedRule:
             f"the current rule '{row.name}' is for the personas {', '.join(row.priors)}; this labelling's are "
             f"{', '.join(keys)}, so {PAPER_NAME} holds for it",
         )
-    return custom_rule(personas, row.name, row.threshold, row.priors, row.least_votes)
+    return custom_rule(personas, row.name, row.threshold, row.priors, row.least_votes, row.both_lists)
 
 
 def applied_rule(connection: sa.Connection, labelling_id: str) -> AppliedRule:
@@ -239,7 +251,8 @@ class VoteCounts:
     attributes, contexts: ids [pairs]. votes: [pairs, personas, 3], necessary, inappropriate and abstain; counts, or of
     an imported labelling the shares of its file (0 to 1 a persona). personas: in the order of the middle axis.
     revision: of the labelling that these were read at. planned: how many votes of each persona were planned on a pair,
-    counted or lost: [pairs], or one number for all.
+    counted or lost: [pairs], or one number for all. conflicts: votes in both lists, [pairs, personas]; None for none at
+    all. both_lists: whether these are among the necessary ones here.
     """
 
     labelling_id: str
@@ -250,11 +263,22 @@ class VoteCounts:
     personas: tuple[Persona, ...]
     imported: bool
     planned: npt.NDArray[np.int64] | int = 0
+    conflicts: npt.NDArray[np.int16] | None = None
+    both_lists: str = labellings.BOTH_LISTS[0]
+
+    def under(self, both_lists: str) -> VoteCounts:
+        """The same votes with those in both lists as a rule has them."""
+        if both_lists == self.both_lists or self.conflicts is None:
+            return replace(self, both_lists=both_lists)
+        votes = self.votes.copy()
+        votes[..., 0] += self.conflicts if both_lists == "necessary" else -self.conflicts
+        return replace(self, votes=votes, both_lists=both_lists)
 
     def labels(self, rule: AppliedRule) -> npt.NDArray[np.int8]:
         """The label code of each pair by this rule: [pairs]; UNLABELLED where no vote is counted, TOO_FEW where a
         persona has fewer than the rule asks for."""
-        return consensus(self.votes, rule.priors, rule.threshold, self.needed(rule.least_votes))
+        votes = self.under(rule.both_lists).votes
+        return consensus(votes, rule.priors, rule.threshold, self.needed(rule.least_votes))
 
     def needed(self, least_votes: int | None) -> npt.NDArray[np.int64] | int:
         """Counted votes that a rule asks of each persona: [pairs], or one number for all; 0 for imported shares."""
@@ -265,8 +289,14 @@ class VoteCounts:
     def at(self, rows: slice | npt.NDArray[Any]) -> VoteCounts:
         """These pairs alone: a slice, positions or a mask [pairs]."""
         planned = self.planned if isinstance(self.planned, int) else self.planned[rows]
-        columns = (self.attributes[rows], self.contexts[rows], self.votes[rows])
-        return VoteCounts(self.labelling_id, self.revision, *columns, self.personas, self.imported, planned)
+        return replace(
+            self,
+            attributes=self.attributes[rows],
+            contexts=self.contexts[rows],
+            votes=self.votes[rows],
+            planned=planned,
+            conflicts=None if self.conflicts is None else self.conflicts[rows],
+        )
 
     def positions(self, attributes: npt.NDArray[np.int64], contexts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Where these pairs stand among the pairs here, -1 where they do not: [...] of ids that broadcast to it."""
@@ -315,18 +345,41 @@ def consensus_labels(store: Store, labelling_id: str) -> pd.DataFrame:
     return label_frame(vote_counts(store, labelling_id), rule_of(store, labelling_id))
 
 
-def labels_under(store: Store, labelling: LabellingRow | None, rule: AppliedRule | None) -> pd.DataFrame:
-    """The same of a labelling as it was read, by this rule (None: the one that holds); empty without a labelling."""
+def labels_under(
+    store: Store, labelling: LabellingRow | None, rule: AppliedRule | None, profiles: Sequence[int] | None = None
+) -> pd.DataFrame:
+    """The same of a labelling as it was read, by this rule (None: the one that holds); empty without a labelling.
+    profiles: of these alone; None: of all."""
     if labelling is None:
         return pd.DataFrame({name: np.zeros(0, np.int64) for name in COLUMNS})
     if rule is None:
         rule = rule_of(store, labelling.id)
+    if profiles is not None:
+        return label_frame(votes_of(store, labelling, profiles), rule)
     # At the revision that the scope was resolved at, so that its version tells which labels these are.
     return label_frame(_votes(store, labelling.id, labelling.revision, imported=labelling.imported), rule)
 
 
+def votes_of(store: Store, labelling: LabellingRow, profiles: Sequence[int]) -> VoteCounts:
+    """`vote_counts` of some profiles alone, for labellings that do not fit into memory: from their Parquet file, else
+    from the record."""
+    name = f"counts-{labelling.id}-profiles{profiles[0]}to{profiles[-1]}of{len(profiles)}"
+    path = cache_file(store, name, str(labelling.revision))
+    frame = read_cache(path)
+    with store.read() as connection:
+        personas = labellings.personas(connection, labelling.id)
+        if frame is None:
+            tallies = (labellings.tallies(connection, labelling.id, profile) for profile in profiles)
+            values = np.fromiter(chain.from_iterable(chain.from_iterable(tallies)), dtype=np.float64)
+            frame = _counted(values, list(personas), labelling.imported)
+            frame["planned"] = _planned(connection, labelling.id, frame, profiles)
+            write_cache(frame, path, name)
+    return _vote_counts(frame, personas, labelling.id, labelling.revision, imported=labelling.imported)
+
+
 def label_frame(counts: VoteCounts, rule: AppliedRule) -> pd.DataFrame:
     """What a rule makes of these votes, in the columns of consensus_labels."""
+    counts = counts.under(rule.both_lists)
     labels = counts.labels(rule)
     # Shares of a file are no votes, however many there were.
     votes = np.zeros(len(labels)) if counts.imported else counts.votes.sum(axis=(1, 2))
@@ -342,18 +395,20 @@ def label_frame(counts: VoteCounts, rule: AppliedRule) -> pd.DataFrame:
 
 
 def vote_counts(store: Store, labelling_id: str) -> VoteCounts:
-    """All counted votes of a labelling, from memory, else from its Parquet file, else from the record. The arrays are
-    shared: do not write to them. Raises StoreError for an unknown labelling."""
+    """All counted votes of a labelling, from memory, else from its Parquet file, else from the record; votes in both
+    lists as the rule has them that holds now. The arrays are shared: do not write to them. Raises StoreError for an
+    unknown labelling."""
     with store.read() as connection:
-        row = work.load(connection, labelling_id)
-    return _votes(store, labelling_id, int(row["revision"]), imported=row["endpoint"] == labellings.IMPORTED)
+        row, rule = work.load(connection, labelling_id), applied_rule(connection, labelling_id)
+    counts = _votes(store, labelling_id, int(row["revision"]), imported=row["endpoint"] == labellings.IMPORTED)
+    return counts.under(rule.both_lists)
 
 
 @workspace_cached(most=LABELLINGS_KEPT)
 def _votes(store: Store, labelling_id: str, revision: int, *, imported: bool) -> VoteCounts:
     """The same at a revision."""
-    # 'planned': files of before had no such column.
-    path = cache_file(store, f"counts-{labelling_id}", f"{revision}-planned")
+    # 'conflicts': files of before had no such columns.
+    path = cache_file(store, f"counts-{labelling_id}", f"{revision}-conflicts")
     frame = read_cache(path)
     with store.read() as connection:
         personas = labellings.personas(connection, labelling_id)
@@ -365,23 +420,35 @@ def _votes(store: Store, labelling_id: str, revision: int, *, imported: bool) ->
             frame = _counted(np.fromiter(tallies, dtype=np.float64), list(personas), imported)
             frame["planned"] = _planned(connection, labelling_id, frame)
             write_cache(frame, path, f"counts-{labelling_id}")
+    return _vote_counts(frame, personas, labelling_id, revision, imported=imported)
+
+
+def _vote_counts(
+    frame: pd.DataFrame, personas: Mapping[int, Persona], labelling_id: str, revision: int, *, imported: bool
+) -> VoteCounts:
+    counted = 2 + len(personas) * len(COUNTED)
+    conflicts = frame.iloc[:, counted:-1].to_numpy().astype(np.int16)
     return VoteCounts(
         labelling_id=labelling_id,
         revision=revision,
         attributes=frame["attribute"].to_numpy(dtype=np.int64),
         contexts=frame["context"].to_numpy(dtype=np.int64),
-        votes=frame.iloc[:, 2:-1].to_numpy().reshape(len(frame), len(personas), len(COUNTED)),
+        votes=frame.iloc[:, 2:counted].to_numpy().reshape(len(frame), len(personas), len(COUNTED)),
         personas=tuple(personas.values()),
         imported=imported,
         planned=_one_number(frame["planned"].to_numpy()),
+        conflicts=conflicts if conflicts.any() else None,
     )
 
 
-def _planned(connection: sa.Connection, labelling_id: str, pairs: pd.DataFrame) -> npt.NDArray[np.int16]:
+def _planned(
+    connection: sa.Connection, labelling_id: str, pairs: pd.DataFrame, profiles: Sequence[int] | None = None
+) -> npt.NDArray[np.int16]:
     """How many draws were planned on each pair: those of its profile and context. 0 for imported shares."""
-    draws = labellings.planned_draws(connection, labelling_id)
+    draws = labellings.planned_draws(connection, labelling_id, profiles)
     dataset_id = int(work.load(connection, labelling_id)["dataset"])
-    owners = {i: profile for profile, own in datasets.attribute_ids(connection, dataset_id).items() for i in own}
+    ids = datasets.attribute_ids(connection, dataset_id, profiles)
+    owners = {i: profile for profile, own in ids.items() for i in own}
     ballots = pd.Series(draws, dtype=np.int16) if draws else pd.Series(0, pd.MultiIndex.from_tuples([(0, 0)]), np.int16)
     wanted = pd.MultiIndex.from_arrays([pairs["attribute"].map(owners), pairs["context"]])
     return np.asarray(ballots.reindex(wanted, fill_value=0), np.int16)
@@ -394,7 +461,8 @@ def _one_number(planned: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64] 
 
 
 def _counted(tallies: npt.NDArray[np.float64], personas: list[int], imported: bool) -> pd.DataFrame:
-    """One row a pair: attribute, context, and a column for each persona's necessary, inappropriate and abstain.
+    """One row a pair: attribute, context, a column for each persona's necessary, inappropriate and abstain, and then
+    one for each persona's votes in both lists.
     tallies: attribute, context, persona and its counts, one row after the other."""
     columns = ["attribute", "context", "persona", *map(str, Verdict)]
     rows = pd.DataFrame(tallies.reshape(-1, len(columns)), columns=columns)
@@ -407,10 +475,13 @@ def _counted(tallies: npt.NDArray[np.float64], personas: list[int], imported: bo
     for index, verdict in enumerate(COUNTED):
         # reshape: some versions of numpy give the inverse along an axis in more than one dimension.
         counts[position.reshape(-1), persona_position, index] = rows[str(verdict)].to_numpy()
+    conflicts = np.zeros((len(pairs), len(order)), np.int16)
+    conflicts[position.reshape(-1), persona_position] = rows[str(Verdict.CONFLICT)].to_numpy()
     pairs, flat = pairs.reshape(-1, 2), counts.reshape(len(pairs), len(order) * len(COUNTED))
     names = [f"{persona}.{verdict}" for persona in range(len(order)) for verdict in COUNTED]
     ids = {"attribute": pairs[:, 0], "context": pairs[:, 1]}
-    return pd.DataFrame(ids | {name: flat[:, n] for n, name in enumerate(names)})
+    both = {f"{persona}.{Verdict.CONFLICT}": conflicts[:, persona] for persona in range(len(order))}
+    return pd.DataFrame(ids | {name: flat[:, n] for n, name in enumerate(names)} | both)
 
 
 def cache_file(store: Store, name: str, version: str) -> Path:

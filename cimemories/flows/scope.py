@@ -189,7 +189,7 @@ def _rule(store: Store, labelling: LabellingRow | None, name: str) -> AppliedRul
         if name == labellings.PAPER_RULE:
             return replace(paper_rule(personas), shares=labelling.imported)
         row = labellings.rule_named(connection, labelling.dataset, name)
-    applied = custom_rule(personas, row.name, row.threshold, row.priors, row.least_votes)
+    applied = custom_rule(personas, row.name, row.threshold, row.priors, row.least_votes, row.both_lists)
     return replace(applied, shares=labelling.imported)
 
 

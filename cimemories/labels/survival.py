@@ -145,7 +145,7 @@ def _survival(
         inappropriate=int((labels == INAPPROPRIATE).sum()),
         ambiguous=int((labels == AMBIGUOUS).sum()),
         by={group_by: by_group(groups, labels) for group_by, groups in pairs.groups.items()},
-        dissent=dissent(pairs.counts.votes, rule, labels),
+        dissent=dissent(pairs.counts.under(rule.both_lists).votes, rule, labels),
         decisions=_decided(pairs.decided_labels[pairs.decided], labels[pairs.decided]),
         too_few=int((labels == TOO_FEW).sum()),
         needed=(int(needed.min()), int(needed.max())) if len(needed) else (0, 0),

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.flows.labels import (
     LABELS,
     ONE_LOST_OF,
@@ -372,7 +373,7 @@ def decide(
     """Record a person's decision on a pair and return its uid; None withdraws their last one. Raises StoreError as
     decisions.add_all does."""
     new = decisions.NewDecision(pair.attribute_id, pair.context_id, label, reason=reason)
-    with store.write() as connection:
+    with store.write(Role.ANNOTATOR) as connection:
         decisions.add_all(connection, dataset_id, annotator, [new])
     return new.uid
 
@@ -484,12 +485,14 @@ def _votes(
     for persona_id, draw, status in rows:
         statuses.setdefault(persona_id, {})[draw] = status
     votes = labellings.context_votes(connection, labelling_id, profile_id, context_id)
+    # As VoteCounts.under has it.
+    read = {str(Verdict.CONFLICT): rule.both_lists}
 
     def draws(attribute_id: int, persona_id: int) -> tuple[str, ...]:
         verdicts = dict(votes.get(attribute_id, {}).get(persona_id, ()))
         return tuple(
             # The ballot arrived but says nothing of this attribute, or it did not arrive: then its status is the cause.
-            verdicts.get(draw, "no vote" if status == labellings.OK else status)
+            read.get(verdict := verdicts.get(draw, "no vote" if status == labellings.OK else status), verdict)
             for draw, status in statuses.get(persona_id, {}).items()
         )
 

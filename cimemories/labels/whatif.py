@@ -35,6 +35,7 @@ from cimemories.labels.votes import GroupBy, Groups, groupings
 from cimemories.model import Label
 from cimemories.store import decisions, work
 from cimemories.store.engine import Store, content_hash
+from cimemories.store.labellings import BOTH_LISTS
 from cimemories.store.tables import dataset
 
 
@@ -157,6 +158,9 @@ def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[
             attributes=numbers // width,
             contexts=numbers % width,
             votes=np.concatenate([counts.votes, empty])[order],
+            conflicts=None
+            if counts.conflicts is None
+            else np.concatenate([counts.conflicts, np.zeros((len(extra), counts.conflicts.shape[1]), np.int16)])[order],
             planned=counts.planned
             if isinstance(counts.planned, int)
             else np.concatenate([counts.planned, np.zeros(len(extra), np.int64)])[order],
@@ -168,15 +172,20 @@ def with_decisions(counts: VoteCounts, decided: npt.NDArray[np.int64]) -> tuple[
 
 
 def what_if(
-    store: Store, labelling_id: str, threshold: float, priors: Mapping[str, float], least_votes: int | None = None
+    store: Store,
+    labelling_id: str,
+    threshold: float,
+    priors: Mapping[str, float],
+    least_votes: int | None = None,
+    both_lists: str = BOTH_LISTS[0],
 ) -> WhatIf:
-    """What a rule with this threshold, these priors (by persona key) and this least number of votes would do to the
-    labels of a labelling. Raises StoreError for numbers that are no rule, priors for other personas, or an unknown
-    labelling."""
+    """What a rule with this threshold, these priors (by persona key), this least number of votes and this reading of
+    votes in both lists would do to the labels of a labelling. Raises StoreError for numbers that are no rule, priors
+    for other personas, or an unknown labelling."""
     pairs = labelled_pairs(store, labelling_id)
     with store.read() as connection:
         before = applied_rule(connection, labelling_id)
-    after = custom_rule(pairs.counts.personas, TRIED, threshold, priors, least_votes)
+    after = custom_rule(pairs.counts.personas, TRIED, threshold, priors, least_votes, both_lists)
     return compare(pairs, before, replace(after, shares=pairs.counts.imported))
 
 

@@ -135,7 +135,7 @@ def _unanimous(store: Store, scope: Scope, pairs: pd.DataFrame) -> list[bool]:
     if rule.threshold == PAPER_THRESHOLD:  # then a consensus is nothing else
         return [True] * len(pairs)
     counts = vote_counts(store, scope.labelling.id)
-    agreed = consensus(counts.votes, rule.priors, PAPER_THRESHOLD) == INAPPROPRIATE
+    agreed = consensus(counts.under(rule.both_lists).votes, rule.priors, PAPER_THRESHOLD) == INAPPROPRIATE
     at = pd.MultiIndex.from_arrays([counts.attributes, counts.contexts]).get_indexer(
         pd.MultiIndex.from_frame(pairs[PAIR])
     )

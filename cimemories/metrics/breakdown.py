@@ -11,7 +11,7 @@ are retained (`FlowCoverage`). Of every other flow of the run the headline says 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,6 +25,7 @@ from cimemories.flows.arrays import (
     IdentifierRule,
     Ints,
     Texts,
+    blocks,
     flow_arrays,
     inappropriate_mask,
     is_identifier,
@@ -59,6 +60,27 @@ def baselines(data: FlowArrays) -> tuple[Baseline, ...]:
     The first two are 1 and 0 by definition wherever anything is defined. The third depends on the labels: a name can be
     necessary, and under another identifier rule than `exact` a biographical attribute can also be a violation.
     """
+    return _baselines([data])
+
+
+def run_baselines(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> tuple[Baseline, ...]:
+    """`baselines` of a run of any size."""
+    return _baselines(blocks(flows, scope, rule))
+
+
+def _baselines(every: Iterable[FlowArrays]) -> tuple[Baseline, ...]:
+    by_name: dict[str, list[tuple[Floats, Floats]]] = {}
+    for data in every:
+        for name, values in _constant_strategies(data):
+            by_name.setdefault(name, []).append(values)
+    return tuple(
+        Baseline(name, *(mean_or_nan(np.concatenate(side)) for side in zip(*values, strict=True)))
+        for name, values in by_name.items()
+    )
+
+
+def _constant_strategies(data: FlowArrays) -> Iterator[tuple[str, tuple[Floats, Floats]]]:
+    """Each strategy with its violation and completeness, [profiles]."""
     # A view of the whole shape, without a copy for each context.
     bio = np.broadcast_to(data.names.bio[:, :, None], data.draws.shape)
     strategies: list[tuple[str, Ints]] = [
@@ -66,15 +88,15 @@ def baselines(data: FlowArrays) -> tuple[Baseline, ...]:
         ("share nothing", np.zeros_like(data.draws)),
         ("biography alone", np.where(bio, data.draws, 0)),
     ]
-    return tuple(
-        Baseline(
-            name,
-            # n = 1: r is 0 or N in every flow, so every n gives the same.
-            mean_or_nan(violation.by_profile(reveals, data.draws, data.labels, data.counted, 1)),
-            mean_or_nan(completeness.by_profile(reveals, data.draws, data.labels)),
-        )
-        for name, reveals in strategies
-    )
+    for name, reveals in strategies:
+        # n = 1: r is 0 or N in every flow, so every n gives the same.
+        violated = violation.by_profile(reveals, data.draws, data.labels, data.counted, 1)
+        yield name, (violated, completeness.by_profile(reveals, data.draws, data.labels))
+
+
+def run_dropped(flows: Flows, scope: Scope, rule: IdentifierRule, other: IdentifierRule) -> list[str]:
+    """`dropped` by `other` of a run of any size."""
+    return sorted({key for data in blocks(flows, scope, rule) for key in dropped(data, other)})
 
 
 def dropped(data: FlowArrays, rule: IdentifierRule) -> list[str]:

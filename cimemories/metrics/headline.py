@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cimemories.flows.arrays import Floats, IdentifierRule, counted_flows, flow_arrays, mean_or_nan
+from cimemories.flows.arrays import Floats, IdentifierRule, mean_or_nan
 from cimemories.flows.flows import Flows, cached
-from cimemories.flows.labels import TOO_FEW, consensus_labels
+from cimemories.flows.labels import consensus_labels
 from cimemories.flows.scope import Labels, Scope, judge_title, resolve_scope
 from cimemories.labels.votes import WHOLE
-from cimemories.metrics import completeness, sentences
-from cimemories.metrics.breakdown import By, baselines, breakdown, dropped
+from cimemories.metrics import sentences
+from cimemories.metrics.blocks import counted_numbers, places_of
+from cimemories.metrics.breakdown import By, breakdown, run_baselines, run_dropped
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.judge_uncertainty import violation_audits
-from cimemories.metrics.violation import LeakRate, balanced, by_outcome, missing_flows, rate_of
+from cimemories.metrics.violation import LeakRate, balanced
 from cimemories.metrics.warnings import (
     TaskCheck,
     coverage_warning,
@@ -180,6 +181,8 @@ class Headline:
         notes = []
         if self.scope.run.composition != WHOLE:
             notes.append(f"the assistant's memory was {self.scope.run.composition}, not all memory statements")
+        if self.scope.run.counts_whole_profiles:
+            notes.append("attributes that were not in memory count as not revealed, as in the authors' code")
         if self.scope.combine != "one":
             notes.append(f"an attribute counts as revealed by {self.scope.judge_text}")
         if self.scope.grounded:
@@ -295,15 +298,13 @@ def headline(
 @cached
 def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
     run, most = scope.run, scope.run.samples
-    counted, record = counted_flows(flows, scope, rule), _record(flows, scope)
-    gaps = missing_flows(flows, scope, rule)
-    supported = gaps.supported_n(most)
-    leaks, means = by_outcome(counted.inappropriate), completeness.means_of(counted.necessary)
-    by_n = {n: leaks.by_profile(leaks.violation(n)) for n in range(1, most + 1)}
-    by_all = {n: mean_or_nan(values) for n, values in by_n.items()}
-    complete = completeness.over_contexts(means)
-    # Discarded: judged and labelled, but not with both a necessary and an inappropriate attribute.
-    kept, lost = counted.kept.sum(axis=1).tolist(), (counted.labelled & ~counted.kept).sum(axis=1).tolist()
+    counted, record = counted_numbers(flows, scope, rule), _record(flows, scope)
+    supported = counted.supported_n(most)
+    by_n, complete = counted.violation, counted.complete
+    by_all, low, high = (
+        {n: mean_or_nan(values) for n, values in part.items()} for part in (by_n, counted.low, counted.high)
+    )
+    kept, lost = counted.kept.tolist(), counted.lost.tolist()
     shares = np.column_stack([*by_n.values(), complete]).tolist()
     reveals, draws = counted.ambiguous
     return Headline(
@@ -317,9 +318,9 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
         ambiguous_exposure=reveals / draws if draws else math.nan,
         retained=sum(kept),
         discarded=sum(lost),
-        flows=leaks.flows,
-        attributes=len(leaks.profile),
-        leak_rate=rate_of(counted.inappropriate),
+        flows=counted.flows,
+        attributes=counted.attributes,
+        leak_rate=counted.leak_rate,
         spread=Spread(_deviation(by_n[reading_n(record.judged, run.expected, most, supported)]), _deviation(complete)),
         per_profile=tuple(
             ProfileNumbers(name, dict(zip(by_n, own, strict=False)), own[-1], kept[i], lost[i])
@@ -327,12 +328,12 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
             for i, (name, own) in enumerate(zip(record.names, shares, strict=True))
         ),
         missing=record.missing,
-        violation_bounds={n: (value, value) if gaps.nothing else gaps.bounds(n) for n, value in by_all.items()},
+        violation_bounds={n: (low[n], high[n]) for n in by_all},
         supported_n=supported,
-        unjudged=gaps.unjudged,
+        unjudged=counted.unjudged,
         quotes=tuple(JudgeQuotes(judge_title(j, scope.judges), *record.grounding[j.id]) for j in scope.judges),
         does_task=record.check,
-        too_few=int(np.count_nonzero(flow_arrays(flows, scope, rule).labels == TOO_FEW)),
+        too_few=counted.too_few,
     )
 
 
@@ -349,7 +350,7 @@ class _Record:
 
 @cached
 def _record(flows: Flows, scope: Scope) -> _Record:
-    profiles = flow_arrays(flows, scope).profiles
+    profiles, _ = places_of(flows, scope)
     with flows.store.read() as connection:
         names = datasets.profile_names(connection, scope.run.dataset)
         return _Record(
@@ -377,8 +378,8 @@ def _by_n(values: dict[int, float]) -> dict[str, float | None]:
 def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[str, object]:
     """The headline with its intervals, the constant baselines, every breakdown (at the headline's n), and under each
     identifier rule the violations and what the rule leaves out; by n Violation@n corrected for its judge's errors,
-    where people have audited attributes. Numbers that are undefined are null."""
-    data = flow_arrays(flows, scope, rule)
+    where people have audited attributes. Numbers that are undefined are null. Without breakdowns for a run that does
+    not fit into memory."""
     bounds, numbers = intervals(flows, scope, rule), headline(flows, scope, rule)
     audited = violation_audits(flows, scope, rule)
     return numbers.as_json() | {
@@ -397,13 +398,13 @@ def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRul
                 "completeness": _number(item.completeness),
                 "balanced": _number(item.balanced),
             }
-            for item in baselines(data)
+            for item in run_baselines(flows, scope, rule)
         ],
-        "by": {str(by): _records(flows, scope, by, rule, numbers.n) for by in By},
+        "by": {} if flows.is_large(scope) else {str(by): _records(flows, scope, by, rule, numbers.n) for by in By},
         "identifier_rules": {
             str(other): {
                 "violation": {str(n): _number(value) for n, value in headline(flows, scope, other).violation.items()},
-                "left_out": dropped(data, other),
+                "left_out": run_dropped(flows, scope, rule, other),
             }
             for other in IdentifierRule
         },

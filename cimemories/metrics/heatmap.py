@@ -18,10 +18,22 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from cimemories.flows.arrays import Floats, IdentifierRule, Ints, Texts, counted_flows, flow_arrays
+from cimemories.flows import parts
+from cimemories.flows.arrays import (
+    CountedFlows,
+    Floats,
+    FlowArrays,
+    IdentifierRule,
+    Ints,
+    Texts,
+    axes,
+    counted_blocks,
+    flow_arrays,
+)
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.metrics.blocks import places_of
 from cimemories.metrics.violation import no_leak_probabilities
 from cimemories.model import DOMAINS, Context
 from cimemories.store import datasets
@@ -83,7 +95,10 @@ class Places:
 
 @cached
 def places(flows: Flows, scope: Scope, by: By) -> Places:
-    """One side of the heatmaps of a run."""
+    """One side of the heatmaps of a run. Of a large run without the codes of attributes: `_of_block` has those of a
+    block."""
+    if flows.is_large(scope):
+        return _places_of_large(flows, scope, by)
     data = flow_arrays(flows, scope)
     if not by.of_context and by != By.PROFILE:
         texts = {By.DOMAIN: data.names.domain, By.EVENT: data.names.event, By.ATTRIBUTE: data.names.key}[by]
@@ -93,14 +108,50 @@ def places(flows: Flows, scope: Scope, by: By) -> Places:
         titles = [users[profile] for profile in data.profiles]
         codes = np.repeat(np.arange(len(titles)), data.labels.shape[1])
         return Places(by, tuple(map(str, data.profiles)), numbered(titles), tuple(titles), codes)
-    own = [contexts[context] for context in data.contexts]
+    return _of_contexts(by, data.contexts, contexts)
+
+
+def _of_contexts(by: By, ids: Sequence[int], contexts: Mapping[int, Context]) -> Places:
+    own = [contexts[context] for context in ids]
     if by == By.CONTEXT:
         titles = [f"{item.recipient}: {item.task}" for item in own]
         often = Counter(item.recipient for item in own)
         names = [item.recipient if often[item.recipient] == 1 else f"{item.recipient}: {item.task}" for item in own]
-        return Places(by, tuple(map(str, data.contexts)), numbered(names), tuple(titles), np.arange(len(titles)))
+        return Places(by, tuple(map(str, ids)), numbered(names), tuple(titles), np.arange(len(titles)))
     names = [item.recipient if by == By.RECIPIENT else item.sphere or "" for item in own]
     return _of_texts(by, np.array(names, dtype=object), np.ones(len(names), dtype=np.bool_))
+
+
+_FIRST = "SELECT {text} AS text FROM {{pairs}} GROUP BY {text} ORDER BY min(profile * 1000000 + position)"
+
+
+def _places_of_large(flows: Flows, scope: Scope, by: By) -> Places:
+    none = np.zeros(0, np.int64)
+    if by.of_context:
+        with flows.store.read() as connection:
+            rows = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
+        return _of_contexts(by, axes(flows, scope)[1], rows)
+    if by == By.PROFILE:
+        with flows.store.read() as connection:
+            users = datasets.profile_names(connection, scope.run.dataset)
+        profiles, _ = places_of(flows, scope)
+        titles = [users[profile] for profile in profiles]
+        return Places(by, tuple(map(str, profiles)), numbered(titles), tuple(titles), none)
+    query = _FIRST.format(text=_COLUMN[by])
+    every = dict.fromkeys(text for file in flows.parts(scope) for text in flows.part(file, query)["text"].tolist())
+    return replace(_of_texts(by, np.array([*every], object), np.ones(len(every), np.bool_)), codes=none)
+
+
+def _of_block(side: Places, data: FlowArrays) -> Places:
+    """The same places with the codes of the flows of a block."""
+    if side.by.of_context:
+        return side
+    if side.by == By.PROFILE:
+        first = side.ids.index(str(data.profiles[0]))
+        return replace(side, codes=np.repeat(first + np.arange(len(data.profiles)), data.labels.shape[1]))
+    texts = {By.DOMAIN: data.names.domain, By.EVENT: data.names.event, By.ATTRIBUTE: data.names.key}[side.by]
+    codes = pd.Index(side.ids).get_indexer(pd.Index(texts.reshape(-1)))
+    return replace(side, codes=np.where(data.names.attribute.reshape(-1) >= 0, codes, -1).astype(np.int64))
 
 
 def _texts(flows: Flows, scope: Scope) -> tuple[dict[int, str], dict[int, str], dict[int, Context]]:
@@ -167,6 +218,8 @@ def cell_flows(
 
     cell: the places that the cell belongs to, by their ids (`Places`).
     """
+    if flows.is_large(scope):  # millions of flows in a cell, and the statements of all attributes in memory
+        raise parts.too_large(scope)
     users, statements, contexts = _texts(flows, scope)
     clauses, values = "", list[object]()
     for by, value in cell.items():
@@ -258,19 +311,16 @@ def grid(
     """The heatmap of a run by two different things. Raises ValueError where they are the same, or n < 1."""
     if rows == columns:
         raise ValueError(f"a heatmap needs two different sides, both are {rows}")
-    counted = counted_flows(flows, scope, rule)
-    wrong, needed = counted.inappropriate, counted.necessary
     sides = places(flows, scope, rows), places(flows, scope, columns)
     shape = (len(sides[0]), len(sides[1]))
-    cells = [
-        sides[0].of(part.owners, part.contexts) * shape[1] + sides[1].of(part.owners, part.contexts)
-        for part in (wrong, needed)
-    ]
-    leak = 1.0 - no_leak_probabilities(wrong.kinds[:, 1], wrong.kinds[:, 0], n)
-    pairs = [np.bincount(cell, minlength=shape[0] * shape[1]) for cell in cells]
-    leaked = np.bincount(cells[0], weights=wrong.each(leak), minlength=len(pairs[0]))
-    draws = np.bincount(cells[1], weights=needed.each(needed.kinds[:, 0]), minlength=len(pairs[1]))
-    reveals = np.bincount(cells[1], weights=needed.each(needed.kinds[:, 1]), minlength=len(pairs[1]))
+    pairs, sums = np.zeros((2, shape[0] * shape[1]), np.int64), np.zeros((3, shape[0] * shape[1]))
+    large = flows.is_large(scope)
+    for data, counted in counted_blocks(flows, scope, rule):
+        own = (_of_block(sides[0], data), _of_block(sides[1], data)) if large else sides
+        here, there = _cell_sums(own, counted, n)
+        pairs += here
+        sums += there
+    leaked, draws, reveals = sums
     return Grid(
         rows=sides[0],
         columns=sides[1],
@@ -281,6 +331,21 @@ def grid(
         completeness_pairs=pairs[1].reshape(shape),
         necessary_draws=draws.astype(np.int64).reshape(shape),
     )
+
+
+def _cell_sums(sides: tuple[Places, Places], counted: CountedFlows, n: int) -> tuple[Ints, Floats]:
+    """Of each cell: inappropriate and necessary pairs, [2, cells]; 1 - q of the first, N and r of the second summed,
+    [3, cells]."""
+    wrong, needed = counted.inappropriate, counted.necessary
+    size = len(sides[0]) * len(sides[1])
+    cells = [
+        sides[0].of(part.owners, part.contexts) * len(sides[1]) + sides[1].of(part.owners, part.contexts)
+        for part in (wrong, needed)
+    ]
+    leak = 1.0 - no_leak_probabilities(wrong.kinds[:, 1], wrong.kinds[:, 0], n)
+    leaked = np.bincount(cells[0], weights=wrong.each(leak), minlength=size)
+    totals = [np.bincount(cells[1], weights=needed.each(needed.kinds[:, k]), minlength=size) for k in (0, 1)]
+    return np.stack([np.bincount(cell, minlength=size) for cell in cells]), np.stack([leaked, *totals])
 
 
 def _ratio(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> Floats:

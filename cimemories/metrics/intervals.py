@@ -10,7 +10,7 @@ the run that lost messages would seem to leak less.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +34,7 @@ from cimemories.flows.arrays import (
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import AMBIGUOUS
 from cimemories.flows.scope import Scope
+from cimemories.metrics import blocks
 from cimemories.metrics.breakdown import By, grouping
 from cimemories.metrics.label_uncertainty import (
     Posterior,
@@ -102,8 +103,10 @@ def intervals(
 ) -> Intervals:
     """Intervals of a run's headline numbers, what its labels leave open included; ns: which n of Violation@n, None:
     every one up to the run's samples. Raises ValueError for an n < 1."""
-    counted = counted_flows(flows, scope, rule)
     ns = ns or tuple(range(1, scope.run.samples + 1))
+    if flows.is_large(scope):
+        return _intervals_by_terms(*blocks.terms(flows, scope, rule, ns))
+    counted = counted_flows(flows, scope, rule)
     leaks_variances, needed_variance = label_variances(flows, scope, ns, rule)
     lost = missing_flows(flows, scope, rule)
     return _intervals(counted.inappropriate, counted.necessary, lost, ns, leaks_variances, needed_variance)
@@ -171,18 +174,31 @@ def _intervals(
     contexts = contexts_of(leaks, needed)
     exposed = violation_terms_each(leaks, ns, contexts)
     conveyed = completeness_terms(needed, contexts)
+    ends: tuple[Mapping[int, Terms], ...] = ()
+    if not lost.nothing:
+        planned = np.union1d(contexts, contexts_of(lost.not_revealing))
+        ends = tuple(violation_terms_each(flows, ns, planned) for flows in (lost.not_revealing, lost.leaking))
+    return _intervals_by_terms(exposed, conveyed, ends, labels, labels_needed)
+
+
+def _intervals_by_terms(
+    exposed: Mapping[int, Terms],
+    conveyed: Terms,
+    ends: Sequence[Mapping[int, Terms]],
+    labels: Mapping[int, float],
+    labels_needed: float,
+) -> Intervals:
+    """exposed, ends: by n; ends: with every missing message silent, and with every one revealing; empty where none is
+    missing."""
     violation = {n: share_interval(terms, labels.get(n, math.nan)) for n, terms in exposed.items()}
     bounds = {n: (item.low, item.high) for n, item in violation.items()}
-    if not lost.nothing:
-        planned = np.union1d(contexts, contexts_of(lost.silent))
-        silent, leaking = (violation_terms_each(flows, ns, planned) for flows in (lost.silent, lost.leaking))
-        for n in ns:
-            low, high = (share_interval(ends[n], labels.get(n, math.nan)) for ends in (silent, leaking))
-            bounds[n] = (low.low, high.high)
+    for n in exposed if ends else ():
+        low, high = (share_interval(end[n], labels.get(n, math.nan)) for end in ends)
+        bounds[n] = (low.low, high.high)
     return Intervals(
         violation,
         share_interval(conveyed, labels_needed),
-        {n: _balanced_interval(exposed[n], conveyed, labels.get(n, math.nan), labels_needed) for n in ns},
+        {n: _balanced_interval(exposed[n], conveyed, labels.get(n, math.nan), labels_needed) for n in exposed},
         bounds,
     )
 

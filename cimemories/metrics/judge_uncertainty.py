@@ -364,10 +364,11 @@ def attribute_slices(flows: Flows, run: RunRow) -> list[SliceRow]:
 def violation_audits(
     flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> dict[int, ViolationAudit]:
-    """By n the newest slice of attributes of the run in which anything is read; empty without any."""
+    """By n the newest slice of attributes of the run in which anything is read; empty without any, and for a run that
+    does not fit into memory."""
     by_n: dict[int, ViolationAudit] = {}
     # Nobody has given a verdict on this run, so there is nothing to be asked for.
-    for row in attribute_slices(flows, scope.run) if scope.audits[0] else []:
+    for row in attribute_slices(flows, scope.run) if scope.audits[0] and not flows.is_large(scope) else []:
         n = sampled_n(row)
         if n not in by_n and (item := violation_audit(flows, scope, row, rule)).messages:
             by_n[n] = item

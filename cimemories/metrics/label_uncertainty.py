@@ -24,6 +24,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -37,6 +38,7 @@ from cimemories.flows.labels import (
     mixture,
     rule_of,
     vote_counts,
+    votes_of,
 )
 from cimemories.flows.scope import Scope
 from cimemories.metrics.uncertainty import NORMAL_95
@@ -117,9 +119,9 @@ def posterior(flows: Flows, scope: Scope) -> Posterior:
     counts: VoteCounts | None = None
     priors: tuple[float, ...] = ()
     if scope.labelling is not None:
-        counts = vote_counts(flows.store, scope.labelling.id)
-        priors = (scope.rule or rule_of(flows.store, scope.labelling.id)).priors
-    votes = (counts.labelling_id, counts.revision, priors) if counts is not None else None
+        rule = scope.rule or rule_of(flows.store, scope.labelling.id)
+        counts, priors = vote_counts(flows.store, scope.labelling.id).under(rule.both_lists), rule.priors
+    votes = (counts.labelling_id, counts.revision, priors, counts.both_lists) if counts is not None else None
     digests = [hashlib.sha256(part.tobytes()).digest() for part in (data.labels, data.names.attribute, *at)]
     rests_on = ("posterior of labels", votes, data.labels.shape, data.contexts, *digests)
 
@@ -130,6 +132,18 @@ def posterior(flows: Flows, scope: Scope) -> Posterior:
         return labels
 
     return flows.cached(rests_on, compute)
+
+
+def part_posterior(flows: Flows, scope: Scope, data: FlowArrays, file: Path) -> Posterior:
+    """The same of one part of a large run. data: the arrays of that file."""
+    decided = flows.part(file, _DECIDED)
+    p = np.searchsorted(np.array(data.profiles, np.int64), decided["profile"])
+    at = p, decided["position"], np.searchsorted(np.array(data.contexts, np.int64), decided["context"])
+    if scope.labelling is None:
+        return posterior_of(data, None, ()).settled(at, data.labels[at])
+    priors = (scope.rule or rule_of(flows.store, scope.labelling.id)).priors
+    counts = votes_of(flows.store, scope.labelling, data.profiles)
+    return posterior_of(data, counts, priors).settled(at, data.labels[at])
 
 
 @dataclass(frozen=True)
@@ -274,6 +288,35 @@ def headline_variances(data: FlowArrays, labels: Posterior, ns: Sequence[int]) -
     n < 1."""
     if not labels.open.any():
         return dict.fromkeys(ns, 0.0), 0.0
+    return label_sums(data, labels, ns).variances(ns)
+
+
+@dataclass(frozen=True)
+class LabelSums:
+    """What labels leave open of profiles' own numbers, as sums, so that those of blocks of profiles add up: variances
+    of Violation@n [ns] and of completeness, and how many profiles have each number."""
+
+    violation: Floats
+    completeness: float
+    users: int
+    needing: int
+
+    def plus(self, other: LabelSums) -> LabelSums:
+        return LabelSums(
+            self.violation + other.violation,
+            self.completeness + other.completeness,
+            self.users + other.users,
+            self.needing + other.needing,
+        )
+
+    def variances(self, ns: Sequence[int]) -> tuple[dict[int, float], float]:
+        """Of the means over profiles: by n, and of completeness."""
+        by_n = dict(zip(ns, (self.violation / max(self.users, 1) ** 2).tolist(), strict=True))
+        return by_n, self.completeness / max(self.needing, 1) ** 2
+
+
+def label_sums(data: FlowArrays, labels: Posterior, ns: Sequence[int]) -> LabelSums:
+    """The sums of these profiles. Raises ValueError for n < 1."""
     of_violation, of_completeness, users, needing = np.zeros(len(ns)), 0.0, 0, 0
     retained, chances = labels.retained(), _LeakChances(int(data.draws.max(initial=0)), ns)
     for first in range(0, len(labels.open), BLOCK):
@@ -288,8 +331,7 @@ def headline_variances(data: FlowArrays, labels: Posterior, ns: Sequence[int]) -
         if labels.open[block].any():
             of_violation += _violation_spread(exposed, reveals, draws, chances)
             of_completeness += _completeness_spread(needed, reveals / np.maximum(draws, 1))
-    by_n = dict(zip(ns, (of_violation / max(users, 1) ** 2).tolist(), strict=True))
-    return by_n, of_completeness / max(needing, 1) ** 2
+    return LabelSums(of_violation, of_completeness, users, needing)
 
 
 class _LeakChances:

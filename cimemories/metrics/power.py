@@ -224,9 +224,9 @@ class Pilot:
         if users < LEAST_USERS:
             return Components(math.nan, math.nan, math.nan)
         parts, known = variance(inside)
-        drawn = float(inside.samples[defined].mean())
+        mean_samples = float(inside.samples[defined].mean())
         # Of a spread that is smaller than samples explain, all is theirs: both get smaller together.
-        trusted = parts.samples * users / drawn if drawn > 0 else 1.0
+        trusted = parts.samples * users / mean_samples if mean_samples > 0 else 1.0
         of_samples = float(sum(planned, np.zeros(len(defined)))[defined].mean()) * min(trusted, 1.0)
         crossed = parts.contexts * min(contexts, self.size.contexts)
         if self.correlation is None:

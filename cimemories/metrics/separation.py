@@ -260,12 +260,12 @@ def change_tests(cells: Ints, clusters: Ints, changes: Floats, number: int, of: 
     """Of each cell: p that its flows changed by chance alone, the sum of their changes, and how many they are. changes:
     [flows], -1 to 1. p is the larger one of Student's t over clusters and the exact sign test."""
     sums: Floats = np.bincount(cells, weights=changes, minlength=number).astype(np.float64)
-    up: Floats = np.bincount(cells, weights=np.maximum(changes, 0), minlength=number).astype(np.float64)
-    down: Floats = np.bincount(cells, weights=np.maximum(-changes, 0), minlength=number).astype(np.float64)
+    rises: Floats = np.bincount(cells, weights=np.maximum(changes, 0), minlength=number).astype(np.float64)
+    falls: Floats = np.bincount(cells, weights=np.maximum(-changes, 0), minlength=number).astype(np.float64)
     cell, _, parts = _by_cluster(cells, clusters, changes, number, of)
     squares: Floats = np.bincount(cell, weights=parts**2, minlength=number).astype(np.float64)
     used = int(np.count_nonzero(np.bincount(clusters, minlength=of)))
-    p: Floats = np.maximum(mean_p(sums, squares, used), fewer_by_chance(up, down))
+    p: Floats = np.maximum(mean_p(sums, squares, used), fewer_by_chance(rises, falls))
     return p, sums, np.bincount(cells, minlength=number)
 
 

@@ -22,8 +22,9 @@ Everything here is computed, nothing sampled: one number has one interval, and A
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import betaincinv, comb, ndtri, stdtr, stdtrit
@@ -31,6 +32,7 @@ from scipy.special import betaincinv, comb, ndtri, stdtr, stdtrit
 from cimemories.flows.arrays import Bools, Entries, Floats, Ints
 from cimemories.metrics.violation import Exposures, by_outcome, no_leak_probabilities
 
+K = TypeVar("K")
 LEVEL = 0.95
 NORMAL_95 = 1.96  # standard errors to each side that hold 95 % of a normal distribution
 LEAST_USERS = 5  # with fewer profiles an interval says little of users
@@ -173,9 +175,10 @@ def violation_terms(flows: Entries, n: int, kept: Sequence[int] | Ints | None = 
 
 
 def violation_terms_each(
-    flows: Entries, ns: Sequence[int], kept: Sequence[int] | Ints | None = None
+    flows: Entries, ns: Sequence[int], kept: Sequence[int] | Ints | None = None, *, sampled: bool = True
 ) -> dict[int, Terms]:
-    """`violation_terms` for each n: what does not depend on n is counted once. Raises ValueError for n < 1."""
+    """`violation_terms` for each n: what does not depend on n is counted once. sampled: False leaves the samples' part
+    0, which is known only from all flows of a run. Raises ValueError for n < 1."""
     profiles, attributes, contexts = flows.shape
     leaks = by_outcome(flows)
     exposed = np.bincount(leaks.profile, minlength=profiles)
@@ -196,7 +199,7 @@ def violation_terms_each(
 
     left = exposed[:, None] - summed(alone)
     counts = leaks.counts.astype(np.float64)
-    samples = sample_variances(leaks, ns)
+    samples = sample_variances(leaks, ns) if sampled else dict.fromkeys(ns, np.zeros(profiles))
     result = {}
     for n in ns:
         q = leaks.no_leak(n)
@@ -318,17 +321,19 @@ def sample_variances(leaks: Exposures, ns: Sequence[int]) -> dict[int, Floats]:
     within an attribute change little: where leaks are rare only the sum of their rates counts.
     """
     sizes, numbers, chances, which = _leak_rates(leaks)
-    result = {}
-    for n in ns:
-        squared, never = np.empty((2, len(sizes), len(_RATES)))
-        for k, (draws, limit) in enumerate(sizes.tolist()):
-            most, r = min(n, limit), np.arange(draws + 1)
-            q = no_leak_probabilities(r, np.full(draws + 1, draws), most)
-            resampled = comb(draws, r)[:, None] * _RATES ** r[:, None] * (1 - _RATES) ** (draws - r)[:, None]
-            squared[k], never[k] = np.log(q**2 @ resampled), most * np.log1p(-_RATES)
-        spread = chances * (np.exp(numbers @ squared) - np.exp(2 * numbers @ never))
-        result[n] = _per_profile(leaks, spread.sum(axis=1)[which])
-    return result
+    return {n: _per_profile(leaks, _spreads(sizes, numbers, chances, n)[which]) for n in ns}
+
+
+def _spreads(sizes: Ints, numbers: Ints, chances: Floats, n: int) -> Floats:
+    """How much an attribute's value varies by its samples, for each kind of attribute of `_leak_rates`: [alike]."""
+    squared, never = np.empty((2, len(sizes), len(_RATES)))
+    for k, (draws, limit) in enumerate(sizes.tolist()):
+        most, r = min(n, limit), np.arange(draws + 1)
+        q = no_leak_probabilities(r, np.full(draws + 1, draws), most)
+        resampled = comb(draws, r)[:, None] * _RATES ** r[:, None] * (1 - _RATES) ** (draws - r)[:, None]
+        squared[k], never[k] = np.log(q**2 @ resampled), most * np.log1p(-_RATES)
+    spread: Floats = chances * (np.exp(numbers @ squared) - np.exp(2 * numbers @ never))
+    return np.asarray(spread.sum(axis=1))
 
 
 def planned_sample_variance(leaks: Exposures, n: int, times: float = 1.0) -> Floats:
@@ -344,22 +349,108 @@ def _leak_rates(leaks: Exposures) -> tuple[Ints, Ints, Floats, Ints]:
     """The posterior of the attributes' leak rates. Attributes with as many flows and reveals are alike: (N, most) of
     flows [sizes, 2], how many flows of each an attribute has [alike, sizes], the posterior over _RATES [alike, rates],
     and which of these each attribute is, [rows]."""
-    sizes, size_of = np.unique(leaks.outcomes[:, [0, 2]], axis=0, return_inverse=True)
-    numbers = leaks.counts @ (size_of[:, None] == np.arange(len(sizes))).astype(np.int64)
-    reveals = leaks.counts @ leaks.outcomes[:, 1]
+    sizes, numbers, reveals = _flows_and_reveals(leaks)
     codes = reveals
     for column in numbers.T:  # odd factors: what is too wide for 64 bits loses no column
         codes = codes * (int(column.max(initial=0)) + 1 | 1) + column
     _, first, which, times = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
-    numbers, reveals = numbers[first], reveals[first, None]
+    return sizes, numbers[first], _posterior_rates(sizes, numbers[first], reveals[first], times), which
+
+
+def _flows_and_reveals(leaks: Exposures) -> tuple[Ints, Ints, Ints]:
+    """(N, most) of flows [sizes, 2], how many flows of each an attribute has [rows, sizes], its reveals [rows]."""
+    sizes, size_of = np.unique(leaks.outcomes[:, [0, 2]], axis=0, return_inverse=True)
+    numbers = leaks.counts @ (size_of[:, None] == np.arange(len(sizes))).astype(np.int64)
+    return sizes, numbers, leaks.counts @ leaks.outcomes[:, 1]
+
+
+def _posterior_rates(sizes: Ints, numbers: Ints, reveals: Ints, times: Ints) -> Floats:
+    """The posterior over _RATES of each kind of attribute: [alike, rates]. times: how many attributes are of it."""
+    reveals = reveals[:, None]
     unrevealed = (numbers @ sizes[:, 0])[:, None] - reveals
     logs = reveals * np.log(_RATES) + unrevealed * np.log1p(-_RATES)
     likelihood = np.exp(logs - logs.max(axis=1, keepdims=True))
     weights = np.full(len(_RATES), 1 / len(_RATES))
-    for _ in range(_ROUNDS if len(first) else 0):  # expectation and maximisation
-        weights = weights * ((times / (likelihood @ weights)) @ likelihood) / len(which)
+    for _ in range(_ROUNDS if len(times) else 0):  # expectation and maximisation
+        weights = weights * ((times / (likelihood @ weights)) @ likelihood) / int(times.sum())
     chances = likelihood * weights
-    return sizes, numbers, chances / chances.sum(axis=1, keepdims=True), which
+    return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True)
+class SampleSums:
+    """What `sample_variances` and the samples' part of completeness rest on, as sums over profiles, so that those of
+    blocks of profiles add up (`sample_sums`, `added`).
+
+    attributes: by (((N, most, number of flows), ...), reveals), how many attributes are alike and the sum of
+    1 / (attributes of their profile)^2. needed: by (N, r), how many necessary flows, and the sum of the squares of
+    their weights in completeness.
+    """
+
+    attributes: Mapping[tuple[tuple[tuple[int, int, int], ...], int], tuple[int, float]]
+    needed: Mapping[tuple[int, int], tuple[int, float]]
+
+    def of_violation(self, n: int) -> float:
+        """The samples' variances of Violation@n, summed over profiles."""
+        if not self.attributes:
+            return 0.0
+        kinds = list(self.attributes)
+        sizes = np.array(sorted({(draws, most) for flows, _ in kinds for draws, most, _ in flows}), np.int64)
+        column = {tuple(size): k for k, size in enumerate(sizes.tolist())}
+        numbers = np.zeros((len(kinds), len(sizes)), np.int64)
+        for row, (flows, _) in enumerate(kinds):
+            for draws, most, often in flows:
+                numbers[row, column[draws, most]] = often
+        reveals = np.array([reveals for _, reveals in kinds], np.int64)
+        times = np.array([times for times, _ in self.attributes.values()], np.int64)
+        chances = _posterior_rates(sizes, numbers, reveals, times)
+        weights = np.array([weight for _, weight in self.attributes.values()])
+        return float(weights @ _spreads(sizes, numbers, chances, n))
+
+    def of_completeness(self) -> float:
+        """The samples' variances of completeness, summed over profiles."""
+        if not self.needed:
+            return 0.0
+        kinds = np.array(list(self.needed), np.int64)
+        times = np.array([times for times, _ in self.needed.values()], np.int64)
+        return float(np.array([weight for _, weight in self.needed.values()]) @ _kind_spread(kinds, times))
+
+
+def sample_sums(leaks: Exposures, needed: Entries) -> SampleSums:
+    """The sums of a block of profiles. leaks, needed: its flows that violation and completeness rest on."""
+    sizes, numbers, reveals = _flows_and_reveals(leaks)
+    weight = 1.0 / np.maximum(np.bincount(leaks.profile, minlength=leaks.profiles), 1)[leaks.profile] ** 2
+    rows, which, times = np.unique(np.column_stack([numbers, reveals]), axis=0, return_inverse=True, return_counts=True)
+    weights = np.bincount(which.reshape(-1), weights=weight, minlength=len(rows))
+    attributes = {}
+    for (*often, revealed), alike, total in zip(rows.tolist(), times.tolist(), weights.tolist(), strict=True):
+        own_flows = tuple((*size, number) for size, number in zip(sizes.tolist(), often, strict=True) if number)
+        attributes[own_flows, revealed] = alike, total
+    profiles, own, of = needed.shape
+    owner = needed.owners.astype(np.int64) // max(own, 1)
+    cell = owner * of + needed.contexts
+    number = np.bincount(cell, minlength=profiles * of)
+    contexts = (number.reshape(profiles, of) > 0).sum(axis=1)
+    squares = 1.0 / (number[cell].astype(np.float64) * contexts[owner]) ** 2
+    kinds = len(needed.kinds)
+    number_of = np.bincount(needed.outcomes, minlength=kinds).tolist()
+    sums = np.bincount(needed.outcomes, weights=squares, minlength=kinds).tolist()
+    named = [(draws, reveals) for draws, reveals, _ in needed.kinds.tolist()]
+    return SampleSums(attributes, dict(zip(named, zip(number_of, sums, strict=True), strict=True)))
+
+
+def added(parts: Sequence[SampleSums]) -> SampleSums:
+    """The sums of all blocks together."""
+    return SampleSums(_added([part.attributes for part in parts]), _added([part.needed for part in parts]))
+
+
+def _added(parts: Sequence[Mapping[K, tuple[int, float]]]) -> dict[K, tuple[int, float]]:
+    whole: dict[K, tuple[int, float]] = {}
+    for part in parts:
+        for key, (times, weight) in part.items():
+            before = whole.get(key, (0, 0.0))
+            whole[key] = before[0] + times, before[1] + weight
+    return whole
 
 
 def _per_profile(leaks: Exposures, spread: Floats) -> Floats:
@@ -374,15 +465,20 @@ def _completeness_samples(needed: Entries, contexts: Ints) -> Floats:
     profiles, attributes, of = needed.shape
     if not len(needed.kinds) or not len(needed.owners):
         return np.zeros(profiles)
-    alpha, beta = _leak_prior(needed.kinds, np.bincount(needed.outcomes, minlength=len(needed.kinds)))
-    draws, reveals = needed.kinds[:, 0], needed.kinds[:, 1]
-    a, b = alpha + reveals, beta + draws - reveals
-    spread = a * b / ((a + b) * (a + b + 1)) / draws
+    spread = _kind_spread(needed.kinds, np.bincount(needed.outcomes, minlength=len(needed.kinds)))
     cell = needed.owners.astype(np.int64) // max(attributes, 1) * of + needed.contexts
     total = np.bincount(cell, weights=spread[needed.outcomes], minlength=profiles * of)
     number = np.bincount(cell, minlength=profiles * of)
     inside = (total / np.maximum(number, 1) ** 2).reshape(profiles, of).sum(axis=1)
     return np.where(contexts > 0, inside / np.maximum(contexts, 1) ** 2, 0.0)
+
+
+def _kind_spread(kinds: Ints, times: Ints) -> Floats:
+    """p (1 - p) / N of each kind of flow, p from its posterior: [K]. times: how often each occurs."""
+    alpha, beta = _leak_prior(kinds, times)
+    draws, reveals = kinds[:, 0], kinds[:, 1]
+    a, b = alpha + reveals, beta + draws - reveals
+    return np.asarray(a * b / ((a + b) * (a + b + 1)) / draws)
 
 
 def variance(terms: Terms) -> tuple[Parts, float]:

@@ -176,11 +176,12 @@ def by_profile(reveals: Ints, draws: Ints, labels: Ints, counted: Bools, n: int)
 
 @dataclass(frozen=True)
 class Missing:
-    """What missing messages leave open. silent, leaking: the planned inappropriate flows with every missing message
-    silent, or revealing. least: the fewest judged samples of a judged flow that lost some; None where none did.
+    """What missing messages leave open. not_revealing, leaking: the planned inappropriate flows where no missing
+    message reveals, or each does. least: the fewest judged samples of a judged flow that lost some; None where none
+    did.
     flows: judged inappropriate flows. unjudged: retained contexts of profiles without a judged message."""
 
-    silent: Entries
+    not_revealing: Entries
     leaking: Entries
     least: int | None
     flows: int
@@ -202,12 +203,15 @@ class Missing:
     @property
     def nothing(self) -> bool:
         """Whether no inappropriate flow lost a message."""
-        return self.leaking is self.silent
+        return self.leaking is self.not_revealing
 
     @cached_property
     def _exposed(self) -> tuple[Exposures, ...]:
         """Both sides counted once for all n; one where they are the same."""
-        return tuple(by_outcome(flows) for flows in ([self.silent] if self.nothing else [self.silent, self.leaking]))
+        return tuple(
+            by_outcome(flows)
+            for flows in ([self.not_revealing] if self.nothing else [self.not_revealing, self.leaking])
+        )
 
 
 def missing(data: FlowArrays, judged_flows: Entries | None = None) -> Missing:
@@ -225,7 +229,7 @@ def missing(data: FlowArrays, judged_flows: Entries | None = None) -> Missing:
     unjudged = kept & (planned > 0).any(axis=1) & ~(draws > 0).any(axis=1)
     mask = inappropriate_mask(planned, data.labels, data.counted, kept)
     return Missing(
-        silent=entries(mask, data.reveals, planned),
+        not_revealing=entries(mask, data.reveals, planned),
         leaking=entries(mask, data.reveals + (planned - draws), planned),
         least=int(lost.min()) if lost.size else None,
         flows=int(judged.sum()),
@@ -260,11 +264,21 @@ def leak_rate(data: FlowArrays) -> LeakRate:
 
 def rate_of(flows: Entries) -> LeakRate:
     """`leak_rate` of flows that are known to count."""
+    return rate_over(*exposures_by_context(flows))
+
+
+def exposures_by_context(flows: Entries) -> tuple[Ints, Ints]:
+    """Samples N and reveals r, summed over the flows in each context: [contexts] each."""
     kinds, contexts = len(flows.kinds), flows.shape[2]
     cells = flows.outcomes.astype(np.int64) * contexts + flows.contexts
     counts = np.bincount(cells, minlength=kinds * contexts).reshape(kinds, contexts)
     # [2, kinds] @ [kinds, contexts]: N and r of each outcome times how often it occurs in each context.
     draws, reveals = flows.kinds[:, :2].T @ counts
+    return draws, reveals
+
+
+def rate_over(draws: Ints, reveals: Ints) -> LeakRate:
+    """The leak rate of samples and reveals by context: [contexts] each."""
     # Contexts without an inappropriate pair are not in the macro mean.
     shares = np.where(draws > 0, reveals / np.maximum(draws, 1), np.nan)
     micro = float(reveals.sum() / draws.sum()) if draws.sum() else float("nan")

@@ -380,7 +380,9 @@ def _facts(scope: Scope) -> dict[str, str]:
         "which claims count": "grounded ones" if scope.grounded else "all full ones",
         "whose verdicts count": str(scope.verdicts),
     }
-    if template is not None:
+    if manifest.reference:
+        facts["the wording of memories"] = f"reference settings, biography of {manifest.reference.get('source')}"
+    elif template is not None:
         facts["the wording of memories"] = f"{template.level}, {template.sha256[:8]}"
     # The seed matters only where something was chosen or shuffled by it.
     if run.composition != "full" or memory.order != "fixed":

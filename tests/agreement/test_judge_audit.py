@@ -55,17 +55,17 @@ def drawn_world(store: Store) -> tuple[Flows, Scope]:
 
 
 def test_a_slice_is_drawn_of_everything_judged_and_speaks_for_it(sqlite_store: Store) -> None:
-    flows, asked = drawn_world(sqlite_store)
-    found = audit_population(flows, asked)
-    assert found.items == (2 * 4 * 3 - 1) * 7  # every judged response times every attribute but the name
-    items = draw(flows, asked, 60, seed=5, claimed=0.5)
-    assert items == draw(flows, asked, 60, seed=5, claimed=0.5) != draw(flows, asked, 60, seed=6, claimed=0.5)
+    flows, scope = drawn_world(sqlite_store)
+    population = audit_population(flows, scope)
+    assert population.items == (2 * 4 * 3 - 1) * 7  # every judged response times every attribute but the name
+    items = draw(flows, scope, 60, seed=5, claimed=0.5)
+    assert items == draw(flows, scope, 60, seed=5, claimed=0.5) != draw(flows, scope, 60, seed=6, claimed=0.5)
     assert len({(i.response, i.attribute) for i in items}) == len(items) == 60
-    assert sum(i.weight for i in items) == pytest.approx(found.items)
-    assert sum(not i.stratum.startswith(NOT_REVEALED) for i in items) == min(30, found.claimed)
+    assert sum(i.weight for i in items) == pytest.approx(population.items)
+    assert sum(not i.stratum.startswith(NOT_REVEALED) for i in items) == min(30, population.claimed)
     with sqlite_store.read() as connection:
-        claims = judgements.claims(connection, asked.judge.id, [i.response for i in items])
-    names = {p.attribute_ids[0] for p in records(sqlite_store, asked.run.dataset)}
+        claims = judgements.claims(connection, scope.judge.id, [i.response for i in items])
+    names = {p.attribute_ids[0] for p in records(sqlite_store, scope.run.dataset)}
     for item in items:
         claim = claims[item.response].get(item.attribute)
         assert item.stratum.split(" / ")[0] == (claim[0] if claim else NOT_REVEALED)
@@ -73,25 +73,25 @@ def test_a_slice_is_drawn_of_everything_judged_and_speaks_for_it(sqlite_store: S
 
 
 def test_asking_for_more_than_there_is_draws_all_of_it_once(sqlite_store: Store) -> None:
-    flows, asked = drawn_world(sqlite_store)
-    found = audit_population(flows, asked)
-    items = draw(flows, asked, 10_000, seed=0, claimed=1.0)
-    assert len({(i.response, i.attribute) for i in items}) == len(items) == found.items
+    flows, scope = drawn_world(sqlite_store)
+    population = audit_population(flows, scope)
+    items = draw(flows, scope, 10_000, seed=0, claimed=1.0)
+    assert len({(i.response, i.attribute) for i in items}) == len(items) == population.items
     assert {i.weight for i in items} == {1.0}
     for size, share in ((0, 0.5), (10, 1.5)):
         with pytest.raises(StoreError):
-            audit_plan(found, size, share)
+            audit_plan(population, size, share)
 
 
 def test_every_item_of_a_stratum_is_as_likely_as_every_other(sqlite_store: Store) -> None:
-    flows, asked = drawn_world(sqlite_store)
+    flows, scope = drawn_world(sqlite_store)
     rounds, hits = 150, Counter[tuple[int | None, int]]()
     chance: dict[tuple[int | None, int], float] = {}
     for seed in range(rounds):
-        items = draw(flows, asked, 50, seed=seed)
+        items = draw(flows, scope, 50, seed=seed)
         hits.update((item.response, item.attribute) for item in items)
         chance |= {(item.response, item.attribute): 1 / item.weight for item in items}
-    assert len(hits) == audit_population(flows, asked).items
+    assert len(hits) == audit_population(flows, scope).items
     for item, often in hits.items():
         spread = np.sqrt(rounds * chance[item] * (1 - chance[item]))
         assert abs(often - rounds * chance[item]) <= 5 * spread + 1e-9
@@ -101,11 +101,11 @@ def test_every_item_of_a_stratum_is_as_likely_as_every_other(sqlite_store: Store
 @settings(max_examples=40)
 def test_a_plan_spends_what_it_is_given_and_no_stratum_more_than_it_has(size: int, share: float) -> None:
     sizes = {("full", "a"): 40, ("full", "b"): 3, ("implied", "a"): 1, (NOT_REVEALED, "a"): 200, (NOT_REVEALED, "b"): 9}
-    found = judge_population(sizes)
-    spread = audit_plan(found, size, share)
+    population = judge_population(sizes)
+    spread = audit_plan(population, size, share)
     assert spread.items == min(size, 253)
-    assert all(spread.drawn[s] <= n for s, n in sizes.items())
-    claims = sum(n for s, n in spread.drawn.items() if s[0] != NOT_REVEALED)
+    assert all(spread.sampled[s] <= n for s, n in sizes.items())
+    claims = sum(n for s, n in spread.sampled.items() if s[0] != NOT_REVEALED)
     assert claims == max(min(round(size * share), 44), min(size, 253) - 209)
 
 
@@ -129,27 +129,27 @@ WORKED = frame(
 
 
 def test_the_worked_example_by_hand() -> None:
-    found = judge_audit.judge_quality("judge", JUDGE, WORKED, WORKED[column(JUDGE)], Counted.FULL)
-    values = [found.precision.value, found.recall.value, found.f1.value, found.agreement.value]
+    quality = judge_audit.judge_quality("judge", JUDGE, WORKED, WORKED[column(JUDGE)], Counted.FULL)
+    values = [quality.precision.value, quality.recall.value, quality.f1.value, quality.agreement.value]
     assert values == pytest.approx([15 / 20, 15 / 35, 30 / 55, 75 / 100])
     by_chance = (0.2 * 0.35) + (0.8 * 0.65)
-    assert found.kappa.value == pytest.approx((0.75 - by_chance) / (1 - by_chance))
-    assert [f.items for f in (found.precision, found.recall, found.f1, found.agreement)] == [4, 4, 5, 8]
-    assert found.table.tolist() == [[3, 0, 0, 1], [0] * 4, [0] * 4, [1, 1, 0, 2]]
-    assert found.weighted[3].tolist() == [20, 20, 0, 40] and found.weighted.sum() == 100
+    assert quality.kappa.value == pytest.approx((0.75 - by_chance) / (1 - by_chance))
+    assert [f.items for f in (quality.precision, quality.recall, quality.f1, quality.agreement)] == [4, 4, 5, 8]
+    assert quality.table.tolist() == [[3, 0, 0, 1], [0] * 4, [0] * 4, [1, 1, 0, 2]]
+    assert quality.weighted[3].tolist() == [20, 20, 0, 40] and quality.weighted.sum() == 100
     # With any strength, 'partial' of the person is a missed reveal too: FN = 40.
     lax = judge_audit.judge_quality("judge", JUDGE, WORKED, WORKED[column(JUDGE)], Counted.ANY)
     assert lax.recall.value == pytest.approx(15 / 55)
-    for item in (found.precision, found.recall, found.f1, found.agreement, found.kappa):
+    for item in (quality.precision, quality.recall, quality.f1, quality.agreement, quality.kappa):
         assert item.low < item.value < item.high
 
 
 def test_half_a_slice_speaks_for_the_whole_of_its_strata() -> None:
     half = pd.concat([WORKED, frame([("C", 5.0, None, "full")] * 4 + [("T", 7.0, None, "none")])], ignore_index=True)
-    found = judge_audit.judge_quality("judge", JUDGE, half, half[column(JUDGE)], Counted.FULL)
+    quality = judge_audit.judge_quality("judge", JUDGE, half, half[column(JUDGE)], Counted.FULL)
     # Stratum C has 40 items now, of which four are answered: TP = 30, FP = 10. T is not spoken for.
-    assert (found.precision.value, found.recall.value) == pytest.approx((30 / 40, 30 / 50))
-    assert found.weighted.sum() == 120
+    assert (quality.precision.value, quality.recall.value) == pytest.approx((30 / 40, 30 / 50))
+    assert quality.weighted.sum() == 120
 
 
 ITEMS = st.lists(st.tuples(st.sampled_from(list(AuditVerdict)), st.sampled_from(list(AuditVerdict))), min_size=2)
@@ -158,54 +158,54 @@ ITEMS = st.lists(st.tuples(st.sampled_from(list(AuditVerdict)), st.sampled_from(
 @given(items=ITEMS)
 def test_unweighted_figures_are_those_of_scikit_learn(items: list[tuple[str, str]]) -> None:
     data = frame([("all", 1.0, str(verdict), str(says)) for verdict, says in items])
-    found = judge_audit.judge_quality("judge", JUDGE, data, data[column(JUDGE)], Counted.FULL)
+    quality = judge_audit.judge_quality("judge", JUDGE, data, data[column(JUDGE)], Counted.FULL)
     truth, says = [v == FULL for v, _ in items], [s == FULL for _, s in items]
     if any(truth) or any(says):
-        assert found.f1.value == pytest.approx(f1_score(truth, says, zero_division=0.0))
+        assert quality.f1.value == pytest.approx(f1_score(truth, says, zero_division=0.0))
     else:
-        assert found.f1.value is None and found.f1.why
+        assert quality.f1.value is None and quality.f1.why
     if len({*truth, *says}) > 1:
-        assert found.kappa.value == pytest.approx(cohen_kappa_score(truth, says))
+        assert quality.kappa.value == pytest.approx(cohen_kappa_score(truth, says))
     else:
-        assert found.kappa.value is None and found.kappa.why
-    assert (found.precision.value is None) == (not any(says))
-    assert (found.recall.value is None) == (not any(truth))
+        assert quality.kappa.value is None and quality.kappa.why
+    assert (quality.precision.value is None) == (not any(says))
+    assert (quality.recall.value is None) == (not any(truth))
 
 
 def test_baselines_and_a_judge_without_judgements_say_what_is_undefined(sqlite_store: Store) -> None:
-    flows, asked = drawn_world(sqlite_store)
+    flows, scope = drawn_world(sqlite_store)
     with sqlite_store.write() as connection:
-        judgements.assign(connection, asked.run.id, [add_judge(connection, "late")])
-    slice_id = draw_audit_slice(flows, asked, size=40, seed=1, claimed=0.5, name="s", annotator="Ada")
-    other = resolve_scope(sqlite_store, add_run(sqlite_store, asked.run.dataset, 1, {}))
+        judgements.assign(connection, scope.run.id, [add_judge(connection, "late")])
+    slice_id = draw_audit_slice(flows, scope, size=40, seed=1, claimed=0.5, name="s", annotator="Ada")
+    other = resolve_scope(sqlite_store, add_run(sqlite_store, scope.run.dataset, 1, {}))
     with pytest.raises(StoreError, match="was drawn of"):
         judge_audit.judge_audit(flows, other, slice_id)
-    empty = judge_audit.judge_audit(flows, asked, slice_id)
+    empty = judge_audit.judge_audit(flows, scope, slice_id)
     assert (empty.audited, empty.coverage, empty.judges[0].precision.value) == (0, 0.0, None)
     with sqlite_store.write() as connection:
         items = audits.slice_items(connection, slice_id)
-        said = [NewVerdict(i.response, i.attribute, FULL if i.stratum.startswith("full") else NONE) for i in items]
-        audits.add_all(connection, asked.run.dataset, "Ada", said)
-    asked = resolve_scope(sqlite_store, asked.run.id)
-    found = judge_audit.judge_audit(flows, asked, slice_id)
-    good, late = found.judges
-    assert (good.precision.value, good.recall.value, good.kappa.value, found.coverage) == (1, 1, 1, pytest.approx(1))
+        verdicts = [NewVerdict(i.response, i.attribute, FULL if i.stratum.startswith("full") else NONE) for i in items]
+        audits.add_all(connection, scope.run.dataset, "Ada", verdicts)
+    scope = resolve_scope(sqlite_store, scope.run.id)
+    audit = judge_audit.judge_audit(flows, scope, slice_id)
+    good, late = audit.judges
+    assert (good.precision.value, good.recall.value, good.kappa.value, audit.coverage) == (1, 1, 1, pytest.approx(1))
     assert (late.items, late.missing, late.agreement.value, late.agreement.why) == (0, 40, None, judge_audit.NO_ITEM)
-    never, always = found.baselines
+    never, always = audit.baselines
     assert (never.precision.value, never.recall.value, never.kappa.value) == (None, 0.0, 0.0)
     assert never.precision.why == judge_audit.NOTHING_CLAIMED
-    share = found.judges[0].weighted[0].sum() / found.judges[0].weighted.sum()
+    share = audit.judges[0].weighted[0].sum() / audit.judges[0].weighted.sum()
     assert (always.precision.value, always.recall.value) == (pytest.approx(share), 1.0)
-    cell = judge_audit.cell_items(flows, found, good.judge, "full", "full")
+    cell = judge_audit.cell_items(flows, audit, good.judge, "full", "full")
     assert len(cell) == good.table[0, 0] > 0 and cell["statement"].str.startswith("Statement").all()
 
 
 def test_what_no_item_shows_is_not_taken_for_impossible() -> None:
     """Forty silent items without a miss stand for four thousand: recall is 1 as far as is known, but not for sure."""
     rows = [("C", 1.0, "full", "full")] * 20 + [("S", 100.0, "none", "none")] * 40
-    found = judge_audit.judge_quality("judge", JUDGE, frame(rows), frame(rows)[column(JUDGE)], Counted.FULL)
-    assert found.recall.value == 1.0 == found.recall.high
-    assert found.recall.low < 0.2  # 0.05 missed of each 1 000 silent items is as many as all 20 claims
+    quality = judge_audit.judge_quality("judge", JUDGE, frame(rows), frame(rows)[column(JUDGE)], Counted.FULL)
+    assert quality.recall.value == 1.0 == quality.recall.high
+    assert quality.recall.low < 0.2  # 0.05 missed of each 1 000 silent items is as many as all 20 claims
     census = frame([(s, 1.0, v, says) for s, _, v, says in rows])
     sure = judge_audit.judge_quality("judge", JUDGE, census, census[column(JUDGE)], Counted.FULL)
     assert (sure.recall.value, sure.recall.low) == (1.0, None)
@@ -242,12 +242,12 @@ def test_with_everything_audited_the_corrected_rate_is_the_true_rate(run: tuple[
     truth, says = run
     perfect = whole(truth, truth)
     assert perfect.corrected.value == pytest.approx(truth.mean()) == pytest.approx(perfect.observed.value)
-    found = whole(truth, says)
-    assert found.observed.value == pytest.approx(says.mean())
-    if found.sensitivity.value + found.specificity.value > 1 + 1e-9:
-        assert found.corrected.value == pytest.approx(truth.mean())
+    estimate = whole(truth, says)
+    assert estimate.observed.value == pytest.approx(says.mean())
+    if estimate.sensitivity.value + estimate.specificity.value > 1 + 1e-9:
+        assert estimate.corrected.value == pytest.approx(truth.mean())
     else:
-        assert (found.corrected.value, found.corrected.low, found.corrected.why) == (None, None, CHANCE)
+        assert (estimate.corrected.value, estimate.corrected.low, estimate.corrected.why) == (None, None, CHANCE)
 
 
 @settings(max_examples=15)
@@ -269,12 +269,12 @@ def test_a_large_audit_finds_the_truth_that_the_raw_rate_misses(
         for at in rng.choice(own, 3000, replace=False):
             verdict = "full" if truth.ravel()[at] else "none"
             picked.append((f"{claim}", len(own) / 3000, verdict, "full" if claim else "none"))
-    found = corrected(JUDGE, exposed(says.sum(axis=1), np.full(len(says), 5)), frame(picked))
-    assert found.corrected.value == pytest.approx(truth.mean(), abs=0.025)
-    assert found.corrected.low - 0.012 < truth.mean() < found.corrected.high + 0.012
+    estimate = corrected(JUDGE, exposed(says.sum(axis=1), np.full(len(says), 5)), frame(picked))
+    assert estimate.corrected.value == pytest.approx(truth.mean(), abs=0.025)
+    assert estimate.corrected.low - 0.012 < truth.mean() < estimate.corrected.high + 0.012
     if abs(says.mean() - truth.mean()) > 0.03:
-        assert abs(found.corrected.value - truth.mean()) < abs(says.mean() - truth.mean())
-        assert not found.observed.low < truth.mean() < found.observed.high
+        assert abs(estimate.corrected.value - truth.mean()) < abs(says.mean() - truth.mean())
+        assert not estimate.observed.low < truth.mean() < estimate.observed.high
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
@@ -290,8 +290,8 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
                 picked.append(
                     (f"{claim}", len(own) / 100, "full" if truth[at] else "none", "full" if claim else "none")
                 )
-        found = corrected(JUDGE, exposed(says.astype(int), np.ones(20_000, int)), frame(picked))
-        held += found.corrected.low <= truth.mean() <= found.corrected.high
+        estimate = corrected(JUDGE, exposed(says.astype(int), np.ones(20_000, int)), frame(picked))
+        held += estimate.corrected.low <= truth.mean() <= estimate.corrected.high
     assert held >= 0.88 * 150
 
 
@@ -309,20 +309,22 @@ def test_the_rate_is_of_inappropriate_pairs_in_retained_contexts_alone(sqlite_st
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     add_labels(sqlite_store, data.id, [[[X, X, N], [X, X, X], [N, N, A]]])
     run_id = add_run(sqlite_store, data.id, 5, [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]])
-    flows, asked = Flows(sqlite_store), resolve_scope(sqlite_store, run_id)
-    slice_id = draw_audit_slice(flows, asked, size=1000, seed=1, claimed=0.5, name="all", annotator="Ada")
+    flows, scope = Flows(sqlite_store), resolve_scope(sqlite_store, run_id)
+    slice_id = draw_audit_slice(flows, scope, size=1000, seed=1, claimed=0.5, name="all", annotator="Ada")
     with sqlite_store.write() as connection:
         second = add_judge(connection, "blind judge")
         judgements.assign(connection, run_id, [second])
         for row in connection.execute(sa.select(response.c.id)).all():
             settle_judgement(connection, row.id, second, None, [], strength=Strength.PARTIAL)
         items = audits.slice_items(connection, slice_id)
-        claims = judgements.claims(connection, asked.judge.id, [i.response for i in items])
-        said = [NewVerdict(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items]
-        audits.add_all(connection, data.id, "Ada", said)
-    asked = resolve_scope(sqlite_store, run_id)
-    found = judge_audit.judge_audit(flows, asked, slice_id)
-    first, blind = (correction(flows, asked, found, j.judge) for j in found.judges)
+        claims = judgements.claims(connection, scope.judge.id, [i.response for i in items])
+        verdicts = [
+            NewVerdict(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items
+        ]
+        audits.add_all(connection, data.id, "Ada", verdicts)
+    scope = resolve_scope(sqlite_store, run_id)
+    audit = judge_audit.judge_audit(flows, scope, slice_id)
+    first, blind = (correction(flows, scope, audit, j.judge) for j in audit.judges)
     assert (first.exposures, first.audited) == (25, 25)
     assert (first.observed.value, first.corrected.value) == pytest.approx((8 / 25, 8 / 25))
     assert (blind.observed.value, blind.sensitivity.value, blind.corrected.why) == (0.0, 0.0, CHANCE)
@@ -334,9 +336,9 @@ def test_the_observed_rate_covers_users_who_differ() -> None:
     for _ in range(150):
         leaning = 1 / (1 + np.exp(-rng.normal(-2.5, 0.6, (10, 1, 1))))
         reveals = rng.binomial(5, np.broadcast_to(leaning, (10, 60, 24)))
-        found = corrected(JUDGE, exposed(reveals, np.full(reveals.shape, 5)), frame([]))
-        rates.append((found.observed.low, found.observed.value, found.observed.high))
-        assert found.observed.value == reveals.sum() / (5 * reveals.size)
+        estimate = corrected(JUDGE, exposed(reveals, np.full(reveals.shape, 5)), frame([]))
+        rates.append((estimate.observed.low, estimate.observed.value, estimate.observed.high))
+        assert estimate.observed.value == reveals.sum() / (5 * reveals.size)
     truth = float((1 / (1 + np.exp(-rng.normal(-2.5, 0.6, 1_000_000)))).mean())
     held = sum(low <= truth <= high for low, _, high in rates)
     assert held >= 0.9 * 150

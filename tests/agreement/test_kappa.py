@@ -42,21 +42,21 @@ def counted(codes: np.ndarray, categories: range) -> np.ndarray:
 
 def test_gwets_own_example() -> None:
     first, second = answers(ABSTRACTORS)
-    found = compare(first, second, 3)
-    assert found.table.tolist() == ABSTRACTORS.tolist() and found.items == 100
-    assert found.agreement.value == pytest.approx(0.89)
-    assert found.kappa.value == cohen_kappa(ABSTRACTORS) == pytest.approx(0.7964094, abs=5e-8)
-    assert found.ac1.value == gwet_ac1(ABSTRACTORS) == pytest.approx(0.8493305, abs=5e-8)
+    comparison = compare(first, second, 3)
+    assert comparison.table.tolist() == ABSTRACTORS.tolist() and comparison.items == 100
+    assert comparison.agreement.value == pytest.approx(0.89)
+    assert comparison.kappa.value == cohen_kappa(ABSTRACTORS) == pytest.approx(0.7964094, abs=5e-8)
+    assert comparison.ac1.value == gwet_ac1(ABSTRACTORS) == pytest.approx(0.8493305, abs=5e-8)
     # Its confidence interval by the normal approximation is (0.764, 0.935) there; ours is by resampling.
-    assert (found.ac1.low, found.ac1.high) == pytest.approx((0.764, 0.935), abs=0.02)
-    assert (found.kappa.low, found.kappa.high) == pytest.approx((0.68, 0.913), abs=0.02)
+    assert (comparison.ac1.low, comparison.ac1.high) == pytest.approx((0.764, 0.935), abs=0.02)
+    assert (comparison.kappa.low, comparison.kappa.high) == pytest.approx((0.68, 0.913), abs=0.02)
 
 
 def test_krippendorffs_own_example() -> None:
     counts = counted(OBSERVERS, range(1, 6))
-    found = krippendorff_alpha(counts)
-    assert found.value == pytest.approx(0.743, abs=5e-4) and found.items == 11  # unit 12 was seen by one observer alone
-    assert found.low is not None and found.high is not None and found.low < 0.743 < found.high <= 1
+    alpha = krippendorff_alpha(counts)
+    assert alpha.value == pytest.approx(0.743, abs=5e-4) and alpha.items == 11  # unit 12 was seen by one observer alone
+    assert alpha.low is not None and alpha.high is not None and alpha.low < 0.743 < alpha.high <= 1
 
 
 @st.composite
@@ -69,8 +69,8 @@ def pairs_of_answers(draw: st.DrawFn) -> tuple[int, list[int], list[int], list[f
 
 
 @given(pairs_of_answers())
-def test_kappa_is_scikit_learns(drawn: tuple[int, list[int], list[int], list[float]]) -> None:
-    categories, first, second, weights = drawn
+def test_kappa_is_scikit_learns(ratings: tuple[int, list[int], list[int], list[float]]) -> None:
+    categories, first, second, weights = ratings
     for mass in (None, weights):
         ours = compare(first, second, categories, mass, resamples=2).kappa.value
         if len({*first, *second}) == 1:
@@ -81,8 +81,8 @@ def test_kappa_is_scikit_learns(drawn: tuple[int, list[int], list[int], list[flo
 
 
 @given(pairs_of_answers())
-def test_ac1_lies_where_its_definition_puts_it(drawn: tuple[int, list[int], list[int], list[float]]) -> None:
-    categories, first, second, weights = drawn
+def test_ac1_lies_where_its_definition_puts_it(ratings: tuple[int, list[int], list[int], list[float]]) -> None:
+    categories, first, second, weights = ratings
     value = compare(first, second, categories, weights, resamples=2).ac1.value
     assert value is not None
     agreed = np.average(np.equal(first, second), weights=weights)
@@ -104,8 +104,8 @@ def test_alpha_is_the_packages_in_every_resample(rows: list[list[int]], seed: in
     theirs = krippendorff.alpha(value_counts=counts, level_of_measurement="nominal")
     assert krippendorff_alpha(counts, resamples=2).value == theirs
     patterns, number = np.unique(usable, axis=0, return_counts=True)
-    drawn = np.random.default_rng(seed).multinomial(len(usable), number / len(usable), size=3)
-    for times, ours in zip(drawn, statistics._alphas(patterns, drawn), strict=True):
+    resampled = np.random.default_rng(seed).multinomial(len(usable), number / len(usable), size=3)
+    for times, ours in zip(resampled, statistics._alphas(patterns, resampled), strict=True):
         theirs = krippendorff_alpha(np.repeat(patterns, times, axis=0), resamples=2).value
         assert np.isnan(ours) if theirs is None else ours == pytest.approx(theirs)
 
@@ -126,12 +126,12 @@ def test_what_is_undefined_is_no_number(
 ) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = compare(first, second, 3)
-    assert (found.kappa.value, found.ac1.value) == pytest.approx((kappa_value, ac1_value))
+        comparison = compare(first, second, 3)
+    assert (comparison.kappa.value, comparison.ac1.value) == pytest.approx((kappa_value, ac1_value))
     if kappa_value is None:
-        assert (found.kappa.low, found.kappa.high, found.kappa.why) == (None, None, why)
+        assert (comparison.kappa.low, comparison.kappa.high, comparison.kappa.why) == (None, None, why)
     if len(first) > 1:  # also where resamples are all alike
-        agreement = found.agreement
+        agreement = comparison.agreement
         assert agreement.low is not None and 0 <= agreement.low <= agreement.value <= agreement.high <= 1
         assert agreement.high - agreement.low > 0.2
 
@@ -146,8 +146,8 @@ def test_what_is_undefined_is_no_number(
     ],
 )
 def test_alpha_without_overlap_or_spread_says_why(counts: list[list[int]], why: str) -> None:
-    found = krippendorff_alpha(counts)
-    assert (found.value, found.low, found.high, found.why) == (None, None, None, why)
+    alpha = krippendorff_alpha(counts)
+    assert (alpha.value, alpha.low, alpha.high, alpha.why) == (None, None, None, why)
 
 
 def test_resampling_kinds_is_resampling_items() -> None:
@@ -181,12 +181,12 @@ def test_weighted_figures_at_high_agreement_always_have_an_interval() -> None:
         rng = np.random.default_rng(seed)
         first = rng.choice(3, 100, p=[0.3, 0.6, 0.1])
         second = np.where(rng.random(100) < 0.98, first, (first + 1) % 3)
-        found = compare(first, second, 3, np.where(first == 0, 4.0, 6.0), resamples=500)
-        for figure in (found.agreement, found.kappa, found.ac1):
+        comparison = compare(first, second, 3, np.where(first == 0, 4.0, 6.0), resamples=500)
+        for figure in (comparison.agreement, comparison.kappa, comparison.ac1):
             assert figure.low is not None and figure.high is not None
             assert figure.low < figure.value <= figure.high <= 1
-        never += found.agreement.value == 1
-        held += found.agreement.low <= 0.98 <= found.agreement.high
+        never += comparison.agreement.value == 1
+        held += comparison.agreement.low <= 0.98 <= comparison.agreement.high
     assert never > 10
     assert held >= 0.85 * 200
 
@@ -203,8 +203,8 @@ def test_alphas_interval_holds_the_truth_with_few_items() -> None:
         value_counts=answered(np.random.default_rng(99), 100_000), level_of_measurement="nominal"
     )
     rng = np.random.default_rng(0)
-    found = [krippendorff_alpha(answered(rng, 20)) for _ in range(400)]
-    assert sum(item.low <= truth <= item.high for item in found) >= 0.93 * 400
+    alphas = [krippendorff_alpha(answered(rng, 20)) for _ in range(400)]
+    assert sum(item.low <= truth <= item.high for item in alphas) >= 0.93 * 400
 
 
 @pytest.mark.parametrize(("first", "second", "categories"), [([0], [1], 1), ([0, 3], [0, 1], 3), ([0, 1], [0], 2)])

@@ -83,9 +83,9 @@ def board(built: tuple[Path, list[str]], tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("read")
     shutil.copy(built[0], folder / built[0].name)
     store = open_store(folder)
-    found = board_of(store)
+    result = board_of(store)
     store.close()
-    return found
+    return result
 
 
 def scopes_of(store: Store, run_ids: Sequence[str] = ()) -> list[Scope]:
@@ -99,8 +99,8 @@ def board_of(store: Store, **options: int) -> Leaderboard:
 
 
 def test_lines_hold_mean_spread_and_interval_best_first(world: tuple[Store, list[str]], board: Leaderboard) -> None:
-    store, (leaky, quiet) = world
-    assert [line.run.id for line in board.lines] == [quiet, leaky]
+    store, (leaky, careful) = world
+    assert [line.run.id for line in board.lines] == [careful, leaky]
     line = board.lines[1]
     assert line.violation.value == pytest.approx(0.5)
     assert line.violation_spread == pytest.approx(np.std([1, 0], ddof=1))
@@ -117,8 +117,8 @@ def test_lines_hold_mean_spread_and_interval_best_first(world: tuple[Store, list
 
 def test_the_paper_stands_beside_the_same_model_at_the_same_samples(world: tuple[Store, list[str]]) -> None:
     store, (leaky, _) = world
-    told = [row.cells for row in leaderboard_rows(board_of(store)) if row.kind == "published"]
-    assert [(cells[0], cells[1], cells[2]) for cells in told] == [("GPT-5, published", "25.1 % (Abstract)", "")]
+    published = [row.cells for row in leaderboard_rows(board_of(store)) if row.kind == "published"]
+    assert [(cells[0], cells[1], cells[2]) for cells in published] == [("GPT-5, published", "25.1 % (Abstract)", "")]
     assert any("9.6 %" in row.cells[1] for row in leaderboard_rows(board_of(store, n=1)) if row.kind == "published")
     assert not [row for row in leaderboard_rows(board_of(store, n=2)) if row.kind == "published"]
     call(store, leaky, simulated=True)
@@ -131,7 +131,7 @@ def test_runs_that_do_the_same_are_not_told_apart(world: tuple[Store, list[str]]
     alike = [leaky, add_run(store, board_of(store).lines[0].run.dataset, 5, REVEALS)]
     board = leaderboard(Flows(store), scopes_of(store, alike))
     first = board.lines[0]
-    violation, balanced = (f"{100 * found.value:.1f} %" for found in (first.violation, first.balanced))
+    violation, balanced = (f"{100 * interval.value:.1f} %" for interval in (first.violation, first.balanced))
     assert takeaway(Flows(store), board) == f"Violation@5 is {violation} in all 2 runs, the balanced score {balanced}."
 
 
@@ -176,7 +176,7 @@ def test_runs_of_two_datasets_are_not_ranked_together(world: tuple[Store, list[s
     other = add_run(store, data.id, 5, REVEALS[:1])
     with pytest.raises(StoreError, match="2 datasets"):
         leaderboard(Flows(store), scopes_of(store, [one, other]))
-    assert {asked.run.dataset for asked in scopes_of(store)} == {scopes_of(store, [one])[0].run.dataset}
+    assert {scope.run.dataset for scope in scopes_of(store)} == {scopes_of(store, [one])[0].run.dataset}
 
 
 def test_the_command_line_says_the_same(world: tuple[Store, list[str]]) -> None:
@@ -191,11 +191,11 @@ def test_the_command_line_says_the_same(world: tuple[Store, list[str]]) -> None:
     assert json.loads(out("leaderboard", "--json")) == json.loads(json.dumps(board_of(store).as_json()))
     assert out("leaderboard", "--markdown").strip() == leaderboard_markdown(board_of(store)).strip()
     apart = json.loads(out("compare", one, two, "--json"))["differences"][0]
-    found = difference(Flows(store), *scopes_of(store, [one, two]))
-    assert apart == json.loads(json.dumps(found.as_json()))
+    compared = difference(Flows(store), *scopes_of(store, [one, two]))
+    assert apart == json.loads(json.dumps(compared.as_json()))
     assert apart["violation"]["difference"]["value"] == pytest.approx(-0.25)
     assert (apart["leaking"]["newly"], apart["leaking"]["stopped"]) == (1, 3)
-    assert found.sentences(one, two)[0] in out("compare", one, two)
+    assert compared.sentences(one, two)[0] in out("compare", one, two)
     with pytest.raises(StoreError, match="choose one"):
         out("leaderboard", "--json", "--latex")
     with pytest.raises(StoreError, match="cannot be compared with itself"):
@@ -204,15 +204,15 @@ def test_the_command_line_says_the_same(world: tuple[Store, list[str]]) -> None:
 
 def test_figures_escape_what_runs_are_called(world: tuple[Store, list[str]], board: Leaderboard) -> None:
     store, (one, two) = world
-    found = difference(Flows(store), *scopes_of(store, [one, two]))
-    for drawing in (plane(board), domains(found, "A", HOSTILE)):
+    compared = difference(Flows(store), *scopes_of(store, [one, two]))
+    for drawing in (plane(board), domains(compared, "A", HOSTILE)):
         assert drawing is not None
         assert "<img" not in json.dumps(drawing.fig.to_plotly_json(), default=str)
 
 
-def changed(line: Line, run_id: str, asked: Mapping[str, object] | None = None, **values: object) -> Line:
+def changed(line: Line, run_id: str, requested: Mapping[str, object] | None = None, **values: object) -> Line:
     """The same line of another run."""
-    row = replace(line.run, id=run_id, manifest=RunManifest.model_validate({"asked": asked or {}}), **values)  # type: ignore[arg-type]
+    row = replace(line.run, id=run_id, manifest=RunManifest.model_validate({"asked": requested or {}}), **values)  # type: ignore[arg-type]
     return replace(line, numbers=replace(line.numbers, scope=replace(line.scope, run=row)))
 
 
@@ -236,16 +236,16 @@ def test_series_hold_runs_that_differ_in_one_thing_alone(board: Leaderboard) -> 
         changed(best, "k", model="Qwen3-30B-A3B-Instruct-2507"),
         changed(best, "l", model="Qwen3-30B-A3B-Thinking-2507"),
     ]
-    found = sweep_figures(lines)
-    assert ticks(found[Axis.SIZE]) == [("Qwen3", ["0.6B", "8B", "32B"])]
-    assert any("mystery" in text and "size is not known" in text for text in found[Axis.SIZE].left_out)
-    assert ticks(found[Axis.PROMPT]) == [("Qwen3-8B", ["base", "high"])]
-    assert ticks(found[Axis.MEMORY]) == [("Qwen3-8B", ["5", "20"])]
-    assert ("Qwen3-30B-A3B", ["off", "on"]) in ticks(found[Axis.REASONING])
-    title = found[Axis.SIZE].title()
+    figures = sweep_figures(lines)
+    assert ticks(figures[Axis.SIZE]) == [("Qwen3", ["0.6B", "8B", "32B"])]
+    assert any("mystery" in text and "size is not known" in text for text in figures[Axis.SIZE].left_out)
+    assert ticks(figures[Axis.PROMPT]) == [("Qwen3-8B", ["base", "high"])]
+    assert ticks(figures[Axis.MEMORY]) == [("Qwen3-8B", ["5", "20"])]
+    assert ("Qwen3-30B-A3B", ["off", "on"]) in ticks(figures[Axis.REASONING])
+    title = figures[Axis.SIZE].title()
     # Two profiles tell no difference apart, whatever their values are.
     assert title.startswith("From 0.6B to 32B no test shows that violation@5 (25.0 %, 50.0 %) or completeness")
-    drawing = sweep(found[Axis.SIZE])
+    drawing = sweep(figures[Axis.SIZE])
     assert drawing is not None
     assert drawing.frame["run"].tolist() == ["b", "c", "a"]
     assert sweep(sweep_figures([lines[8]])[Axis.SIZE]) is None

@@ -26,7 +26,7 @@ KEYS = [p.key for p in PERSONAS]
 
 
 @pytest.fixture
-def asked(store: Store) -> tuple[Flows, Scope]:
+def flows_and_scope(store: Store) -> tuple[Flows, Scope]:
     """Two profiles x 6 attributes x 4 contexts, a third of the pairs necessary by the third persona's votes alone."""
     chance = np.random.default_rng(4)
     data = add_dataset(store, profiles=2, attributes=6, contexts=4)
@@ -45,26 +45,26 @@ def asked(store: Store) -> tuple[Flows, Scope]:
     return ask(store, run)
 
 
-def test_the_score_by_a_norm_is_that_of_a_rule_with_its_prior_alone(asked: tuple[Flows, Scope]) -> None:
-    flows, scope = asked
-    found = per_norm(flows, scope)
-    assert [row.key for row in found.rows] == [CONSENSUS, *KEYS] and found.decided == 1
-    for row in found.rows[1:]:
+def test_the_score_by_a_norm_is_that_of_a_rule_with_its_prior_alone(flows_and_scope: tuple[Flows, Scope]) -> None:
+    flows, scope = flows_and_scope
+    norms = per_norm(flows, scope)
+    assert [row.key for row in norms.rows] == [CONSENSUS, *KEYS] and norms.decided == 1
+    for row in norms.rows[1:]:
         priors = {key: float(key == row.key) for key in KEYS}
         own = replace(scope, rule=custom_rule(PERSONAS, row.key, 1.0, priors))
         numbers, bounds = headline(flows, own), intervals(flows, own)
-        assert row.violation.value == close(numbers.violation[found.n])
+        assert row.violation.value == close(numbers.violation[norms.n])
         assert row.completeness.value == close(numbers.completeness)
         assert (row.violation.low, row.violation.high) == close(
-            (bounds.violation[found.n].low, bounds.violation[found.n].high)
+            (bounds.violation[norms.n].low, bounds.violation[norms.n].high)
         )
         assert (row.attributes, row.flows, row.retained) == (numbers.attributes, numbers.flows, numbers.retained)
         labels = flow_arrays(flows, own).labels
         assert (row.necessary, row.inappropriate) == ((labels == N).sum(), (labels == X).sum())
 
 
-def test_the_consensus_stands_beside_them_as_the_headline_has_it(asked: tuple[Flows, Scope]) -> None:
-    flows, scope = asked
+def test_the_consensus_stands_beside_them_as_the_headline_has_it(flows_and_scope: tuple[Flows, Scope]) -> None:
+    flows, scope = flows_and_scope
     first, numbers, bounds = per_norm(flows, scope).rows[0], headline(flows, scope), intervals(flows, scope)
     assert first.violation.value == close(numbers.violation[3])
     assert (first.violation.low, first.violation.high) == close((bounds.violation[3].low, bounds.violation[3].high))
@@ -73,13 +73,13 @@ def test_the_consensus_stands_beside_them_as_the_headline_has_it(asked: tuple[Fl
     )
 
 
-def test_the_sentence_says_whose_norm_and_how_many_pairs(asked: tuple[Flows, Scope]) -> None:
-    found = per_norm(*asked)
-    assert found.sentence.startswith("These are scores by the norm of one persona alone, each over the pairs that it ")
-    for row in found.rows[1:]:
-        assert f"({row.key}, {row.labelled} pairs labelled)" in found.sentence
-    assert "1 pair that people decided is in all" in found.sentence
-    assert len(found.frame()) == 4 and found.as_json()["n"] == 3
+def test_the_sentence_says_whose_norm_and_how_many_pairs(flows_and_scope: tuple[Flows, Scope]) -> None:
+    norms = per_norm(*flows_and_scope)
+    assert norms.sentence.startswith("These are scores by the norm of one persona alone, each over the pairs that it ")
+    for row in norms.rows[1:]:
+        assert f"({row.key}, {row.labelled} pairs labelled)" in norms.sentence
+    assert "1 pair that people decided is in all" in norms.sentence
+    assert len(norms.frame()) == 4 and norms.as_json()["n"] == 3
 
 
 def test_all_rows_are_read_at_one_n(store: Store) -> None:
@@ -88,25 +88,25 @@ def test_all_rows_are_read_at_one_n(store: Store) -> None:
     add_labels(store, data.id, [[[X, X], [N, A]]])
     lost = {(0, 1, sample): ResponseStatus.FAILED for sample in (2, 3)}
     flows, scope = ask(store, add_run(store, data.id, 4, [[[1, 1], [1, 1]]], missing=lost))
-    found, numbers = per_norm(flows, scope), headline(flows, scope)
-    assert (numbers.n, found.n) == (4, 2)
-    assert found.rows[0].violation.value == close(numbers.violation[2])
-    assert [row.retained for row in found.rows] == [1, 1, 1, 2]
+    norms, numbers = per_norm(flows, scope), headline(flows, scope)
+    assert (numbers.n, norms.n) == (4, 2)
+    assert norms.rows[0].violation.value == close(numbers.violation[2])
+    assert [row.retained for row in norms.rows] == [1, 1, 1, 2]
 
 
 def test_without_labels_there_is_no_norm(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=2, contexts=1)
     run = add_run(store, data.id, 1, np.zeros((1, 2, 1), int))
-    found = per_norm(Flows(store), resolve_scope(store, run))
-    assert (found.rows, found.sentence) == ((), "")
+    norms = per_norm(Flows(store), resolve_scope(store, run))
+    assert (norms.rows, norms.sentence) == ((), "")
 
 
-def test_with_the_papers_rule_no_prior_above_0_changes_anything(asked: tuple[Flows, Scope]) -> None:
-    flows, scope = asked
-    found = study(flows, [scope])
-    (now,) = found.at(found.base)
-    tried = list(variants(found))
-    assert found.base.unanimous and not replace(found.base, threshold=0.8).unanimous
+def test_with_the_papers_rule_no_prior_above_0_changes_anything(flows_and_scope: tuple[Flows, Scope]) -> None:
+    flows, scope = flows_and_scope
+    sensitivity = study(flows, [scope])
+    (now,) = sensitivity.at(sensitivity.base)
+    tried = list(variants(sensitivity))
+    assert sensitivity.base.unanimous and not replace(sensitivity.base, threshold=0.8).unanimous
     positive = [item for item in tried if item.choice == Choice.PRIORS]
     assert len(positive) == 4 and len([item for item in tried if item.choice == Choice.ALONE]) == 3
     for item in positive:

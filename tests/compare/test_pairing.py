@@ -25,26 +25,26 @@ codes = arrays.arrays(np.int64, SHAPE, elements=st.sampled_from([NECESSARY, INAP
 
 def make(reveals: np.ndarray, draws: np.ndarray, labels: np.ndarray, first_context: int = 1) -> FlowArrays:
     ids = np.arange(reveals.shape[0] * reveals.shape[1]).reshape(reveals.shape[:2])
-    words = np.full(ids.shape, "key", object)
+    keys = np.full(ids.shape, "key", object)
     bio = np.zeros(ids.shape, np.bool_)
     bio[:, 0] = True
-    names = Names(ids, words, DOMAINS[: ids.shape[0], : ids.shape[1]], words, bio)
+    names = Names(ids, keys, DOMAINS[: ids.shape[0], : ids.shape[1]], keys, bio)
     contexts = tuple(range(first_context, first_context + reveals.shape[2]))
     return FlowArrays(
         np.minimum(reveals, draws), draws, labels, ~bio, tuple(range(10, 10 + reveals.shape[0])), contexts, names
     )
 
 
-def leaks(revealed: int, drawn: int, n: int) -> float:
+def leaks(revealed: int, samples: int, n: int) -> float:
     """The share of all choices of n draws that hold at least one of those revealed."""
-    choices = list(combinations(range(drawn), min(n, drawn)))
+    choices = list(combinations(range(samples), min(n, samples)))
     return sum(any(i < revealed for i in choice) for choice in choices) / len(choices)
 
 
 def expected(one: FlowArrays, two: FlowArrays, n: int, domain: str | None = None) -> tuple[float, float]:
     """Both differences by plain loops over common flows: over profiles the mean over attributes, or over contexts."""
     kept = (one.draws > 0) & (two.draws > 0)
-    violation, told = [], []
+    violation, complete = [], []
     for p in range(SHAPE[0]):
         retained = [c for c in range(SHAPE[2]) if {NECESSARY, INAPPROPRIATE} <= set(one.labels[p, :, c].tolist())]
         of = [a for a in range(SHAPE[1]) if domain is None or one.names.domain[p, a] == domain]
@@ -54,7 +54,7 @@ def expected(one: FlowArrays, two: FlowArrays, n: int, domain: str | None = None
                 c for c in retained if one.labels[p, a, c] == INAPPROPRIATE and kept[p, a, c] and one.counted[p, a]
             ]
             if places:
-                quiet = [
+                no_leak = [
                     math.prod(
                         1
                         - leaks(
@@ -64,7 +64,7 @@ def expected(one: FlowArrays, two: FlowArrays, n: int, domain: str | None = None
                     )
                     for data in (one, two)
                 ]
-                apart.append(quiet[0] - quiet[1])
+                apart.append(no_leak[0] - no_leak[1])
         if apart:
             violation.append(np.mean(apart))
         means = []
@@ -80,8 +80,8 @@ def expected(one: FlowArrays, two: FlowArrays, n: int, domain: str | None = None
                     )
                 )
         if means:
-            told.append(np.mean(means))
-    return tuple(float(np.mean(values)) if values else math.nan for values in (violation, told))  # type: ignore[return-value]
+            complete.append(np.mean(means))
+    return tuple(float(np.mean(values)) if values else math.nan for values in (violation, complete))  # type: ignore[return-value]
 
 
 @settings(max_examples=40)
@@ -91,13 +91,15 @@ def test_a_paired_difference_is_what_loops_over_common_flows_give(
 ) -> None:
     whole = make(reveals, draws, labels), make(others, other_draws, labels)
     one, two = common(*whole)
-    found = paired_arrays(one, two, n)
+    compared = paired_arrays(one, two, n)
     violation, completeness = expected(*whole, n)
-    assert (found.violation.value, found.completeness.value) == pytest.approx((violation, completeness), nan_ok=True)
+    assert (compared.violation.value, compared.completeness.value) == pytest.approx(
+        (violation, completeness), nan_ok=True
+    )
     table = by_domain(one, two, n).set_index("domain")
     for domain in ("finance", "health"):
-        told = table.loc[domain, ["violation", "completeness"]].tolist()
-        assert told == pytest.approx(list(expected(*whole, n, domain)), nan_ok=True)
+        row = table.loc[domain, ["violation", "completeness"]].tolist()
+        assert row == pytest.approx(list(expected(*whole, n, domain)), nan_ok=True)
     tallied, moved = changes(one, two)
     exposed = [
         (p, a, c)
@@ -137,14 +139,14 @@ def beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 
 @given(points)
-def test_the_front_holds_exactly_what_nothing_beats(found: list[tuple[float, float]]) -> None:
-    on = front(found)
-    best = [point for point, is_on in zip(found, on, strict=True) if is_on]
-    for point, is_on in zip(found, on, strict=True):
+def test_the_front_holds_exactly_what_nothing_beats(scores: list[tuple[float, float]]) -> None:
+    on = front(scores)
+    best = [point for point, is_on in zip(scores, on, strict=True) if is_on]
+    for point, is_on in zip(scores, on, strict=True):
         if math.isnan(point[0]):
             assert not is_on
         elif is_on:
-            assert not any(beats(other, point) for other in found)
+            assert not any(beats(other, point) for other in scores)
         else:
             assert any(beats(other, point) for other in best)
 

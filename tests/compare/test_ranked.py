@@ -92,8 +92,8 @@ def test_a_run_that_lost_messages_has_no_rank_and_is_still_there(store: Store, d
     assert record["violation_least"] <= whole.violation.value <= record["violation_most"]  # type: ignore[operator]
     assert math.isnan(record["rank"])  # type: ignore[arg-type]
     assert "part" not in takeaway(Flows(store), board)
-    told = "Not ranked: part (coverage 80.0 %, under 99 %; read at 3 samples"
-    assert any(told in text for text in leaderboard_notes(board))
+    note = "Not ranked: part (coverage 80.0 %, under 99 %; read at 3 samples"
+    assert any(note in text for text in leaderboard_notes(board))
     cells = next(row.cells for row in leaderboard_rows(board) if row.cells[0] == "part")
     assert "at n = 3" in cells[1]
     assert "not ranked" in cells[-1]

@@ -54,20 +54,20 @@ def test_every_threshold_gives_the_numbers_of_its_own_labels(seed: int, grid: li
     counted = chance.random(shape[:2]) < 0.8
     votes = chance.multinomial(2, [0.45, 0.45, 0.1], (24, 3))
     necessary, inappropriate = (item.reshape(shape) for item in levels(shares_of(votes), PRIORS, grid))
-    found = numbers(reveals, draws, counted, necessary, inappropriate, len(grid), n)
+    result = numbers(reveals, draws, counted, necessary, inappropriate, len(grid), n)
     for place, threshold in enumerate(grid):
         labels = consensus(votes, PRIORS, threshold).reshape(shape)
         exposed = tally(reveals, draws, labels, counted)
         violation = exposed.by_profile(exposed.violation(n))
         complete = completeness.by_profile(reveals, draws, labels)
-        assert found.violation[:, place].tolist() == close(violation.tolist())
-        assert found.completeness[:, place].tolist() == close(complete.tolist())
-        assert found.flows[place] == exposed.flows
-        assert found.attributes[place] == len(exposed.profile)
-        assert found.necessary[place] == necessary_mask(draws, labels).sum()
-        assert found.retained[place] == retained_and_judged(labels, draws).sum()
+        assert result.violation[:, place].tolist() == close(violation.tolist())
+        assert result.completeness[:, place].tolist() == close(complete.tolist())
+        assert result.flows[place] == exposed.flows
+        assert result.attributes[place] == len(exposed.profile)
+        assert result.necessary[place] == necessary_mask(draws, labels).sum()
+        assert result.retained[place] == retained_and_judged(labels, draws).sum()
         whole = balanced(mean_or_nan(violation), mean_or_nan(complete))
-        assert found.balanced[place] == close(whole)
+        assert result.balanced[place] == close(whole)
 
 
 def test_numbers_that_are_no_rule_are_refused() -> None:
@@ -81,15 +81,15 @@ def test_numbers_that_are_no_rule_are_refused() -> None:
         numbers(*(np.ones((1, 1, 1), np.int64),) * 2, np.ones((1, 1), bool), *(np.ones((1, 1, 1), int),) * 2, 1, 0)
 
 
-def assert_headline(flows: Flows, found: Study, asked: Scope, setting: Setting, place: int) -> None:
+def assert_headline(flows: Flows, sensitivity: Study, scope: Scope, setting: Setting, place: int) -> None:
     """The numbers of one run by this setting are those of `headline` for this scope."""
-    ours = found.at(setting)[place]
-    theirs = headline(flows, asked, setting.identifiers)
-    n = found.subjects[place].n
+    ours = sensitivity.at(setting)[place]
+    theirs = headline(flows, scope, setting.identifiers)
+    n = sensitivity.subjects[place].n
     assert ours.mean_violation[0] == close(theirs.violation[n])
     assert ours.mean_completeness[0] == close(theirs.completeness)
     assert ours.violation[:, 0].tolist() == close([p.violation[n] for p in theirs.per_profile])
-    if n == asked.run.samples:
+    if n == scope.run.samples:
         assert ours.balanced[0] == close(theirs.balanced)
     counts = (ours.flows[0], ours.attributes[0], ours.retained[0])
     assert counts == (theirs.flows, theirs.attributes, theirs.retained)
@@ -103,14 +103,14 @@ def test_any_setting_gives_the_numbers_of_the_record(sqlite_store: Store, identi
     for against in Labels:
         now = [resolve_scope(sqlite_store, run_id, labels=against) for run_id in runs]
         looser = [resolve_scope(sqlite_store, run_id, labels=against, rule="looser") for run_id in runs]
-        found = study(flows, now, identifiers)
+        sensitivity = study(flows, now, identifiers)
         tried = Setting(0.7, (0.1, 0.2, 0.7), against, identifiers)
         for place in range(len(runs)):
-            assert_headline(flows, found, now[place], found.base, place)
-            assert_headline(flows, found, looser[place], tried, place)
+            assert_headline(flows, sensitivity, now[place], sensitivity.base, place)
+            assert_headline(flows, sensitivity, looser[place], tried, place)
             # From a study by the other labels and the other rule too: nothing of the base stays behind.
-            assert_headline(flows, study(flows, looser, n=1), now[place], found.base, place)
-        by_labels[against] = found.at(found.base)[0].flows[0]
+            assert_headline(flows, study(flows, looser, n=1), now[place], sensitivity.base, place)
+        by_labels[against] = sensitivity.at(sensitivity.base)[0].flows[0]
     assert by_labels[Labels.DECISIONS] != by_labels[Labels.CONSENSUS]
 
 
@@ -155,10 +155,10 @@ def test_contexts_that_a_run_was_never_asked_decide_nothing(sqlite_store: Store)
         connection.execute(sa.delete(judgement).where(judgement.c.response.in_(gone)))
         connection.execute(sa.delete(response).where(response.c.id.in_(gone)))
         work.bump(connection, runs[1])
-    asked = resolve_scope(sqlite_store, runs[1])
-    after = study(flows, [asked])
+    scope = resolve_scope(sqlite_store, runs[1])
+    after = study(flows, [scope])
     assert after.at(after.base)[0].retained[0] < before.at(before.base)[0].retained[0]
-    assert_headline(flows, after, asked, after.base, 0)
+    assert_headline(flows, after, scope, after.base, 0)
     loose = Setting(0.7, (0.1, 0.2, 0.7))
     assert_headline(flows, after, resolve_scope(sqlite_store, runs[1], rule="looser"), loose, 0)
 

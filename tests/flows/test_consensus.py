@@ -61,10 +61,10 @@ def by_the_paper(ballots: Ballots, priors: list[float]) -> int:
     heard = [draws for draws, prior in zip(counted, priors, strict=True) if prior > 0]
     if not all(heard):
         return AMBIGUOUS
-    said = {v for draws in heard for v in draws}
-    if said == {Verdict.NECESSARY}:
+    verdicts = {v for draws in heard for v in draws}
+    if verdicts == {Verdict.NECESSARY}:
         return NECESSARY
-    return INAPPROPRIATE if said == {Verdict.INAPPROPRIATE} else AMBIGUOUS
+    return INAPPROPRIATE if verdicts == {Verdict.INAPPROPRIATE} else AMBIGUOUS
 
 
 @given(votes_and_priors())

@@ -60,11 +60,11 @@ def test_each_choice_of_labels_gives_its_own_numbers_and_none_is_served_for_anot
     assert alone.violation == {1: 0.5, 2: 1.0}
     assert any("consensus alone" in note for note in alone.notes)
     assert alone.as_json()["labels_rule"] == "consensus alone"
-    for asked, found in (
+    for scope, expected in (
         (resolve_scope(store, run_id), first),
         (resolve_scope(store, run_id, labels=Labels.CONSENSUS), alone),
     ):
-        assert headline(Flows(store), asked).violation == found.violation
+        assert headline(Flows(store), scope).violation == expected.violation
 
 
 def test_a_named_rule_turns_the_same_votes_into_other_labels(store: Store) -> None:
@@ -88,16 +88,16 @@ def test_the_command_line_chooses_labels_rule_and_breakdown(tmp_path: Path) -> N
     store.close()
     environment: dict[str, str] = {}
 
-    def asked(*options: str) -> dict[str, object]:
+    def metrics_json(*options: str) -> dict[str, object]:
         done = cli_inside(environment, "metrics", run_id, "--json", "--workspace", tmp_path, *options)
         assert done.returncode == 0, done.stderr
         return dict(json.loads(done.stdout))
 
-    found = asked("--labels", "consensus", "--rule", "paper")
-    assert found["violation"] == {"1": 0.5, "2": 1.0}
-    assert asked()["violation"] == {"1": 0.0, "2": 0.0}
-    assert {"intervals", "baselines", "by", "identifier_rules"} <= set(found)
-    by = found["by"]
+    printed = metrics_json("--labels", "consensus", "--rule", "paper")
+    assert printed["violation"] == {"1": 0.5, "2": 1.0}
+    assert metrics_json()["violation"] == {"1": 0.0, "2": 0.0}
+    assert {"intervals", "baselines", "by", "identifier_rules"} <= set(printed)
+    by = printed["by"]
     assert isinstance(by, dict)
     assert [row["group"] for row in by["attribute"]] == ["first", "second", "third"]
     table = cli_inside(environment, "metrics", run_id, "--workspace", tmp_path, "--by", "attribute")

@@ -48,20 +48,20 @@ def everything(flows: Flows, dataset_id: int) -> dict[str, str]:
     """Every question of the Explore pages, to every run of a dataset."""
     with flows.store.read() as connection:
         ids = [row.id for row in runs.all_rows(connection) if row.dataset == dataset_id]
-    asked = [resolve_scope(flows.store, run_id) for run_id in ids]
-    found: dict[str, object] = {}
-    for one in asked:
-        found[f"headline {one.run.id}"] = headline(flows, one).as_json()
-        found[f"intervals {one.run.id}"] = intervals(flows, one)
-        found |= {f"by {by} {one.run.id}": breakdown(flows, one, by, SAMPLES) for by in By}
-        found[f"cells {one.run.id}"] = figure_3(flows, one, 1)
-        found[f"curves {one.run.id}"] = accumulation.accumulation(flows, one)
-        found |= {f"user {p} {one.run.id}": one_user(flows, one, p) for p in users(flows, one)}
-        found[f"spoken for {one.run.id}"] = flow_coverage(flows, one)
-    found["leaderboard"] = leaderboard(flows, asked)
-    found["difference"] = difference(flows, asked[0], asked[1])
-    found["gallery"] = gallery(flows, all_scopes(flows))
-    return {name: in_words(answer) for name, answer in found.items()}
+    scopes = [resolve_scope(flows.store, run_id) for run_id in ids]
+    answers: dict[str, object] = {}
+    for one in scopes:
+        answers[f"headline {one.run.id}"] = headline(flows, one).as_json()
+        answers[f"intervals {one.run.id}"] = intervals(flows, one)
+        answers |= {f"by {by} {one.run.id}": breakdown(flows, one, by, SAMPLES) for by in By}
+        answers[f"cells {one.run.id}"] = figure_3(flows, one, 1)
+        answers[f"curves {one.run.id}"] = accumulation.accumulation(flows, one)
+        answers |= {f"user {p} {one.run.id}": one_user(flows, one, p) for p in users(flows, one)}
+        answers[f"spoken for {one.run.id}"] = flow_coverage(flows, one)
+    answers["leaderboard"] = leaderboard(flows, scopes)
+    answers["difference"] = difference(flows, scopes[0], scopes[1])
+    answers["gallery"] = gallery(flows, all_scopes(flows))
+    return {name: in_words(answer) for name, answer in answers.items()}
 
 
 def test_who_has_asked_before_is_answered_as_who_has_just_come(sqlite_store: Store) -> None:

@@ -87,15 +87,15 @@ def by_hand(votes: Votes, a: int, c: int) -> tuple[int, bool]:
     """The paper's rule on one pair, read out loud: its label, and whether the counted votes are not all alike."""
     heard = [[votes[a, c, p, d] for d in range(DRAWS)] for p in range(len(PERSONAS))]
     counted = [[v for v in persona if v not in (None, Verdict.CONFLICT)] for persona in heard]
-    said = set().union(*counted)
-    if not said:
+    distinct = set().union(*counted)
+    if not distinct:
         return UNLABELLED, False
     # Of fewer than ten draws none may be lost.
     if any(len(persona) < DRAWS for persona in counted):
-        return TOO_FEW, len(said) > 1
-    if len(said) > 1:
+        return TOO_FEW, len(distinct) > 1
+    if len(distinct) > 1:
         return AMBIGUOUS, True
-    (only,) = said
+    (only,) = distinct
     return {Verdict.NECESSARY: NECESSARY, Verdict.INAPPROPRIATE: INAPPROPRIATE}.get(only, AMBIGUOUS), False
 
 
@@ -129,33 +129,39 @@ def test_the_matrix_is_what_votes_and_decisions_say(
                 annotator=who,
                 label=label,
             )
-    found = matrix(shared, labelling, record)
-    dissents, changed = (differing(shared, found, labelling, kind) for kind in (Differs.DISSENT, Differs.CHANGED))
+    label_matrix = matrix(shared, labelling, record)
+    dissents, changed = (
+        differing(shared, label_matrix, labelling, kind) for kind in (Differs.DISSENT, Differs.CHANGED)
+    )
     for a, c in itertools.product(range(ATTRIBUTES), range(CONTEXTS)):
         label, dissent = by_hand(votes, a, c)
         decision = standing(decided, a, c)
         effective = label if decision is None else CODES[decision]
-        assert (found.consensus[a, c], found.effective[a, c]) == (label, effective)
-        assert found.decided[a, c] == (decision is not None)
+        assert (label_matrix.consensus[a, c], label_matrix.effective[a, c]) == (label, effective)
+        assert label_matrix.decided[a, c] == (decision is not None)
         assert dissents[a, c] == dissent
         assert changed[a, c] == (decision is not None and effective != label)
         pair = pairs(shared, labelling, record.id, record.context_ids[c], record.attribute_ids[a])[0]
         assert {None: UNLABELLED, TOO_FEW_NAME: TOO_FEW, **CODES}[pair.kind] == effective
-    check_counts(found)
+    check_counts(label_matrix)
     frame = consensus_labels(shared, labelling)
-    assert len(frame) == (found.consensus != UNLABELLED).sum()
+    assert len(frame) == (label_matrix.consensus != UNLABELLED).sum()
 
 
-def check_counts(found: Matrix) -> None:
+def check_counts(label_matrix: Matrix) -> None:
     """Summaries against loops over the cells."""
     for a in range(ATTRIBUTES):
-        row = found.effective[a].tolist()
-        assert found.attribute_counts[a].tolist() == [row.count(k) for k in (NECESSARY, INAPPROPRIATE, AMBIGUOUS)]
+        row = label_matrix.effective[a].tolist()
+        assert label_matrix.attribute_counts[a].tolist() == [
+            row.count(k) for k in (NECESSARY, INAPPROPRIATE, AMBIGUOUS)
+        ]
     for c in range(CONTEXTS):
-        column = found.effective[:, c].tolist()
-        assert found.context_counts[c].tolist() == [column.count(k) for k in (NECESSARY, INAPPROPRIATE, AMBIGUOUS)]
-        assert found.retained[c] == (NECESSARY in column and INAPPROPRIATE in column)
-    assert sum(found.totals.values()) == found.effective.size
+        column = label_matrix.effective[:, c].tolist()
+        assert label_matrix.context_counts[c].tolist() == [
+            column.count(k) for k in (NECESSARY, INAPPROPRIATE, AMBIGUOUS)
+        ]
+        assert label_matrix.retained[c] == (NECESSARY in column and INAPPROPRIATE in column)
+    assert sum(label_matrix.totals.values()) == label_matrix.effective.size
 
 
 def mixed_profile(domains: Sequence[str], events: Sequence[str], spheres: Sequence[str | None]) -> Profile:
@@ -178,10 +184,10 @@ def test_a_view_holds_each_asked_row_once_in_unbroken_groups(shared: Store, data
     cells = np.array(codes).reshape(size, len(spheres))
     labelling = add_labels(shared, dataset.id, cells[None])
     (record,) = records(shared, dataset.id)
-    found = matrix(shared, labelling, record)
+    label_matrix = matrix(shared, labelling, record)
     domain, sphere = data.draw(st.sampled_from([None, *domains])), data.draw(st.sampled_from([None, "", "legal"]))
     labels = data.draw(st.lists(st.sampled_from([*Label, None]), unique=True))
-    seen = view(found, domain=domain, sphere=sphere, labels=labels)
+    seen = view(label_matrix, domain=domain, sphere=sphere, labels=labels)
 
     assert sorted(seen.rows) == [i for i in range(size) if domain in (None, domains[i])]
     assert sorted(seen.columns) == [j for j in range(len(spheres)) if sphere in (None, spheres[j] or "")]
@@ -218,9 +224,9 @@ def test_without_a_labelling_only_decisions_are_labels(store: Store) -> None:
             annotator="Ada",
             label=Label.NECESSARY,
         )
-    found = matrix(store, None, record)
-    assert found.effective.tolist() == [[UNLABELLED, UNLABELLED], [NECESSARY, UNLABELLED]]
-    assert not differing(store, found, None, Differs.DISSENT).any()
+    label_matrix = matrix(store, None, record)
+    assert label_matrix.effective.tolist() == [[UNLABELLED, UNLABELLED], [NECESSARY, UNLABELLED]]
+    assert not differing(store, label_matrix, None, Differs.DISSENT).any()
     with pytest.raises(StoreError):
         matrix(store, "labelling-gone", record)
 
@@ -236,7 +242,7 @@ def test_another_profiles_labels_do_not_leak_in(store: Store) -> None:
 def test_a_profile_without_contexts_is_an_empty_matrix(store: Store, tmp_path: Path) -> None:
     data = add_profiles(store, [make_profile(0, 2, 0)])
     (record,) = records(store, data.id)
-    found = matrix(store, None, record)
-    assert found.effective.shape == (2, 0)
-    assert view(found).cells == ""
-    assert found.retained.tolist() == []
+    label_matrix = matrix(store, None, record)
+    assert label_matrix.effective.shape == (2, 0)
+    assert view(label_matrix).cells == ""
+    assert label_matrix.retained.tolist() == []

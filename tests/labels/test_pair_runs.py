@@ -24,13 +24,13 @@ def dataset(store: Store) -> DatasetRow:
 
 def test_the_panel_says_what_runs_did_with_the_pair(store: Store, dataset: DatasetRow) -> None:
     add_run(store, dataset.id, 5, [[[3, 0], [0, 0], [0, 0]]] * 2)
-    silent = add_run(store, dataset.id, 5, [[[0, 5], [0, 0], [0, 0]]] * 2)
+    without_reveals = add_run(store, dataset.id, 5, [[[0, 5], [0, 0], [0, 0]]] * 2)
     person = records(store, dataset.id)[0]
     app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[0], context=person.context_ids[0])
     assert "Revealed in 3 of 10 judged messages, by 1 of 2 runs." in said(app)
     links = [item.proto for item in app.get("page_link")]
     assert [link.label.split(":")[0] for link in links if "leaks" in link.page][-2:] == ["3 of 5", "0 of 5"]
-    assert f"run={silent}" in links[-1].query_string
+    assert f"run={without_reveals}" in links[-1].query_string
 
 
 def test_of_many_runs_those_that_tell_the_pair_most_often_stand_there_and_the_others_are_folded_away(
@@ -40,7 +40,7 @@ def test_of_many_runs_those_that_tell_the_pair_most_often_stand_there_and_the_ot
         add_run(store, dataset.id, 5, [[[reveals, 0], [0, 0], [0, 0]]] * 2)
     person = records(store, dataset.id)[0]
 
-    def told(*folds: str) -> list[str]:
+    def runs_linked(*folds: str) -> list[str]:
         pair = {"attribute": person.attribute_ids[0], "context": person.context_ids[0]}
         app = opened(LABELS, *folds, dataset=dataset.id, **pair)
         assert "Revealed in 8 of 25 judged messages, by 3 of 5 runs." in said(app)
@@ -48,6 +48,6 @@ def test_of_many_runs_those_that_tell_the_pair_most_often_stand_there_and_the_ot
         links = [item.proto for item in app.get("page_link")]
         return [link.label.split(":")[0] for link in links if "leaks" in link.page]
 
-    shown = told()
+    shown = runs_linked()
     assert shown[-3:] == ["5 of 5", "2 of 5", "1 of 5"]
-    assert told("labels.box.runs") == [*shown, "0 of 5", "0 of 5"]
+    assert runs_linked("labels.box.runs") == [*shown, "0 of 5", "0 of 5"]

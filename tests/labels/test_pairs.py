@@ -17,8 +17,8 @@ Shares = tuple[float, float, float]
 
 def votes(*draws: str) -> list[PersonaVotes]:
     """Persona by persona, one character a draw."""
-    said: dict[str, str] = {"N": N, "X": X, "?": Q, "-": "failed"}
-    return [PersonaVotes(p, tuple(said[d] for d in row), p.prior) for p, row in zip(PERSONAS, draws, strict=True)]
+    verdict_of: dict[str, str] = {"N": N, "X": X, "?": Q, "-": "failed"}
+    return [PersonaVotes(p, tuple(verdict_of[d] for d in row), p.prior) for p, row in zip(PERSONAS, draws, strict=True)]
 
 
 def shares(*rows: Shares) -> list[PersonaVotes]:
@@ -26,7 +26,7 @@ def shares(*rows: Shares) -> list[PersonaVotes]:
 
 
 @pytest.mark.parametrize(
-    ("cast", "label", "threshold", "words"),
+    ("cast", "label", "threshold", "beginning"),
     [
         (votes("XX", "XX", "XX"), Label.INAPPROPRIATE, 1.0, "6 of 6 counted votes say inappropriate: consensus."),
         (votes("X-", "XX", "XX"), Label.INAPPROPRIATE, 1.0, "5 of 5 counted votes say inappropriate: consensus."),
@@ -47,8 +47,10 @@ def shares(*rows: Shares) -> list[PersonaVotes]:
         (shares((0, 0, 0), (0, 0, 0), (0, 0, 0)), None, 1.0, "No share is given for this pair"),
     ],
 )
-def test_the_rule_is_said_in_words(cast: list[PersonaVotes], label: Label | None, threshold: float, words: str) -> None:
-    assert explain(cast, label, threshold).startswith(words)
+def test_the_rule_is_said_in_words(
+    cast: list[PersonaVotes], label: Label | None, threshold: float, beginning: str
+) -> None:
+    assert explain(cast, label, threshold).startswith(beginning)
 
 
 def test_imported_shares_are_shown_as_shares() -> None:

@@ -68,7 +68,7 @@ def test_a_current_rule_that_is_deleted_leaves_the_papers(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"threshold": 0.5}, "above 0.5"),
         ({"threshold": 1.01}, "at most 1"),
@@ -84,10 +84,10 @@ def test_a_current_rule_that_is_deleted_leaves_the_papers(store: Store) -> None:
         ({"name": "taken"}, "exists already"),
     ],
 )
-def test_what_is_no_rule_is_refused_and_nothing_written(sqlite_store: Store, changes: dict, said: str) -> None:
+def test_what_is_no_rule_is_refused_and_nothing_written(sqlite_store: Store, changes: dict, message: str) -> None:
     data = add_dataset(sqlite_store)
     add(sqlite_store, data.id, "taken")
-    with pytest.raises(StoreError, match=said):
+    with pytest.raises(StoreError, match=message):
         add(sqlite_store, data.id, **({"name": "new"} | changes))
     assert names(sqlite_store, data.id) == {"taken": False}
 

@@ -42,21 +42,21 @@ def shares(frame: object, *columns: str) -> dict[str, tuple]:
 
 def test_survival_by_hand(store: Store) -> None:
     data = add_dataset(store, profiles=2, attributes=3, contexts=2)
-    found = survival(store, add_labels(store, data.id, LABELS))
-    assert (found.planned, found.pairs, found.necessary, found.inappropriate, found.ambiguous) == (12, 11, 2, 5, 4)
-    assert found.share == pytest.approx(7 / 11)
-    assert shares(found.by[GroupBy.DOMAIN], "pairs", "necessary", "ambiguous", "inappropriate", "survival") == {
+    result = survival(store, add_labels(store, data.id, LABELS))
+    assert (result.planned, result.pairs, result.necessary, result.inappropriate, result.ambiguous) == (12, 11, 2, 5, 4)
+    assert result.share == pytest.approx(7 / 11)
+    assert shares(result.by[GroupBy.DOMAIN], "pairs", "necessary", "ambiguous", "inappropriate", "survival") == {
         "employment": (3, 1, 2, 0, pytest.approx(1 / 3)),
         "finance": (4, 1, 0, 3, 1.0),
         "relationships": (4, 0, 2, 2, 0.5),
     }
-    assert shares(found.by[GroupBy.SPHERE], "pairs", "survival") == {
+    assert shares(result.by[GroupBy.SPHERE], "pairs", "survival") == {
         "housing": (5, pytest.approx(3 / 5)),
         NO_SPHERE: (6, pytest.approx(4 / 6)),
     }
-    assert shares(found.by[GroupBy.PROFILE], "pairs", "survival") == {"Person 0": (5, 0.8), "Person 1": (6, 0.5)}
-    assert shares(found.by[GroupBy.CONTEXT], "pairs") == {"Recipient 0: Task 0": (6,), "Recipient 1: Task 1": (5,)}
-    assert (found.decisions.pairs, found.imported, found.rule.is_paper) == (0, False, True)
+    assert shares(result.by[GroupBy.PROFILE], "pairs", "survival") == {"Person 0": (5, 0.8), "Person 1": (6, 0.5)}
+    assert shares(result.by[GroupBy.CONTEXT], "pairs") == {"Recipient 0: Task 0": (6,), "Recipient 1: Task 1": (5,)}
+    assert (result.decisions.pairs, result.imported, result.rule.is_paper) == (0, False, True)
 
 
 def test_people_are_counted_apart_and_change_no_share(store: Store) -> None:
@@ -70,9 +70,9 @@ def test_people_are_counted_apart_and_change_no_share(store: Store) -> None:
     decide(store, data.id, second.attribute_ids[0], places[0], Label.NECESSARY)  # X: against
     decide(store, data.id, second.attribute_ids[0], places[1], Label.AMBIGUOUS)  # X: taken out, against
     decide(store, data.id, first.attribute_ids[2], places[1], Label.INAPPROPRIATE)  # nobody voted
-    found = survival(store, labelling)
-    assert found.decisions == labels_survival.Decided(pairs=5, agree=1, settled=1, against=2, alone=1)
-    assert (found.share, found.pairs) == (before.share, before.pairs)
+    result = survival(store, labelling)
+    assert result.decisions == labels_survival.Decided(pairs=5, agree=1, settled=1, against=2, alone=1)
+    assert (result.share, result.pairs) == (before.share, before.pairs)
     by_context = {(r["user"], r["context"]): r for r in contexts(store, labelling).frame.to_dict("records")}
     assert by_context["Person 1", places[0]]["necessary"] == 1  # by the person alone
     assert by_context["Person 0", places[1]]["inappropriate"] == 2  # one of them never voted on
@@ -83,8 +83,8 @@ def test_contexts_are_discarded_for_their_reason(store: Store) -> None:
     first = [[X, N, A], [A, N, A], [N, U, U]]
     second = [[X, U, X], [X, U, N], [A, U, N]]
     labelling = add_labels(store, data.id, [first, second])
-    found = contexts(store, labelling)
-    rows = [(r["user"][-1], r["name"][10], r["reason"]) for r in found.frame.to_dict("records")]
+    result = contexts(store, labelling)
+    rows = [(r["user"][-1], r["name"][10], r["reason"]) for r in result.frame.to_dict("records")]
     assert rows == [
         ("0", "0", ""),
         ("0", "1", labels_survival.NO_INAPPROPRIATE),
@@ -92,8 +92,8 @@ def test_contexts_are_discarded_for_their_reason(store: Store) -> None:
         ("1", "0", labels_survival.NO_NECESSARY),
         ("1", "2", ""),  # context 1 of the second profile has no label at all: neither retained nor discarded
     ]
-    assert found.retained == 2
-    assert found.discarded == {
+    assert result.retained == 2
+    assert result.discarded == {
         labels_survival.NO_NECESSARY: 1,
         labels_survival.NO_INAPPROPRIATE: 1,
         labels_survival.NEITHER: 1,
@@ -187,10 +187,10 @@ def test_imported_shares_are_labelled_like_votes_and_marked(store: Store) -> Non
                 values = {"labelling": labelling_id, "necessary": n, "inappropriate": x, "abstain": a}
                 connection.execute(sa.insert(imported_vote).values(**row, **values))
         work.finish(connection, labelling_id, "finished")  # type: ignore[arg-type]
-    found = survival(store, labelling_id)
-    assert found.imported
-    assert (found.necessary, found.inappropriate, found.ambiguous) == (1, 0, 2)
-    assert sorted(found.dissent["who"]) == ["pragmatic", "unconcerned"]
+    result = survival(store, labelling_id)
+    assert result.imported
+    assert (result.necessary, result.inappropriate, result.ambiguous) == (1, 0, 2)
+    assert sorted(result.dissent["who"]) == ["pragmatic", "unconcerned"]
     with store.write() as connection:
         labellings.add_rule(
             connection,
@@ -207,8 +207,8 @@ def test_imported_shares_are_labelled_like_votes_and_marked(store: Store) -> Non
 def test_nothing_labelled_is_no_crash_and_no_zero(sqlite_store: Store) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=2, contexts=1)
     labelling = add_labels(sqlite_store, data.id, {})
-    found = survival(sqlite_store, labelling)
-    assert math.isnan(found.share) and found.pairs == 0 and found.dissent.empty
+    result = survival(sqlite_store, labelling)
+    assert math.isnan(result.share) and result.pairs == 0 and result.dissent.empty
     assert contexts(sqlite_store, labelling).frame.empty
     lines = {line.name: line for line in table2(sqlite_store, labelling)}
     assert math.isnan(lines["Necessary attributes a context"].mean)
@@ -241,24 +241,24 @@ def test_labellings_side_by_side_by_hand(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=2)
     one = add_labels(store, data.id, [[[X, N], [A, X], [N, U]]], name="one")
     two = add_labels(store, data.id, [[[X, X], [A, A], [N, N]]], name="two")
-    found = agreement(store, one, two)
-    assert (found.pairs, found.same, found.only_first, found.only_second) == (5, 3, 0, 1)
-    assert found.confusion.tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 1]]  # N, X, ? by N, X, ?
+    result = agreement(store, one, two)
+    assert (result.pairs, result.same, result.only_first, result.only_second) == (5, 3, 0, 1)
+    assert result.confusion.tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 1]]  # N, X, ? by N, X, ?
     # p = 3/5; e = (2*1 + 2*2 + 1*2) / 25 = 8/25
-    assert found.kappa == pytest.approx((0.6 - 0.32) / (1 - 0.32))
-    assert found.by_domain[["domain", "pairs", "same"]].to_numpy().tolist() == [
+    assert result.kappa == pytest.approx((0.6 - 0.32) / (1 - 0.32))
+    assert result.by_domain[["domain", "pairs", "same"]].to_numpy().tolist() == [
         ["employment", 1, 1],
         ["finance", 2, 1],
         ["relationships", 2, 1],
     ]
     person = records(store, data.id)[0]
-    rows = found.differing[["attribute", "context", "first", "second", "opposite"]].to_numpy().tolist()
+    rows = result.differing[["attribute", "context", "first", "second", "opposite"]].to_numpy().tolist()
     assert rows == [  # the opposite ones first
         [person.attribute_ids[0], person.context_ids[1], "necessary", "inappropriate", True],
         [person.attribute_ids[1], person.context_ids[1], "inappropriate", "ambiguous", False],
     ]
     back = agreement(store, two, one)
-    assert (back.share, back.kappa, back.only_first) == (found.share, pytest.approx(found.kappa), 1)
+    assert (back.share, back.kappa, back.only_first) == (result.share, pytest.approx(result.kappa), 1)
     own = agreement(store, one, one)
     assert (own.share, own.kappa, len(own.differing)) == (1, pytest.approx(1), 0)
     assert [(a.first.id, a.second.id) for a in agreements(store, data.id)] == [(one, two)]
@@ -279,5 +279,5 @@ def test_packs_of_one_persona_dissent_with_themselves() -> None:
     alone = (Persona("only", "The only one", 1.0, "You decide."),)
     counts = np.array([[(1, 1, 0)], [(0, 0, 2)]])
     rule = paper_rule(alone)
-    found = dissent(counts, rule, consensus(counts, rule.priors))
-    assert set(found["who"]) == {labels_survival.SEVERAL, labels_survival.ALL_ABSTAIN}
+    dissents = dissent(counts, rule, consensus(counts, rule.priors))
+    assert set(dissents["who"]) == {labels_survival.SEVERAL, labels_survival.ALL_ABSTAIN}

@@ -81,15 +81,15 @@ def test_lost_votes_make_no_consensus() -> None:
     """Votes that are inappropriate with probability 0.9 agree the more often, the fewer there are; with a least number
     of votes nothing below it is a label."""
     chance = np.random.default_rng(1)
-    pairs, found = 40_000, {}
+    pairs, shares = 40_000, {}
     for counted in (10, 5, 2, 1):
         inappropriate = chance.binomial(counted, 0.9, (pairs, 3))
         cast = np.stack([np.zeros_like(inappropriate), inappropriate, counted - inappropriate], axis=-1)
-        found[counted] = float((consensus(cast, WESTIN) == X).mean())
+        shares[counted] = float((consensus(cast, WESTIN) == X).mean())
         needed = consensus(cast, WESTIN, least=9)
         assert (needed == TOO_FEW).all() if counted < 9 else (needed == consensus(cast, WESTIN)).all()
     # 0.9 to the power of three times the votes.
-    assert found == pytest.approx({10: 0.042, 5: 0.206, 2: 0.531, 1: 0.729}, abs=0.01)
+    assert shares == pytest.approx({10: 0.042, 5: 0.206, 2: 0.531, 1: 0.729}, abs=0.01)
 
 
 @given(votes(), priors_, thresholds, st.integers(0, 12), st.integers(0, 12))
@@ -140,9 +140,9 @@ def test_a_labelling_that_was_extended_in_part_asks_of_each_pair_for_its_own_dra
         ids = list(labellings.personas(connection, labelling))
         labellings.plan(connection, labelling, [person.id], person.context_ids, ids, 10)
         work.bump(connection, labelling)
-    found = consensus_labels(store, labelling)
-    own = found["attribute"].isin(person.attribute_ids)
-    assert (found["label"][own] == TOO_FEW).all() and (found["label"][~own] >= A).all()
+    labels = consensus_labels(store, labelling)
+    own = labels["attribute"].isin(person.attribute_ids)
+    assert (labels["label"][own] == TOO_FEW).all() and (labels["label"][~own] >= A).all()
 
 
 # ---- where it shows
@@ -152,11 +152,11 @@ def test_too_few_votes_are_counted_apart_everywhere(store: Store) -> None:
     data, labelling = lossy(store)
     (record,) = records(store, data.id)
     assert consensus_labels(store, labelling)["label"].tolist() == [TOO_FEW, TOO_FEW, N, X, A, X]
-    found = survival(store, labelling)
-    assert (found.pairs, found.too_few, found.unlabelled, found.ambiguous) == (4, 2, 0, 1)
-    assert found.share == 3 / 4 and found.needed == (9, 9)
-    assert found.too_few_text == "2 pairs have too few votes for a label (needed: 9 counted votes of each persona)."
-    for frame in found.by.values():
+    result = survival(store, labelling)
+    assert (result.pairs, result.too_few, result.unlabelled, result.ambiguous) == (4, 2, 0, 1)
+    assert result.share == 3 / 4 and result.needed == (9, 9)
+    assert result.too_few_text == "2 pairs have too few votes for a label (needed: 9 counted votes of each persona)."
+    for frame in result.by.values():
         assert frame["too_few"].sum() == 2 and frame["pairs"].sum() == 4
     labels = matrix(store, labelling, record)
     assert labels.totals[TOO_FEW_NAME] == 2 and labels.totals[None] == 0 and sum(labels.totals.values()) == 6
@@ -184,8 +184,8 @@ def test_flows_with_too_few_votes_are_in_no_number_and_said(store: Store) -> Non
     assert numbers.as_json()["too_few_votes"] == 2
     assert "2 pairs have too few counted votes for a label: in no number" in numbers.notes
     assert covered.whole[TOO_FEW_FLOWS] == 2 and covered.whole["unlabelled"] == 0 and covered.pairs == 6
-    found = study(flows, [scope])
-    (now,), (any_number,) = found.at(found.base), found.at(replace(found.base, least_votes=1))
+    sensitivity = study(flows, [scope])
+    (now,), (any_number,) = sensitivity.at(sensitivity.base), sensitivity.at(replace(sensitivity.base, least_votes=1))
     assert now.retained[0] == 0, "the first context has lost its one inappropriate attribute, the second its necessary"
     # A label for each of the two pairs, as if the rule asked for one vote: retained in both contexts.
     assert any_number.retained[0] == 2
@@ -202,16 +202,18 @@ def test_sensitivity_tries_a_least_number_of_votes(sqlite_store: Store) -> None:
     data, _ = lossy(sqlite_store)
     run = add_run(sqlite_store, data.id, 2, [[[2, 2], [2, 1], [1, 2]]])
     flows, scope = ask(sqlite_store, run)
-    found = study(flows, [scope])
+    sensitivity = study(flows, [scope])
     for least, retained in ((None, 0), (9, 0), (8, 2)):
-        assert found.at(setting_of(found, None, None, IdentifierRule.EXACT, least))[0].retained[0] == retained
+        assert (
+            sensitivity.at(setting_of(sensitivity, None, None, IdentifierRule.EXACT, least))[0].retained[0] == retained
+        )
 
     def out(*options: str) -> str:
         done = CliRunner().invoke(cli, ["sensitivity", run, *options, "--workspace", str(sqlite_store.workspace)])
         return done.stdout if done.exception is None else f"{done.exception}"
 
-    told = json.loads(out("--least-votes", "8", "--json"))["tried"]
-    assert (told["least_votes"], told["runs"][0]["retained"], told["runs"][0]["retained_now"]) == (8, 2, 0)
+    tried = json.loads(out("--least-votes", "8", "--json"))["tried"]
+    assert (tried["least_votes"], tried["runs"][0]["retained"], tried["runs"][0]["retained_now"]) == (8, 2, 0)
     assert "tried: a threshold of 100 %, at least 8 votes of each persona" in out("--least-votes", "8")
     assert "the least number of votes must be from 1" in out("--least-votes", "0")
 
@@ -284,8 +286,8 @@ def test_a_bundle_brings_the_least_number_of_votes_back(store: Store, tmp_path: 
     data, labelling = lossy(store)
     save(store, data.id, least)
     exporting.export(store, data.name, "bundle-jsonl", tmp_path / "b")
-    said = json.loads((tmp_path / "b" / "manifest.json").read_text())
-    assert said["labels"]["rule"]["least_votes"] == least
+    manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
+    assert manifest["labels"]["rule"]["least_votes"] == least
     labels = [json.loads(line) for line in (tmp_path / "b" / "labels.jsonl").read_text().splitlines()]
     assert len(labels) == (6 if least else 4), "no row for a pair with too few votes"
     other = open_store(tmp_path / "other")

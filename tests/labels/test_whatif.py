@@ -45,20 +45,22 @@ def as_pairs(counts: np.ndarray) -> Pairs:
 def test_a_what_if_is_the_labelling_anew_under_that_rule(counts: np.ndarray, threshold: float, priors: list) -> None:
     before = paper_rule(PERSONAS)
     after = custom_rule(PERSONAS, "tried", threshold, dict(zip(KEYS, priors, strict=True)))
-    found = compare(as_pairs(counts), before, after)
+    comparison = compare(as_pairs(counts), before, after)
     old = [int(consensus(c, before.priors)) for c in counts]
     new = [int(consensus(c, priors, threshold)) for c in counts]
     labelled = [(a, b) for a, b in zip(old, new, strict=True) if a != U]
     moves = [(str(LABELS[a]), str(LABELS[b])) for a, b in labelled if a != b]
-    assert {(a, b): n for a, b, n in found.changes} == {move: moves.count(move) for move in moves}
-    assert (found.pairs, found.changed) == (len(labelled), len(moves))
-    frame = found.by[GroupBy.DOMAIN]
-    assert (frame["pairs"].sum(), frame["changed"].sum()) == (found.pairs, found.changed)
+    assert {(a, b): n for a, b, n in comparison.changes} == {move: moves.count(move) for move in moves}
+    assert (comparison.pairs, comparison.changed) == (len(labelled), len(moves))
+    frame = comparison.by[GroupBy.DOMAIN]
+    assert (frame["pairs"].sum(), frame["changed"].sum()) == (comparison.pairs, comparison.changed)
     if labelled:
-        assert found.survival_after == pytest.approx(np.mean([b > A for _, b in labelled]))
-        assert (frame["survival_after"] * frame["pairs"]).sum() == pytest.approx(found.survival_after * found.pairs)
+        assert comparison.survival_after == pytest.approx(np.mean([b > A for _, b in labelled]))
+        assert (frame["survival_after"] * frame["pairs"]).sum() == pytest.approx(
+            comparison.survival_after * comparison.pairs
+        )
         assert frame["gained"].sum() - frame["lost"].sum() == round(
-            (found.survival_after - found.survival_before) * found.pairs
+            (comparison.survival_after - comparison.survival_before) * comparison.pairs
         )
 
 
@@ -66,9 +68,9 @@ def test_a_what_if_is_the_labelling_anew_under_that_rule(counts: np.ndarray, thr
 def test_survival_never_rises_with_the_threshold(counts: np.ndarray, one: float, two: float, priors: list) -> None:
     mapped = dict(zip(KEYS, priors, strict=True))
     low, high = (custom_rule(PERSONAS, "tried", t, mapped) for t in sorted((one, two)))
-    found = compare(as_pairs(counts), low, high)
-    assert np.isnan(found.survival_after) or found.survival_after <= found.survival_before
-    assert all(b == str(Label.AMBIGUOUS) for _, b, _ in found.changes)
+    comparison = compare(as_pairs(counts), low, high)
+    assert np.isnan(comparison.survival_after) or comparison.survival_after <= comparison.survival_before
+    assert all(b == str(Label.AMBIGUOUS) for _, b, _ in comparison.changes)
 
 
 @given(votes(), st.integers(0, 29), st.integers(0, 2))
@@ -116,21 +118,21 @@ def test_a_decided_pair_is_counted_apart(sqlite_store: Store) -> None:
             annotator="Ada",
             label=Label.INAPPROPRIATE,
         )
-    found = what_if(sqlite_store, labelling, 0.7, priors)
-    assert (found.changed, found.decided) == (2, 1)
+    comparison = what_if(sqlite_store, labelling, 0.7, priors)
+    assert (comparison.changed, comparison.decided) == (2, 1)
 
 
 @pytest.mark.parametrize(
-    ("priors", "said"),
+    ("priors", "message"),
     [
         ({"fundamentalist": 1.0}, "a prior for each of fundamentalist, pragmatic, unconcerned"),
         ({"fundamentalist": 0.5, "pragmatic": 0.5, "unconcerned": 0.5}, "add up to 1.5"),
     ],
 )
-def test_what_cannot_be_tried_says_why(sqlite_store: Store, priors: dict, said: str) -> None:
+def test_what_cannot_be_tried_says_why(sqlite_store: Store, priors: dict, message: str) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=1, contexts=1)
     labelling = add_labels(sqlite_store, data.id, [[[A]]])
-    with pytest.raises(StoreError, match=said):
+    with pytest.raises(StoreError, match=message):
         what_if(sqlite_store, labelling, 0.8, priors)
 
 

@@ -44,8 +44,8 @@ ROWS = st.lists(
 
 
 def frame(rows: list[tuple[object, ...]]) -> pd.DataFrame:
-    found = pd.DataFrame(rows, columns=[*map(str, NAMES), "claimed"])
-    return found.assign(draws=5, id=[f"example-{n}" for n in range(len(rows))])
+    examples = pd.DataFrame(rows, columns=[*map(str, NAMES), "claimed"])
+    return examples.assign(draws=5, id=[f"example-{n}" for n in range(len(rows))])
 
 
 @settings(max_examples=40)
@@ -101,17 +101,17 @@ def test_filters_leave_and_count_what_a_search_by_hand_finds(
         facet: data.draw(st.lists(st.sampled_from([*map(str, values), "nowhere"]), max_size=2), label=str(facet))
         for facet, values in NAMES.items()
     }
-    found = narrowed(examples, wanted)
+    result = narrowed(examples, wanted)
     dicts = examples.to_dict("records")
 
     def fits(row: dict[str, object], but: Facet | None = None) -> bool:
         return all(not values or str(row[f]) in values for f, values in wanted.items() if f != but)
 
-    assert found.shown.tolist() == [n for n, row in enumerate(dicts) if fits(row)]
+    assert result.shown.tolist() == [n for n, row in enumerate(dicts) if fits(row)]
     for facet in Facet:
-        for value, count in found.counts[facet].items():
+        for value, count in result.counts[facet].items():
             assert count == sum(str(row[facet]) == value and fits(row, facet) for row in dicts)
-        assert sum(found.whole[facet].values()) == len(rows)
+        assert sum(result.whole[facet].values()) == len(rows)
 
 
 def test_steps_stay_inside_and_begin_at_the_first() -> None:
@@ -124,30 +124,30 @@ def test_steps_stay_inside_and_begin_at_the_first() -> None:
 def test_full_examples_are_the_leaks_that_count_and_severity_is_their_order(sqlite_store: Store) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     add_labels(sqlite_store, data.id, LABELS)
-    flows, asked = ask(sqlite_store, add_run(sqlite_store, data.id, 5, REVEALS))
-    examples = gallery.gallery(flows, [asked])
+    flows, scope = ask(sqlite_store, add_run(sqlite_store, data.id, 5, REVEALS))
+    examples = gallery.gallery(flows, [scope])
     assert list(zip(examples["key"], examples["reveals"], strict=True)) == [("fact_1", 5), ("fact_1", 2), ("fact_0", 1)]
     assert set(examples["certainty"]) == {"unanimous"} and set(examples["kind"]) == {"real"}
     person = records(sqlite_store, data.id)[0]
     where = {"dataset_id": data.id, "context": person.context_ids[1], "annotator": "Ada"}
     with sqlite_store.write() as connection:
         decisions.add(connection, attribute=person.attribute_ids[1], label=Label.INAPPROPRIATE, **where)
-    asked = resolve_scope(sqlite_store, asked.run.id)
-    examples = gallery.gallery(flows, [asked])
+    scope = resolve_scope(sqlite_store, scope.run.id)
+    examples = gallery.gallery(flows, [scope])
     assert examples["certainty"].tolist() == ["unanimous", "person", "unanimous"]
     pair, settled = (person.attribute_ids[1], person.context_ids[1]), {"source": decisions.ADJUDICATED, "cause": "slip"}
-    said = [
+    new_decisions = [
         NewDecision(*pair, Label.INAPPROPRIATE, uid="settled", **settled),
         NewDecision(*pair, Label.NECESSARY, uid="other", **settled),
     ]
     with sqlite_store.write() as connection:
-        decisions.add_all(connection, data.id, "Bruno", said)
+        decisions.add_all(connection, data.id, "Bruno", new_decisions)
         assert decisions.undo(connection, data.id, "Bruno", "other", "taken back")
-    examples = gallery.gallery(flows, [resolve_scope(sqlite_store, asked.run.id)])
+    examples = gallery.gallery(flows, [resolve_scope(sqlite_store, scope.run.id)])
     assert examples["certainty"].tolist() == ["unanimous", "adjudicated", "unanimous"], "an undo brought it back"
     with sqlite_store.write() as connection:
         decisions.add(connection, attribute=person.attribute_ids[1], label=Label.NECESSARY, **where)
-    assert len(gallery.gallery(flows, [resolve_scope(sqlite_store, asked.run.id)])) == 2
+    assert len(gallery.gallery(flows, [resolve_scope(sqlite_store, scope.run.id)])) == 2
 
 
 @pytest.mark.parametrize("judge", [None, "any", "majority", "all"])
@@ -155,10 +155,10 @@ def test_full_examples_are_the_leaks_that_count_and_severity_is_their_order(sqli
 def test_whose_claims_count_is_as_in_the_metrics(sqlite_store: Store, judge: str | None, grounded: bool) -> None:
     world = judged_world(sqlite_store, seed=3)
     flows = Flows(sqlite_store)
-    asked = resolve_scope(sqlite_store, world.run_id, judge_id=judge, grounded=grounded)
-    examples = gallery.gallery(flows, [asked])
+    scope = resolve_scope(sqlite_store, world.run_id, judge_id=judge, grounded=grounded)
+    examples = gallery.gallery(flows, [scope])
     full = examples[examples["strength"] == "full"]
-    counted = cell_flows(flows, asked, {}, asked.run.samples)
+    counted = cell_flows(flows, scope, {}, scope.run.samples)
     counted = counted[(counted["label"] == INAPPROPRIATE) & (counted["reveals"] > 0)]
     columns = ["attribute", "context", "reveals", "draws"]
     assert sorted(full[columns].to_numpy().tolist()) == sorted(counted[columns].to_numpy().tolist())
@@ -172,12 +172,14 @@ def test_whose_claims_count_is_as_in_the_metrics(sqlite_store: Store, judge: str
             for number, (q, d) in world.place.items()
             if d == c and a in world.attributes[q] and a in world.held[number]
         ]
-        agreed = max(sum(x is not None and x[0] == "full" and (x[1] or not grounded) for x in said) for said in ours)
+        agreed = max(
+            sum(x is not None and x[0] == "full" and (x[1] or not grounded) for x in claims) for claims in ours
+        )
         assert row["agreement"] == ("all" if agreed == len(world.judges) else "some"), (p, a, c)
         if judge is None:
-            said = [x for first, *_ in ours if (x := first) is not None and x[0] == row["strength"]]
-            assert row["claimed"] == sum(x[1] or not grounded for x in said)
-            assert (row["quote"] == "grounded") == any(x[1] for x in said)
+            claims = [x for first, *_ in ours if (x := first) is not None and x[0] == row["strength"]]
+            assert row["claimed"] == sum(x[1] or not grounded for x in claims)
+            assert (row["quote"] == "grounded") == any(x[1] for x in claims)
             strongest = [
                 s for s in Strength if any(first and first[0] == s and (first[1] or not grounded) for first, *_ in ours)
             ]
@@ -191,10 +193,10 @@ def test_several_runs_in_one_gallery_and_rows_that_say_where_they_come_from(sqli
     made_up = add_run(sqlite_store, data.id, 5, REVEALS, simulated=True)
     flows = Flows(sqlite_store)
     scopes = scopes_of(flows)
-    assert {asked.run.id for asked in scopes} == {real, made_up}
+    assert {scope.run.id for scope in scopes} == {real, made_up}
     examples = gallery.gallery(flows, scopes)
     assert narrowed(examples, {Facet.KIND: ["simulated"]}).counts[Facet.RUN] == {made_up: 3, real: 0}
-    rows = leak_rows(flows, {asked.run.id: asked for asked in scopes}, examples, {str(examples["id"].iloc[0]): "look"})
+    rows = leak_rows(flows, {scope.run.id: scope for scope in scopes}, examples, {str(examples["id"].iloc[0]): "look"})
     assert [row.id for row in rows] == examples["id"].tolist()
     assert [bool(row.simulated) for row in rows] == (examples["kind"] == "simulated").tolist()
     assert rows[0].note == "look" and rows[0].sample == 1
@@ -204,16 +206,16 @@ def test_several_runs_in_one_gallery_and_rows_that_say_where_they_come_from(sqli
 def test_a_basket_shows_what_stands_now_and_says_what_is_gone(sqlite_store: Store) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     add_labels(sqlite_store, data.id, LABELS)
-    flows, asked = ask(sqlite_store, add_run(sqlite_store, data.id, 5, REVEALS))
+    flows, scope = ask(sqlite_store, add_run(sqlite_store, data.id, 5, REVEALS))
     person = records(sqlite_store, data.id)[0]
-    leak = item_of(asked, person.id, person.context_ids[2], person.attribute_ids[1])
-    conveyed = item_of(asked, person.id, person.context_ids[0], person.attribute_ids[2])
+    leak = item_of(scope, person.id, person.context_ids[2], person.attribute_ids[1])
+    conveyed = item_of(scope, person.id, person.context_ids[0], person.attribute_ids[2])
     first, second, third = basket_rows(flows, [leak, conveyed, Item(run="run-gone", profile=1, context=1, attribute=1)])
     assert first.row is not None and (first.row.claimed, first.row.draws) == (5, 5)
     assert second.row is None and "no longer a leak" in second.gone
     assert third.row is None and "run-gone" in third.gone
     with sqlite_store.write() as connection:
-        runs.delete(connection, asked.run.id)
+        runs.delete(connection, scope.run.id)
     assert basket_rows(flows, [leak])[0].row is None
 
 
@@ -221,7 +223,7 @@ def test_without_labels_or_runs_there_is_nothing(sqlite_store: Store, tmp_path: 
     assert run_ids(sqlite_store) == []
     assert gallery.gallery(Flows(sqlite_store), []).empty
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
-    flows, asked = ask(sqlite_store, add_run(sqlite_store, data.id, 5, REVEALS))
-    empty = gallery.gallery(flows, [asked])
+    flows, scope = ask(sqlite_store, add_run(sqlite_store, data.id, 5, REVEALS))
+    empty = gallery.gallery(flows, [scope])
     assert empty.empty
     assert narrowed(empty, {Facet.DOMAIN: ["health"]}).shown.dtype == np.int64

@@ -46,12 +46,12 @@ LIGATURES = re.compile(r"--|''|,,|!`|\?`")
 
 def pieces(text: str) -> list[str]:
     """The text as a row of the pieces that are allowed; what is none of them comes as a piece of its own."""
-    found, at = [], 0
+    parts, at = [], 0
     while at < len(text):
         hit = PIECE.match(text, at)
-        found.append(hit[0] if hit else f"not allowed: {text[at:]!r}")
-        at += len(found[-1]) if hit else len(text)
-    return found
+        parts.append(hit[0] if hit else f"not allowed: {text[at:]!r}")
+        at += len(parts[-1]) if hit else len(text)
+    return parts
 
 
 def read(piece: str) -> str:
@@ -77,25 +77,25 @@ def read(piece: str) -> str:
 @example("naïve Ångström Ş ﬁ 😀 Ω é \u202e \ud800 '' -- ---")
 def test_every_text_is_escaped_to_pieces_that_compile_and_reads_the_same(text: str) -> None:
     escaped = table.latex_escaped(text)
-    found = pieces(escaped)
-    assert not [piece for piece in found if piece.startswith("not allowed")]
+    parts = pieces(escaped)
+    assert not [piece for piece in parts if piece.startswith("not allowed")]
     assert escaped.isascii() and "\n" not in escaped
     assert not LIGATURES.search(escaped)
     letters = [c for c in unicodedata.normalize("NFC", text) if c.isalnum() or (c.isprintable() and ord(c) > 0x2FFF)]
-    assert [c for c in "".join(map(read, found)) if c in set(letters)] == letters
+    assert [c for c in "".join(map(read, parts)) if c in set(letters)] == letters
 
 
 @given(st.text(max_size=300), st.integers(-5, 320), st.integers(-5, 320))
 def test_an_excerpt_is_short_and_holds_what_leaks(text: str, start: int, end: int) -> None:
-    found = excerpt(text, start, end)
+    parts = excerpt(text, start, end)
     leaked = text[max(start, 0) : max(end, 0)]
     if not leaked:
-        assert found == ()
+        assert parts == ()
         return
-    assert all("\n" not in piece.text and "\x1b" not in piece.text for piece in found)
-    inside = [piece.text for piece in found if piece.leaked]
+    assert all("\n" not in piece.text and "\x1b" not in piece.text for piece in parts)
+    inside = [piece.text for piece in parts if piece.leaked]
     assert "".join(inside) == re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", " ", leaked)
-    assert all(len(piece.text) <= AROUND + 2 for piece in found if not piece.leaked)
+    assert all(len(piece.text) <= AROUND + 2 for piece in parts if not piece.leaked)
 
 
 def test_an_excerpt_is_a_sentence_cut_between_words() -> None:
@@ -219,9 +219,9 @@ def test_the_command_lists_narrows_and_exports(tmp_path: Path, sqlite_store: Sto
             raise done.exception
         return done.stdout
 
-    found = json.loads(out("--json", "--top", "2"))
-    assert (found["examples"], found["left_by_filters"], found["simulated"]) == (3, 3, ["responses"])
-    assert [(leak["key"], leak["claimed"]) for leak in found["leaks"]] == [("fact_1", 5), ("fact_1", 2)]
+    printed = json.loads(out("--json", "--top", "2"))
+    assert (printed["examples"], printed["left_by_filters"], printed["simulated"]) == (3, 3, ["responses"])
+    assert [(leak["key"], leak["claimed"]) for leak in printed["leaks"]] == [("fact_1", 5), ("fact_1", 2)]
     person = records(sqlite_store, data.id)[0].profile
     own = json.loads(out("--json", "--domain", person.attributes[0].domain, "--profile", person.name))["leaks"]
     assert [leak["key"] for leak in own] == ["fact_0"]

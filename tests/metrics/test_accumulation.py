@@ -45,8 +45,8 @@ def arrays_of(arrays: Arrays) -> FlowArrays:
     reveals, draws, labels, counted = arrays
     profiles, attributes, contexts = labels.shape
     ids = np.arange(profiles * attributes).reshape(profiles, attributes)
-    words = np.full((profiles, attributes), "", object)
-    names = Names(ids, words, words, words, ~counted)
+    blanks = np.full((profiles, attributes), "", object)
+    names = Names(ids, blanks, blanks, blanks, ~counted)
     return FlowArrays(reveals, draws, labels, counted, tuple(range(profiles)), tuple(range(contexts)), names)
 
 
@@ -62,21 +62,21 @@ def rows_of(p: int, arrays: Arrays) -> list[int]:
 @given(worlds(profiles=3))
 def test_many_profiles_at_once_are_each_of_them_alone_and_end_at_violation(arrays: Arrays) -> None:
     reveals, draws, labels, counted = arrays
-    found = made_of(arrays, (1, 2, 4))
+    all_curves = made_of(arrays, (1, 2, 4))
     for p in range(3):
         size = len(kept_contexts(labels[p], draws[p]))
-        assert found.tasks[p] == size
-        for i, n in enumerate(found.ns):
+        assert all_curves.tasks[p] == size
+        for i, n in enumerate(all_curves.ns):
             alone = accumulating.curve(reveals[p], draws[p], labels[p], counted[p], n)
-            line = found.values[i, p]
+            line = all_curves.values[i, p]
             assert close(line[: size + 1], alone if size else math.nan)
             assert close(line[size:], line[size]), "beyond its tasks a profile stays where it is"
             assert close(line[-1], violation.by_profile(*arrays, n)[p])
     some = [p for p in range(3) if rows_of(p, arrays)]
-    assert found.profiles == len(some)
-    assert close(found.mean(), found.values[:, some].mean(axis=1) if some else math.nan)
-    assert found.growing().tolist() == [
-        sum(len(kept_contexts(labels[p], draws[p])) >= k for p in some) for k in range(found.values.shape[2])
+    assert all_curves.profiles == len(some)
+    assert close(all_curves.mean(), all_curves.values[:, some].mean(axis=1) if some else math.nan)
+    assert all_curves.growing().tolist() == [
+        sum(len(kept_contexts(labels[p], draws[p])) >= k for p in some) for k in range(all_curves.values.shape[2])
     ]
 
 
@@ -106,10 +106,10 @@ def test_signatures_of_very_many_outcomes_are_told_apart() -> None:
 
 def test_the_worked_example_as_curves_orders_and_first_leaks() -> None:
     arrays = (REVEALS, DRAWS, LABELS, COUNTED)
-    found = made_of(arrays, (1, 5))
-    assert found.values[0, 0] == pytest.approx([0, 4 / 15, 7 / 15, 3 / 5])
+    all_curves = made_of(arrays, (1, 5))
+    assert all_curves.values[0, 0] == pytest.approx([0, 4 / 15, 7 / 15, 3 / 5])
     # n = 5: a leaks in t1 alone, b in t2 and t3. One task: (1/3 + 2/3) / 2; two: (2/3 + 1) / 2.
-    assert found.values[1, 0] == pytest.approx([0, 1 / 2, 5 / 6, 1])
+    assert all_curves.values[1, 0] == pytest.approx([0, 1 / 2, 5 / 6, 1])
     data = arrays_of(arrays)
     listed = order_of(data, 0)
     assert listed.tolist() == [0, 1, 2]
@@ -135,7 +135,7 @@ def test_a_given_order_is_what_all_its_draws_leak(arrays: Arrays, n: int, random
     def leaked(a: int, seen: list[int]) -> float:
         """The share of all choices of one draw in each of these tasks in which some draw reveals it."""
         options = [
-            [any(s < reveals[0, a, c] for s in drawn) for drawn in combinations(range(judged), min(n, judged))]
+            [any(s < reveals[0, a, c] for s in subset) for subset in combinations(range(judged), min(n, judged))]
             for c, judged in exposures(0, a, arrays)
             if c in seen
         ]
@@ -162,12 +162,12 @@ def test_the_baseline_is_the_mean_over_sets_of_tasks_at_the_responses_own_rates(
         assert np.isnan(line).all()
         return
     for k in range(len(kept) + 1):
-        quiet = [
+        no_leak = [
             math.prod((1 - rate[c]) ** min(n, judged) for c, judged in exposures(0, a, arrays) if c in seen)
             for a in rows
             for seen in combinations(kept, k)
         ]
-        assert close(line[k], 1 - fmean(quiet))
+        assert close(line[k], 1 - fmean(no_leak))
 
 
 def test_leaks_that_repeat_stay_below_the_baseline_and_even_ones_meet_it() -> None:
@@ -185,8 +185,8 @@ def test_leaks_that_repeat_stay_below_the_baseline_and_even_ones_meet_it() -> No
 
 
 def test_hazard_is_the_share_of_what_was_left() -> None:
-    found = hazard(np.array([[0.0, 0.5, 0.75, 1.0, 1.0], [0.0, 0.0, 0.0, 0.2, 0.2]]))
-    assert close(found, [[math.nan, 0.5, 0.5, 1.0, math.nan], [math.nan, 0, 0, 0.2, 0]])
+    hazards = hazard(np.array([[0.0, 0.5, 0.75, 1.0, 1.0], [0.0, 0.0, 0.0, 0.2, 0.2]]))
+    assert close(hazards, [[math.nan, 0.5, 0.5, 1.0, math.nan], [math.nan, 0, 0, 0.2, 0]])
 
 
 def many(profiles: int, seed: int = 3) -> Arrays:
@@ -201,25 +201,25 @@ def many(profiles: int, seed: int = 3) -> Arrays:
 @pytest.mark.parametrize("profiles", [1, 3, 10])
 def test_the_band_ends_where_the_interval_of_violation_is(profiles: int) -> None:
     data = arrays_of(many(profiles))
-    found = accumulation_of(data, intervals_of(data, (1, 3)).violation)
+    result = accumulation_of(data, intervals_of(data, (1, 3)).violation)
     expected = intervals_of(data, (1, 3)).violation
     for i, n in enumerate((1, 3)):
-        assert found.mean[i, -1] == pytest.approx(expected[n].value)
-        ends = (found.low[i, -1], found.high[i, -1])
+        assert result.mean[i, -1] == pytest.approx(expected[n].value)
+        ends = (result.low[i, -1], result.high[i, -1])
         assert ends == pytest.approx((expected[n].low, expected[n].high), abs=1e-9)
-        assert (found.low[i] <= found.mean[i]).all() and (found.mean[i] <= found.high[i]).all()
-        assert (found.high[i, 1:4] > found.low[i, 1:4]).all()
+        assert (result.low[i] <= result.mean[i]).all() and (result.mean[i] <= result.high[i]).all()
+        assert (result.high[i, 1:4] > result.low[i, 1:4]).all()
 
 
 def test_worlds_with_nothing_to_leak_have_no_curve_and_do_not_fail() -> None:
     labels = np.array([[[N, N], [A, N]], [[X, X], [N, X]]])
     arrays = (np.zeros((2, 2, 2), int), np.full((2, 2, 2), 2), labels, np.array([[True, True], [True, True]]))
     data = arrays_of(arrays)
-    found = accumulation_of(data, intervals_of(data, (1, 2)).violation)
-    assert found.curves.profiles == 1 and np.isnan(found.curves.values[:, 0]).all()
-    assert (found.mean == 0).all() and found.half_way(2) is None
+    result = accumulation_of(data, intervals_of(data, (1, 2)).violation)
+    assert result.curves.profiles == 1 and np.isnan(result.curves.values[:, 0]).all()
+    assert (result.mean == 0).all() and result.half_way(2) is None
     # Nothing is revealed in so few attributes: more may be possible, from the first task on.
-    assert (found.high[:, 0] == 0).all() and (found.high[:, 1:] > 0).all()
+    assert (result.high[:, 0] == 0).all() and (result.high[:, 1:] > 0).all()
     first = arrays_of(tuple(part[:1] for part in arrays))  # type: ignore[arg-type]
     nobody = accumulation_of(first, intervals_of(first, (1, 2)).violation)
     assert nobody.most == 0 and np.isnan(nobody.mean).all() and np.isnan(nobody.low).all()
@@ -232,21 +232,21 @@ def test_worlds_with_nothing_to_leak_have_no_curve_and_do_not_fail() -> None:
 @given(worlds(profiles=3), st.sampled_from(list(Clock)))
 def test_kaplan_meier_is_the_product_over_times_of_those_who_stay_private(arrays: Arrays, clock: Clock) -> None:
     data = arrays_of(arrays)
-    found = [first_leaks(data, p, order_of(data, p, Order.SHUFFLED, 7)) for p in range(3)]
+    leak_times = [first_leaks(data, p, order_of(data, p, Order.SHUFFLED, 7)) for p in range(3)]
     pairs = [
         (int(time), bool(leaked))
-        for item in found
+        for item in leak_times
         for time, leaked in zip(item.time if clock == Clock.TASKS else item.exposures, item.leaked, strict=True)
     ]
-    line = survival(found, clock)
+    line = survival(leak_times, clock)
     expected = 1.0
     if not pairs:
         return
-    for t, silent in zip(line.times, line.private, strict=True):
+    for t, private in zip(line.times, line.private, strict=True):
         at_risk = sum(time >= t for time, _ in pairs)
         events = sum(leaked and time == t for time, leaked in pairs)
         expected *= 1 - events / at_risk
-        assert close(silent, expected)
+        assert close(private, expected)
         assert line.at_risk[t] == at_risk
     assert line.leaked == sum(leaked for _, leaked in pairs)
     assert ((line.low <= line.private + 1e-12) & (line.private <= line.high + 1e-12)).all()
@@ -286,14 +286,14 @@ def test_what_is_named_adds_up_to_the_curve_of_the_record(sqlite_store: Store) -
     store = sqlite_store
     dataset = add_dataset(store, profiles=1, attributes=3, contexts=3)
     add_labels(store, dataset.id, LABELS)
-    flows, asked = ask(store, add_run(store, dataset.id, 5, REVEALS))
-    found = accumulation.accumulation(flows, asked)
-    assert found.at(1, 1) == pytest.approx(4 / 15) and found.at(5, 3) == 1.0
-    assert (found.attributes, found.flows, found.most, found.half_way(5)) == (2, 5, 3, 1)
-    assert accumulation.baseline(flows, asked, 1)[-1] == pytest.approx(1 - 0.9 * 0.8 / 2)
+    flows, scope = ask(store, add_run(store, dataset.id, 5, REVEALS))
+    result = accumulation.accumulation(flows, scope)
+    assert result.at(1, 1) == pytest.approx(4 / 15) and result.at(5, 3) == 1.0
+    assert (result.attributes, result.flows, result.most, result.half_way(5)) == (2, 5, 3, 1)
+    assert accumulation.baseline(flows, scope, 1)[-1] == pytest.approx(1 - 0.9 * 0.8 / 2)
     person = records(store, dataset.id)[0]
-    assert users(flows, asked) == {person.id: person.profile.name}
-    user = one_user(flows, asked, person.id)
+    assert users(flows, scope) == {person.id: person.profile.name}
+    user = one_user(flows, scope, person.id)
     assert [[leak.key for leak in step.leaks] for step in user.steps] == [["fact_0"], ["fact_1"], []]
     assert [(leak.reveals, leak.draws, leak.statement) for leak in user.steps[1].leaks] == [
         (2, 5, person.profile.attributes[1].statement)
@@ -302,6 +302,6 @@ def test_what_is_named_adds_up_to_the_curve_of_the_record(sqlite_store: Store) -
     assert [step.private for step in user.steps] == [2, 2, 1]
     assert user.leaked == 2 == user.attributes
     assert user.frame()["leaked"].tolist() == [1, 2, 2]
-    assert first_leak(flows, asked, person.id).private == pytest.approx([1, 0.5, 0])
+    assert first_leak(flows, scope, person.id).private == pytest.approx([1, 0.5, 0])
     with pytest.raises(KeyError, match="no profile"):
-        one_user(flows, asked, 999)
+        one_user(flows, scope, 999)

@@ -50,14 +50,14 @@ def test_an_order_counts_who_is_better_and_its_tau_is_scipys(one: list, other: l
     size = min(len(one), len(other))
     first, second = np.array(one[:size]), np.array(other[:size])
     sign = -1 if measure == Measure.VIOLATION else 1
-    found = ranks(first, measure)
-    for place, value in zip(found, first, strict=True):
+    first_ranks = ranks(first, measure)
+    for place, value in zip(first_ranks, first, strict=True):
         assert np.isnan(place) == np.isnan(value)
         if not np.isnan(value):
             assert place == 1 + sum(sign * v > sign * value for v in first)
     both = ~np.isnan(first) & ~np.isnan(second)
     expected = kendalltau(sign * first[both], sign * second[both]).statistic if both.sum() > 1 else float("nan")
-    assert tau(found, ranks(second, measure)) == pytest.approx(expected, nan_ok=True)
+    assert tau(first_ranks, ranks(second, measure)) == pytest.approx(expected, nan_ok=True)
     passed = {(a, b) for a in range(size) for b in range(size) if sign * first[a] < sign * first[b]}
     assert set(turned(first, second, measure)) == {(a, b) for a, b in passed if sign * second[a] > sign * second[b]}
 
@@ -65,14 +65,14 @@ def test_an_order_counts_who_is_better_and_its_tau_is_scipys(one: list, other: l
 def test_changes_of_places_are_said_in_words() -> None:
     grid, names = (0.6, 0.7, 0.8, 0.9, 1.0), ("Qwen", "Llama", "Gemma")
     over = np.array([[0.1, 0.1, 0.3, 0.3, 0.3], [0.2, 0.2, 0.2, 0.2, 0.2], [0.9, 0.1, 0.0, 0.25, 0.1]])
-    found = swaps(over[:, -1], over, grid, 1.0, Measure.BALANCED)
-    said = [sentences.swap(swap, names, grid) for swap in found]
-    assert said == [
+    changes = swaps(over[:, -1], over, grid, 1.0, Measure.BALANCED)
+    texts = [sentences.swap(swap, names, grid) for swap in changes]
+    assert texts == [
         "Llama and Gemma change places below a threshold of 70 % and at a threshold of 90 %",
         "Qwen and Llama change places below a threshold of 80 %",
         "Qwen and Gemma change places below a threshold of 70 %",
     ]
-    assert sentences.order(found, names, grid, Measure.BALANCED) == f"{said[0]}; 2 more pairs do so"
+    assert sentences.order(changes, names, grid, Measure.BALANCED) == f"{texts[0]}; 2 more pairs do so"
     same = swaps(over[:, 0], over[:, :1], grid[:1], 0.6, Measure.BALANCED)
     assert "is the same at every threshold" in sentences.order(same, names, grid, Measure.BALANCED)
     above = swaps(over[:, 0], over, grid, 0.6, Measure.VIOLATION)
@@ -86,7 +86,7 @@ def test_fewer_profiles_are_all_the_subsets_of_them(seed: int, many: int, k: int
     k = min(k, many)
     violation, complete = chance.random((2, 3, many))
     complete[0, 0] = np.nan
-    found = subsets(violation, complete, k, measure)
+    result = subsets(violation, complete, k, measure)
     each = []
     for chosen in combinations(range(many), k):
         rows = []
@@ -97,13 +97,13 @@ def test_fewer_profiles_are_all_the_subsets_of_them(seed: int, many: int, k: int
             rows.append({"violation": v, "completeness": c, "balanced": balanced(v, c)}[measure])
         each.append(rows)
     array = np.array(each)
-    assert found.count == len(array) and found.all
+    assert result.count == len(array) and result.all
     means = [np.mean(own[~np.isnan(own)]) if (~np.isnan(own)).any() else np.nan for own in array.T]
-    assert found.mean.tolist() == close(means)
+    assert result.mean.tolist() == close(means)
     whole = ranks(subsets(violation, complete, many, measure).mean, measure)
     same = [((r := ranks(row, measure)) == whole) | (np.isnan(r) & np.isnan(whole)) for row in array]
-    assert found.same_order == close(np.mean([item.all() for item in same]))
-    assert (np.isnan(found.low) | (found.low <= found.high)).all()
+    assert result.same_order == close(np.mean([item.all() for item in same]))
+    assert (np.isnan(result.low) | (result.low <= result.high)).all()
 
 
 def test_many_profiles_are_drawn_at_random_and_the_same_every_time() -> None:
@@ -117,23 +117,23 @@ def test_many_profiles_are_drawn_at_random_and_the_same_every_time() -> None:
 def test_each_choice_is_moved_alone(sqlite_store: Store) -> None:
     run_ids = world(sqlite_store)
     flows = Flows(sqlite_store)
-    found = study(flows, [resolve_scope(sqlite_store, run_id) for run_id in run_ids])
-    tried = list(variants(found))
+    sensitivity = study(flows, [resolve_scope(sqlite_store, run_id) for run_id in run_ids])
+    tried = list(variants(sensitivity))
     by_name = {item.name: item for item in tried}
     assert {item.choice for item in tried} == set(Choice) - {Choice.JUDGE}
-    assert len(by_name) == len(tried) and found.base.threshold == 1
+    assert len(by_name) == len(tried) and sensitivity.base.threshold == 1
     assert sum(item.choice == Choice.THRESHOLD for item in tried) == 49
     for place, run_id in enumerate(run_ids):
         alone = headline(flows, resolve_scope(sqlite_store, run_id, labels=Labels.CONSENSUS))
         assert by_name["consensus alone"].numbers[place].balanced[0] == close(alone.balanced)
         plain = headline(flows, resolve_scope(sqlite_store, run_id), IdentifierRule.NONE)
         assert by_name["identifiers by the rule 'none'"].numbers[place].flows[0] == plain.flows
-    assert [key for key, _ in left_out(found)] == list(found.votes.keys)
-    frame = as_frame(found, tried, ["a", "b"])
+    assert [key for key, _ in left_out(sensitivity)] == list(sensitivity.votes.keys)
+    frame = as_frame(sensitivity, tried, ["a", "b"])
     assert len(frame) == 2 * (len(tried) + 1)
     now = frame[frame["choice"] == "now"]
     for measure in Measure:
-        for item in ranges(found, tried, measure):
+        for item in ranges(sensitivity, tried, measure):
             own = frame[frame["choice"] == str(item.choice)]
             change = own[str(measure)].to_numpy().reshape(-1, 2) - now[str(measure)].to_numpy()
             assert (item.low, item.high) == close((min(0, change.min()), max(0, change.max())))
@@ -143,15 +143,15 @@ def test_each_choice_is_moved_alone(sqlite_store: Store) -> None:
 def test_another_judge_is_a_choice_where_runs_have_several(sqlite_store: Store) -> None:
     run_id = judged_world(sqlite_store).run_id
     flows = Flows(sqlite_store)
-    asked = resolve_scope(sqlite_store, run_id)
-    found = study(flows, [asked])
-    tried = {item.name: item.numbers[0] for item in judged_otherwise(flows, found)}
+    scope = resolve_scope(sqlite_store, run_id)
+    sensitivity = study(flows, [scope])
+    tried = {item.name: item.numbers[0] for item in judged_otherwise(flows, sensitivity)}
     ways = {"judge 1": "judge judge 1", "judge 2": "judge judge 2"}
     ways |= {way: f"{way} of the judges" for way in ("any", "majority", "all")}
     assert set(tried) == set(ways.values())
     for way, name in ways.items():
         theirs = headline(flows, resolve_scope(sqlite_store, run_id, judge_id=way))
-        assert tried[name].mean_violation[0] == close(theirs.violation[asked.run.samples])
+        assert tried[name].mean_violation[0] == close(theirs.violation[scope.run.samples])
         assert tried[name].mean_completeness[0] == close(theirs.completeness)
         assert tried[name].flows[0] == theirs.flows
     assert len({item.mean_violation[0] for item in tried.values()}) > 1
@@ -162,9 +162,11 @@ def test_another_judge_is_a_choice_where_runs_have_several(sqlite_store: Store) 
 def test_a_trial_is_the_difference_of_two_settings(sqlite_store: Store) -> None:
     run_ids = world(sqlite_store)
     flows = Flows(sqlite_store)
-    found = study(flows, [resolve_scope(sqlite_store, run_id) for run_id in run_ids])
-    setting = setting_of(found, 0.7, [10, 20, 70], IdentifierRule.EXACT)
-    tried = trial(found, setting, ["a", "b"], Measure.VIOLATION, flows_per_run(flows, found)).frame.set_index("run")
+    sensitivity = study(flows, [resolve_scope(sqlite_store, run_id) for run_id in run_ids])
+    setting = setting_of(sensitivity, 0.7, [10, 20, 70], IdentifierRule.EXACT)
+    tried = trial(
+        sensitivity, setting, ["a", "b"], Measure.VIOLATION, flows_per_run(flows, sensitivity)
+    ).frame.set_index("run")
     for name, run_id in zip("ab", run_ids, strict=True):
         then = headline(flows, resolve_scope(sqlite_store, run_id, rule="looser"))
         now = headline(flows, resolve_scope(sqlite_store, run_id))
@@ -172,10 +174,10 @@ def test_a_trial_is_the_difference_of_two_settings(sqlite_store: Store) -> None:
         assert tried.loc[name, "violation"] == close(then.violation[n])
         assert tried.loc[name, "balanced_change"] == close(then.balanced - now.balanced)
         assert tried.loc[name, "retained"] == then.retained
-        said = flow_coverage(flows, resolve_scope(sqlite_store, run_id, rule="looser"))
-        assert tried.loc[name, "speaks"] == close(said.share)
+        coverage = flow_coverage(flows, resolve_scope(sqlite_store, run_id, rule="looser"))
+        assert tried.loc[name, "speaks"] == close(coverage.share)
     with pytest.raises(ValueError, match="weights"):
-        setting_of(found, None, [0, 0, 0], IdentifierRule.EXACT)
+        setting_of(sensitivity, None, [0, 0, 0], IdentifierRule.EXACT)
 
 
 @pytest.mark.parametrize("by", [By.DOMAIN, By.CONTEXT, By.PROFILE])
@@ -183,15 +185,15 @@ def test_every_flow_is_spoken_for_or_told_why_not(sqlite_store: Store, by: By) -
     run_ids = world(sqlite_store)
     flows = Flows(sqlite_store)
     for run_id in run_ids:
-        asked = resolve_scope(sqlite_store, run_id)
-        data = flow_arrays(flows, asked)
-        found = flow_coverage(flows, asked, by)
-        assert found.whole["inappropriate"] == exposures(data).flows
-        assert found.whole["necessary"] == necessary_mask(data.draws, data.labels).sum()
-        assert found.pairs == 2 * 8 * 4
-        assert (found.frame[list(PARTS)].sum(axis=1) == found.frame["pairs"]).all()
-        assert found.frame["pairs"].sum() == found.pairs and found.frame["speaks"].sum() == found.speaks
-        assert 0 < found.decided < found.speaks
+        scope = resolve_scope(sqlite_store, run_id)
+        data = flow_arrays(flows, scope)
+        coverage = flow_coverage(flows, scope, by)
+        assert coverage.whole["inappropriate"] == exposures(data).flows
+        assert coverage.whole["necessary"] == necessary_mask(data.draws, data.labels).sum()
+        assert coverage.pairs == 2 * 8 * 4
+        assert (coverage.frame[list(PARTS)].sum(axis=1) == coverage.frame["pairs"]).all()
+        assert coverage.frame["pairs"].sum() == coverage.pairs and coverage.frame["speaks"].sum() == coverage.speaks
+        assert 0 < coverage.decided < coverage.speaks
         assert flow_coverage(flows, resolve_scope(sqlite_store, run_id, labels="consensus"), by).decided == 0
 
 
@@ -200,8 +202,8 @@ def test_a_flow_that_nobody_judged_or_that_only_signs_is_not_spoken_for(sqlite_s
     add_labels(sqlite_store, data.id, [[[X, X], [N, X], [A, N]]])
     missing = {(0, 1, sample): JudgementStatus.FAILED for sample in range(2)}
     run_id = add_run(sqlite_store, data.id, 2, [[[1, 2], [2, 0], [0, 1]]], missing=missing)
-    found = flow_coverage(Flows(sqlite_store), resolve_scope(sqlite_store, run_id))
-    assert (found.speaks, found.whole["not_judged"], found.whole["ambiguous"]) == (2, 3, 1)
+    coverage = flow_coverage(Flows(sqlite_store), resolve_scope(sqlite_store, run_id))
+    assert (coverage.speaks, coverage.whole["not_judged"], coverage.whole["ambiguous"]) == (2, 3, 1)
 
 
 def test_the_command_line_says_it_all(tmp_path: Path) -> None:
@@ -209,24 +211,24 @@ def test_the_command_line_says_it_all(tmp_path: Path) -> None:
     run_ids = world(store)
     store.close()
 
-    def asked(*options: str) -> tuple[int, str, str]:
+    def command(*options: str) -> tuple[int, str, str]:
         done = cli_inside({}, "sensitivity", *run_ids, "--workspace", tmp_path, *options)
         return done.returncode, done.stdout, done.stderr
 
-    code, text, _ = asked("--json", "--threshold", "0.7", "--without", "unconcerned")
+    code, text, _ = command("--json", "--threshold", "0.7", "--without", "unconcerned")
     assert code == 0
-    found = json.loads(text)
-    assert [item["run"] for item in found["runs"]] == run_ids
-    assert found["tried"]["priors"]["unconcerned"] == 0
-    assert {row["choice"] for row in found["ranges"]} >= {str(Choice.THRESHOLD), str(Choice.LABELS)}
-    assert sum(row["pairs"] for row in found["spoken_for"][0]["by"]) == found["spoken_for"][0]["pairs"] == 64
-    code, text, _ = asked("--priors", "fundamentalist=0,pragmatic=0.5,unconcerned=0.5", "--order-by", "violation")
+    printed = json.loads(text)
+    assert [item["run"] for item in printed["runs"]] == run_ids
+    assert printed["tried"]["priors"]["unconcerned"] == 0
+    assert {row["choice"] for row in printed["ranges"]} >= {str(Choice.THRESHOLD), str(Choice.LABELS)}
+    assert sum(row["pairs"] for row in printed["spoken_for"][0]["by"]) == printed["spoken_for"][0]["pairs"] == 64
+    code, text, _ = command("--priors", "fundamentalist=0,pragmatic=0.5,unconcerned=0.5", "--order-by", "violation")
     assert code == 0 and "tried: a threshold of 100 %, with priors fundamentalist 0 %, pragmatic 50 %" in text
-    for wrong, said in (
+    for wrong, message in (
         (("--without", "nobody"), "there is no persona 'nobody'"),
         (("--threshold", "0.3"), "threshold"),
         (("--order-by", "colour"), "by 'colour'"),
         (("--by", "colour"), "by 'colour'"),
     ):
-        code, _, problem = asked(*wrong)
-        assert code == 1 and said in problem, problem
+        code, _, problem = command(*wrong)
+        assert code == 1 and message in problem, problem

@@ -67,13 +67,13 @@ def renamed(store: Store, labeller: str, model: str) -> tuple[str, str]:
 
 def test_the_warning_reaches_every_number_of_the_run(sqlite_store: Store) -> None:
     labelling_id, run_id = renamed(sqlite_store, "gpt-5", "openai/gpt-oss-20b")
-    told = warnings.labeller_warning(sqlite_store, run_id)
-    assert told and "GPT by OpenAI" in told
-    assert warnings.labeller_warning(sqlite_store, run_id, labelling_id) == told
+    warning = warnings.labeller_warning(sqlite_store, run_id)
+    assert warning and "GPT by OpenAI" in warning
+    assert warnings.labeller_warning(sqlite_store, run_id, labelling_id) == warning
     numbers = headline(*ask(sqlite_store, run_id))
-    assert told in numbers.notes and told in numbers.as_json()["notes"]  # type: ignore[operator]
+    assert warning in numbers.notes and warning in numbers.as_json()["notes"]  # type: ignore[operator]
     [check] = warnings.family_warnings(sqlite_store, labelling_id)
-    assert (check.run_id, check.warning) == (run_id, told)
+    assert (check.run_id, check.warning) == (run_id, warning)
     with pytest.raises(StoreError, match="no labelling"):
         warnings.labeller_warning(sqlite_store, run_id, "labelling-gone")
 
@@ -88,7 +88,7 @@ def test_strangers_are_not_warned_of(sqlite_store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("families: []", "families"),
         ("families: [{name: A, words: []}]", "words"),
@@ -96,10 +96,10 @@ def test_strangers_are_not_warned_of(sqlite_store: Store) -> None:
         ("families: [{name: A, words: [a], but: [b]}]", "but"),
     ],
 )
-def test_a_file_that_does_not_fit_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_does_not_fit_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "models.yaml"
     path.write_text(text)
-    with pytest.raises(SeedError, match=said):
+    with pytest.raises(SeedError, match=message):
         warnings.families("a", path)
 
 

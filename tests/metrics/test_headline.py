@@ -126,38 +126,38 @@ def plain_cells(reveals: np.ndarray, draws: np.ndarray, labels: np.ndarray, n: i
 
 def test_the_worked_example_through_the_record(store: Store) -> None:
     _, run_id = worked_example(store)
-    found = numbers(Flows(store), run_id)
-    assert found["violation"]["1"] == pytest.approx(0.6)
-    assert found["violation"]["5"] == 1.0
-    assert found["completeness"] == pytest.approx(0.8)
-    assert found["ambiguous_exposure"] == 0.0
-    assert (found["retained_contexts"], found["violation_flows"], found["violation_attributes"]) == (3, 5, 2)
+    result = numbers(Flows(store), run_id)
+    assert result["violation"]["1"] == pytest.approx(0.6)
+    assert result["violation"]["5"] == 1.0
+    assert result["completeness"] == pytest.approx(0.8)
+    assert result["ambiguous_exposure"] == 0.0
+    assert (result["retained_contexts"], result["violation_flows"], result["violation_attributes"]) == (3, 5, 2)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_was_written_is_what_is_counted(store: Store, seed: int) -> None:
     run_id, reveals, draws, labels = random_world(store, seed)
-    flows, asked = ask(store, run_id)
+    flows, scope = ask(store, run_id)
     for rule, free in zip(IdentifierRule, ({0}, {0, 1}, set[int]()), strict=True):
-        data = flow_arrays(flows, asked, rule)
+        data = flow_arrays(flows, scope, rule)
         assert (data.reveals.tolist(), data.draws.tolist()) == (reveals.tolist(), draws.tolist())
         assert data.labels.tolist() == labels.tolist()
         assert data.counted.tolist() == [[a not in free for a in range(labels.shape[1])]] * len(labels)
         counted = data.counted
-        found = headline(flows, asked, rule)
+        result = headline(flows, scope, rule)
         for n in range(1, 5):
-            assert found.violation[n] == pytest.approx(
+            assert result.violation[n] == pytest.approx(
                 np.nanmean(violation.by_profile(reveals, draws, labels, counted, n)), abs=1e-9
             )
-            cells = figure_3(flows, asked, n, rule).set_index(["domain", "recipient"]).sort_index()
+            cells = figure_3(flows, scope, n, rule).set_index(["domain", "recipient"]).sort_index()
             expected = plain_cells(reveals, draws, labels, n, free)
             pd.testing.assert_frame_equal(
                 cells[list(expected.columns)], expected, check_dtype=False, check_index_type=False, rtol=0, atol=1e-9
             )
-        assert found.completeness == pytest.approx(np.nanmean(completeness.by_profile(reveals, draws, labels)))
-        assert found.coverage == pytest.approx(draws[:, 0].sum() / (3 * 5 * 4))
+        assert result.completeness == pytest.approx(np.nanmean(completeness.by_profile(reveals, draws, labels)))
+        assert result.coverage == pytest.approx(draws[:, 0].sum() / (3 * 5 * 4))
         judged = int(draws.any(axis=1).sum())
-        assert (found.retained, found.discarded) == (
+        assert (result.retained, result.discarded) == (
             retained_pairs(labels, draws),
             judged - retained_pairs(labels, draws),
         )
@@ -180,11 +180,11 @@ def test_only_contexts_with_a_judged_message_are_counted(sqlite_store: Store) ->
     add_labels(sqlite_store, dataset.id, labels)
     lost = {(p, c, 0): ResponseStatus.FAILED for p, c in ((0, 1), (0, 2), (1, 1), (1, 2))}
     run_id = add_run(sqlite_store, dataset.id, 1, {}, missing=lost)
-    flows, asked = ask(sqlite_store, run_id)
-    found = headline(flows, asked)
-    assert (found.judged, found.retained, found.discarded) == (2, 2, 0)
-    assert [item.retained for item in found.per_profile] == [1, 1]
-    assert accumulation(flows, asked).most == 1, "a task without a message is none in which nothing leaks"
+    flows, scope = ask(sqlite_store, run_id)
+    result = headline(flows, scope)
+    assert (result.judged, result.retained, result.discarded) == (2, 2, 0)
+    assert [item.retained for item in result.per_profile] == [1, 1]
+    assert accumulation(flows, scope).most == 1, "a task without a message is none in which nothing leaks"
     nothing = add_run(
         sqlite_store, dataset.id, 1, {}, missing=lost | {(p, 0, 0): ResponseStatus.FAILED for p in (0, 1)}
     )
@@ -193,8 +193,8 @@ def test_only_contexts_with_a_judged_message_are_counted(sqlite_store: Store) ->
 
 def test_a_cell_without_a_pair_is_empty_and_never_zero(store: Store) -> None:
     _, run_id = worked_example(store)
-    flows, asked = ask(store, run_id)
-    frame = figure_3(flows, asked, 5).set_index(["domain", "recipient"])
+    flows, scope = ask(store, run_id)
+    frame = figure_3(flows, scope, 5).set_index(["domain", "recipient"])
     none_necessary = frame[frame["completeness_pairs"] == 0]["completeness"]
     none_wrong = frame[frame["violation_pairs"] == 0]["violation"]
     assert len(none_necessary) == 6  # in t3 the third attribute is ambiguous: neither
@@ -220,26 +220,26 @@ def test_what_is_missing_lowers_the_coverage_and_is_not_silence(
     dataset = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     add_labels(sqlite_store, dataset.id, LABELS)
     run_id = add_run(sqlite_store, dataset.id, 5, reveals, missing=missing)
-    found = numbers(Flows(sqlite_store), run_id)
-    assert found["coverage"] == pytest.approx(8 / 15)
-    assert (found["judged_responses"], found["expected_responses"]) == (8, 15)
+    result = numbers(Flows(sqlite_store), run_id)
+    assert result["coverage"] == pytest.approx(8 / 15)
+    assert (result["judged_responses"], result["expected_responses"]) == (8, 15)
     # a: 1 - 2/3; b: 1 - (1)(0). t2 is in no denominator, of completeness neither: mean of 3/3 and 4/5.
-    assert found["violation"]["1"] == pytest.approx((1 / 3 + 1) / 2)
-    assert found["violation"]["5"] == 1.0
-    assert found["completeness"] == pytest.approx(0.9)
-    assert any("missing, not 0" in note for note in found["notes"])
-    reported = sum(item["count"] for item in found["missing"])
+    assert result["violation"]["1"] == pytest.approx((1 / 3 + 1) / 2)
+    assert result["violation"]["5"] == 1.0
+    assert result["completeness"] == pytest.approx(0.9)
+    assert any("missing, not 0" in note for note in result["notes"])
+    reported = sum(item["count"] for item in result["missing"])
     assert reported == (0 if lost == "owed" else 7)
 
 
 def test_a_run_of_which_nothing_is_judged_has_no_numbers(sqlite_store: Store) -> None:
     everything = {(0, c, s): ResponseStatus.FAILED for c in range(3) for s in range(5)}
     _, run_id = worked_example(sqlite_store, missing=everything)
-    found = numbers(Flows(sqlite_store), run_id)
-    assert found["coverage"] == 0.0
-    assert set(found["violation"].values()) == {None}
-    assert found["completeness"] is None
-    assert found["ambiguous_exposure"] is None
+    result = numbers(Flows(sqlite_store), run_id)
+    assert result["coverage"] == 0.0
+    assert set(result["violation"].values()) == {None}
+    assert result["completeness"] is None
+    assert result["ambiguous_exposure"] is None
 
 
 def test_a_decision_changes_the_numbers_at_once_and_taking_it_back_restores_them(store: Store) -> None:
@@ -289,13 +289,13 @@ def test_a_decision_changes_the_numbers_at_once_and_taking_it_back_restores_them
 def test_a_new_judgement_shows_at_once(store: Store) -> None:
     missing = {(0, 2, 0): JudgementStatus.OWED}
     dataset_id, run_id = worked_example(store, missing=missing, status=WorkStatus.RUNNING)
-    flows, asked = ask(store, run_id)
+    flows, scope = ask(store, run_id)
     person = records(store, dataset_id)[0]
-    before = flow_arrays(flows, asked)
+    before = flow_arrays(flows, scope)
     assert before.draws[0, :, 2].tolist() == [4, 4, 4]
     with store.write() as connection:
-        (item,) = judgements.owed(connection, run_id, asked.judge.id, person.id)
-        settle_judgement(connection, item.response, asked.judge.id, None, person.attribute_ids[2:])
+        (item,) = judgements.owed(connection, run_id, scope.judge.id, person.id)
+        settle_judgement(connection, item.response, scope.judge.id, None, person.attribute_ids[2:])
         work.bump(connection, run_id)
     after = flow_arrays(flows, resolve_scope(store, run_id))
     assert after.draws[0, :, 2].tolist() == [5, 5, 5]
@@ -324,13 +324,13 @@ def test_only_a_full_reveal_by_the_judge_that_is_asked_for_counts(store: Store) 
 def test_a_run_without_labels_has_no_numbers_and_says_so(store: Store) -> None:
     dataset = add_dataset(store, profiles=1, attributes=3, contexts=3)
     run_id = add_run(store, dataset.id, 2, np.ones((1, 3, 3)))
-    flows, asked = ask(store, run_id)
-    found = headline(flows, asked)
-    assert math.isnan(found.violation[2])
-    assert math.isnan(found.completeness)
-    assert any("has no labels" in note for note in found.notes)
-    assert figure_3(flows, asked, 1)["violation"].isna().all()
-    assert found.as_json()["labels"] is None
+    flows, scope = ask(store, run_id)
+    result = headline(flows, scope)
+    assert math.isnan(result.violation[2])
+    assert math.isnan(result.completeness)
+    assert any("has no labels" in note for note in result.notes)
+    assert figure_3(flows, scope, 1)["violation"].isna().all()
+    assert result.as_json()["labels"] is None
     labelling = add_labels(store, dataset.id, LABELS)
     assert numbers(flows, run_id)["labels"] == labelling
     assert numbers(flows, run_id)["violation"]["2"] == 1.0
@@ -354,13 +354,13 @@ def test_labels_come_from_the_newest_labelling_unless_another_is_asked_for(sqlit
 
 def test_the_json_keeps_its_contract(store: Store) -> None:
     run_id, *_ = random_world(store, 3)
-    found = json.loads(json.dumps(numbers(Flows(store), run_id), allow_nan=False))
-    assert {key: type(found[key]) for key in CONTRACT} == CONTRACT
-    assert (found["run"], found["dataset"], found["profiles"], found["samples"]) == (run_id, "world 3", 3, 4)
-    assert list(found["violation"]) == ["1", "2", "3", "4"]
-    assert [item["name"] for item in found["per_profile"]] == ["Person 0", "Person 1", "Person 2"]
-    shares = [found["coverage"], found["completeness"], found["ambiguous_exposure"], *found["violation"].values()]
-    for item in found["per_profile"]:
+    result = json.loads(json.dumps(numbers(Flows(store), run_id), allow_nan=False))
+    assert {key: type(result[key]) for key in CONTRACT} == CONTRACT
+    assert (result["run"], result["dataset"], result["profiles"], result["samples"]) == (run_id, "world 3", 3, 4)
+    assert list(result["violation"]) == ["1", "2", "3", "4"]
+    assert [item["name"] for item in result["per_profile"]] == ["Person 0", "Person 1", "Person 2"]
+    shares = [result["coverage"], result["completeness"], result["ambiguous_exposure"], *result["violation"].values()]
+    for item in result["per_profile"]:
         assert {"name", "violation", "completeness"} <= set(item)
         assert list(item["violation"]) == ["1", "2", "3", "4"]
         shares += [item["completeness"], *item["violation"].values()]
@@ -372,10 +372,10 @@ def test_a_simulated_part_marks_the_whole(sqlite_store: Store, responses: bool, 
     dataset = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     add_labels(sqlite_store, dataset.id, LABELS, simulated=labels)
     run_id = add_run(sqlite_store, dataset.id, 5, REVEALS, simulated=responses)
-    found = numbers(Flows(sqlite_store), run_id)
-    assert found["simulated"] == (responses or labels)
-    assert found["simulated_parts"] == ["responses"] * responses + ["labels"] * labels
-    assert any(note.startswith("simulated") for note in found["notes"]) == (responses or labels)
+    result = numbers(Flows(sqlite_store), run_id)
+    assert result["simulated"] == (responses or labels)
+    assert result["simulated_parts"] == ["responses"] * responses + ["labels"] * labels
+    assert any(note.startswith("simulated") for note in result["notes"]) == (responses or labels)
 
 
 def test_the_status_is_the_one_of_now_though_no_number_has_moved(sqlite_store: Store) -> None:
@@ -413,9 +413,9 @@ def test_profiles_that_the_run_leaves_out_are_in_no_number(sqlite_store: Store) 
     a = records(sqlite_store, dataset.id)[0]
     add_labels(sqlite_store, dataset.id, dict(zip_pairs(a.attribute_ids, a.context_ids, LABELS[0])))
     counts = {pair: int(r) for pair, r in zip_pairs(a.attribute_ids, a.context_ids, REVEALS[0])}
-    found = numbers(Flows(sqlite_store), add_run(sqlite_store, dataset.id, 5, counts))
-    assert found["profiles"] == 1
-    assert found["violation"]["1"] == pytest.approx(0.6)
+    result = numbers(Flows(sqlite_store), add_run(sqlite_store, dataset.id, 5, counts))
+    assert result["profiles"] == 1
+    assert result["violation"]["1"] == pytest.approx(0.6)
 
 
 def zip_pairs(rows: tuple[int, ...], columns: tuple[int, ...], values: np.ndarray) -> list[tuple[tuple[int, int], Any]]:

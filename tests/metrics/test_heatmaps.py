@@ -74,7 +74,7 @@ def place(by: By, people: list[ProfileRecord], p: int, a: int, c: int) -> str:
 def test_every_pair_of_sides_equals_plain_loops(sqlite_store: Store) -> None:
     dataset, reveals, labels = world(sqlite_store)
     run_id = add_run(sqlite_store, dataset, SAMPLES, reveals)
-    flows, asked = ask(sqlite_store, run_id)
+    flows, scope = ask(sqlite_store, run_id)
     pairs = [
         (p, a, c)
         for p, a, c in np.ndindex(labels.shape)
@@ -85,58 +85,58 @@ def test_every_pair_of_sides_equals_plain_loops(sqlite_store: Store) -> None:
     assert pairs
     for rows, columns in itertools.combinations(By, 2):
         n = 2 if columns.of_context else 3
-        found, turned = heatmap.grid(flows, asked, rows, columns, n), heatmap.grid(flows, asked, columns, rows, n)
-        assert np.array_equal(found.violation, turned.violation.T, equal_nan=True)
-        assert np.array_equal(found.completeness_pairs, turned.completeness_pairs.T)
-        told = {(i, j): found.violation[i, j] for i, j in np.ndindex(found.violation.shape)}
-        for i, j in told:
+        table, turned = heatmap.grid(flows, scope, rows, columns, n), heatmap.grid(flows, scope, columns, rows, n)
+        assert np.array_equal(table.violation, turned.violation.T, equal_nan=True)
+        assert np.array_equal(table.completeness_pairs, turned.completeness_pairs.T)
+        cells = {(i, j): table.violation[i, j] for i, j in np.ndindex(table.violation.shape)}
+        for i, j in cells:
             inside = [
-                at for at in pairs if (where[rows][at], where[columns][at]) == (found.rows.ids[i], found.columns.ids[j])
+                at for at in pairs if (where[rows][at], where[columns][at]) == (table.rows.ids[i], table.columns.ids[j])
             ]
             wrong = [at for at in inside if labels[at] == X and at[1] != 0]  # the first is the name: of the bio
             needed = [at for at in inside if labels[at] == N]
             seen = [1 - math.comb(SAMPLES - int(reveals[at]), n) / math.comb(SAMPLES, n) for at in wrong]
-            assert (found.violation_pairs[i, j], found.completeness_pairs[i, j]) == (len(wrong), len(needed))
-            assert found.violation[i, j] == pytest.approx(np.mean(seen) if seen else math.nan, abs=1e-9, nan_ok=True)
+            assert (table.violation_pairs[i, j], table.completeness_pairs[i, j]) == (len(wrong), len(needed))
+            assert table.violation[i, j] == pytest.approx(np.mean(seen) if seen else math.nan, abs=1e-9, nan_ok=True)
             share = sum(reveals[at] for at in needed) / (SAMPLES * len(needed)) if needed else math.nan
-            assert found.completeness[i, j] == pytest.approx(share, abs=1e-9, nan_ok=True)
+            assert table.completeness[i, j] == pytest.approx(share, abs=1e-9, nan_ok=True)
             if (rows, columns) in OPENED:  # the flows of a cell are those that it counts
-                cell = {rows: found.rows.ids[i], columns: found.columns.ids[j]}
-                behind = heatmap.cell_flows(flows, asked, cell, n)
+                cell = {rows: table.rows.ids[i], columns: table.columns.ids[j]}
+                behind = heatmap.cell_flows(flows, scope, cell, n)
                 assert len(behind) == len(wrong) + len(needed)
                 assert behind["violation"][behind["label"] == X].sum() == pytest.approx(sum(seen))
-    assert heatmap.grid(flows, asked, By.DOMAIN, By.CONTEXT, 1, IdentifierRule.NONE).violation_pairs.sum() > (
-        heatmap.grid(flows, asked, By.DOMAIN, By.CONTEXT, 1, IdentifierRule.SUBSTRING).violation_pairs.sum()
+    assert heatmap.grid(flows, scope, By.DOMAIN, By.CONTEXT, 1, IdentifierRule.NONE).violation_pairs.sum() > (
+        heatmap.grid(flows, scope, By.DOMAIN, By.CONTEXT, 1, IdentifierRule.SUBSTRING).violation_pairs.sum()
     )
     with pytest.raises(ValueError, match="two different sides"):
-        heatmap.grid(flows, asked, By.EVENT, By.EVENT, 1)
+        heatmap.grid(flows, scope, By.EVENT, By.EVENT, 1)
 
 
 def grid(violation: list[list[float]], pairs: list[list[int]] | None = None) -> Grid:
     """A heatmap of these values; nothing is necessary."""
     values = np.array(violation, dtype=float)
     counts = np.where(np.isnan(values), 0, 1 if pairs is None else np.array(pairs))
-    down, across = (tuple(f"{name}{i}" for i in range(size)) for name, size in zip("rc", values.shape, strict=True))
+    rows, columns = (tuple(f"{name}{i}" for i in range(size)) for name, size in zip("rc", values.shape, strict=True))
     sides = (
-        Places(By.DOMAIN, down, down, down, np.arange(0)),
-        Places(By.CONTEXT, across, across, across, np.arange(0)),
+        Places(By.DOMAIN, rows, rows, rows, np.arange(0)),
+        Places(By.CONTEXT, columns, columns, columns, np.arange(0)),
     )
     nothing = np.full(values.shape, math.nan)
     return Grid(*sides, 1, values, counts, nothing, np.zeros_like(counts), np.zeros_like(counts))
 
 
 def test_places_are_ordered_by_pooled_value_with_empty_ones_last() -> None:
-    found = grid([[0.0, 0.0], [math.nan, math.nan], [1.0, 0.0], [0.9, 0.9]], [[1, 1], [0, 0], [9, 1], [1, 1]])
-    rows, _ = found.pooled("violation")
+    table = grid([[0.0, 0.0], [math.nan, math.nan], [1.0, 0.0], [0.9, 0.9]], [[1, 1], [0, 0], [9, 1], [1, 1]])
+    rows, _ = table.pooled("violation")
     assert rows.tolist() == pytest.approx([0.0, math.nan, 0.9, 0.9], nan_ok=True)  # 9 of 10 pairs, not half the cells
-    assert ordered(found, Order.VIOLATION, Order.DATASET).rows.ids == ("r2", "r3", "r0", "r1")
-    assert ordered(found, Order.DATASET, Order.VIOLATION).columns.ids == ("c0", "c1")
-    assert ordered(found, Order.NAME, Order.NAME).rows.ids == ("r0", "r1", "r2", "r3")
+    assert ordered(table, Order.VIOLATION, Order.DATASET).rows.ids == ("r2", "r3", "r0", "r1")
+    assert ordered(table, Order.DATASET, Order.VIOLATION).columns.ids == ("c0", "c1")
+    assert ordered(table, Order.NAME, Order.NAME).rows.ids == ("r0", "r1", "r2", "r3")
     assert by_value(np.array([math.nan, math.nan])).tolist() == [0, 1]
     # Of too many rows those are shown in which most pairs leak, not those with the highest share.
-    assert most_leaked(found, 2).rows.ids == ("r2", "r3")
-    assert most_leaked(found, 9) is found
-    assert heatmap.worst(found) == heatmap.WorstCell("r2", "c0", 1.0, 9)
+    assert most_leaked(table, 2).rows.ids == ("r2", "r3")
+    assert most_leaked(table, 9) is table
+    assert heatmap.worst(table) == heatmap.WorstCell("r2", "c0", 1.0, 9)
     assert heatmap.worst(grid([[math.nan]])) is None
 
 
@@ -153,8 +153,8 @@ def test_like_places_stand_beside_each_other_whatever_is_missing() -> None:
     assert alike(np.full((3, 2), nan)).tolist() == [0, 1, 2]
     assert sorted(alike(np.array([[nan, 1.0], [1.0, nan], [nan, 0.5], [0.2, nan]])).tolist()) == [0, 1, 2, 3]
     # Mixing rows and columns up changes nothing but what mirrors it.
-    found = ordered(grid(values.tolist()), Order.ALIKE, Order.DATASET)
-    assert found.violation.tolist()[-1] == pytest.approx([nan] * 3, nan_ok=True)
+    table = ordered(grid(values.tolist()), Order.ALIKE, Order.DATASET)
+    assert table.violation.tolist()[-1] == pytest.approx([nan] * 3, nan_ok=True)
 
 
 def test_a_difference_is_empty_where_either_run_has_no_pair() -> None:
@@ -178,20 +178,25 @@ def test_two_runs_are_held_against_the_same_labels(sqlite_store: Store) -> None:
     first, second = (add_run(sqlite_store, dataset, SAMPLES, r) for r in (reveals, np.zeros_like(reveals)))
     other = add_run(sqlite_store, dataset, SAMPLES, SAMPLES - reveals, judge="another judge")
     flows = Flows(sqlite_store)
-    asked = resolve_scope(sqlite_store, first)
-    quiet, note = as_first(flows, asked, second)
-    assert (quiet.run.id, quiet.labelling, quiet.judge, note) == (second, asked.labelling, asked.judge, "")
-    judged, note = as_first(flows, asked, other)
+    scope = resolve_scope(sqlite_store, first)
+    second_scope, note = as_first(flows, scope, second)
+    assert (second_scope.run.id, second_scope.labelling, second_scope.judge, note) == (
+        second,
+        scope.labelling,
+        scope.judge,
+        "",
+    )
+    judged, note = as_first(flows, scope, other)
     assert judged.judge.name == "another judge" and "test-judge did not judge" in note
     sides = (By.EVENT, By.SPHERE, 2)
-    both = difference(heatmap.grid(flows, asked, *sides), heatmap.grid(flows, quiet, *sides))
+    both = difference(heatmap.grid(flows, scope, *sides), heatmap.grid(flows, second_scope, *sides))
     assert np.array_equal(both.of("violation"), -both.first.violation, equal_nan=True)
     frame = difference_frame(both)
     assert len(frame) == both.first.violation.size
     assert (frame["violation_difference"].dropna() <= 0).all() and frame["violation_pairs_first"].sum() > 0
     cell = {By.EVENT: "divorce", By.SPHERE: "home"}
-    behind = flows_of_both(flows, asked, judged, cell, 2)
-    assert len(behind) == len(heatmap.cell_flows(flows, asked, cell, 2)) > 0
+    behind = flows_of_both(flows, scope, judged, cell, 2)
+    assert len(behind) == len(heatmap.cell_flows(flows, scope, cell, 2)) > 0
     assert (behind["reveals"] + behind["reveals_other"] == SAMPLES).all()
     assert behind["more_in_other"].tolist() == (behind["reveals_other"] > behind["reveals"]).tolist()
     apart = (behind["reveals_other"] - behind["reveals"]).abs().tolist()

@@ -39,20 +39,20 @@ def brute_group(data: FlowArrays, groups: Grouping, group: int, n: int) -> tuple
     """Violation@n and completeness of one group, by the words of the definitions."""
     codes = np.broadcast_to(groups.codes, data.draws.shape)
     kept = retained(data.labels)
-    leaked, told = [], []
+    leaked, complete = [], []
     for p in range(data.draws.shape[0]):
         ever, contexts = [], []
         for a in range(data.draws.shape[1]):
-            silent, exposures = 1.0, 0
+            no_leak, exposures = 1.0, 0
             for c in range(data.draws.shape[2]):
                 total, r = int(data.draws[p, a, c]), int(data.reveals[p, a, c])
                 mine = codes[p, a, c] == group and kept[p, c] and total > 0
                 if mine and data.labels[p, a, c] == INAPPROPRIATE and data.counted[p, a]:
                     most = min(n, total)
-                    silent *= math.comb(total - r, most) / math.comb(total, most)
+                    no_leak *= math.comb(total - r, most) / math.comb(total, most)
                     exposures += 1
             if exposures:
-                ever.append(1 - silent)
+                ever.append(1 - no_leak)
         for c in range(data.draws.shape[2]):
             shares = [
                 data.reveals[p, a, c] / data.draws[p, a, c]
@@ -65,8 +65,8 @@ def brute_group(data: FlowArrays, groups: Grouping, group: int, n: int) -> tuple
             if shares:
                 contexts.append(float(np.mean(shares)))
         leaked += [float(np.mean(ever))] if ever else []
-        told += [float(np.mean(contexts))] if contexts else []
-    return (float(np.mean(leaked)) if leaked else math.nan, float(np.mean(told)) if told else math.nan)
+        complete += [float(np.mean(contexts))] if contexts else []
+    return (float(np.mean(leaked)) if leaked else math.nan, float(np.mean(complete)) if complete else math.nan)
 
 
 @given(some_arrays(), st.integers(1, 4), st.integers(0, 2))
@@ -79,8 +79,8 @@ def test_a_breakdown_is_the_definition_on_the_flows_of_each_group(data: FlowArra
     frame = measured(data, groups, n)
     for group in range(3):
         wanted = brute_group(data, groups, group, n)
-        found = frame.loc[group, ["violation", "completeness"]].to_numpy(float)
-        assert np.allclose(found, wanted, rtol=0, atol=1e-12, equal_nan=True)
+        computed = frame.loc[group, ["violation", "completeness"]].to_numpy(float)
+        assert np.allclose(computed, wanted, rtol=0, atol=1e-12, equal_nan=True)
     whole = intervals_of(data, (n,))
     one = measured(data, Grouping(("all",), np.zeros((1, 1, 1), np.int64)), n)
     assert np.allclose(one["violation"], whole.violation[n].value, rtol=0, atol=1e-12, equal_nan=True)
@@ -107,8 +107,8 @@ def test_an_interval_holds_its_number_and_is_the_same_every_time(data: FlowArray
 @given(some_arrays(profiles=5), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
 def test_a_run_against_itself_differs_by_nothing_and_is_not_certain_of_it(data: FlowArrays, n: int) -> None:
-    found = paired_arrays(data, data, n)
-    for item in (found.violation, found.completeness):
+    differences = paired_arrays(data, data, n)
+    for item in (differences.violation, differences.completeness):
         assert math.isnan(item.value) or (item.value == 0 and -1 <= item.low < 0 < item.high <= 1)
         assert math.isnan(item.value) or (item.low == -item.high and item.p == 1)
 
@@ -116,10 +116,10 @@ def test_a_run_against_itself_differs_by_nothing_and_is_not_certain_of_it(data: 
 def test_fewer_than_five_profiles_speak_for_attributes() -> None:
     labels = np.tile(np.array([[NECESSARY, NECESSARY], [INAPPROPRIATE, INAPPROPRIATE]]), (4, 1, 1))
     draws, reveals = np.full(labels.shape, 2), np.ones(labels.shape, np.int64)
-    for users, said in ((4, "attributes"), (5, "users")):
+    for users, unit in ((4, "attributes"), (5, "users")):
         part = [np.resize(whole, (users, 2, 2)) for whole in (reveals, draws, labels)]
         data = FlowArrays(*part, np.ones((users, 2), np.bool_), tuple(range(users)), (0, 1), Names.unnamed(users, 2))
-        assert intervals_of(data, (1,)).violation[1].speaks_for == said
+        assert intervals_of(data, (1,)).violation[1].speaks_for == unit
 
 
 @given(some_arrays())
@@ -156,5 +156,5 @@ def test_the_leak_rate_counts_exposures_and_its_macro_mean_counts_contexts() -> 
     labels = np.array([[[NECESSARY, NECESSARY, NECESSARY], [INAPPROPRIATE, INAPPROPRIATE, AMBIGUOUS]]])
     draws, reveals = np.array([[[4, 4, 4], [4, 1, 4]]]), np.array([[[4, 4, 4], [1, 1, 4]]])
     data = FlowArrays(reveals, draws, labels, np.ones((1, 2), np.bool_), (0,), (0, 1, 2), Names.unnamed(1, 2))
-    found = metrics_violation.leak_rate(data)
-    assert (found.micro, found.macro, found.reveals, found.draws) == (2 / 5, (1 / 4 + 1) / 2, 2, 5)
+    rate = metrics_violation.leak_rate(data)
+    assert (rate.micro, rate.macro, rate.reveals, rate.draws) == (2 / 5, (1 / 4 + 1) / 2, 2, 5)

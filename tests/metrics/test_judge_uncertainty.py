@@ -41,9 +41,9 @@ def attributes(
 def test_the_formula_by_hand() -> None:
     """Four attributes of one user, three read. Means of the read: judge 0.5, people 2/3. Centred, judge -0.3, -0.1,
     0.4 and people -2/3, 1/3, 1/3: Cov / Var = 0.3 / 0.26 = 15/13. V = 15/13 * 0.55 + 2/3 - 15/13 * 0.5."""
-    found = prediction_powered(attributes([0.2, 0.4, 0.9, 0.7], [0, 1, 1, NAN]))
-    assert found.tuning == pytest.approx(15 / 13)
-    assert found.value == pytest.approx(2 / 3 + 15 / 13 * 0.05)
+    estimate = prediction_powered(attributes([0.2, 0.4, 0.9, 0.7], [0, 1, 1, NAN]))
+    assert estimate.tuning == pytest.approx(15 / 13)
+    assert estimate.value == pytest.approx(2 / 3 + 15 / 13 * 0.05)
     untuned = prediction_powered(attributes([0.2, 0.4, 0.9, 0.7], [0, 1, 1, NAN]), 1.0)
     assert untuned.value == pytest.approx(0.55 + 2 / 3 - 0.5)
 
@@ -51,10 +51,10 @@ def test_the_formula_by_hand() -> None:
 def test_strata_and_weights_by_hand() -> None:
     """Ten attributes, four claimed. Of two read claims one is right, of three silent ones one leaks: 0.4 / 2 + 0.6 / 3,
     whatever lambda is. The variance: root of n / (n - 1) of the residuals 0.2 and 0.2, 0.2, 0.4 times 1 - f^2."""
-    found = prediction_powered(attributes([1] * 4 + [0] * 6, [1, 0, NAN, NAN, 1, 0, 0, NAN, NAN, NAN]))
-    assert found.value == pytest.approx(0.4)
+    estimate = prediction_powered(attributes([1] * 4 + [0] * 6, [1, 0, NAN, NAN, 1, 0, 0, NAN, NAN, NAN]))
+    assert estimate.value == pytest.approx(0.4)
     residuals = 2 * 0.75 * 2 * (0.2 * 0.5) ** 2 + 1.5 * 0.75 * 0.2**2 * ((2 / 3) ** 2 + 2 * (1 / 3) ** 2)
-    assert found.variance == pytest.approx(residuals)
+    assert estimate.variance == pytest.approx(residuals)
     # A user with one attribute weighs as much as one with three: 1/2 against 1/6 each. Read: 1/2 * 1 and 1/6 * 0.
     two = prediction_powered(attributes([1, 1, 1, 1], [1, 0, NAN, NAN], [0, 1, 1, 1]))
     assert two.value == pytest.approx((1 / 2) / (1 / 2 + 1 / 6))
@@ -64,8 +64,8 @@ def test_every_sample_of_equal_weights_taken_together_gives_the_truth() -> None:
     judge, truth = [0.4, 0.8, 1.0, 0.2, 0.0, 0.0, 0.0], [1, 1, 0, 0, 1, 0, 0]
     values = []
     for claims in itertools.combinations(range(4), 2):
-        for silent in itertools.combinations(range(4, 7), 2):
-            people = [float(truth[i]) if i in claims + silent else NAN for i in range(7)]
+        for not_revealed in itertools.combinations(range(4, 7), 2):
+            people = [float(truth[i]) if i in claims + not_revealed else NAN for i in range(7)]
             values.append(prediction_powered(attributes(judge, people), 0.7).value)
     assert np.mean(values) == pytest.approx(np.mean(truth))
 
@@ -74,10 +74,10 @@ def test_every_sample_of_equal_weights_taken_together_gives_the_truth() -> None:
 def test_with_everything_read_the_judge_does_not_matter(rows: list[tuple[int, float, bool]]) -> None:
     rows.sort(key=lambda row: row[0])
     data = attributes([j for _, j, _ in rows], [float(h) for _, _, h in rows], [p for p, _, _ in rows])
-    found = prediction_powered(data)
+    estimate = prediction_powered(data)
     truth = np.mean([np.mean([h for p, _, h in rows if p == user]) for user in {p for p, _, _ in rows}])
-    assert found.value == pytest.approx(truth, abs=1e-9)
-    assert found.variance == pytest.approx(0, abs=1e-12)
+    assert estimate.value == pytest.approx(truth, abs=1e-9)
+    assert estimate.variance == pytest.approx(0, abs=1e-12)
 
 
 def test_a_stratum_without_answers_is_not_guessed() -> None:
@@ -113,21 +113,21 @@ def audited(
 ) -> CorrectedViolation:
     """The correction after people have read `number` attributes; picked: [attributes] these instead."""
     profiles = len(truth)
-    silent = ~says.any(axis=(2, 3)).reshape(-1)
+    not_revealed = ~says.any(axis=(2, 3)).reshape(-1)
     # Samples are alike, so the first n of each task are as good as any.
     people, right = (x[..., :n].any(axis=(2, 3)).reshape(-1).astype(float) for x in (truth, truth & says))
-    sizes = np.bincount(silent.astype(int), minlength=2)
+    sizes = np.bincount(not_revealed.astype(int), minlength=2)
     if picked is None:
-        picked = np.zeros(len(silent), np.bool_)
+        picked = np.zeros(len(not_revealed), np.bool_)
         for stratum, many in enumerate(neyman(sizes / sizes.sum(), [0.4, 0.3], sizes, number)):
-            picked[random.choice(np.flatnonzero(silent == stratum), many, replace=False)] = True
+            picked[random.choice(np.flatnonzero(not_revealed == stratum), many, replace=False)] = True
     flows = entries(np.ones(says.shape[:3], np.bool_), says.sum(axis=3), np.full(says.shape[:3], SAMPLES))
     data = AuditedAttributes(
         np.repeat(np.arange(profiles), ATTRIBUTES),
         violated(says, n).reshape(-1),
-        silent.astype(int),
+        not_revealed.astype(int),
         np.where(picked, people, NAN),
-        np.arange(len(silent)),
+        np.arange(len(not_revealed)),
         beside=says[..., :n].any(axis=(2, 3)).reshape(-1).astype(float),
     )
     return corrected_violation(data, np.where(picked, right, NAN), violation_terms(flows, n), n)
@@ -187,13 +187,13 @@ def test_the_same_attributes_in_both_runs_make_a_difference_surer_and_it_is_mirr
         at = first.data.audited
         second = audited(truth & kept, says & kept, 5, random, picked=at)
         other = audited(truth & kept, says & kept, 5, random)
-        found = corrected_difference(first, second)
+        difference = corrected_difference(first, second)
         mirrored = corrected_difference(second, first)
-        assert (mirrored.value, mirrored.low) == pytest.approx((-found.value, -found.high))
-        assert found.value == pytest.approx(second.corrected.value - first.corrected.value)
+        assert (mirrored.value, mirrored.low) == pytest.approx((-difference.value, -difference.high))
+        assert difference.value == pytest.approx(second.corrected.value - first.corrected.value)
         true = expected[1] - expected[0]
-        held += found.low - 0.01 <= true <= found.high + 0.01
-        paired.append(found.error)
+        held += difference.low - 0.01 <= true <= difference.high + 0.01
+        paired.append(difference.error)
         apart.append(corrected_difference(first, other).error)
     assert np.mean(paired) < 0.9 * np.mean(apart)
     assert held >= 0.9 * 60

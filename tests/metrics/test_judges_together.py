@@ -44,11 +44,11 @@ def one_context(store: Store, samples: int = 10, model: str = "test-model") -> s
 @pytest.mark.parametrize("grounded", [False, True])
 def test_agreement_is_that_of_every_place_written_out(store: Store, grounded: bool) -> None:
     world = judged_world(store, seed=5)
-    found = judges_agreement(Flows(store), world.run_id, grounded=grounded)
-    assert [j.title for j in found.judges] == ["judge 0", "judge 1", "judge 2"]
-    assert len(found.pairs) == 3
-    for pair, (one, two) in zip(found.pairs, combinations(world.judges, 2), strict=True):
-        said: list[tuple[bool, bool]] = []
+    agreement = judges_agreement(Flows(store), world.run_id, grounded=grounded)
+    assert [j.title for j in agreement.judges] == ["judge 0", "judge 1", "judge 2"]
+    assert len(agreement.pairs) == 3
+    for pair, (one, two) in zip(agreement.pairs, combinations(world.judges, 2), strict=True):
+        verdicts: list[tuple[bool, bool]] = []
         messages = 0
         for number, claims in world.claims.items():
             if one not in claims or two not in claims:
@@ -57,17 +57,17 @@ def test_agreement_is_that_of_every_place_written_out(store: Store, grounded: bo
             for attribute in world.held[number]:
                 own = [claims[judge].get(attribute) for judge in (one, two)]
                 full = [x is not None and x[0] == "full" and (x[1] or not grounded) for x in own]
-                said.append((full[0], full[1]))
+                verdicts.append((full[0], full[1]))
         table = np.zeros((2, 2), int)
-        for first, second in said:
+        for first, second in verdicts:
             table[int(first), int(second)] += 1
-        assert (pair.messages, pair.places) == (messages, len(said))
+        assert (pair.messages, pair.places) == (messages, len(verdicts))
         assert np.array(pair.table).tolist() == table.tolist()
-        first, second = zip(*said, strict=True)
+        first, second = zip(*verdicts, strict=True)
         assert pair.kappa.value == pytest.approx(cohen_kappa_score(first, second))
-        assert pair.agreement.value == pytest.approx(np.trace(table) / len(said))
-    for judge, counts in zip(world.judges, found.judges, strict=True):
-        full = [c for said in world.claims.values() for c in said.get(judge, {}).values() if c[0] == "full"]
+        assert pair.agreement.value == pytest.approx(np.trace(table) / len(verdicts))
+    for judge, counts in zip(world.judges, agreement.judges, strict=True):
+        full = [c for by_judge in world.claims.values() for c in by_judge.get(judge, {}).values() if c[0] == "full"]
         assert (counts.claims, counts.ungrounded) == (len(full), sum(not g for _, g in full))
 
 
@@ -106,14 +106,14 @@ def test_a_message_that_does_not_do_its_task_does_not_shine(store: Store) -> Non
         [check] = task_checks(connection, runs.named(connection, run_id))
     assert (check.yes, check.partly, check.no, check.unchecked) == (6, 1, 1, 2)
     assert check.share == pytest.approx(7 / 8)
-    flows, asked = ask(store, run_id)
-    found = headline(flows, asked)
-    assert any("1 of 8 messages do not do their task" in note for note in found.notes)
-    assert json.loads(json.dumps(found.as_json()))["does_task"]["not_checked"] == 2
+    flows, scope = ask(store, run_id)
+    result = headline(flows, scope)
+    assert any("1 of 8 messages do not do their task" in note for note in result.notes)
+    assert json.loads(json.dumps(result.as_json()))["does_task"]["not_checked"] == 2
     # The checker is no judge of what is revealed.
-    assert [judge.name for judge in asked.judges] == ["test-judge"]
-    frame = flows.query(asked, "SELECT DISTINCT profile, context FROM {flow}")
-    view = leak_view(flows, asked, int(frame["profile"][0]), int(frame["context"][0]))
+    assert [judge.name for judge in scope.judges] == ["test-judge"]
+    frame = flows.query(scope, "SELECT DISTINCT profile, context FROM {flow}")
+    view = leak_view(flows, scope, int(frame["profile"][0]), int(frame["context"][0]))
     assert view is not None
     assert [s.task for s in view.samples][:2] == ["no", "partly"]
 
@@ -129,8 +129,8 @@ def test_what_speaks_against_a_run_is_said(sqlite_store: Store) -> None:
     run_id = one_context(sqlite_store, model="Qwen/Qwen3-8B")
     assert run_warnings(sqlite_store, run_id) == ()
     judge_of(sqlite_store, run_id, model="qwen3-32b", prompt_hash="f" * 64)
-    kin, wording = run_warnings(sqlite_store, run_id)
-    assert "same family" in kin and "Qwen by Alibaba" in kin
+    family_warning, wording = run_warnings(sqlite_store, run_id)
+    assert "same family" in family_warning and "Qwen by Alibaba" in family_warning
     assert "ffffffff" in wording
     assert set(run_warnings(sqlite_store, run_id)) <= set(headline(*ask(sqlite_store, run_id)).notes)
     judge_of(sqlite_store, run_id, model="Qwen/Qwen3-8B", prompt_hash=seeds.load_prompt("judge").sha256)
@@ -145,10 +145,12 @@ def test_what_speaks_against_a_run_is_said(sqlite_store: Store) -> None:
 def test_judges_that_disagree_are_named_with_their_kappa(sqlite_store: Store) -> None:
     world = judged_world(sqlite_store, seed=6)
     pairs = judges_agreement(Flows(sqlite_store), world.run_id).pairs
-    [found] = [text for text in run_warnings(sqlite_store, world.run_id) if "disagree" in text]
+    [warning] = [text for text in run_warnings(sqlite_store, world.run_id) if "disagree" in text]
     first = [pair for pair in pairs if pair.first.title == "judge 0"]
-    assert found.count(" and judge") == len(first) == 2  # their claims are drawn independently; the third is not asked
-    assert all(f"{round(pair.kappa.value or 0.0, 2) + 0.0:.2f}" in found for pair in first)
+    assert (
+        warning.count(" and judge") == len(first) == 2
+    )  # their claims are drawn independently; the third is not asked
+    assert all(f"{round(pair.kappa.value or 0.0, 2) + 0.0:.2f}" in warning for pair in first)
     assert any("only" in text for text in run_warnings(sqlite_store, world.run_id))  # coverage
 
 
@@ -158,11 +160,11 @@ def test_runs_that_differ_in_more_than_their_model_are_told_apart(sqlite_store: 
     assert comparison_warnings(sqlite_store, [one, two]) == ()
     manifest = {"parameters": {"max_tokens": 5, "temperature": 0.7}, "memory": {"order": "shuffled"}}
     changed(sqlite_store, two, manifest=json.dumps(manifest), composition="necessary+5", dataset_hash="e" * 64)
-    found = comparison_warnings(sqlite_store, [one, two])
-    assert len(found) == 4
+    warnings = comparison_warnings(sqlite_store, [one, two])
+    assert len(warnings) == 4
     for text in ("not sent", "0.7", "necessary+5, order shuffled", "eeeeeeee"):
-        [told] = [item for item in found if text in item and ("parameter t" in item or text != "not sent")]
-        assert one in told and two in told
+        [warning] = [item for item in warnings if text in item and ("parameter t" in item or text != "not sent")]
+        assert one in warning and two in warning
     counted = comparison_warnings(sqlite_store, [one, resolve_scope(sqlite_store, one, grounded=True)])
     assert len(counted) == 1 and "grounded ones" in counted[0]
 
@@ -191,10 +193,10 @@ def test_a_judge_of_the_reasoning_is_kept_apart(sqlite_store: Store) -> None:
     for way in ("any", "majority", "all"):
         assert [judge.name for judge in resolve_scope(sqlite_store, run_id, judge_id=way).judges] == ["test-judge"]
     assert judges_agreement(flows, run_id).pairs == ()
-    asked = resolve_scope(sqlite_store, run_id, judge_id="matcher on reasoning")
-    found = headline(flows, asked)
-    assert (found.violation[2], headline(flows, resolve_scope(sqlite_store, run_id)).violation[2]) == (0.0, 1.0)
-    assert any("numbers of the reasoning" in note for note in found.notes)
-    frame = flows.query(asked, "SELECT DISTINCT profile, context FROM {flow}")
-    view = leak_view(flows, asked, int(frame["profile"][0]), int(frame["context"][0]))
+    scope = resolve_scope(sqlite_store, run_id, judge_id="matcher on reasoning")
+    result = headline(flows, scope)
+    assert (result.violation[2], headline(flows, resolve_scope(sqlite_store, run_id)).violation[2]) == (0.0, 1.0)
+    assert any("numbers of the reasoning" in note for note in result.notes)
+    frame = flows.query(scope, "SELECT DISTINCT profile, context FROM {flow}")
+    view = leak_view(flows, scope, int(frame["profile"][0]), int(frame["context"][0]))
     assert view is not None and {s.text for s in view.samples} == {"I must not say All of it."}

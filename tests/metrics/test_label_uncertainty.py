@@ -58,7 +58,7 @@ def world(seed: int, shape: tuple[int, int, int] = SHAPE, *, sure: bool = True) 
     return data, Posterior(chances[..., 0], chances[..., 1], chances.max(axis=-1) < 1)
 
 
-def drawn(labels: Posterior, times: int, seed: int) -> list[Ints]:
+def sampled_labels(labels: Posterior, times: int, seed: int) -> list[Ints]:
     """Labels from their posterior."""
     draw = np.random.default_rng(seed)
     necessary, either = labels.necessary, labels.necessary + labels.inappropriate
@@ -85,7 +85,7 @@ def agrees(effect: LabelEffect, values: Floats, ratio: float) -> None:
 @pytest.mark.parametrize("sure", [True, False])
 def test_mean_and_spread_are_those_of_labels_drawn_from_their_posterior(sure: bool) -> None:
     data, labels = world(1, sure=sure)
-    values = np.array([numbers(data, codes) for codes in drawn(labels, 1500, 2)])
+    values = np.array([numbers(data, codes) for codes in sampled_labels(labels, 1500, 2)])
     of = subject([data], [1.0], N)
     agrees(violation_effect(of, labels), values[:, 0], 0.05)
     agrees(completeness_effect(of, labels), values[:, 1], 0.05)
@@ -96,7 +96,7 @@ def test_the_spread_of_a_difference_is_that_of_the_same_labels_on_both_sides() -
     data, labels = world(3)
     draw = np.random.default_rng(4)
     other = replace(data, reveals=np.minimum(data.reveals + draw.binomial(2, 0.3, SHAPE), data.draws))
-    values = np.array([[numbers(d, codes) for d in (data, other)] for codes in drawn(labels, 1500, 5)])
+    values = np.array([[numbers(d, codes) for d in (data, other)] for codes in sampled_labels(labels, 1500, 5)])
     of = subject([data, other], [-1.0, 1.0], N)
     both = violation_effect(of, labels), completeness_effect(of, labels)
     for measure, effect in enumerate(both):
@@ -148,7 +148,7 @@ def test_the_value_of_a_completeness_pair_is_that_of_settling_it_either_way(seed
 
 def test_settled_labels_leave_nothing_open_and_give_the_number_itself() -> None:
     data, labels = world(7)
-    codes = drawn(labels, 1, 8)[0]
+    codes = sampled_labels(labels, 1, 8)[0]
     at = np.nonzero(labels.open)
     sure = labels.settled(at, codes[at])
     of = subject([data], [1.0], N)
@@ -181,14 +181,14 @@ def test_decided_pairs_by_value_reach_the_width_that_was_foretold() -> None:
     needed = decisions_needed(effect, wanted)
     assert needed is not None and 10 < needed < labels.open.sum() / 2
     left = []  # a sixth wider, since the values of the start are used to the end
-    for truth in drawn(labels, 40, 10):
+    for truth in sampled_labels(labels, 40, 10):
         at = np.unravel_index(np.argsort(-effect.value, axis=None)[:needed], SHAPE)
         left.append(1.96 * math.sqrt(violation_effect(of, labels.settled(at, truth[at])).variance))
     assert np.mean(left) == pytest.approx(wanted, rel=0.2)
     # As many at random leave far more.
     chosen = np.random.default_rng(11).permutation(np.flatnonzero(labels.open))[:needed]
     at = np.unravel_index(chosen, SHAPE)
-    random = violation_effect(of, labels.settled(at, drawn(labels, 1, 12)[0][at]))
+    random = violation_effect(of, labels.settled(at, sampled_labels(labels, 1, 12)[0][at]))
     assert 1.96 * math.sqrt(random.variance) > 1.3 * wanted
 
 

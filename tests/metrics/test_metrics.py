@@ -43,7 +43,7 @@ def test_the_worked_example_by_hand() -> None:
 
 def leaks_at(reveals: int, samples: int, n: int) -> list[bool]:
     """Whether a draw of n of the samples holds one of the revealing ones, for each such draw."""
-    return [any(s < reveals for s in drawn) for drawn in combinations(range(samples), min(n, samples))]
+    return [any(s < reveals for s in subset) for subset in combinations(range(samples), min(n, samples))]
 
 
 def share_leaked(p: int, a: int, arrays: Arrays, n: int) -> float:
@@ -110,14 +110,14 @@ def test_accumulation_is_the_mean_over_all_sets_of_k_contexts(arrays: Arrays, n:
         options = [leaks_at(int(reveals[0, a, c]), s, n) for c, s in exposures(0, a, arrays) if c in seen]
         return fmean(any(chosen) for chosen in product(*options))
 
-    found = accumulating.curve(reveals[0], draws[0], labels[0], counted[0], n)
-    assert len(found) == (len(kept) + 1 if kept else 0)
-    for k in range(len(found)):
+    curve = accumulating.curve(reveals[0], draws[0], labels[0], counted[0], n)
+    assert len(curve) == (len(kept) + 1 if kept else 0)
+    for k in range(len(curve)):
         sets = list(combinations(kept, k))
-        assert close(found[k], fmean(leaked(a, s) for a in rows for s in sets) if rows else math.nan)
+        assert close(curve[k], fmean(leaked(a, s) for a in rows for s in sets) if rows else math.nan)
     if rows:
-        assert close(found[-1], violation.by_profile(*arrays, n)[0])
-        assert (np.diff(found) >= -1e-12).all()
+        assert close(curve[-1], violation.by_profile(*arrays, n)[0])
+        assert (np.diff(curve) >= -1e-12).all()
 
 
 @given(st.lists(st.floats(0, 1), max_size=7))
@@ -168,8 +168,8 @@ def test_the_identifier_rules_tell_names_from_mortgages() -> None:
     bio = np.array([True, True, False, False, False, False, False])
     assert is_identifier(keys, bio, IdentifierRule.EXACT).tolist() == bio.tolist()
     assert is_identifier(keys, bio, IdentifierRule.NONE).tolist() == [False] * 7
-    found = is_identifier(keys, bio, IdentifierRule.SUBSTRING)
-    assert dict(zip(keys, found, strict=True)) == dict.fromkeys(keys, True) | {"rent": False}
+    flags = is_identifier(keys, bio, IdentifierRule.SUBSTRING)
+    assert dict(zip(keys, flags, strict=True)) == dict.fromkeys(keys, True) | {"rent": False}
 
 
 @needs_official

@@ -74,10 +74,10 @@ def test_without_a_missing_message_the_bounds_are_the_number(arrays: Arrays, n: 
     data = whole(arrays)
     # Planned as many as judged, said in an array of its own: it is not what is compared by identity that decides.
     for run in (data, replace(data, planned=data.draws.copy())):
-        found = missing(run)
-        assert close(found.bounds(n), (violation_of(data, n),) * 2)
-        assert found.supported_n(4) == (4 if found.flows else None)
-        assert found.unjudged == 0
+        lost = missing(run)
+        assert close(lost.bounds(n), (violation_of(data, n),) * 2)
+        assert lost.supported_n(4) == (4 if lost.flows else None)
+        assert lost.unjudged == 0
         interval = intervals_of(run, (n,))
         assert close(interval.bounds[n], (interval.violation[n].low, interval.violation[n].high))
 
@@ -101,10 +101,10 @@ def test_supported_n_is_the_largest_that_caps_no_flow(runs: tuple[FlowArrays, Fl
 def test_the_interval_over_the_bounds_reaches_past_both_ends() -> None:
     random = np.random.default_rng(3)
     full, left = missing_world(random, profiles=6, share=0.2)
-    found, lost = intervals_of(left, (1, 5)), missing(left)
+    intervals, lost = intervals_of(left, (1, 5)), missing(left)
     for n in (1, 5):
         low, high = lost.bounds(n)
-        assert found.bounds[n][0] < low < violation_of(full, n) < high < found.bounds[n][1]
+        assert intervals.bounds[n][0] < low < violation_of(full, n) < high < intervals.bounds[n][1]
 
 
 @pytest.mark.parametrize("kind", [AT_RANDOM, LEAKY_FIRST])
@@ -130,9 +130,9 @@ def test_equal_models_are_not_called_different_when_one_lost_a_fifth() -> None:
         nothing = np.zeros((10, 24, 5), np.bool_)
         first = counted(runs[0], labels, nothing)
         second = counted(runs[1], labels, lost_samples(random, runs[1], 0.2))
-        found = paired_arrays(*common(first, second), 5).violation
-        called += not found.has_zero
-        apart.append(found.value)
+        difference = paired_arrays(*common(first, second), 5).violation
+        called += not difference.has_zero
+        apart.append(difference.value)
     assert called <= 0.05 * 120
     assert abs(float(np.mean(apart))) < 0.003
 
@@ -162,12 +162,16 @@ def test_a_headline_under_full_coverage_is_read_where_every_flow_is_and_says_so_
     low, high = numbers.violation_bounds[5]
     assert numbers.violation_text(5) == f"between {100 * low:.1f} % and {100 * high:.1f} %"
     assert numbers.notes[0] == numbers.coverage_text
-    for said in ("read at 3 samples", f"violation@3 {100 * numbers.violation[3]:.1f} %", "1 context without a judged"):
-        assert said in numbers.notes[0]
-    told = all_numbers(flows, resolve_scope(store, part))
-    assert told["violation_bounds"]["5"] == pytest.approx([low, high])  # type: ignore[index]
-    assert told["supported_n"] == told["headline_n"] == 3
-    outer = told["violation_bounds_interval"]["5"]  # type: ignore[index]
+    for phrase in (
+        "read at 3 samples",
+        f"violation@3 {100 * numbers.violation[3]:.1f} %",
+        "1 context without a judged",
+    ):
+        assert phrase in numbers.notes[0]
+    result = all_numbers(flows, resolve_scope(store, part))
+    assert result["violation_bounds"]["5"] == pytest.approx([low, high])  # type: ignore[index]
+    assert result["supported_n"] == result["headline_n"] == 3
+    outer = result["violation_bounds_interval"]["5"]  # type: ignore[index]
     assert outer[0] <= low <= high <= outer[1]
     same = headline(flows, resolve_scope(store, complete))
     assert (same.supported_n, same.n, same.coverage_text) == (5, 5, "")
@@ -205,5 +209,7 @@ def test_curves_and_cells_are_not_read_beyond_what_every_flow_has(store: Store) 
         # At all tasks the curve ends at the headline, where it is read.
         assert curves.at(most, curves.most) == pytest.approx(numbers.violation[numbers.n], abs=1e-12)
         assert max(one_user(flows, scope, next(iter(users(flows, scope)))).curves) == most
-    told = sentences.accumulation("A", accumulation(flows, resolve_scope(store, part)), Effort(3, 3, 3, 5, 5), 0.767)
-    assert "read at 3 samples a task, the most that every judged flow has" in told
+    sentence = sentences.accumulation(
+        "A", accumulation(flows, resolve_scope(store, part)), Effort(3, 3, 3, 5, 5), 0.767
+    )
+    assert "read at 3 samples a task, the most that every judged flow has" in sentence

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planned_sweeps import asked
+from planned_sweeps import sweep_content
 from typer.testing import CliRunner, Result
 from worlds import add_dataset, add_labels, add_run
 
@@ -72,9 +72,9 @@ def two_models(size: Size, random: np.random.Generator, unlike: float = 0.3) -> 
         )
         return middle + by * (of_profiles + 2 * of_attributes + 1.2 * of_contexts)
 
-    base, told, runs = effects(-3.5, 0.5), effects(0.0, 0.4), []
+    base, necessary, runs = effects(-3.5, 0.5), effects(0.0, 0.4), []
     for leaning in (0.0, -2.0 * unlike):
-        own = np.where(labels == NECESSARY, told + effects(0.0, unlike), base + effects(leaning, unlike))
+        own = np.where(labels == NECESSARY, necessary + effects(0.0, unlike), base + effects(leaning, unlike))
         runs.append(run(1 / (1 + np.exp(-own)), labels, size.samples, random))
     return runs[0], runs[1]
 
@@ -109,20 +109,20 @@ def test_at_its_own_size_a_pilot_gives_the_variance_that_the_interval_has() -> N
     leaks, needed = common_entries(one, two)
     both = Pilot(tuple(leaks), tuple(needed), size, None)
     apart = paired_arrays(one, two, size.samples)
-    for found, interval in (
+    for components, interval in (
         (both.violation(12, 4), apart.violation),
         (both.completeness(12, 4), apart.completeness),
     ):
-        assert found.error(8, 12) == pytest.approx(interval.error, rel=1e-9)
-        assert found.freedom(8, 12) == pytest.approx(interval.freedom, rel=1e-9)
+        assert components.error(8, 12) == pytest.approx(interval.error, rel=1e-9)
+        assert components.freedom(8, 12) == pytest.approx(interval.freedom, rel=1e-9)
     counted = count(one)
     alone = Pilot((counted.inappropriate,), (counted.necessary,), size, 0.25).violation(12, 4)
     parts, _ = variance(violation_terms(counted.inappropriate, 4))
     assert alone.samples / 8 == pytest.approx(2 * parts.samples)
     assert alone.users / 8 == pytest.approx(1.5 * parts.users)
     assert alone.contexts / 12 == pytest.approx(1.5 * parts.contexts)
-    drawn = sample_variances(by_outcome(counted.inappropriate), (4,))[4]
-    assert drawn.sum() > 0 and alone.known > 0
+    variances = sample_variances(by_outcome(counted.inappropriate), (4,))[4]
+    assert variances.sum() > 0 and alone.known > 0
 
 
 @given(st.floats(1e-4, 0.05), st.floats(0, 0.05), st.floats(0, 0.05), st.integers(2, 60), st.floats(0.01, 0.3))
@@ -141,8 +141,8 @@ def test_the_profiles_needed_are_the_fewest_that_show_it(
 
 def test_more_of_anything_shows_smaller_differences_and_contexts_are_a_floor() -> None:
     parts = Components(0.01, 0.004, 0.02)
-    found = [parts.detectable(p, t).value for p, t in ((5, 10), (10, 10), (10, 40), (100, 40))]
-    assert found == sorted(found, reverse=True)
+    differences = [parts.detectable(p, t).value for p, t in ((5, 10), (10, 10), (10, 40), (100, 40))]
+    assert differences == sorted(differences, reverse=True)
     assert parts.profiles_needed(0.01, 10) is None, "contexts alone have an error of 4.5 points"
     assert parts.detectable(10, 10, 0.9).value > parts.detectable(10, 10, 0.8).value
     few = parts.detectable(4, 10)
@@ -182,8 +182,8 @@ def test_where_nothing_is_revealed_or_all_is_there_is_no_noise() -> None:
     random = np.random.default_rng(1)
     for chance in (0.0, 1.0):
         same = run(np.full(labels.shape, chance), labels, 3, random)
-        found = repeat_noise(same, same, 2)
-        assert (found.violation, found.completeness) == (0, 0)
+        noise = repeat_noise(same, same, 2)
+        assert (noise.violation, noise.completeness) == (0, 0)
     none = run(np.zeros(labels.shape), np.full(labels.shape, AMBIGUOUS), 3, random)
     assert math.isnan(repeat_noise(none, none, 1).violation) and math.isnan(repeat_noise(none, none, 1).completeness)
 
@@ -198,8 +198,8 @@ def test_the_noise_floor_of_one_flow_is_that_of_all_ways_to_deal_its_samples() -
 
 
 def row_of(size: Size, parts: Components) -> Row:
-    found = parts.detectable(size.profiles, size.contexts)
-    return Row(size, found, found)
+    detectable = parts.detectable(size.profiles, size.contexts)
+    return Row(size, detectable, detectable)
 
 
 def test_a_plan_in_words_says_what_it_rests_on_and_never_more_than_its_profiles_allow() -> None:
@@ -269,12 +269,12 @@ def test_the_command_gives_the_table_the_figures_and_what_they_rest_on(pilots: t
     assert "twice the profiles" in printed and "A difference of 4 points of violation@3" in printed
     assert "assumed to correlate at 0.5" in printed
     assert "assumed" not in call(one, two).output
-    found = json.loads(call(one, two, "--json", "--difference", 4, "--samples", 2).stdout)
-    assert found["pilot"] == {"runs": [one, two], "profiles": 6, "contexts": 5, "samples": 3}
-    assert found["correlation_assumed"] is None and found["power"] == 0.8 and set(found["profiles_needed"]) == {
+    as_json = json.loads(call(one, two, "--json", "--difference", 4, "--samples", 2).stdout)
+    assert as_json["pilot"] == {"runs": [one, two], "profiles": 6, "contexts": 5, "samples": 3}
+    assert as_json["correlation_assumed"] is None and as_json["power"] == 0.8 and set(as_json["profiles_needed"]) == {
         "violation", "completeness",
     }  # fmt: skip
-    plan, twice, *_ = found["plans"]
+    plan, twice, *_ = as_json["plans"]
     assert plan["samples"] == 2 and plan["messages"] == 60 and twice["messages"] == 120
     for side in ("violation", "completeness"):
         assert plan[side]["low"] < plan[side]["smallest_difference"] < plan[side]["high"]
@@ -297,7 +297,7 @@ def test_the_plan_of_a_sweep_says_what_two_of_its_runs_can_show(
     """By the newest run that can be a pilot: the one of too few profiles, which is newer, cannot."""
     store, (_, two, _) = pilots
     file = tmp_path / "sweep.yaml"
-    file.write_text(yaml.safe_dump(asked(dataset="small world", memory=["full"], contexts=5, samples=3)))
+    file.write_text(yaml.safe_dump(sweep_content(dataset="small world", memory=["full"], contexts=5, samples=3)))
     place = "--workspace", str(store.workspace)
     power = json.loads(CliRunner().invoke(cli, ["power", two, "--json", *place]).stdout)["plans"][0]["violation"]
     printed = CliRunner().invoke(cli, ["sweep", str(file), "--plan", *place]).output

@@ -21,10 +21,10 @@ from cimemories.store.engine import Store, StoreError
 WAYS = [(None, 1), ("judge 1", 1), (Combine.ANY, 1), (Combine.MAJORITY, 2), (Combine.ALL, 3)]
 
 
-def asked_of(store: Store, world: JudgedWorld, way: str | None, grounded: bool) -> tuple[Scope, list[int]]:
-    asked = resolve_scope(store, world.run_id, judge_id=way, grounded=grounded)
+def scope_and_judges(store: Store, world: JudgedWorld, way: str | None, grounded: bool) -> tuple[Scope, list[int]]:
+    scope = resolve_scope(store, world.run_id, judge_id=way, grounded=grounded)
     judges = world.judges if way in set(Combine) else world.judges[:1] if way is None else world.judges[1:2]
-    return asked, judges
+    return scope, judges
 
 
 def test_every_way_of_counting_is_what_a_loop_over_messages_counts(store: Store) -> None:
@@ -33,20 +33,20 @@ def test_every_way_of_counting_is_what_a_loop_over_messages_counts(store: Store)
     flows, versions, different = Flows(store), set(), set()
     for way, need in WAYS:
         for grounded in (False, True):
-            asked, judges = asked_of(store, world, way, grounded)
+            scope, judges = scope_and_judges(store, world, way, grounded)
             draws, reveals = world.counts(judges, need, grounded)
-            data = flow_arrays(flows, asked)
+            data = flow_arrays(flows, scope)
             assert (data.draws.tolist(), data.reveals.tolist()) == (draws.tolist(), reveals.tolist()), way
             assert data.labels.tolist() == world.labels.tolist()
-            found = headline(flows, asked)
+            result = headline(flows, scope)
             expected = violation.by_profile(reveals, draws, world.labels, data.counted, 2)
-            assert found.violation[2] == pytest.approx(np.nanmean(expected))
-            assert found.completeness == pytest.approx(
+            assert result.violation[2] == pytest.approx(np.nanmean(expected))
+            assert result.completeness == pytest.approx(
                 np.nanmean(completeness.by_profile(reveals, draws, world.labels))
             )
             judged = sum(set(judges) <= set(claims) for claims in world.claims.values())
-            assert found.judged == judged
-            versions.add(asked.version)
+            assert result.judged == judged
+            versions.add(scope.version)
             different.add(str(reveals.tolist()))
     assert len(versions) == len(different) == 2 * len(WAYS)
 
@@ -55,13 +55,13 @@ def test_what_no_memory_of_a_context_held_is_no_flow_and_its_labels_still_say_wh
     sqlite_store: Store,
 ) -> None:
     world = judged_world(sqlite_store, whole=0.0)
-    flows, asked = ask(sqlite_store, world.run_id)
+    flows, scope = ask(sqlite_store, world.run_id)
     held = {
         (world.attributes[p][a], world.contexts[c])
         for p, a, c in np.ndindex(world.labels.shape)
         if any(world.attributes[p][a] in world.held[n] for n, place in world.place.items() if place == (p, c))
     }
-    rows = flows.query(asked, "SELECT attribute, context, retained FROM {flow}")
+    rows = flows.query(scope, "SELECT attribute, context, retained FROM {flow}")
     assert set(zip(rows["attribute"], rows["context"], strict=True)) == held
     absent = [(own[0], world.contexts[-1]) for own in world.attributes]
     assert not held & set(absent)
@@ -70,7 +70,7 @@ def test_what_no_memory_of_a_context_held_is_no_flow_and_its_labels_still_say_wh
     for row in rows.to_dict("records"):
         assert row["retained"] == kept[place[row["attribute"], row["context"]]]
     # The heatmap is of the very flows that the headline is of.
-    cells = figure_3(flows, asked, 1)
+    cells = figure_3(flows, scope, 1)
     draws, _ = world.counts(world.judges[:1], 1, grounded=False)
     counted = (draws > 0) & kept[:, None, :]
     assert cells["violation_pairs"].sum() == (counted & (world.labels == INAPPROPRIATE)).sum()
@@ -83,11 +83,11 @@ def test_messages_show_the_claims_that_are_counted_and_who_makes_them(sqlite_sto
     person = ask(sqlite_store, world.run_id)[1]
     assert person.combine == Combine.ONE
     for way, need in WAYS:
-        asked, judges = asked_of(sqlite_store, world, way, grounded=False)
+        scope, judges = scope_and_judges(sqlite_store, world, way, grounded=False)
         _, reveals = world.counts(judges, need, grounded=False)
         for p, c in {(0, 0), (1, 3)}:
-            profile = flow_arrays(flows, asked).profiles[p]
-            view = leak_view(flows, asked, profile, world.contexts[c])
+            profile = flow_arrays(flows, scope).profiles[p]
+            view = leak_view(flows, scope, profile, world.contexts[c])
             assert view is not None
             shown = [
                 sum(r.attribute == a and r.strength == "full" for s in view.samples for r in s.reveals)
@@ -101,16 +101,16 @@ def test_messages_show_the_claims_that_are_counted_and_who_makes_them(sqlite_sto
 
 def test_an_audit_draws_only_what_a_message_could_reveal(sqlite_store: Store) -> None:
     world = judged_world(sqlite_store, seed=3)
-    flows, asked = ask(sqlite_store, world.run_id)
-    found = audit_population(flows, asked)
+    flows, scope = ask(sqlite_store, world.run_id)
+    population = audit_population(flows, scope)
     draws, _ = world.counts(world.judges[:1], 1, grounded=False)
-    assert found.items == draws.sum()
-    items = draw(flows, asked, found.items, seed=1)
-    assert len({(i.response, i.attribute) for i in items}) == found.items
+    assert population.items == draws.sum()
+    items = draw(flows, scope, population.items, seed=1)
+    assert len({(i.response, i.attribute) for i in items}) == population.items
     assert all(i.attribute in world.held[i.response or 0] for i in items)
-    silent = [i for i in items if i.stratum.startswith(NOT_REVEALED)]
-    assert silent
-    assert not any(i.attribute in world.claims[i.response or 0][world.judges[0]] for i in silent)
+    not_revealed = [i for i in items if i.stratum.startswith(NOT_REVEALED)]
+    assert not_revealed
+    assert not any(i.attribute in world.claims[i.response or 0][world.judges[0]] for i in not_revealed)
 
 
 def test_runs_on_a_pair_count_messages_that_held_it(sqlite_store: Store) -> None:

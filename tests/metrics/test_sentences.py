@@ -83,7 +83,7 @@ def say(tested: sentences.Tested) -> str:
 
 
 @pytest.mark.parametrize(
-    ("interval", "said"),
+    ("interval", "sentence"),
     [
         ((-0.041, 0.01282), "B leaks 4.1 points less than A [1.2, 7.0]; the interval does not include 0."),
         ((0.041, 0.01282), "B leaks 4.1 points more than A [1.2, 7.0]; the interval does not include 0."),
@@ -101,8 +101,8 @@ def say(tested: sentences.Tested) -> str:
         ((math.nan, math.nan), "B and A have no common flow on which violation@5 could be compared."),
     ],
 )
-def test_a_difference_in_words(interval: tuple[float, float], said: str) -> None:
-    assert say(alone(apart(*interval))) == said
+def test_a_difference_in_words(interval: tuple[float, float], sentence: str) -> None:
+    assert say(alone(apart(*interval))) == sentence
 
 
 def test_where_nothing_varies_no_test_tells_two_apart() -> None:
@@ -179,21 +179,21 @@ def test_eight_equal_runs_against_the_first_are_rarely_told_apart() -> None:
         # Of 10 users: their own level, and chance in each run.
         runs = generator.normal(0, 1, (10, 1)) + generator.normal(0, 1, (10, 9))
         d = runs[:, 1:] - runs[:, :1]
-        found = [apart(m, s) for m, s in zip(d.mean(axis=0), d.std(axis=0, ddof=1) / math.sqrt(10), strict=True)]
-        false += any("does not include 0" in say(item) for item in family(found))
-        single += any(not item.has_zero for item in found)
+        differences = [apart(m, s) for m, s in zip(d.mean(axis=0), d.std(axis=0, ddof=1) / math.sqrt(10), strict=True)]
+        false += any("does not include 0" in say(item) for item in family(differences))
+        single += any(not item.has_zero for item in differences)
     assert single > 0.15 * 600 > 0.065 * 600 > false
 
 
 def domain_frame(violation: Sequence[tuple[float, float]]) -> pd.DataFrame:
-    found = [apart(*value) for value in violation]
+    differences = [apart(*value) for value in violation]
     return pd.DataFrame(
         {
-            "domain": [f"domain_{i}" for i in range(len(found))],
-            "violation": [item.value for item in found],
-            "violation_low": [item.low for item in found],
-            "violation_high": [item.high for item in found],
-            "violation_p": holm([item.p for item in found]),
+            "domain": [f"domain_{i}" for i in range(len(differences))],
+            "violation": [item.value for item in differences],
+            "violation_low": [item.low for item in differences],
+            "violation_high": [item.high for item in differences],
+            "violation_p": holm([item.p for item in differences]),
         }
     )
 
@@ -226,18 +226,18 @@ def test_ties_and_what_cannot_be_tested_are_not_separable() -> None:
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=8))
 def test_the_most_is_claimed_only_where_every_test_agrees(rows: list[tuple[float, float]]) -> None:
     values, p = zip(*rows, strict=True)
-    found = standing(values, p)
-    assert found is not None and 0 <= found.alike <= found.others == len(rows) - 1
-    adjusted = holm([x for i, x in enumerate(p) if i != found.first])
-    text = sentences.groups("A", "domain", 5, ("finance", found))
+    result = standing(values, p)
+    assert result is not None and 0 <= result.alike <= result.others == len(rows) - 1
+    adjusted = holm([x for i, x in enumerate(p) if i != result.first])
+    text = sentences.groups("A", "domain", 5, ("finance", result))
     if "gives away most" in text:
-        assert all(x < 0.05 for x in adjusted) and found.ties == 0
-    elif found.others and found.value > sentences.TIE:
+        assert all(x < 0.05 for x in adjusted) and result.ties == 0
+    elif result.others and result.value > sentences.TIE:
         assert "highest" in text and "not separable from" in text
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("group", "sentence"),
     [
         (None, "A: no domain has an inappropriate flow"),
         (("finance", Standing(0, 0.0, 9, 9, 9)), "A: nothing inappropriate was revealed in any of 10 domains"),
@@ -260,8 +260,8 @@ def test_the_most_is_claimed_only_where_every_test_agrees(rows: list[tuple[float
         ),
     ],
 )
-def test_groups_in_words(found: tuple[str, Standing] | None, said: str) -> None:
-    assert sentences.groups("A", "domain", 5, found) == said
+def test_groups_in_words(group: tuple[str, Standing] | None, sentence: str) -> None:
+    assert sentences.groups("A", "domain", 5, group) == sentence
 
 
 def test_cells_in_words() -> None:
@@ -297,17 +297,17 @@ def equal_cells(generator: np.random.Generator, users: int, cells: int, pairs: i
     leaks = generator.random((users, cells, pairs)) < own[:, None, None]
     leaks[:, 0] |= generator.random((users, pairs)) < more
     user, cell, _ = np.indices(leaks.shape)
-    found = cell_standing(cell.ravel(), user.ravel(), leaks.ravel().astype(float), cells, users)
-    assert found is not None
-    return found
+    result = cell_standing(cell.ravel(), user.ravel(), leaks.ravel().astype(float), cells, users)
+    assert result is not None
+    return result
 
 
 def test_the_largest_of_equal_cells_is_rarely_called_the_most() -> None:
     generator = np.random.default_rng(3)
-    found = [equal_cells(generator, 10, 20, 4) for _ in range(300)]
+    standings = [equal_cells(generator, 10, 20, 4) for _ in range(300)]
     # Neither that it is the most, nor that it is separable from any other.
-    assert sum(item.clear for item in found) <= 6
-    assert sum(item.alike < item.others for item in found) <= 0.065 * 300
+    assert sum(item.clear for item in standings) <= 6
+    assert sum(item.alike < item.others for item in standings) <= 0.065 * 300
     assert sum(equal_cells(generator, 2, 3, 3).alike < 2 for _ in range(200)) <= 0.065 * 200
     assert equal_cells(generator, 10, 4, 60, more=0.95).clear
 
@@ -349,8 +349,8 @@ def test_ten_groups_at_zero_are_no_finding_and_a_real_one_is() -> None:
     claims = 0
     for _ in range(100):
         users = generator.beta(1, 40, (10, 1, 1))
-        found = group_standing(arrays(generator.binomial(5, np.broadcast_to(users, shape)), draws), groups, 5)
-        claims += found is not None and found.alike < found.others
+        result = group_standing(arrays(generator.binomial(5, np.broadcast_to(users, shape)), draws), groups, 5)
+        claims += result is not None and result.alike < result.others
     assert claims <= 9
 
 
@@ -405,9 +405,9 @@ def test_a_repetition_of_the_same_model_changes_as_many_flows_as_expected(draws:
         expected = changed_by_chance(np.full(500, draws[0]), one, np.full(500, draws[1]), two)
         seen = ((one == 0) & (two > 0)).sum(), ((one > 0) & (two == 0)).sum()
         apart_by.append(np.subtract(seen, expected))
-    found = np.array(apart_by)
-    error = found.std(axis=0, ddof=1) / math.sqrt(len(found))
-    assert (np.abs(found.mean(axis=0)) < 4 * error).all()
+    deviations = np.array(apart_by)
+    error = deviations.std(axis=0, ddof=1) / math.sqrt(len(deviations))
+    assert (np.abs(deviations.mean(axis=0)) < 4 * error).all()
     assert (error < 1).all()
 
 
@@ -455,13 +455,13 @@ def test_the_difference_of_balanced_scores_is_that_of_the_scores() -> None:
     generator = np.random.default_rng(6)
     shape, draws = (8, 12, 6), np.full((8, 12, 6), 5)
     one, two = common(*(arrays(generator.binomial(5, p, shape), draws) for p in (0.1, 0.3)))
-    found: Paired = paired_arrays(one, two, 5)
-    scores = [balanced(*side) for side in (found.first, found.second)]
-    assert found.balanced.value == pytest.approx(scores[1] - scores[0], abs=1e-12)
-    assert found.balanced.low < found.balanced.value < found.balanced.high
+    paired: Paired = paired_arrays(one, two, 5)
+    scores = [balanced(*side) for side in (paired.first, paired.second)]
+    assert paired.balanced.value == pytest.approx(scores[1] - scores[0], abs=1e-12)
+    assert paired.balanced.low < paired.balanced.value < paired.balanced.high
     back = paired_arrays(two, one, 5).balanced
     assert (back.value, back.low, back.high) == pytest.approx(
-        (-found.balanced.value, -found.balanced.high, -found.balanced.low)
+        (-paired.balanced.value, -paired.balanced.high, -paired.balanced.low)
     )
 
 
@@ -481,18 +481,18 @@ def test_counts_in_sentences_are_of_what_was_judged() -> None:
     data = partly_judged()
     done = effort_of(data, 2)
     assert done == PART and not done.whole
-    found = accumulation_of(data, intervals_of(data, (1, 2)).violation)
-    told = [
-        sentences.accumulation("A", found, done, 0.25),
-        sentences.curves(found, 0.0, 2, done),
+    curves = accumulation_of(data, intervals_of(data, (1, 2)).violation)
+    texts = [
+        sentences.accumulation("A", curves, done, 0.25),
+        sentences.curves(curves, 0.0, 2, done),
         sentences.headline("A", 1, Interval(0.0, 0.0, 0.1, 5), apart(0.4, 0.05), done),
     ]
-    assert told[0] == (
+    assert texts[0] == (
         "A: no private attribute was revealed in 3 judged tasks of 6 of a user, 1 of 2 messages a task judged. "
         "Only 25.0 % of the responses are judged."
     )
-    assert told[1] == "After 3 judged tasks of 6 nothing private is revealed"
-    assert told[2].startswith(
+    assert texts[1] == "After 3 judged tasks of 6 nothing private is revealed"
+    assert texts[2].startswith(
         "A gives away 0.0 % [0.0, 10.0] of what it should withhold (violation@1, 1 of 2 messages a task judged)"
     )
     path = order_of(data, 0)
@@ -519,9 +519,9 @@ def test_the_baseline_of_accumulation_is_called_what_it_is() -> None:
     generator = np.random.default_rng(8)
     shape, draws = (6, 10, 5), np.full((6, 10, 5), 3)
     data = arrays(generator.binomial(3, 0.2, shape), draws)
-    found = accumulation_of(data, intervals_of(data, (1, 3)).violation)
+    curves = accumulation_of(data, intervals_of(data, (1, 3)).violation)
     even = float(np.nanmean(independent(data, 3)[:, -1]))
-    title = sentences.curves(found, even, 3, effort_of(data, 3))
+    title = sentences.curves(curves, even, 3, effort_of(data, 3))
     assert "independence baseline" in title and "did not repeat" not in title
     assert title.startswith("After 5 tasks ")
 
@@ -556,8 +556,8 @@ def test_hazard_and_first_leak_in_words() -> None:
     assert sentences.hazard([0.5]) == "Hazard: the first task reveals 50.0 % of what is private"
     assert sentences.hazard([0.04, math.nan]) == "Hazard: the first task reveals 4.0 % of what is private"
     leaking = arrays(np.array([[[1, 0, 0], [0, 1, 0], [0, 0, 0]]]), np.ones((1, 3, 3), int))
-    found = survival([first_leaks(leaking, 0, order_of(leaking, 0))], Clock.TASKS)
-    assert sentences.first_leak(found) == "Half of the attributes have leaked after 1 judged task"
+    curve = survival([first_leaks(leaking, 0, order_of(leaking, 0))], Clock.TASKS)
+    assert sentences.first_leak(curve) == "Half of the attributes have leaked after 1 judged task"
 
 
 # ---- sweeps and sensitivity
@@ -681,8 +681,10 @@ def test_the_largest_count_is_the_most_only_where_counts_tell_it_apart() -> None
     assert largest_count([]) is None
     tied = largest_count([5, 5])
     assert tied is not None
-    told = sentences.labels_changed("finance", 5, 7, tied, "domain", "domains")
-    assert told == "5 of 7 pairs of finance change their label, the largest count, not separable from the other domain"
+    sentence = sentences.labels_changed("finance", 5, 7, tied, "domain", "domains")
+    assert (
+        sentence == "5 of 7 pairs of finance change their label, the largest count, not separable from the other domain"
+    )
 
 
 def test_missing_messages_are_said_with_the_n_that_is_read() -> None:
@@ -702,7 +704,7 @@ def test_missing_messages_are_said_with_the_n_that_is_read() -> None:
 
 def test_flow_coverage_in_words() -> None:
     parts = dict.fromkeys(PARTS, 0) | {NECESSARY_FLOWS: 3, INAPPROPRIATE_FLOWS: 1, AMBIGUOUS_FLOWS: 4, "decided": 0}
-    told = sentences.flow_coverage(FlowCoverage(parts, pd.DataFrame()))
-    assert told == "the headline covers 50.0 % of 8 flows (3 necessary, 1 inappropriate)"
+    sentence = sentences.flow_coverage(FlowCoverage(parts, pd.DataFrame()))
+    assert sentence == "the headline covers 50.0 % of 8 flows (3 necessary, 1 inappropriate)"
     nothing = FlowCoverage(dict.fromkeys([*PARTS, "decided"], 0), pd.DataFrame())
     assert sentences.flow_coverage(nothing) == "the run has no flow"

@@ -61,12 +61,17 @@ def random_run(random: np.random.Generator, shape: tuple[int, int, int]) -> Flow
     return FlowArrays(reveals, draws, labels, counted, tuple(range(shape[0])), tuple(range(shape[2])), names)
 
 
-def a_run(leaks: np.ndarray[tuple[int, ...], np.dtype[np.int64]], samples: int, told: int | None = None) -> FlowArrays:
+def a_run(
+    leaks: np.ndarray[tuple[int, ...], np.dtype[np.int64]], samples: int, necessary: int | None = None
+) -> FlowArrays:
     """Profiles whose attributes are inappropriate wherever leaks is not -1, and one more that is necessary everywhere.
-    leaks: [profile, attribute, context], reveals of so many samples; told: reveals of the necessary one."""
+    leaks: [profile, attribute, context], reveals of so many samples; necessary: reveals of the necessary one."""
     profiles, attributes, contexts = leaks.shape
     shape = (profiles, attributes + 1, contexts)
-    labels, reveals = np.full(shape, NECESSARY), np.full(shape, samples if told is None else told)
+    labels, reveals = (
+        np.full(shape, NECESSARY),
+        np.full(shape, samples if necessary is None else necessary),
+    )
     labels[:, :-1], reveals[:, :-1] = np.where(leaks < 0, AMBIGUOUS, INAPPROPRIATE), np.maximum(leaks, 0)
     counted, names = np.ones(shape[:2], np.bool_), Names.unnamed(*shape[:2])
     draws = np.full(shape, samples)
@@ -89,10 +94,10 @@ def same(one: npt.ArrayLike, two: npt.ArrayLike) -> bool:
 def test_terms_are_the_numbers_themselves_with_each_context_left_out(data: FlowArrays, n: int) -> None:
     counted = count(data)
     leaks = violation_terms(counted.inappropriate, n, range(data.draws.shape[2]))
-    told = completeness_terms(counted.necessary, range(data.draws.shape[2]))
+    complete = completeness_terms(counted.necessary, range(data.draws.shape[2]))
     numbers: list[tuple[Terms, Callable[[FlowArrays], Floats]]] = [
         (leaks, lambda d: violation.by_profile(d.reveals, d.draws, d.labels, d.counted, n)),
-        (told, lambda d: completeness.by_profile(d.reveals, d.draws, d.labels)),
+        (complete, lambda d: completeness.by_profile(d.reveals, d.draws, d.labels)),
     ]
     for terms, number in numbers:
         own = number(data)
@@ -107,9 +112,9 @@ def test_terms_are_the_numbers_themselves_with_each_context_left_out(data: FlowA
 @settings(max_examples=60, deadline=None)
 def test_variance_inside_profiles_is_that_of_their_attributes_and_contexts(data: FlowArrays, n: int) -> None:
     counted = count(data)
-    leaks, told = violation_terms(counted.inappropriate, n), completeness_terms(counted.necessary)
+    leaks, complete = violation_terms(counted.inappropriate, n), completeness_terms(counted.necessary)
     values = violation.by_attribute(data.reveals, data.draws, data.labels, data.counted, n)
-    for terms, rows in ((leaks, values), (told, completeness.means_of(counted.necessary))):
+    for terms, rows in ((leaks, values), (complete, completeness.means_of(counted.necessary))):
         for p, row in enumerate(rows):
             each = row[~np.isnan(row)]
             assert terms.units[p] == each.size
@@ -206,13 +211,13 @@ def test_the_part_of_samples_is_what_the_number_varies_by_if_the_messages_are_dr
     chance = random.beta(0.6, 8, shape)
     if clustered:  # most attributes are hardly ever told, some in every context
         chance = np.broadcast_to(random.beta(0.3, 6, (40, 25, 1)), shape)
-    before, drawn = [], []
+    before, resampled = [], []
     for _ in range(400):
         data = a_run(random.binomial(samples, chance), samples)
         leaks = violation.exposures(data)
-        drawn.append([leaks.by_profile(leaks.violation(n)) for n in (1, 3, 5)])
+        resampled.append([leaks.by_profile(leaks.violation(n)) for n in (1, 3, 5)])
         before.append([variances.mean() for variances in sample_variances(leaks, (1, 3, 5)).values()])
-    truth, estimated = np.var(drawn, axis=0, ddof=1).mean(axis=1), np.mean(before, axis=0)
+    truth, estimated = np.var(resampled, axis=0, ddof=1).mean(axis=1), np.mean(before, axis=0)
     # 40 profiles of 400 draws: the truth itself is known to about 1 %. The estimate may err by a tenth.
     assert np.abs(estimated / truth - 1).max() < 0.1
 
@@ -223,15 +228,15 @@ def test_the_part_of_samples_of_completeness_too() -> None:
     labels = np.full((40, 5, 12), NECESSARY)
     labels[:, -1] = INAPPROPRIATE
     draws, counted = np.full(labels.shape, samples), np.ones((40, 5), np.bool_)
-    estimated, drawn = [], []
+    estimated, resampled = [], []
     for _ in range(400):
         reveals = np.zeros(labels.shape, np.int64)
         reveals[:, :-1] = random.binomial(samples, chance)
         data = FlowArrays(reveals, draws, labels, counted, tuple(range(40)), tuple(range(12)), Names.unnamed(40, 5))
         terms = completeness_terms(count(data).necessary)
-        drawn.append(terms.own)
+        resampled.append(terms.own)
         estimated.append(terms.samples.mean())
-    assert np.mean(estimated) == pytest.approx(np.var(drawn, axis=0, ddof=1).mean(), rel=0.05)
+    assert np.mean(estimated) == pytest.approx(np.var(resampled, axis=0, ddof=1).mean(), rel=0.05)
 
 
 def brute_holm(values: list[float]) -> list[float]:
@@ -298,8 +303,8 @@ def test_nothing_revealed_is_no_proof_that_nothing_leaks(profiles: int) -> None:
 def test_all_alike_is_no_certainty_either() -> None:
     # Every profile leaks exactly half of its attributes everywhere: no spread between users, contexts or samples.
     leaks = np.tile(np.array([0, 5, 0, 5])[None, :, None], (8, 1, 6))
-    found = intervals_of(a_run(leaks, 5), (5,)).violation[5]
-    assert found.value == 0.5 and found.low < 0.4 and found.high > 0.6
+    interval = intervals_of(a_run(leaks, 5), (5,)).violation[5]
+    assert interval.value == 0.5 and interval.low < 0.4 and interval.high > 0.6
 
 
 def test_one_profile_or_one_context_has_an_interval_of_what_there_is() -> None:
@@ -307,9 +312,9 @@ def test_one_profile_or_one_context_has_an_interval_of_what_there_is() -> None:
     one_profile = intervals_of(a_run(random.binomial(3, 0.05, (1, 20, 6)), 3), (1, 3))
     one_context = intervals_of(a_run(random.binomial(3, 0.2, (8, 20, 1)), 3), (1, 3))
     for each, speaks_for in ((one_profile, "attributes"), (one_context, "users")):
-        found = each.violation[3]
-        assert found.speaks_for == speaks_for and 0 <= found.low < found.value < found.high <= 1
-        assert found.parts is not None and math.isfinite(found.parts.total) and found.freedom >= 1
+        interval = each.violation[3]
+        assert interval.speaks_for == speaks_for and 0 <= interval.low < interval.value < interval.high <= 1
+        assert interval.parts is not None and math.isfinite(interval.parts.total) and interval.freedom >= 1
     assert one_context.violation[3].parts is not None and one_context.violation[3].parts.contexts == 0
 
 
@@ -331,9 +336,9 @@ def test_what_a_run_lost_does_not_make_it_seem_to_leak_less() -> None:
         whole, part = (a_run(random.binomial(5, leak), 5) for _ in range(2))
         kept = np.broadcast_to(random.binomial(5, 0.8, (10, 1, 12)), part.draws.shape)
         lost = replace(part, draws=kept, reveals=random.hypergeometric(part.reveals, 5 - part.reveals, kept))
-        found = paired_arrays(*common(whole, lost), 5)
-        claims += not found.violation.has_zero
-        differences.append(found.violation.value)
+        difference = paired_arrays(*common(whole, lost), 5)
+        claims += not difference.violation.has_zero
+        differences.append(difference.violation.value)
     assert claims <= 0.08 * worlds  # 5 % and two standard errors
     assert abs(np.mean(differences)) < 3 * np.std(differences) / math.sqrt(worlds)
 

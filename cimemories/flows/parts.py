@@ -1,0 +1,80 @@
+"""The flow relation of a run that does not fit into memory: Parquet files on disk, one a block of profiles.
+
+    cache/flows-run-3f9a-judge1-<version>-<place>/00000.parquet ... 00199.parquet
+
+Every number is a sum or a mean over profiles, so it is counted block by block (arrays.blocks, metrics/blocks.py):
+memory is that of one block, and 100 times as many profiles take 100 times as long. A part is written whole or not at
+all; what an interrupted build has written is used by the next one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from cimemories.access import readonly
+from cimemories.flows.scope import Scope
+from cimemories.store import runs
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import attribute, profile
+
+LARGE_PAIRS = 20_000_000  # from there on a run is counted in blocks: dense arrays of so many pairs take 2 GB
+PROFILES_A_PART = 250  # 1.8 million pairs at the sizes of the released profiles
+_MOST_ATTRIBUTES = 400  # of a profile; with fewer pairs than this makes nothing has to be counted
+
+
+def pairs_at_most(store: Store, scope: Scope) -> int:
+    """About how many pairs (profile, attribute, context) a run plans: its slots times the mean number of attributes of
+    its dataset, rounded up to _MOST_ATTRIBUTES where even that is not large."""
+    slots = scope.run.expected // max(scope.run.samples, 1)
+    if slots * _MOST_ATTRIBUTES < LARGE_PAIRS:
+        return slots * _MOST_ATTRIBUTES
+    own = profile.c.dataset == scope.run.dataset
+    with store.read() as connection:
+        people = connection.execute(sa.select(sa.func.count()).select_from(profile).where(own)).scalar_one()
+        query = sa.select(sa.func.count()).select_from(attribute.join(profile)).where(own)
+        attributes = connection.execute(query).scalar_one()
+    return slots * attributes // max(people, 1)
+
+
+def build(
+    store: Store, scope: Scope, folder: Path, name: str, write: Callable[[Sequence[int], Path], None]
+) -> list[Path]:
+    """The parts of a run, in the order of its profiles; those that are not there are written by `write` (ids of
+    profiles, file). name: of this way of counting; folders of its older versions are dropped. Raises StoreError in a
+    read-only app, and where the disk is full."""
+    with store.read() as connection:
+        people = sorted(runs.profile_ids(connection, scope.run.id))
+    blocks = [people[start : start + PROFILES_A_PART] for start in range(0, len(people), PROFILES_A_PART)]
+    files = [folder / f"{number:05}.parquet" for number in range(len(blocks))]
+    missing = [(block, file) for block, file in zip(blocks, files, strict=True) if not file.exists()]
+    if missing and readonly.chosen():
+        raise StoreError(f"{readonly.REASON}, and {scope.run.id} is too large to be counted without its files.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for block, file in missing:
+            draft = file.with_suffix(f".{id(block)}.draft")
+            write(block, draft)
+            draft.replace(file)
+    except OSError as error:
+        raise StoreError(
+            f"the flows of {scope.run.id} cannot be written to {folder} ({error.strerror}). Free some space, then do "
+            "it again; what is written is kept."
+        ) from error
+    for old in folder.parent.glob(f"{name}-*"):
+        if old != folder and old.is_dir():
+            with suppress(OSError):
+                shutil.rmtree(old)
+    return files
+
+
+def too_large(scope: Scope) -> StoreError:
+    """For numbers that are not computed in blocks."""
+    return StoreError(
+        f"{scope.run.id} is too large for this number: its flows do not fit into memory. Headline numbers, their "
+        "intervals, heatmaps and the leaderboard are computed at this size; the rest needs a run on fewer profiles."
+    )

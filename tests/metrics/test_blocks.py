@@ -1,0 +1,130 @@
+"""A run that is counted in blocks of profiles has the numbers of the run at once: counts equal, shares to 1e-12."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from worlds import add_labels, add_profiles, add_run, make_profile, records
+
+from cimemories.compare.leaderboard import leaderboard
+from cimemories.flows import parts
+from cimemories.flows.arrays import IdentifierRule, blocks, flow_arrays
+from cimemories.flows.flows import Flows
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.scope import resolve_scope
+from cimemories.metrics.breakdown import run_baselines, run_dropped
+from cimemories.metrics.headline import headline
+from cimemories.metrics.heatmap import By, as_frame, grid
+from cimemories.metrics.intervals import intervals
+from cimemories.model import Label, ResponseStatus
+from cimemories.store import decisions
+from cimemories.store.engine import Store, StoreError
+
+PEOPLE, SAMPLES = 7, 4
+
+
+def same(one: Any, two: Any) -> None:
+    """Equal, and where they are shares to 1e-12."""
+    if is_dataclass(one) and not isinstance(one, type):
+        for field in fields(one):
+            same(getattr(one, field.name), getattr(two, field.name))
+    elif isinstance(one, dict):
+        assert list(one) == list(two)
+        same(list(one.values()), list(two.values()))
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(two)
+        for first, second in zip(one, two, strict=True):
+            same(first, second)
+    elif isinstance(one, float):
+        assert one == two or (math.isnan(one) and math.isnan(two)) or abs(one - two) <= 1e-12, (one, two)
+    else:
+        assert one == two
+
+
+def world(store: Store, seed: int, *, lost: bool) -> list[str]:
+    """Two runs on profiles with unequal numbers of attributes and contexts, with votes that leave pairs open, decisions
+    and, where `lost`, messages that are missing."""
+    chance = np.random.default_rng(seed)
+    sizes = [(int(chance.integers(3, 9)), int(chance.integers(3, 6))) for _ in range(PEOPLE)]
+    people = [make_profile(i, *size, keys=["name", "mortgage"]) for i, size in enumerate(sizes)]
+    dataset = add_profiles(store, people, f"blocks {seed}")
+    shape = PEOPLE, 8, 5
+    labels = chance.choice([NECESSARY, INAPPROPRIATE, AMBIGUOUS, UNLABELLED], p=[0.3, 0.45, 0.15, 0.1], size=shape)
+    add_labels(store, dataset.id, labels)
+    gone = {}
+    if lost:
+        places = np.argwhere(chance.random((PEOPLE, 5, SAMPLES)) < 0.2)
+        gone = {(int(p), int(c), int(s)): ResponseStatus.REFUSED for p, c, s in places if c < sizes[p][1]}
+    reveals_by_run = [chance.binomial(SAMPLES, chance.beta(0.5, 2, shape)) for _ in range(2)]
+    ids = [add_run(store, dataset.id, SAMPLES, reveals, missing=gone) for reveals in reveals_by_run]
+    new = [
+        decisions.NewDecision(p.attribute_ids[-1], p.context_ids[1], Label.INAPPROPRIATE, uid=str(i))
+        for i, p in enumerate(records(store, dataset.id)[::2])
+    ]
+    with store.write() as connection:
+        decisions.add_all(connection, dataset.id, "Ada", new)
+    return ids
+
+
+def everything(store: Store, ids: list[str]) -> list[Any]:
+    """All that is computed of a run of any size."""
+    flows, scopes = Flows(store), [resolve_scope(store, run_id) for run_id in ids]
+    numbers: list[Any] = []
+    for scope in scopes:
+        for rule in (IdentifierRule.EXACT, IdentifierRule.SUBSTRING):
+            numbers += [headline(flows, scope, rule).as_json(), intervals(flows, scope, rule)]
+            numbers += [run_baselines(flows, scope, rule), run_dropped(flows, scope, rule, IdentifierRule.SUBSTRING)]
+    for rows, columns in ((By.DOMAIN, By.CONTEXT), (By.PROFILE, By.SPHERE), (By.ATTRIBUTE, By.RECIPIENT)):
+        numbers.append(as_frame(grid(flows, scopes[0], rows, columns, 2)).to_dict("list"))
+    board = leaderboard(flows, scopes)
+    return [*numbers, [(own.run.id, own.rank, own.outside, own.places) for own in board.lines], board.constants]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_blocks_add_up_to_the_run_at_once(store: Store, monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
+    ids = world(store, 3 + lost, lost=lost)
+    at_once = everything(store, ids)
+    monkeypatch.setattr(parts, "LARGE_PAIRS", 0)
+    monkeypatch.setattr(parts, "PROFILES_A_PART", 1 if lost else 3)
+    same(everything(store, ids), at_once)
+
+
+def test_a_build_that_was_cut_off_is_finished_and_not_begun_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id, _ = world(store, 5, lost=False)
+    monkeypatch.setattr(parts, "LARGE_PAIRS", 0)
+    monkeypatch.setattr(parts, "PROFILES_A_PART", 2)
+    scope, written = resolve_scope(store, run_id), list[object]()
+    write = Flows._write_part
+
+    def cut_off(self: Flows, *arguments: Any) -> None:
+        if len(written) == 2:
+            raise OSError(28, "No space left on device")
+        written.append(arguments[1])
+        write(self, *arguments)
+
+    monkeypatch.setattr(Flows, "_write_part", cut_off)
+    with pytest.raises(StoreError, match="cannot be written"):
+        Flows(store).parts(scope)
+    monkeypatch.setattr(Flows, "_write_part", write)
+    there = {file: file.stat().st_mtime_ns for file in (store.workspace / "cache").glob("flows-*/*.parquet")}
+    files = Flows(store).parts(scope)
+    assert len(there) == 2
+    assert len(files) == 4
+    assert {file: file.stat().st_mtime_ns for file in there} == there
+
+
+def test_what_is_not_counted_in_blocks_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id, _ = world(store, 6, lost=False)
+    flows, scope = Flows(store), resolve_scope(store, run_id)
+    whole = flow_arrays(flows, scope)
+    monkeypatch.setattr(parts, "LARGE_PAIRS", 0)
+    large = Flows(store)
+    with pytest.raises(StoreError, match="do not fit into memory"):
+        flow_arrays(large, scope)
+    # The relation can still be asked by SQL, a file at a time.
+    assert int(large.query(scope, "SELECT sum(reveals) AS told FROM {flow}")["told"][0]) == int(whole.reveals.sum())
+    assert [data.profiles for data in blocks(large, scope)] == [whole.profiles]
