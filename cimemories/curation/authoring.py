@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import sqlalchemy as sa
 
 from cimemories import seeds
+from cimemories.access.roles import Role
 from cimemories.curation import authoring_rules
 from cimemories.curation.authoring_rules import LONGEST_TEXT, MOST_ITEMS, Reason, Rejection, Review
 from cimemories.curation.offline import Biography, faker_of, known_locale, sample_biography, seeded_source
@@ -26,6 +26,8 @@ from cimemories.llm.client import Client
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, probe
 from cimemories.llm.executor import Job, Progress
 from cimemories.llm.identity import server_id
+from cimemories.llm.ray_engine import Cluster
+from cimemories.llm.source import MakeClient, Source, Unit
 from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, Profile, WorkStatus
 from cimemories.seeds import packs
 from cimemories.seeds.prompts import Prompt
@@ -34,6 +36,7 @@ from cimemories.store import calls, datasets, generations, work
 from cimemories.store.calls import Answer
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.generations import GenerationRow, Part
+from cimemories.store.team import log
 from cimemories.store.upkeep import deleting
 from cimemories.text import count
 
@@ -402,7 +405,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
         "seeds": seeds.seeds_hash(),
         "faker": version("faker"),
     }
-    with store.write() as connection:
+    with store.write(Role.OPERATOR) as connection:
         calls.keep_servers(connection, [answering])
         unfinished = generations.unfinished(connection, spec.name, identity)
         if unfinished is not None:
@@ -413,6 +416,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
                 f"a dataset named '{spec.name}' exists already. Give this one another name (on the command line: "
                 "--dataset)."
             )
+        log.add(connection, "generation.planned", spec.name, model=spec.model)
         return generations.add(
             connection,
             name=spec.name,
@@ -432,24 +436,65 @@ def execute(
     concurrency: int = 32,
     on_progress: Callable[[Progress], None] | None = None,
     queued: bool = False,
+    cluster: Cluster | None = None,
 ) -> Progress:
     """Write what remains of a generation and make its dataset; waits until it is done. `base_url` replaces the recorded
-    address. Raises what `worker.perform` raises, and WorkError where parts failed (a resume asks again) or where
-    nothing that was written could be kept (then there is no dataset)."""
-    with store.read() as connection:
-        row = generations.named(connection, generation_id)
-    author = Author(generation_id, row.manifest, row.model)
-    with worker.reachable(base_url or row.endpoint) as url:
-        endpoint = Endpoint(url, author.spec["api_key_env"], author.spec["timeout"], server=author.server)
-
-        def jobs(store: Store, client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
-            return author.first_jobs(store, client(endpoint, row.simulated))
-
-        progress = worker.perform(
-            store, generation_id, jobs, concurrency=concurrency, on_progress=on_progress, queued=queued
-        )
+    address; `cluster`: as of `worker.perform`. Raises what that raises, and WorkError where parts failed (a resume asks
+    again) or where nothing that was written could be kept (then there is no dataset)."""
+    progress = worker.perform(
+        store,
+        generation_id,
+        GenerationSource(generation_id, base_url),
+        concurrency=concurrency,
+        on_progress=on_progress,
+        queued=queued,
+        cluster=cluster,
+    )
     _conclude(store.patient(), generation_id)
     return progress
+
+
+@dataclass(frozen=True)
+class GenerationSource(Source):
+    """The parts that a generation owes, by the number of their profile. moved_to: where its server is now."""
+
+    generation_id: str
+    moved_to: str | None = None
+
+    def servers(self, store: Store) -> list[str]:
+        with store.read() as connection:
+            return [self.moved_to or generations.named(connection, self.generation_id).endpoint]
+
+    def key_variables(self, store: Store) -> list[str]:
+        with store.read() as connection:
+            return [self._author(connection)[0].spec["api_key_env"]]
+
+    def profiles(self, store: Store) -> Sequence[int]:
+        with store.write() as connection:
+            ordinals = generations.owing_profiles(connection, self.generation_id)
+            if not ordinals:
+                self._author(connection)[0].finish_if_settled(connection)
+        return ordinals
+
+    def most_parts(self, store: Store) -> int:
+        return 1  # the parts of a profile are written one after the other
+
+    def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterator[Job]]:
+        def read() -> tuple[Author, GenerationRow]:
+            with store.read() as connection:
+                return self._author(connection)
+
+        author, row = store.retry(read)
+        address = self.moved_to or row.endpoint
+        endpoint = Endpoint(
+            urls.get(address, address), author.spec["api_key_env"], author.spec["timeout"], server=author.server
+        )
+        asks = client(endpoint, row.simulated)
+        return lambda unit: author.first_jobs(store, asks, unit.profile)
+
+    def _author(self, connection: sa.Connection) -> tuple[Author, GenerationRow]:
+        row = generations.named(connection, self.generation_id)
+        return Author(self.generation_id, row.manifest, row.model), row
 
 
 def _conclude(store: Store, generation_id: str) -> None:
@@ -501,22 +546,14 @@ class Author:
             )
         self.descriptions = {event.name: event.description for event in seeds.load_events()}
 
-    def first_jobs(self, store: Store, client: Client) -> Iterator[Job]:
-        """The next call of each unfinished profile; those after it follow from its outcome."""
+    def first_jobs(self, store: Store, client: Client, ordinal: int) -> Iterator[Job]:
+        """The next call of a profile; those after it follow from its outcome."""
 
-        def unfinished() -> Sequence[int]:
-            with store.write() as connection:
-                ordinals = generations.owing_profiles(connection, self.generation_id)
-                if not ordinals:
-                    self.finish_if_settled(connection)
-            return ordinals
-
-        def jobs_of(ordinal: int) -> list[Job]:
+        def jobs() -> list[Job]:
             with store.read() as connection:
                 return self.next_jobs(connection, client, ordinal)
 
-        for ordinal in store.retry(unfinished):
-            yield from store.retry(partial(jobs_of, ordinal))
+        yield from store.retry(jobs)
 
     def next_jobs(self, connection: sa.Connection, client: Client, ordinal: int) -> list[Job]:
         """The next call of a profile, none where all its parts are settled. Parts are written in order."""
@@ -554,6 +591,7 @@ class Author:
 
     def finish_if_settled(self, connection: sa.Connection) -> None:
         """Make the dataset once no part is open any more, in this transaction."""
+        work.take_turns(connection, self.generation_id)
         row = generations.named(connection, self.generation_id)
         # Another worker may have made it, or a resume come here twice.
         if row.settled < row.expected or row.dataset is not None:

@@ -19,6 +19,7 @@ from typing import cast
 
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Profile, Value, canonical_event
 from cimemories.seeds import packs
 from cimemories.store import datasets, labellings, runs, versions
@@ -308,7 +309,7 @@ def save(
     if not who:
         raise StoreError("a change needs the name of who makes it. Enter yours and save again.")
     checked = checked_value(edit)
-    with store.write() as connection:
+    with store.write(Role.CURATOR) as connection:
         versions.lock(connection, dataset_id)
         # Planned again under the lock: what was shown may have gone out of date since.
         now = _plan(connection, dataset_id, checked)
@@ -380,7 +381,7 @@ def saved_change(store: Store, saved: Saved, profile: int) -> tuple[EditRow, Pro
 
 def new_version(store: Store, dataset_id: int) -> tuple[int, str]:
     """The next version with nothing changed, e.g. to go on from a frozen one; returns its id and name."""
-    with store.write() as connection:
+    with store.write(Role.CURATOR) as connection:
         versions.lock(connection, dataset_id)
         name, number = versions.next_name(connection, dataset_id)
         new = versions.copy(connection, dataset_id, name, number)
@@ -449,7 +450,7 @@ def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> Added:
             "adding a pack needs the name of who does it, for the history (on the command line: --annotator)."
         )
     contexts = packs.contexts_of([pack], store.workspace)
-    with store.write() as connection:
+    with store.write(Role.CURATOR) as connection:
         row = datasets.named(connection, dataset)
         # Before the look at what rests on it: a labelling begun in between would miss the new contexts.
         versions.lock(connection, row.id)

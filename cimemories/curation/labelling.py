@@ -20,12 +20,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories import seeds
+from cimemories.access.roles import Role
 from cimemories.llm import client as llm_client
 from cimemories.llm import worker
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, probe
 from cimemories.llm.executor import Job, Progress, opening_of
 from cimemories.llm.identity import server_id
+from cimemories.llm.ray_engine import Cluster
+from cimemories.llm.source import MakeClient, Source, Unit
 from cimemories.model import ChatRequest, Verdict
 from cimemories.seeds import packs
 from cimemories.store import calls, datasets, labellings, work
@@ -33,6 +36,7 @@ from cimemories.store.calls import Answer, address_of
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import Settled
+from cimemories.store.team import log
 
 LISTS = (Verdict.NECESSARY, Verdict.INAPPROPRIATE)
 _RANGE = re.compile(r"\s*(\d{1,9})\s*[-\u2013]\s*(\d{1,9})\s*")
@@ -129,7 +133,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
     parameters: dict[str, object] = {} if spec.max_tokens is None else {"max_tokens": spec.max_tokens}
     if spec.temperature is not None:
         parameters["temperature"] = spec.temperature
-    with store.write() as connection:
+    with store.write(Role.OPERATOR) as connection:
         dataset = datasets.named(connection, spec.dataset)
         profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
         context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
@@ -160,6 +164,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
         )
         labellings.plan(connection, labelling_id, profile_ids, context_ids, persona_ids, spec.draws)
         work.bump(connection, labelling_id)
+        log.add(connection, "labelling.planned", labelling_id, dataset=spec.dataset, model=spec.model)
     return labelling_id
 
 
@@ -188,25 +193,62 @@ def execute(
     concurrency: int = 32,
     on_progress: Callable[[Progress], None] | None = None,
     queued: bool = False,
+    cluster: Cluster | None = None,
 ) -> Progress:
     """Ask for the remaining votes of a labelling; waits until it is done. `base_url` replaces the recorded address (a
-    server that has moved). Raises what `worker.perform` raises."""
-    with store.read() as connection:
-        row = work.load(connection, labelling_id)
-        rows = labellings.all_rows(connection)
-    manifest: Mapping[str, Any] = next(row.manifest for row in rows if row.id == labelling_id)
-    with worker.reachable(base_url or row["endpoint"]) as url:
-        endpoint = Endpoint(url, manifest["api_key_env"], manifest["timeout"], server=manifest.get("server"))
+    server that has moved); `cluster`: as of `worker.perform`. Raises what that raises."""
+    source = LabellingSource(labelling_id, base_url)
+    return worker.perform(
+        store,
+        labelling_id,
+        source,
+        concurrency=concurrency,
+        on_progress=on_progress,
+        queued=queued,
+        cluster=cluster,
+    )
 
-        def jobs(store: Store, client: Callable[[Endpoint, bool], Client]) -> Iterator[Job]:
-            return _jobs(store, labelling_id, manifest, row["model"], client(endpoint, row["simulated"]))
 
-        return worker.perform(
-            store, labelling_id, jobs, concurrency=concurrency, on_progress=on_progress, queued=queued
+@dataclass(frozen=True)
+class LabellingSource(Source):
+    """The ballots that a labelling owes. moved_to: where its server is now."""
+
+    labelling_id: str
+    moved_to: str | None = None
+
+    def servers(self, store: Store) -> list[str]:
+        return [self.moved_to or self._planned(store)[0].endpoint]
+
+    def key_variables(self, store: Store) -> list[str]:
+        return [self._planned(store)[1]["api_key_env"]]
+
+    def profiles(self, store: Store) -> list[int]:
+        with store.read() as connection:
+            return labellings.owing_profiles(connection, self.labelling_id)
+
+    def most_parts(self, store: Store) -> int:
+        with store.read() as connection:
+            return len(datasets.contexts(connection, self._planned(store)[0].dataset))
+
+    def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterator[Job]]:
+        row, manifest = store.retry(partial(self._planned, store))
+        address = self.moved_to or row.endpoint
+        endpoint = Endpoint(
+            urls.get(address, address), manifest["api_key_env"], manifest["timeout"], server=manifest.get("server")
         )
+        return _jobs_by_unit(store, self.labelling_id, manifest, row.model, client(endpoint, row.simulated))
+
+    def _planned(self, store: Store) -> tuple[labellings.LabellingRow, Mapping[str, Any]]:
+        with store.read() as connection:
+            row = next((r for r in labellings.all_rows(connection) if r.id == self.labelling_id), None)
+        if row is None:
+            raise StoreError(f"there is no labelling '{self.labelling_id}' in this workspace.")
+        return row, row.manifest
 
 
-def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, Any], model: str, client: Client) -> Iterator[Job]:
+def _jobs_by_unit(
+    store: Store, labelling_id: str, manifest: Mapping[str, Any], model: str, client: Client
+) -> Callable[[Unit], Iterator[Job]]:
     prompt = seeds.load_prompt("label")
     parameters, seed = manifest["parameters"], manifest["seed"]
     # Votes under two wordings would be added up as if they were one question.
@@ -216,17 +258,16 @@ def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, Any], model: s
             "`cimemories label`, or restore the old wording."
         )
 
-    def remaining(profile_id: int) -> tuple[ProfileRecord, list[labellings.BallotGroup]]:
+    def remaining(unit: Unit) -> tuple[ProfileRecord, list[labellings.BallotGroup]]:
         with store.read() as connection:
-            record = datasets.profile_record(connection, profile_id)
-            return record, labellings.owed(connection, labelling_id, profile_id)
+            record = datasets.profile_record(connection, unit.profile)
+            groups = labellings.owed(connection, labelling_id, unit.profile)
+        contexts = {context for position, context in enumerate(record.context_ids) if unit.holds(position)}
+        return record, [group for group in groups if group.context in contexts]
 
-    with store.read() as connection:
-        personas = labellings.personas(connection, labelling_id)
-        profile_ids = labellings.owing_profiles(connection, labelling_id)
-    for profile_id in profile_ids:
+    def jobs(unit: Unit) -> Iterator[Job]:
         # Read whole before jobs go out, so that no transaction is open while calls are made.
-        record, groups = store.retry(partial(remaining, profile_id))
+        record, groups = store.retry(partial(remaining, unit))
         # Once a profile: the same text begins the prompts of all its contexts and personas.
         facts = llm_client.numbered([a.statement for a in record.profile.attributes])
         schema = answer_schema(len(record.attribute_ids))
@@ -247,6 +288,10 @@ def _jobs(store: Store, labelling_id: str, manifest: Mapping[str, Any], model: s
                 settle=_Settle(record.attribute_ids, group.ballots),
                 opening=opening_of(text, facts),
             )
+
+    with store.read() as connection:
+        personas = labellings.personas(connection, labelling_id)
+    return jobs
 
 
 @dataclass(frozen=True)

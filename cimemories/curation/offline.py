@@ -24,12 +24,14 @@ from faker import Faker
 from faker.config import AVAILABLE_LOCALES
 
 from cimemories import seeds
+from cimemories.access.roles import Role
 from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Profile, Scalar
 from cimemories.seeds import Template, load_general, load_offline, offline_events, offline_path, packs
 from cimemories.seeds.reading import SeedError
 from cimemories.store import datasets
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, content_hash
+from cimemories.store.team import log
 
 # ---- locales for which Faker has names and addresses of their own
 #
@@ -432,13 +434,15 @@ def generate_profiles(
     events: int = 3,
     per_domain: int = 5,
     contexts: Sequence[Context] = (),
+    among: Sequence[str] = (),
 ) -> Iterator[Profile]:
     """`count` profiles, one after the other, each with the same `contexts`.
 
     A profile has the general attributes first (the biography among them), then `per_domain` attributes for each of the
     nine domains of each of `events` life events: 14 + 3 x 9 x 5 = 149 with the shipped seeds. No statement and no key
     stands twice in a profile, and no name twice among the profiles. `locale` (of LOCALES) shapes names,
-    addresses and companies; the statements stay English and amounts stay dollars.
+    addresses and companies; the statements stay English and amounts stay dollars. among: sample from these events
+    alone, as `seeds.named_events` reads them; empty: from those of events.yaml.
 
     The result depends on the arguments, the seeds folder and the installed version of Faker alone. Every profile has a
     seed of its own, so the first k of n profiles are the k profiles. All arguments are checked before the first
@@ -449,9 +453,10 @@ def generate_profiles(
         raise ValueError(f"count must be 0 or more, not {count}")
     if events < 1 or per_domain < 1:
         raise ValueError(f"events and per_domain must be 1 or more, not {events} and {per_domain}")
-    library = _load_library(per_domain)
+    library = _load_library(per_domain, seeds.named_events(among) or offline_events())
     if events > len(library.events):
-        raise SeedError(f"{events} events are too many: only {len(library.events)} have offline templates")
+        there = "are named" if among else "have offline templates"
+        raise SeedError(f"{events} events are too many: only {len(library.events)} {there}")
     # One Faker for each call, because it carries the state of its random numbers and pages run in several threads.
     locale = known_locale(locale)
     faker, shared = faker_of(locale), tuple(contexts)
@@ -493,13 +498,13 @@ def _new_attribute(line: _Line, domain: str, event: str, source: Source, stateme
     raise SeedError(f"{offline_path(event)}: key '{line.template.key}': its statement repeats one of the same profile")
 
 
-def _load_library(per_domain: int) -> _Library:
+def _load_library(per_domain: int, events: Sequence[str]) -> _Library:
     general = load_general()
     path = offline_path(GENERAL)
     lines = tuple(_Line(t, _parsed(path, t.key, t.value)) for t in general.attributes)
     keys = {template.key: path for template in general.attributes} | dict.fromkeys(general.bio, path)
     loaded = []
-    for name in offline_events():
+    for name in events:
         path = offline_path(name)
         templates = load_offline(name)
         for domain, entries in templates.domains.items():
@@ -545,18 +550,28 @@ def generate_dataset(
     per_domain: int = 5,
     events: int = 3,
     contexts: Sequence[str] = packs.CORE,
+    among: Sequence[str] = (),
 ) -> DatasetRow:
     """Write `count` profiles as a new dataset, tested in the contexts of these packs. Raises StoreError where the name
     is taken, SeedError for bad seeds or an unknown pack."""
     tested_in = packs.contexts_of(contexts, store.workspace)
     # Before the transaction: nothing else could be written while templates are filled.
     profiles = list(
-        generate_profiles(count, seed=seed, locale=locale, events=events, per_domain=per_domain, contexts=tested_in)
+        generate_profiles(
+            count,
+            seed=seed,
+            locale=locale,
+            events=events,
+            per_domain=per_domain,
+            contexts=tested_in,
+            among=among,
+        )
     )
-    source = content_hash(
-        ["offline", seeds.seeds_hash(), count, seed, locale, per_domain, events, list(contexts), name]
-    )
+    settings = ["offline", seeds.seeds_hash(), count, seed, locale, per_domain, events, list(contexts), name]
+    source = content_hash(settings + [list(among)] * bool(among))
     made = f"templates, seed {seed}, locale {locale}, {events} events, {per_domain} a domain"
-    with store.write() as connection:
+    made += f", among {', '.join(among)}" * bool(among)
+    with store.write(Role.CURATOR) as connection:
         datasets.add(connection, name, profiles, origin="offline", source_name=made, source_hash=source)
+        log.add(connection, "dataset.created", name, profiles=count)
         return datasets.named(connection, name)

@@ -15,6 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.evaluation.judging import LLM
 from cimemories.llm.executor import Progress
 from cimemories.manifest import JudgePart, ModelPart, RunManifest
@@ -22,6 +23,7 @@ from cimemories.model import WorkKind
 from cimemories.store import runs, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import ModelCalls, RunRow
+from cimemories.store.team import log
 
 # ---- prices
 #
@@ -258,8 +260,9 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
             "would stop it at once. Give a higher one."
         )
     # What is paid between the look and this write only brings the new cap nearer.
-    with store.write() as connection:
+    with store.write(Role.OPERATOR) as connection:
         runs.set_cap(connection, work_id, cap)
+        log.add(connection, f"{work.kind_of(work_id)}.cap_raised", work_id, cap=money(cap, cost.currency))
 
 
 def cost_of(store: Store, work_id: str) -> Cost:

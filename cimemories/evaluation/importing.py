@@ -16,12 +16,13 @@ import pickle
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.evaluation.matcher import ground
 from cimemories.evaluation.planning import FindLabels
 from cimemories.evaluation.respond import Labels
@@ -36,6 +37,7 @@ from cimemories.store.datasets import DatasetRow, ProfileRecord, dataset_with
 from cimemories.store.engine import Store, canonical_json
 from cimemories.store.labellings import SharedLabels
 from cimemories.store.runs import IMPORTED, ImportedResponse
+from cimemories.store.team import log
 from cimemories.text import count
 from cimemories.version import __version__
 
@@ -48,12 +50,14 @@ SAME_SHARE = 1e-6
 
 @dataclass(frozen=True)
 class _Read:
-    """All of a file but its responses, which wait in `spool`: one pickled list a profile."""
+    """All of a file but its responses, which wait in `spool`: one pickled list a profile. levels: by the name of the
+    composition, which is known once the whole file is read."""
 
     profiles: tuple[Profile, ...]
     file: ResultsFile | InspectLog
     spool: IO[bytes]
     levels: Mapping[str, _Level]
+    names: Mapping[str, str]  # of memory compositions, by the level of a result
 
 
 @dataclass
@@ -67,6 +71,10 @@ class _Level:
     @property
     def samples(self) -> int:
         return self.last - self.first + 1
+
+    def add(self, other: _Level) -> None:
+        self.first, self.last = min(self.first, other.first), max(self.last, other.last)
+        self.counts += other.counts
 
 
 def import_file(
@@ -116,7 +124,7 @@ def import_results(
         # Read and grounded before the transaction, which nobody else can write during.
         read = _read(InspectLog(path) if is_log else ResultsFile(path), spool)
         own, others = _labelled_alike(store, read, name, find_labels)
-        with store.write() as connection:
+        with store.write(Role.CURATOR) as connection:
             # Asked again: another process may have imported the same file while this one was read.
             if there := runs.runs_with_file(connection, read.file.sha256):
                 return _already(connection, there, read.file.kind)
@@ -131,6 +139,7 @@ def import_results(
                 notes.append(f"the profiles are those of the dataset '{row.name}', which the runs are now of")
             ids = _runs(connection, read, row, records, model or "", judge or "", path)
             row = datasets.named(connection, row.name)
+            log.add(connection, "results.imported", row.name, file=path.name, runs=len(ids))
     return Imported(row, True, (*notes, *_notes(read, ids)), read.file.kind, tuple(ids.values()))
 
 
@@ -193,14 +202,19 @@ def _read(file: ResultsFile | InspectLog, spool: IO[bytes]) -> _Read:
     spool.seek(0)
     if not levels:
         raise FormatError(f"{file.name}: there is no message in it")
+    names = file.compositions() if isinstance(file, ResultsFile) else {}
+    named: defaultdict[str, _Level] = defaultdict(_Level)
+    for listed, met in levels.items():
+        named[names.get(listed, listed)].add(met)
     whole = with_one_sphere(ProfileFile(tuple(profiles), file.sha256, ()), file.name)
-    return _Read(whole.profiles, file, spool, dict(levels))
+    return _Read(whole.profiles, file, spool, dict(named), names)
 
 
-def _spooled(spool: IO[bytes], profiles: int) -> Iterator[list[tuple[Result, list[Reveal]]]]:
+def _spooled(read: _Read, profiles: int) -> Iterator[list[tuple[Result, list[Reveal]]]]:
     for _ in range(profiles):
         # Safe: the spool is our own temporary file, written a moment ago; nothing of the user's is unpickled.
-        yield pickle.load(spool)
+        results = pickle.load(read.spool)
+        yield [(replace(result, level=read.names.get(result.level, result.level)), own) for result, own in results]
 
 
 def _dataset(
@@ -308,12 +322,12 @@ def _runs(
     )
     model = model or (own.model if own else path.stem)
     ids = {}
-    # full first; by length before the alphabet, so that necessary+5 stands before necessary+10.
+    # full first; by length before the alphabet, so that all_share+5 stands before all_share+10.
     for label in sorted(read.levels, key=lambda label: (label != FULL, len(label), label)):
         ids[label] = _add_run(connection, read, row, label, model, shown(path.name, 200))
         judgements.assign(connection, ids[label], [judge_id], {judge_id: {"base_url": ""}})
     judges = dict.fromkeys(ids.values(), judge_id)
-    for record, results in zip(records, _spooled(read.spool, len(records)), strict=True):
+    for record, results in zip(records, _spooled(read, len(records)), strict=True):
         runs.add_responses(connection, judges, _responses(connection, record, results, ids, read.levels))
     for run_id in ids.values():
         work.finish_by_outcome(connection, run_id)

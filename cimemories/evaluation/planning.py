@@ -15,19 +15,23 @@ import openai
 import sqlalchemy as sa
 
 from cimemories import seeds, version
+from cimemories.access.roles import Role
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
+from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import Composition, Labels, Mitigation, Wording, compose, read_composition
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.identity import server_id
 from cimemories.seeds.presets import preset
-from cimemories.seeds.prompts import Prompt
+from cimemories.seeds.prompts import KEYS, Prompt, PromptFile, reference_prompts
+from cimemories.seeds.reading import SeedError
 from cimemories.store import calls, datasets, judgements, runs, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, plain_name
 from cimemories.store.judgements import MESSAGE
+from cimemories.store.team import log
 
 # ---- servers
 #
@@ -92,7 +96,7 @@ class JudgeSpec:
     split: at most so many attributes a call.
     fields: further fields of the request body. schema: how its answers are held to their form (json_schema,
     json_object, none); None: as the server can. prompt: another wording than that of seeds/prompts/judge.yaml. prices:
-    of its tokens; None: not known.
+    of its tokens; None: not known. reference: by the authors' settings.
     """
 
     kind: str = MATCHER
@@ -107,6 +111,7 @@ class JudgeSpec:
     schema: str | None = None
     timeout: float | None = None
     prices: Prices | None = None
+    reference: Reference | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,7 @@ class RunSpec:
     kind (respond, memory, gate, rewrite, check) that goes before that of the seeds. prices: of the model's tokens;
     None: not known. max_tokens: limit of one message; None sends none. timeout: seconds for one request, more with each
     retry. cap: what the run may cost, in the unit of the prices, which then have to be known. fresh: nothing that other
-    work has recorded serves.
+    work has recorded serves. reference: by the authors' settings, see `as_reference`.
     """
 
     dataset: str
@@ -163,6 +168,7 @@ class RunSpec:
     prices: Prices | None = None
     cap: float | None = None
     fresh: bool = False
+    reference: Reference | None = None
 
     @property
     def judges(self) -> tuple[JudgeSpec, ...]:
@@ -227,14 +233,22 @@ class RunSpec:
 
     def as_json(self) -> dict[str, object]:
         """What was asked for, as the manifest keeps it; prompts by hash, since their wording is kept apart."""
-        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+        return _fields(self)
+
+
+def _fields(spec: RunSpec | JudgeSpec) -> dict[str, object]:
+    values = {item.name: _plain(getattr(spec, item.name)) for item in fields(spec)}
+    # Only where it is one: what is planned is compared with runs from before there was such a setting.
+    return {name: value for name, value in values.items() if name != "reference" or value is not None}
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, Reference):
+        return value.as_json()
     if isinstance(value, Prompt):
         return {"level": value.level, "source": value.source, "sha256": value.sha256}
     if isinstance(value, JudgeSpec):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+        return _fields(value)
     if isinstance(value, Memory | Prices):
         return asdict(value)
     if isinstance(value, tuple):
@@ -291,8 +305,11 @@ class PlannedJudge:
         if self.server is None:
             return {}
         limit = judge_limit(self.spec, self.server)
+        # The authors' requests have the whole number.
+        temperature = 0.0 if self.spec.reference is None else 0
         # The judge's own fields last: they may set another temperature.
-        return {**({} if limit is None else {self.server.token_limit: limit}), "temperature": 0.0, **self.spec.fields}
+        own = {"temperature": temperature, **self.spec.fields}
+        return {**({} if limit is None else {self.server.token_limit: limit}), **own}
 
     @property
     def model(self) -> str:
@@ -308,7 +325,11 @@ class PlannedJudge:
         same = ("base_url", "api_key_env", "timeout", "split")
         at_once, server = (self.server.n, self.server.identity) if self.server else (True, None)
         how = {"schema": self.schema, "n_at_once": at_once, "server": server}
-        return {name: getattr(self.spec, name) for name in same} | how
+        return {name: getattr(self.spec, name) for name in same} | how | self._reference
+
+    @property
+    def _reference(self) -> dict[str, object]:
+        return {"reference": self.spec.reference.as_json()} if self.spec.reference else {}
 
     def as_json(self) -> dict[str, object]:
         """As the manifest describes it."""
@@ -322,6 +343,7 @@ class PlannedJudge:
             "prompt_sha256": prompt.sha256 if prompt else None,
             "prices": spec.prices.as_json() if spec.prices else None,
             "parameters": self.parameters,
+            **self._reference,
         }
 
 
@@ -351,7 +373,10 @@ class Prepared:
         """The further fields of a message's request, as sent."""
         spec = self.spec
         limit = {} if spec.max_tokens is None else {self.server.token_limit: spec.max_tokens}
-        temperature = {} if spec.temperature is None else {"temperature": spec.temperature}
+        temperature: dict[str, float] = {} if spec.temperature is None else {"temperature": spec.temperature}
+        # The authors' greedy requests have the whole number 0.
+        if spec.reference is not None and spec.temperature == 0:
+            temperature = {"temperature": 0}
         return {**limit, **spec.sampling, **temperature, **self._thinking_fields}
 
     @property
@@ -395,10 +420,71 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
     spec.checked()
     # Wording is read before a server is asked: a missing prompt costs nothing that way.
     wording, what, gated = wording_of(spec), spec.memory.read(), spec.mitigation == Mitigation.GATE
-    server = server_of(None, spec.base_url, spec.api_key_env, spec.model, spec.samples, gated, spec.seed)
+    # One request a sample, whatever the server can do: for that it is not asked either.
+    at_once = spec.samples if spec.reference is None else 1
+    server = server_of(None, spec.base_url, spec.api_key_env, spec.model, at_once, gated, spec.seed)
+    if spec.reference is not None:
+        server = replace(server, n=False)
     judges = tuple(planned_judge(judge, partial(server_of, judge)) for judge in spec.judges)
     refuse_simulated_judges(server.simulated, judges)
     return Prepared(spec, wording, what, server, judges, _checker(spec, judges))
+
+
+PUBLISHED_LEVELS = {"base": "1", "medium": "2", "high": "3", "light": "4"}  # our names of levels in that layout
+
+
+def as_reference(spec: RunSpec, file: PromptFile | None = None) -> RunSpec:
+    """The same run by the settings of the authors' own evaluation (evaluation/reference.py): their form of memories,
+    recipient and judge's lines, no limit on tokens, one request a sample, judges at temperature 0 and without a schema.
+
+    file: prompts in the published layout, `spec.prompt_level` one of its levels; None: our own in that layout. What a
+    file lacks (the judge's prompt, the biography) is taken from ours. Raises SeedError for a level that it does not
+    have, and StoreError for a setting that contradicts these.
+    """
+    usual, judge_of = RunSpec(spec.dataset, spec.model, spec.base_url), partial(judge_as_reference, file=file)
+    fixed = ("max_tokens", "seed", "mitigation")
+    changed = [name for name in fixed if getattr(spec, name) not in (getattr(usual, name), None)]
+    changed += ["memory_template"] if spec.memory.template not in ("bullets", "plain") else []
+    if changed:
+        raise StoreError(f"a reference run sets these itself, leave them out: {', '.join(changed)}.")
+    given = file or reference_prompts()
+    known = spec.prompt_level in given.levels("respond")
+    level = spec.prompt_level if known else PUBLISHED_LEVELS.get(spec.prompt_level, spec.prompt_level)
+    return replace(
+        spec,
+        prompt_level=level,
+        prompts={**spec.prompts, "respond": _without_braces(given.prompt("respond", level))},
+        memory=replace(spec.memory, template="plain"),
+        max_tokens=None,
+        judge=judge_of(spec.judge),
+        more_judges=tuple(map(judge_of, spec.more_judges)),
+        reference=_reference(file),
+    )
+
+
+def judge_as_reference(judge: JudgeSpec, file: PromptFile | None = None) -> JudgeSpec:
+    """The same judge by these settings; one that asks no model is what it was. Raises like `as_reference`."""
+    if judge.kind != LLM:
+        return judge
+    prompt = judge.prompt
+    if prompt is None:
+        given = file if file is not None and file.levels("judge") else reference_prompts()
+        prompt = given.prompt("judge", given.levels("judge")[0])
+    if prompt.answers != KEYS or judge.split is not None:
+        raise StoreError("a reference judge reads all attributes at once, by a prompt of the published layout.")
+    return replace(judge, max_tokens=None, schema="none", prompt=_without_braces(prompt), reference=_reference(file))
+
+
+def _reference(file: PromptFile | None) -> Reference:
+    given = file if file is not None and file.biography else reference_prompts()
+    return Reference(given.biography, given.name)
+
+
+def _without_braces(prompt: Prompt) -> Prompt:
+    # The authors' code fills templates by str.format, which makes one brace of two; ours leaves them as they are.
+    if "{{" in prompt.template or "}}" in prompt.template:
+        raise SeedError(f"{prompt.source}: {prompt.kind}.{prompt.level}: write single braces instead of doubled ones")
+    return prompt
 
 
 def planned_judge(judge: JudgeSpec, look_up: LookUp) -> PlannedJudge:
@@ -443,8 +529,10 @@ def plan(store: Store, spec: RunSpec, *, find_labels: FindLabels | None = None) 
     CompositionError before anything is written."""
     # Before the transaction: servers are asked here, and nobody else could write while one is slow to answer.
     prepared = prepare(store, spec)
-    with store.write() as connection:
-        return write(connection, store, prepared, find_labels=find_labels)
+    with store.write(Role.OPERATOR) as connection:
+        run_id = write(connection, store, prepared, find_labels=find_labels)
+        log.add(connection, "run.planned", run_id, dataset=spec.dataset, model=spec.model)
+        return run_id
 
 
 def write(
@@ -532,6 +620,7 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
         "check": spec.check,
         "cap": spec.cap,
         "fresh": spec.fresh,
+        **({"reference": spec.reference.as_json()} if spec.reference else {}),
         "seeds_hash": seeds.seeds_hash(),
         "asked": spec.as_json(),
         "versions": {
@@ -571,6 +660,7 @@ def wording_of(spec: RunSpec) -> Wording:
         respond=given.get("respond") or seeds.load_prompt("respond", spec.prompt_level),
         lines=given.get("memory") or seeds.load_prompt("memory", spec.memory.template),
         before=None if kind == Mitigation.NONE else given.get(kind) or seeds.load_prompt(kind),
+        reference=spec.reference,
     )
 
 
@@ -597,6 +687,7 @@ def add_judge(connection: sa.Connection, run_id: str, judge: PlannedJudge, timeo
     # Only where they differ from the plain way, so that a judge asked plainly keeps its identity.
     options: dict[str, object] = {"split": spec.split} if spec.split else {}
     options |= {"schema": judge.schema} if judge.schema != "json_schema" else {}
+    options |= {"reference": spec.reference.as_json()} if spec.reference else {}
     judge_id = judgements.judge_id(
         connection,
         kind=judge.kind,

@@ -7,9 +7,16 @@ What the assistant remembers of a user in one context is a composition of attrib
     inappropriate+5   what is inappropriate in the context, and 5 of the necessary ones
     random-50         50 attributes of the user, the same in every context
 
-Which ones are taken, and the order where it is shuffled, follow from one seeded order of a user's attributes. So a
-smaller memory is always a part of the larger one of the same kind and seed, and what contexts share stands first in
-the same order, where a server can cache it. Identifiers (name, address ...) that are not necessary are left out of
+and those of the authors' code, by its names. They hold every attribute without a clear label too, draw anew for each
+context and number, and count every attribute of the profile, so that one which was not held is unrevealed:
+
+    all_share+20      what is necessary, 20 of the inappropriate ones, all others
+    all_not_share+5   what is inappropriate, 5 of the necessary ones, all others
+    iid-31            31 of those that are necessary or inappropriate, all others
+
+Of ours, which ones are taken, and the order where it is shuffled, follow from one seeded order of a user's attributes.
+So a smaller memory is always a part of the larger one of the same kind and seed, and what contexts share stands first
+in the same order, where a server can cache it. Identifiers (name, address ...) that are not necessary are left out of
 the two compositions that go by labels: no message with them counts as a violation.
 
 Two mitigations can be compared with the plain model. With a gate the model is first asked which memories the task
@@ -28,14 +35,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
+from random import Random
 
 import sqlalchemy as sa
 
 from cimemories.evaluation.judging import Judge, JudgeInput, Step, judge_at_once, judgement_job, response_format
+from cimemories.evaluation.reference import Reference
 from cimemories.llm import client
 from cimemories.llm.client import Client, one_line
 from cimemories.llm.executor import Job, opening_of
-from cimemories.model import Attribute, ChatRequest, Context, Label, ResponseStatus, is_bio
+from cimemories.model import Attribute, ChatRequest, Context, Label, Profile, ResponseStatus, is_bio
 from cimemories.seeds.prompts import Prompt
 from cimemories.store import datasets, runs
 from cimemories.store.calls import Answer
@@ -44,7 +53,10 @@ from cimemories.store.datasets import ProfileRecord
 # ---- compositions
 
 Labels = Mapping[tuple[int, int], Label]  # by (attribute id, context id)
-_LABEL = re.compile(r"(?P<kind>necessary|inappropriate)\+(?P<with>\d{1,6})|random-(?P<size>\d{1,6})|full")
+_LABEL = re.compile(
+    r"(?P<kind>necessary|inappropriate|all_share|all_not_share)\+(?P<with>\d{1,6})"
+    r"|(?P<sampled>random|iid)-(?P<size>\d{1,6})|full"
+)
 
 
 class CompositionError(ValueError):
@@ -56,6 +68,14 @@ class Kind(StrEnum):
     NECESSARY = "necessary"
     INAPPROPRIATE = "inappropriate"
     RANDOM = "random"
+    ALL_SHARE = "all_share"
+    ALL_NOT_SHARE = "all_not_share"
+    IID = "iid"
+
+    @property
+    def is_published(self) -> bool:
+        """Whether it is one of the authors' code."""
+        return self in (Kind.ALL_SHARE, Kind.ALL_NOT_SHARE, Kind.IID)
 
 
 class Order(StrEnum):
@@ -79,11 +99,11 @@ class Composition:
         """As responses carry it and `composition` reads it; order and seed are not in it."""
         if self.kind == Kind.FULL:
             return "full"
-        return f"random-{self.number}" if self.kind == Kind.RANDOM else f"{self.kind}+{self.number}"
+        return f"{self.kind}{'-' if self.kind in (Kind.RANDOM, Kind.IID) else '+'}{self.number}"
 
     @property
     def needs_labels(self) -> bool:
-        return self.kind in (Kind.NECESSARY, Kind.INAPPROPRIATE)
+        return self.kind not in (Kind.FULL, Kind.RANDOM)
 
     @property
     def is_plain(self) -> bool:
@@ -97,15 +117,17 @@ def read_composition(text: str, order: str = Order.FIXED, seed: int = 0) -> Comp
     if match is None:
         raise CompositionError(
             f"there is no memory composition '{text}'. There are: full, necessary+K (all necessary, K inappropriate), "
-            "inappropriate+K (all inappropriate, K necessary), random-K (K of all)."
+            "inappropriate+K (all inappropriate, K necessary), random-K (K of all), and those of the authors' code: "
+            "all_share+K, all_not_share+K, iid-K."
         )
     if order not in tuple(Order):
         raise CompositionError(f"the memory's order is fixed or shuffled, not '{order}'.")
     plain = Composition(order=Order(order), seed=seed)
     if match["size"]:
         if int(match["size"]) < 1:
-            raise CompositionError("a random memory needs at least one attribute: random-1 or more.")
-        return replace(plain, kind=Kind.RANDOM, number=int(match["size"]))
+            name = match["sampled"]
+            raise CompositionError(f"a random memory needs at least one attribute: {name}-1 or more.")
+        return replace(plain, kind=Kind(match["sampled"]), number=int(match["size"]))
     return plain if match["kind"] is None else replace(plain, kind=Kind(match["kind"]), number=int(match["with"]))
 
 
@@ -126,8 +148,9 @@ def compose(
     """What the memory holds in each context: {context id: positions of attributes, in the order of the prompt}.
 
     With a composition that goes by labels only retained contexts are there (something necessary and something
-    inappropriate among all attributes). Where there are fewer attributes than asked for, the memory holds all of them.
-    Raises CompositionError where it goes by labels and there are none.
+    inappropriate among all attributes). Where there are fewer attributes than asked for, the memory holds all of them;
+    of a composition of the authors' code that context is left out, as their code has no such memory. Raises
+    CompositionError where it goes by labels and there are none.
     """
     shuffled = seeded_order(record, composition.seed)
     rank = {position: number for number, position in enumerate(shuffled)}
@@ -145,12 +168,18 @@ def compose(
             "(`cimemories label`), or use full or random-K."
         )
     memories: dict[int, tuple[int, ...]] = {}
-    for context in record.context_ids:
+    for place, context in enumerate(record.context_ids):
         of = {p: labels.get((record.attribute_ids[p], context)) for p in shuffled}
         necessary = [p for p in shuffled if of[p] == Label.NECESSARY]
         inappropriate = [p for p in shuffled if of[p] == Label.INAPPROPRIATE]
         # Without one of the two neither completeness nor a violation is defined there.
         if not necessary or not inappropriate:
+            continue
+        if composition.kind.is_published:
+            sampled = _sampled_as_published(composition, record, place, necessary, inappropriate)
+            if sampled is not None:
+                labelled = {*necessary, *inappropriate}
+                memories[context] = arranged([*sampled, *(p for p in shuffled if p not in labelled)])
             continue
         attributes = record.profile.attributes
         # Identifiers count as no violation anywhere: they would only use up the number that was asked for.
@@ -160,6 +189,23 @@ def compose(
         else:
             memories[context] = arranged([*private, *necessary[: composition.number]])
     return memories
+
+
+def _sampled_as_published(
+    composition: Composition, record: ProfileRecord, place: int, necessary: list[int], inappropriate: list[int]
+) -> list[int] | None:
+    """The labelled attributes in memory in the context at this place, by the authors' rule; None where there are fewer
+    than asked for. Identifiers are among those that are inappropriate."""
+    kept, pool = {
+        Kind.ALL_SHARE: (necessary, inappropriate),
+        Kind.ALL_NOT_SHARE: (inappropriate, necessary),
+        Kind.IID: ([], [*necessary, *inappropriate]),
+    }[composition.kind]
+    if composition.number > len(pool):
+        return None
+    # A seed for each context and number: unlike ours, a smaller memory is no part of a larger one.
+    seed = f"{composition.seed}\0{record.ordinal}\0{place}\0{composition.label}"
+    return [*kept, *Random(seed).sample(sorted(pool), composition.number)]
 
 
 def restrict(record: ProfileRecord, attribute_ids: Sequence[int]) -> ProfileRecord:
@@ -220,11 +266,13 @@ RESPOND, GATE, REWRITE = "respond", "gate", "rewrite"
 
 @dataclass(frozen=True)
 class Wording:
-    """The prompts of a run: of the message, of one memory, and of what a mitigation asks before or after it."""
+    """The prompts of a run: of the message, of one memory, and of what a mitigation asks before or after it. reference:
+    of a run by the authors' settings, which has no template of a memory."""
 
     respond: Prompt
     lines: Prompt
     before: Prompt | None
+    reference: Reference | None = None
 
 
 @dataclass(frozen=True)
@@ -264,9 +312,12 @@ def _task(context: Context) -> dict[str, str]:
     return {"recipient": one_line(context.recipient), "task": one_line(context.task)}
 
 
-def message_prompt(wording: Wording, memory: Sequence[Attribute], context: Context) -> tuple[str, str]:
-    """What a model is asked for a message, as the one message of a user, and the part of it that is the memory."""
-    lines = memory_lines(wording.lines, memory)
+def message_prompt(wording: Wording, memory: Profile, context: Context) -> tuple[str, str]:
+    """What a model is asked for a message, as the one message of a user, and the part of it that is the memory. memory:
+    the profile with the attributes in memory alone."""
+    if wording.reference is not None:
+        return wording.reference.message_prompt(wording.respond, memory, context)
+    lines = memory_lines(wording.lines, memory.attributes)
     return wording.respond.render(memories=lines, **_task(context)), lines
 
 
@@ -287,7 +338,7 @@ def response_job(writer: Writer, slot: Slot) -> Job:
 
 
 def _message(writer: Writer, slot: Slot, shown: ProfileRecord, samples: tuple[int, ...], step: Step) -> Job:
-    text, lines = message_prompt(writer.wording, shown.profile.attributes, slot.context)
+    text, lines = message_prompt(writer.wording, shown.profile, slot.context)
     return Job(RESPOND, writer.client, writer.request(text), samples, step, opening=opening_of(text, lines))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories import seeds
+from cimemories.access.roles import Role
 from cimemories.evaluation.costs import CapWatch, Prices
 from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_work, judge_at_once, judgement_job
 from cimemories.evaluation.planning import (
@@ -32,12 +32,15 @@ from cimemories.evaluation.planning import (
     refuse_simulated_judges,
     with_identity,
 )
+from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import Mitigation, Slot, Wording, Writer, response_job, restrict
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError, probe
 from cimemories.llm.executor import Job, Progress
+from cimemories.llm.ray_engine import Cluster
+from cimemories.llm.source import MakeClient, Source, Unit
 from cimemories.manifest import JudgePart, PromptPart, RequestPart
 from cimemories.model import Context
 from cimemories.seeds.prompts import FROM_SEEDS, Prompt
@@ -49,7 +52,6 @@ from cimemories.store.runs import IMPORTED, RunRow
 from cimemories.store.tables import run as run_table
 from cimemories.store.tables import run_judge
 
-MakeClient = Callable[[Endpoint, bool], Client]
 StopWhen = Callable[[Progress], str | None]
 
 
@@ -91,13 +93,14 @@ def execute(
     queued: bool = False,
     n_at_once: bool = True,
     stop_when: StopWhen | None = None,
+    cluster: Cluster | None = None,
 ) -> Progress:
     """Do what a run owes, answers and judgements; waits until it is done, or has paid its cap on cost.
 
     `base_url` and `judge_base_url` replace the recorded addresses (servers that have moved). n_at_once False asks for
-    every sample by a request of its own, also where the server takes several. `stop_when`: as of `worker.perform`,
-    beside the cap. Raises what `worker.perform` raises, and StoreError for a run that was imported from a file: nobody
-    can be asked for it.
+    every sample by a request of its own, also where the server takes several. `stop_when` and `cluster`: as of
+    `worker.perform`, the former beside the cap. Raises what that raises, and StoreError for a run that was imported
+    from a file: nobody can be asked for it.
     """
     with store.read() as connection:
         row = runs.named(connection, run_id)
@@ -117,28 +120,59 @@ def execute(
             worker.refuse(store, run_id, reason, queued=queued)
     stops: list[StopWhen] = [*([stop_when] if stop_when else []), *watches]
 
-    served = {addresses.model, *(addresses.judge(judge) for judge in judges if addresses.planned(judge))}
-    with ExitStack() as stack:
-        # Entered once each, so that model and judges at the word simulator share one simulator.
-        urls = {a: stack.enter_context(worker.reachable(a)) for a in served - {IMPORTED, BATCH}}
+    return worker.perform(
+        store,
+        run_id,
+        RunSource(run_id, base_url, judge_base_url, n_at_once),
+        concurrency=concurrency,
+        on_progress=on_progress,
+        queued=queued,
+        stop_when=lambda done: next(filter(None, (stop(done) for stop in stops)), None),
+        cluster=cluster,
+    )
 
-        # Called by the worker with the fenced store: what jobs write must stop when the claim is lost.
-        def jobs(own: Store, client: MakeClient) -> Iterator[Job]:
-            def url(judge: JudgeRow | None) -> str:
-                address = addresses.model if judge is None else addresses.judge(judge)
-                return urls.get(address, address)
 
-            return jobs_of(own, row, judges, client, url, n_at_once=n_at_once)
+@dataclass(frozen=True)
+class RunSource(Source):
+    """What a run owes, answers and judgements; the further fields as of `execute`."""
 
-        return worker.perform(
-            store,
-            run_id,
-            jobs,
-            concurrency=concurrency,
-            on_progress=on_progress,
-            queued=queued,
-            stop_when=lambda done: next(filter(None, (stop(done) for stop in stops)), None),
-        )
+    run_id: str
+    moved_to: str | None = None
+    judges_moved_to: str | None = None
+    n_at_once: bool = True
+
+    def servers(self, store: Store) -> set[str]:
+        addresses, judges = self._planned(store)
+        served = {addresses.model, *(addresses.judge(judge) for judge in judges if addresses.planned(judge))}
+        return served - {IMPORTED, BATCH}
+
+    def key_variables(self, store: Store) -> set[str]:
+        addresses, judges = self._planned(store)
+        manifest = addresses.run.manifest
+        own = [str(judge.settings.get("api_key_env") or manifest.judge.api_key_env) for judge in judges]
+        return {*own, manifest.request.api_key_env if manifest.request else ""}
+
+    def profiles(self, store: Store) -> list[int]:
+        with store.read() as connection:
+            return runs.profile_ids(connection, self.run_id)
+
+    def most_parts(self, store: Store) -> int:
+        with store.read() as connection:
+            return len(datasets.contexts(connection, runs.named(connection, self.run_id).dataset))
+
+    def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterator[Job]]:
+        addresses, judges = store.retry(partial(self._planned, store))
+
+        def url(judge: JudgeRow | None) -> str:
+            address = addresses.model if judge is None else addresses.judge(judge)
+            return urls.get(address, address)
+
+        return jobs_by_unit(store, addresses.run, judges, client, url, n_at_once=self.n_at_once)
+
+    def _planned(self, store: Store) -> tuple[Addresses, list[JudgeRow]]:
+        with store.read() as connection:
+            row, judges = runs.named(connection, self.run_id), judges_of(connection, self.run_id)
+        return Addresses(row, self.moved_to, self.judges_moved_to), judges
 
 
 def judges_of(connection: sa.Connection, run_id: str) -> list[JudgeRow]:
@@ -203,7 +237,24 @@ def jobs_of(
     *,
     n_at_once: bool = True,
 ) -> Iterator[Job]:
-    """Everything that the run still owes, profile by profile: judgements of what is answered, then messages. client:
+    """Everything that the run still owes, profile by profile; the arguments as of `jobs_by_unit`."""
+    jobs = jobs_by_unit(store, row, judges, client, address, n_at_once=n_at_once)
+    with store.read() as connection:
+        profile_ids = runs.profile_ids(connection, row.id)
+    for profile_id in profile_ids:
+        yield from jobs(Unit(profile_id))
+
+
+def jobs_by_unit(
+    store: Store,
+    row: RunRow,
+    judges: Sequence[JudgeRow],
+    client: MakeClient,
+    address: Callable[[JudgeRow | None], str],
+    *,
+    n_at_once: bool = True,
+) -> Callable[[Unit], Iterator[Job]]:
+    """What makes the jobs that a unit of the run still owes: judgements of what is answered, then messages. client:
     makes one for an endpoint; address: where the model (None) or a judge is served now."""
     request = row.manifest.request or RequestPart()
     endpoint = Endpoint(
@@ -219,10 +270,10 @@ def jobs_of(
         readers = [_judge(connection, row, judge, client, address, endpoint) for judge in judges]
         # Of an imported run only judgements can be owed to a server.
         writer = None if row.endpoint == IMPORTED else _writer(connection, row, client, endpoint, readers)
-        profile_ids = runs.profile_ids(connection, row.id)
-    for profile_id in profile_ids:
+
+    def jobs(unit: Unit) -> Iterator[Job]:
         # Read to its end before the first job goes out: a transaction open across a yield would last as long as calls.
-        owed = store.retry(partial(_owed_by_profile, store, row.id, profile_id, readers, writes=writer is not None))
+        owed = store.retry(partial(_owed_by_unit, store, row.id, unit, readers, writes=writer is not None))
         for judge, item in owed.unjudged:
             # What was owed to a judge of reasoning is the reasoning: `text` is of the judge's channel.
             text = item.text or ""
@@ -237,10 +288,12 @@ def jobs_of(
             assert writer is not None
             yield response_job(writer, Slot(owed.memories[group.memory], owed.context(group.context), group.samples))
 
+    return jobs
+
 
 @dataclass(frozen=True)
 class _Owed:
-    """What one profile owes: responses to be judged, messages to be written, and by their hash the memories that these
+    """What a unit owes: responses to be judged, messages to be written, and by their hash the memories that these
     are about; None is the hash of all attributes."""
 
     record: ProfileRecord
@@ -252,11 +305,18 @@ class _Owed:
         return self.record.profile.contexts[self.record.context_ids.index(context_id)]
 
 
-def _owed_by_profile(store: Store, run_id: str, profile_id: int, judges: Sequence[Judge], *, writes: bool) -> _Owed:
+def _owed_by_unit(store: Store, run_id: str, unit: Unit, judges: Sequence[Judge], *, writes: bool) -> _Owed:
     with store.read() as connection:
-        record = datasets.profile_record(connection, profile_id)
-        unjudged = [(j, item) for j in judges for item in judgements.owed(connection, run_id, j.id, profile_id)]
-        messages = runs.owed(connection, run_id, profile_id) if writes else []
+        record = datasets.profile_record(connection, unit.profile)
+        contexts = {context for position, context in enumerate(record.context_ids) if unit.holds(position)}
+        unjudged = [
+            (judge, item)
+            for judge in judges
+            for item in judgements.owed(connection, run_id, judge.id, unit.profile)
+            if item.context in contexts
+        ]
+        messages = runs.owed(connection, run_id, unit.profile) if writes else []
+        messages = [group for group in messages if group.context in contexts]
         # Each memory once: hundreds of slots of a profile share a few.
         hashes = {item.memory for _, item in unjudged} | {group.memory for group in messages}
         attributes = datasets.memories_of(connection, [digest for digest in hashes if digest])
@@ -326,7 +386,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
 
     planned = [planned_judge(judge, server) for judge in judges]
     # Servers are asked before this: a slow one must not hold the lock on writing.
-    with store.write() as connection:
+    with store.write(Role.OPERATOR) as connection:
         row = runs.named(connection, run_id)
         if work.is_alive(work.load(connection, run_id)):
             raise StoreError(f"{run_id} is running. Wait for it, or pause it, then give it another judge.")
@@ -409,10 +469,12 @@ def spec_of(store: Store, run_id: str) -> RunSpec:
         memory=Memory(**recorded["memory"]) if recorded.get("memory") else Memory(),
         prompts=prompts,
         prices=Prices.of(recorded.get("prices")),
+        reference=wording.reference,
     )
 
 
-_PLAIN = {item.name for item in fields(RunSpec)} - {"judge", "more_judges", "memory", "prompts", "name", "prices"}
+_READ_APART = {"judge", "more_judges", "memory", "prompts", "name", "prices", "reference"}
+_PLAIN = {item.name for item in fields(RunSpec)} - _READ_APART
 
 
 def _judge_spec(connection: sa.Connection, run_id: str, judge: JudgePart) -> JudgeSpec:
@@ -434,6 +496,7 @@ def _judge_spec(connection: sa.Connection, run_id: str, judge: JudgePart) -> Jud
         fields={name: value for name, value in sent.items() if (name, value) != ("temperature", 0.0)},
         prompt=recorded_prompt(connection, run_id, named) if named else None,
         prices=Prices.of(judge.prices),
+        reference=Reference.of(judge.reference),
     )
 
 
@@ -444,6 +507,7 @@ def recorded_wording(connection: sa.Connection, run: RunRow) -> Wording:
         respond=recorded_prompt(connection, run.id, run.manifest.prompt),
         lines=recorded_prompt(connection, run.id, lines) if lines else seeds.load_prompt("memory", "bullets"),
         before=recorded_prompt(connection, run.id, before) if before else None,
+        reference=Reference.of(run.manifest.reference),
     )
 
 
@@ -467,9 +531,12 @@ def command_of(spec: RunSpec) -> str:
     options: list[object] = ["cimemories", "run", "--dataset", spec.dataset, "--model", spec.model]
     options += ["--base-url", spec.base_url]
     usual = RunSpec(spec.dataset, spec.model, spec.base_url)
+    if spec.reference is not None:
+        options += ["--reference"]
+        usual = replace(usual, max_tokens=None, memory=Memory(template="plain"))
     for name in ("samples", "profiles", "contexts", "api_key_env", "temperature", "seed", "timeout"):
         options += _option(name, getattr(spec, name), getattr(usual, name))
-    options += _option("max_tokens", _limit(spec.max_tokens), usual.max_tokens)
+    options += _option("max_tokens", _limit(spec.max_tokens), _limit(usual.max_tokens))
     for name in ("prompt_level", "thinking", "mitigation", "check", "preset"):
         options += _option(name, getattr(spec, name), getattr(usual, name))
     respond = spec.prompts.get("respond")
@@ -506,7 +573,8 @@ def _judge_options(judge: JudgeSpec) -> list[object]:
     usual = JudgeSpec()
     for name in ("api_key_env", "split"):
         options += _option(f"judge_{name}", getattr(judge, name), getattr(usual, name))
-    options += _option("judge_max_tokens", _limit(judge.max_tokens), None)  # the default depends on the server
+    if judge.reference is None:
+        options += _option("judge_max_tokens", _limit(judge.max_tokens), None)  # the default depends on the server
     for name, value in judge.fields.items():
         options += ["--judge-set", f"{name}={json.dumps(value)}"]
     if judge.prompt is not None and judge.prompt.source != FROM_SEEDS:

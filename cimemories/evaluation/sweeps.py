@@ -10,17 +10,19 @@ in common is still in the server's cache.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import sqlalchemy as sa
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from cimemories.access.roles import Role
 from cimemories.evaluation import runs
 from cimemories.evaluation.costs import CapWatch, Prices
 from cimemories.evaluation.estimates import Estimate, estimate
@@ -28,6 +30,7 @@ from cimemories.evaluation.judging import LLM
 from cimemories.evaluation.planning import (
     JUDGE_TOKENS,
     MESSAGE_TOKENS,
+    PUBLISHED_LEVELS,
     SERVERS_LIMIT,
     SIMULATED_JUDGE_TOKENS,
     THINKING,
@@ -36,6 +39,7 @@ from cimemories.evaluation.planning import (
     LookUp,
     Memory,
     RunSpec,
+    as_reference,
     look_up,
     prepare,
     write,
@@ -48,12 +52,13 @@ from cimemories.llm.executor import UNREACHABLE, Progress
 from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, SIMULATOR, WorkError, stopped_message
 from cimemories.model import WorkStatus
 from cimemories.seeds.presets import preset
-from cimemories.seeds.prompts import Prompt, levels, read_prompt_file
+from cimemories.seeds.prompts import PromptFile, levels, read_prompt_file, reference_prompts
 from cimemories.seeds.reading import Line, Seed, SeedError, checked, load
 from cimemories.store import datasets, judgements, work
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DatabaseLost, Store, StoreError
 from cimemories.store.runs import RunRow
+from cimemories.store.team import log
 
 # ---- sweep file
 #
@@ -168,26 +173,33 @@ class Compositions(Seed):
     necessary: Numbers | None = None
     inappropriate: Numbers | None = None
     random: Numbers | None = None
+    all_share: Numbers | None = None
+    all_not_share: Numbers | None = None
+    iid: Numbers | None = None
 
     @model_validator(mode="after")
     def _names_one(self) -> Compositions:
-        if sum(item is not None for item in (self.necessary, self.inappropriate, self.random)) != 1:
-            raise ValueError("give one of necessary, inappropriate and random, with its numbers")
+        if len(self.model_dump(exclude_none=True)) != 1:
+            raise ValueError(f"give one of {', '.join(type(self).model_fields)}, with its numbers")
         return self
 
     def labels(self) -> Iterator[str]:
-        for kind, sign in (("necessary", "+"), ("inappropriate", "+"), ("random", "-")):
-            numbers = getattr(self, kind)
-            if numbers is not None:
-                yield from (f"{kind}{sign}{n}" for n in (numbers.numbers() if isinstance(numbers, Steps) else numbers))
+        kind, numbers = next((kind, numbers) for kind, numbers in self if numbers is not None)
+        sign = "-" if kind in ("random", "iid") else "+"
+        yield from (f"{kind}{sign}{n}" for n in (numbers.numbers() if isinstance(numbers, Steps) else numbers))
 
 
+_EITHER = _forms((str, bool), "text", "mapping")
+MemoryEntry = Annotated[Annotated[Composed, Tag("text")] | Annotated[Compositions, Tag("mapping")], _EITHER]
+Memories = Annotated[tuple[MemoryEntry, ...], AT_MOST, AfterValidator(_some)]
+Levels = Annotated[tuple[Line, ...], AT_MOST, AfterValidator(_repeats)]
 Address = Annotated[Line, _accepted_by(lambda text: text in NO_SERVERS or checked_address(text))]
 KeyVariable = Annotated[Line, _accepted_by(checked_variable)]
 
 
 class ModelEntry(Seed):
-    """One model under test. preset: what seeds/models.yaml knows of it; it fills in what is not given here."""
+    """One model under test. preset: what seeds/models.yaml knows of it; it fills in what is not given here. thinking,
+    memory, prompt_levels, profiles: instead of those of the file."""
 
     model: Line | None = None
     preset: Line | None = None
@@ -197,6 +209,9 @@ class ModelEntry(Seed):
     prices: PriceText = None
     sampling: dict[Line, Scalar] | None = None
     max_tokens: Limit | None = None
+    memory: Memories | None = None
+    prompt_levels: Levels | None = None
+    profiles: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _can_be_asked(self) -> ModelEntry:
@@ -240,8 +255,6 @@ def judge_entry(judge: JudgeSpec) -> dict[str, object] | str:
     return {name: value for name, value in given.items() if name not in usual or value != usual[name]}
 
 
-_EITHER = _forms((str, bool), "text", "mapping")
-MemoryEntry = Annotated[Annotated[Composed, Tag("text")] | Annotated[Compositions, Tag("mapping")], _EITHER]
 Judging = Annotated[Annotated[Literal["matcher"], Tag("text")] | Annotated[JudgeEntry, Tag("mapping")], _EITHER]
 
 
@@ -251,11 +264,11 @@ class SweepFile(Seed):
     name: Line
     dataset: Line
     models: Annotated[tuple[ModelEntry, ...], AT_MOST, AfterValidator(_some)]
-    memory: Annotated[tuple[MemoryEntry, ...], AT_MOST, AfterValidator(_some)] = ("full",)
+    memory: Memories = ("full",)
     memory_order: Literal["fixed", "shuffled"] = "fixed"
     memory_seed: int = 0
     memory_template: Line = "bullets"
-    prompt_levels: Annotated[tuple[Line, ...], AT_MOST, AfterValidator(_repeats)] = ("base",)
+    prompt_levels: Levels = ("base",)
     prompt_file: Line | None = None
     mitigations: Annotated[tuple[Mitigation, ...], AT_MOST, AfterValidator(_repeats)] = (Mitigation.NONE,)
     thinking: Annotated[tuple[Thinking, ...], AT_MOST, AfterValidator(_repeats)] = ("default",)
@@ -270,6 +283,10 @@ class SweepFile(Seed):
     check: Literal["rules", "model", "none"] = "rules"
     cap: float | None = Field(default=None, gt=0)
     fresh: bool = False
+    reference: bool = False
+
+    def levels(self, entry: ModelEntry) -> tuple[str, ...]:
+        return self.prompt_levels if entry.prompt_levels is None else entry.prompt_levels
 
 
 @dataclass(frozen=True)
@@ -283,10 +300,13 @@ class SweepSpec:
     source: dict[str, Any]
 
 
-def read_sweep(path: Path, *, uploaded: bool = False) -> SweepSpec:
+def read_sweep(path: Path, *, uploaded: bool = False, reference: bool = False) -> SweepSpec:
     """The sweep that a file describes. Raises SeedError that names the file, each field and what is wrong with it.
-    uploaded: the file comes from a browser, which must not name files of this machine: a prompt file is refused."""
-    return check_sweep(load(path), path, None if uploaded else path.parent)
+    uploaded: the file comes from a browser, which must not name files of this machine: a prompt file is refused.
+    reference: by the authors' settings, whatever the file says."""
+    content = load(path)
+    content = content | {"reference": True} if reference and isinstance(content, dict) else content
+    return check_sweep(content, path, None if uploaded else path.parent)
 
 
 def check_sweep(content: object, path: Path, prompt_folder: Path | None = None) -> SweepSpec:
@@ -294,20 +314,17 @@ def check_sweep(content: object, path: Path, prompt_folder: Path | None = None) 
     where a prompt file must stand, in it or below; None: none may be named."""
     file = checked(path, content, SweepFile)
     wording = _wording(file, path, prompt_folder)
-    memories = _memories(file, path)
-    grid = len(memories) * len(file.prompt_levels) * len(file.mitigations)
+    axes = [(_memories(file, e, path), file.levels(e), file.mitigations, _thoughts(file, e)) for e in file.models]
     # Counted before it is built: small lists multiply to millions of cells.
-    cells = sum(grid * len(_thoughts(file, entry)) for entry in file.models)
+    cells = sum(prod(map(len, own)) for own in axes)
     if cells > CELLS_AT_MOST:
         raise SeedError(
             f"{path}: the grid has {cells:,} cells, more than {CELLS_AT_MOST}. Split it into several sweeps"
         )
     runs = tuple(
-        _run(file, entry, memory, level, mitigation, thinking, wording.get(level, {}))
-        for entry in file.models
-        for memory, level, mitigation, thinking in product(
-            memories, file.prompt_levels, file.mitigations, _thoughts(file, entry)
-        )
+        _run(path, file, entry, memory, level, mitigation, thinking, wording)
+        for entry, own in zip(file.models, axes, strict=True)
+        for memory, level, mitigation, thinking in product(*own)
     )
     _check(path, file, runs)
     return SweepSpec(file.name, file.dataset, runs, file.cap, file.model_dump(mode="json", by_alias=True))
@@ -317,45 +334,35 @@ def _thoughts(file: SweepFile, entry: ModelEntry) -> tuple[str, ...]:
     return file.thinking if entry.thinking is None else entry.thinking
 
 
-def _memories(file: SweepFile, path: Path) -> list[str]:
-    labels = [label for item in file.memory for label in ([item] if isinstance(item, str) else item.labels())]
-    seen: set[str] = set()
-    for label in labels:
-        if label in seen:
-            raise SeedError(f"{path}: memory: {label} is given more than once")
-        seen.add(label)
-        try:
+def _memories(file: SweepFile, entry: ModelEntry, path: Path) -> list[str]:
+    listed = file.memory if entry.memory is None else entry.memory
+    labels = [label for item in listed for label in ([item] if isinstance(item, str) else item.labels())]
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise SeedError(f"{path}: memory: {twice} is given more than once")
+    try:
+        for label in labels:
             read_composition(label)
-        except CompositionError as error:
-            raise SeedError(f"{path}: memory: {error}") from None
+    except CompositionError as error:
+        raise SeedError(f"{path}: memory: {error}") from None
     return labels
 
 
-def _wording(file: SweepFile, path: Path, folder: Path | None) -> dict[str, dict[str, Prompt]]:
-    """The prompts of a user's file by level; empty where the levels are those of the seeds."""
-    if file.prompt_file is None:
-        known = levels("respond")
-        for number, level in enumerate(file.prompt_levels):
-            if level not in known:
-                raise SeedError(f"{path}: prompt_levels[{number}]: no level '{level}'. Available: {', '.join(known)}")
-        if file.memory_template not in levels("memory"):
-            raise SeedError(f"{path}: memory_template: must be one of {', '.join(levels('memory'))}")
-        return {}
-    if folder is None:
-        raise SeedError(
-            f"{path}: prompt_file: a sweep in the app cannot name a file of this machine. Start it from the command "
-            "line (cimemories sweep FILE), or use the prompt levels that ship"
-        )
-    given = read_prompt_file(_below(path, folder, file.prompt_file))
-    own = (
-        {"memory": given.prompt("memory", file.memory_template)}
-        if file.memory_template in given.levels("memory")
-        else {}
-    )
-    try:
-        return {level: {"respond": given.prompt("respond", level), **own} for level in file.prompt_levels}
-    except SeedError as error:
-        raise SeedError(f"{path}: prompt_levels: {error}") from None
+def _wording(file: SweepFile, path: Path, folder: Path | None) -> PromptFile | None:
+    """The user's file of prompts; None where the levels are those of the seeds."""
+    given, known = None, reference_prompts().levels("respond") if file.reference else levels("respond")
+    if file.prompt_file is not None:
+        if folder is None:
+            where = "Start it from the command line (cimemories sweep FILE), or use the prompt levels that ship"
+            raise SeedError(f"{path}: prompt_file: a sweep in the app cannot name a file of this machine. {where}")
+        given = read_prompt_file(_below(path, folder, file.prompt_file))
+        known = given.levels("respond")
+    named = (*file.prompt_levels, *(level for entry in file.models for level in entry.prompt_levels or ()))
+    known += tuple(PUBLISHED_LEVELS) if file.reference else ()
+    if unknown := next((item for item in enumerate(named) if item[1] not in known), None):
+        raise SeedError(f"{path}: prompt_levels[{unknown[0]}]: no level '{unknown[1]}'. Available: {', '.join(known)}")
+    if given is None and file.memory_template not in levels("memory"):
+        raise SeedError(f"{path}: memory_template: must be one of {', '.join(levels('memory'))}")
+    return given
 
 
 def _below(path: Path, folder: Path, name: str) -> Path:
@@ -372,22 +379,26 @@ def _below(path: Path, folder: Path, name: str) -> Path:
 
 
 def _run(
+    path: Path,
     file: SweepFile,
     entry: ModelEntry,
     memory: str,
     level: str,
     mitigation: Mitigation,
     thinking: str,
-    wording: dict[str, Prompt],
+    wording: PromptFile | None,
 ) -> RunSpec:
     known = preset(entry.preset) if entry.preset else None
     judges = [JudgeSpec() if isinstance(item, str) else item.spec() for item in file.judges]
-    return RunSpec(
+    prompts = {} if wording is None else {"respond": wording.prompt("respond", level)}
+    if wording is not None and file.memory_template in wording.levels("memory"):
+        prompts["memory"] = wording.prompt("memory", file.memory_template)
+    spec = RunSpec(
         dataset=file.dataset,
         model=entry.model or (known.name if known else ""),
         base_url=entry.base_url or (known.base_url if known else None) or "",
         samples=file.samples,
-        profiles=file.profiles,
+        profiles=entry.profiles or file.profiles,
         contexts=file.contexts,
         judge=judges[0],
         more_judges=tuple(judges[1:]),
@@ -396,7 +407,7 @@ def _run(
         max_tokens=_tokens(entry.max_tokens or file.max_tokens),
         seed=file.seed,
         prompt_level=level,
-        prompts=wording,
+        prompts=prompts,
         memory=Memory(memory, file.memory_order, file.memory_seed, file.memory_template),
         thinking=thinking,
         mitigation=mitigation,
@@ -406,6 +417,10 @@ def _run(
         prices=Prices.read(entry.prices) if entry.prices else None,
         fresh=file.fresh,
     )
+    try:
+        return as_reference(spec, wording) if file.reference else spec
+    except StoreError as error:
+        raise SeedError(f"{path}: {error}") from None
 
 
 def _check(path: Path, file: SweepFile, runs: tuple[RunSpec, ...]) -> None:
@@ -417,7 +432,7 @@ def _check(path: Path, file: SweepFile, runs: tuple[RunSpec, ...]) -> None:
             replace(spec, cap=file.cap).checked()
         except StoreError as error:
             raise SeedError(f"{path}: {error}") from None
-        cell = spec.model, spec.base_url, spec.memory, spec.prompt_level, spec.mitigation, spec.thinking
+        cell = spec.model, spec.base_url, spec.memory, spec.prompt_level, spec.mitigation, spec.thinking, spec.profiles
         # Two entries of one model that differ in their sampling alone are two cells.
         whole = (*cell, spec.max_tokens, tuple(sorted((k, str(v)) for k, v in spec.sampling.items())), spec.preset)
         if whole in seen:
@@ -493,12 +508,11 @@ def plan(
     # All servers are asked before the transaction: none of them may hold the lock on writing.
     ask, find = _look_up_once(look_up), _once(find_labels)
     prepared = [prepare(store, run, ask) for run in spec.runs]
-    with store.write() as connection:
-        dataset = datasets.named(connection, spec.dataset)
+    with store.write(Role.OPERATOR) as connection:
         sweep_id = store_runs.add_sweep(
             connection,
             name=spec.name,
-            dataset_id=dataset.id,
+            dataset_id=datasets.named(connection, spec.dataset).id,
             spec=spec.source,
             plan=estimated.as_json() if estimated else {},
             cap=spec.cap,
@@ -507,6 +521,7 @@ def plan(
             run_id = write(connection, store, item, find_labels=find, sweep=sweep_id, cell=cell)
             # Queued work whose worker does not come would soon be shown as interrupted.
             work.finish(connection, run_id, WorkStatus.PAUSED, f"{WAITS} {sweep_id}")
+        log.add(connection, "sweep.planned", sweep_id, name=spec.name, dataset=spec.dataset, runs=len(prepared))
     return sweep_id
 
 
@@ -535,22 +550,20 @@ def _once(find_labels: FindLabels | None) -> FindLabels | None:
     return cache(find_labels) if find_labels else None
 
 
-def execute(
-    store: Store, sweep_id: str, *, concurrency: int = 32, begin: Begin | None = None, queued: bool = False
-) -> None:
+def execute(store: Store, sweep_id: str, *, begin: Begin | None = None, queued: bool = False, **how: Any) -> None:
     """Work off what the runs of a sweep owe, one after the other; waits until all is done.
 
     begin: entered around each run with (run, its number from 1, how many there are), and gives what its progress is
-    reported to. A sweep that was asked to pause returns, and its status is `paused`. Raises StoreError where another
-    process is at it, and WorkError where it ended early (cancelled, at its cap, a server is gone) or, once all others
-    are done, where runs failed, naming them.
+    reported to. how: `concurrency` and `cluster`, as of runs.execute. A sweep that was asked to pause returns, and its
+    status is `paused`. Raises StoreError where another process is at it, and WorkError where it ended early (cancelled,
+    at its cap, a server is gone) or, once all others are done, where runs failed, naming them.
     """
     own = worker.begin(store, sweep_id, queued=queued)
     # The sweep is claimed by `own`; each of its runs claims itself, so that a run can be looked at and paused alone.
     heart = _Heart(own, sweep_id)
     try:
         with heart.beating():
-            failed = _work_off(store.patient(), sweep_id, heart, concurrency, begin)
+            failed = _work_off(store.patient(), sweep_id, heart, begin, how)
     except work.ClaimLost as lost:
         raise WorkError(str(lost)) from lost
     except _End as end:
@@ -638,7 +651,7 @@ class _Heart:
             raise _End(WorkStatus.PAUSED, PAUSED)
 
 
-def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begin: Begin | None) -> list[str]:
+def _work_off(store: Store, sweep_id: str, heart: _Heart, begin: Begin | None, how: Mapping[str, Any]) -> list[str]:
     """Do the runs that owe something; returns what failed, a sentence each."""
     with store.read() as connection:
         rows = store_runs.of_sweep(connection, sweep_id)
@@ -660,7 +673,7 @@ def _work_off(store: Store, sweep_id: str, heart: _Heart, concurrency: int, begi
         try:
             with begin(row, number, len(rows)) if begin else nullcontext() as report:
                 stop = partial(_stop_when, heart, watch)
-                runs.execute(store, row.id, concurrency=concurrency, on_progress=report, stop_when=stop)
+                runs.execute(store, row.id, on_progress=report, stop_when=stop, **how)
         except WorkError as error:
             heart.check()
             reason = _why(store, row, error, watch)

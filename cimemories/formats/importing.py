@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Literal, get_args
 
+from cimemories.access.roles import Role
 from cimemories.formats import bundle
 from cimemories.formats.bundle import MANIFEST, opened_bundle
 from cimemories.formats.huggingface import is_header, read_columns
@@ -29,6 +30,7 @@ from cimemories.formats.official import FormatError, ProfileFile, file_hash, ope
 from cimemories.store import archive, datasets, labellings
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
+from cimemories.store.team import log
 from cimemories.text import count
 
 Kind = Literal["profiles", "labelled", "huggingface", "bundle", "results", "inspect"]
@@ -187,7 +189,7 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
 
 def _import(store: Store, file: ProfileFile, name: str, source_name: str, kind: Kind) -> Imported:
     file = with_one_sphere(file, shown(source_name))
-    with store.write() as connection:
+    with store.write(Role.CURATOR) as connection:
         # Asked again: another process may have imported the same file while this one was read.
         known = datasets.with_source(connection, file.sha256)
         if known is not None:
@@ -198,6 +200,7 @@ def _import(store: Store, file: ProfileFile, name: str, source_name: str, kind: 
         records = datasets.profile_records(connection, dataset_id) if file.labels else []
         for labels in file.labels:
             labellings.add_imported(connection, dataset_id, records, labels)
+        log.add(connection, "dataset.imported", name, file=source_name, profiles=len(file.profiles))
         return Imported(datasets.named(connection, name), True, file.notes, kind)
 
 
@@ -232,7 +235,7 @@ def _import_bundle(store: Store, path: Path, name: str | None) -> Imported:
     with opened_bundle(path) as opened:
         bundle.check(opened)
         manifest = opened.manifest
-        with store.write() as connection:
+        with store.write(Role.CURATOR) as connection:
             known = archive.with_content(connection, manifest.content, manifest.tables["edits"].rows)
             if known is not None:
                 return Imported(known, False, (), "bundle")
@@ -245,6 +248,7 @@ def _import_bundle(store: Store, path: Path, name: str | None) -> Imported:
                 source_name=path.name,
                 source_hash=manifest.content,
             )
+            log.add(connection, "dataset.imported", dataset_name, file=path.name)
             notes = manifest.notes()
             if lost:
                 notes.append(f"{count(lost, 'call')} behind votes neither in the bundle nor here; their votes are kept")

@@ -63,9 +63,10 @@ _LONGEST_LEVEL = 60  # characters of a composition's label
 @dataclass(frozen=True)
 class Result:
     """One response. Contexts and attributes are positions in their profile; `memory` is in the order of the prompt.
-    level: the memory composition, 'full' or 'necessary+K' with K attributes that are not to be shared, or what our own
-    export calls it. reveals: (attribute, sentence) of what the judge found in full; with a `judgement` that is not ok
-    none. weaker: the same of claims that are partial or implied, which the authors' results do not have."""
+    level: the memory composition: 'full', what our own export calls it, or the numbers of attributes in the two lists,
+    which `ResultReader.compositions` gives a name. reveals: (attribute, sentence) of what the judge found in full; with
+    a `judgement` that is not ok none. weaker: the same of claims that are partial or implied, which the authors'
+    results do not have."""
 
     context: int
     level: str
@@ -102,8 +103,16 @@ class ExportedRun(BaseModel):
 
 
 def _level(attributes: int, to_share: int, not_to_share: int) -> str:
-    """The memory composition of a response: the layout has no name for it, but it follows from its lists."""
+    """The memory composition of a response of our own: the layout has no name for it, but it follows from its lists."""
     return FULL if to_share == attributes and not not_to_share else f"{NECESSARY_AND}{not_to_share}"
+
+
+_LISTED = re.compile(r"(\d+) and (\d+) listed")
+
+
+def _listed(to_share: int, not_to_share: int) -> str:
+    """What stands for the composition of a response of the authors' until the whole file is read."""
+    return f"{to_share} and {not_to_share} listed"
 
 
 class ResultReader:
@@ -113,6 +122,24 @@ class ResultReader:
         self.name = name
         self.run: ExportedRun | None = None
         self.counts: Counter[str] = Counter()
+        self._levels: set[str] = set()
+        self._same_to_share = self._same_not_to_share = True  # in all memories of a context but full ones
+        self._same_size = ""  # where two memories of a context have as many attributes
+
+    def compositions(self) -> dict[str, str]:
+        """The name of every composition that was met, by `Result.level`. Their code has three ways to make memories,
+        and a file has one of them: `all_share` keeps the first list of a context, `all_not_share` the second, `iid`
+        neither. Complete after the last record. Raises FormatError where two memories of a context get one name."""
+        kept = "all_share" if self._same_to_share else "all_not_share" if self._same_not_to_share else "iid"
+        if kept == "iid" and self._same_size:
+            self.problem(self._same_size, "two memories of one trial have as many attributes, and different ones")
+        names = {}
+        for level in self._levels:
+            listed = _LISTED.fullmatch(level)
+            a, b = (int(listed[1]), int(listed[2])) if listed else (0, 0)
+            number = {"all_share": f"+{b}", "all_not_share": f"+{a}", "iid": f"-{a + b}"}[kept]
+            names[level] = f"{kept}{number}" if listed else level
+        return names
 
     def read(self, number: int, record: Mapping[str, Any], profile: Profile) -> tuple[Result, ...]:
         """The responses of the profile that is the record; `number` counts from 0. Raises FormatError."""
@@ -121,6 +148,8 @@ class ResultReader:
         results: list[Result] = []
         for context, item in enumerate(record["contexts"]):
             seen: set[tuple[str, int]] = set()
+            lists: list[tuple[frozenset[str], frozenset[str]]] = []
+            sizes: set[tuple[int, int]] = set()
             for key in (key for key in item if key.startswith(OF_RESPONSE)):
                 where = f"profile {number + 1}, context {context + 1}, '{shown(key)}'"
                 result = _Response(self, where, positions).read(context, key, item[key])
@@ -128,6 +157,15 @@ class ResultReader:
                     self.problem(where, f"trial {result.trial} of the memory '{result.level}' appears twice")
                 seen.add((result.level, result.trial))
                 results.append(result)
+                if _LISTED.fullmatch(result.level):
+                    first, second = item[key]["to_share_attributes"], item[key]["not_to_share_attributes"]
+                    lists.append((frozenset(first), frozenset(second)))
+                    size = len(first) + len(second), result.trial
+                    self._same_size = self._same_size or where * (size in sizes)
+                    sizes.add(size)
+            self._same_to_share &= len({first for first, _ in lists}) <= 1
+            self._same_not_to_share &= len({second for _, second in lists}) <= 1
+        self._levels |= {result.level for result in results}
         return tuple(results)
 
     def problem(self, where: str, what: str) -> NoReturn:
@@ -192,8 +230,11 @@ class _Response:
         stated = raw.get("num_to_share_attributes"), raw.get("num_not_to_share_attributes")
         listed = len(to_share), len(not_to_share)
         self.reader.counts["counts"] += any(s is not None and s != t for s, t in zip(stated, listed, strict=True))
-        memory, level = self._own_memory(own, memory, _level(len(self.positions), *listed))
         solution = self._object(raw.get("model_solution"), "model_solution ")
+        level = _level(len(self.positions), *listed)
+        if self.reader.run is None and level != FULL:
+            level, memory = _listed(*listed), self._held(memory, solution)
+        memory, level = self._own_memory(own, memory, level)
         text = solution.get("response_solution")
         if text is not None and not isinstance(text, str):
             self._problem(f"response_solution must be text or null, not {kind(text)}")
@@ -232,6 +273,12 @@ class _Response:
                 self._problem(f"{field}: '{shown(key)}' is not an attribute of this profile")
             attributes.append(self.positions[key])
         return tuple(attributes)
+
+    def _held(self, listed: tuple[int, ...], solution: Mapping[str, Any]) -> tuple[int, ...]:
+        """The memory of a response of the authors', in the order of their prompts: their lists leave out the attributes
+        without a clear label, which their code keeps in memory all the same and has judged with the others."""
+        judged = self._object(solution.get("revealed_attributes") or {}, "revealed_attributes ")
+        return tuple(sorted({*listed, *(self.positions[key] for key in judged if key in self.positions)}))
 
     def _own_memory(self, own: Mapping[str, Any], memory: tuple[int, ...], level: str) -> tuple[tuple[int, ...], str]:
         named = own.get("composition", level)
@@ -457,6 +504,10 @@ class ResultsFile:
     def labels(self) -> tuple[SharedLabels, ...]:
         """The shares of votes in the contexts, one labelling a model; none where the file has none."""
         return self._labels.labels({"file": self.name, "sha256": self.sha256, "votes": NO_VOTES})
+
+    def compositions(self) -> dict[str, str]:
+        """The name of each memory composition, by `Result.level`; complete after the last line."""
+        return self._reader.compositions()
 
     def notes(self) -> tuple[str, ...]:
         """What was ignored, changed or missing, one line a thing."""

@@ -38,6 +38,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.formats import huggingface
 from cimemories.formats.bundle import Column, columns, complaint, schema_of
 from cimemories.formats.official import (
@@ -57,6 +58,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import EVENT_KINDS, SAID, Merged, Nameless, Places, ReviewImport
 from cimemories.store.engine import Store, StoreError, storable
 from cimemories.store.reviews import MarkKind
+from cimemories.store.team import log
 from cimemories.text import count
 
 _WHERE = columns(
@@ -338,6 +340,7 @@ def export_events(
         events = {kind: _outgoing(connection, row, digest, kind, filters) for kind in EVENT_KINDS}
     with written_whole(path) as target:
         write(target, form, events)
+    log.note(store, "review.exported", row.name, events=sum(map(len, events.values())))
     simulated = any(event["simulated"] for rows in events.values() for event in rows)
     return Exported(path, {kind: len(rows) for kind, rows in events.items()}, simulated)
 
@@ -401,7 +404,7 @@ def import_events(
         # Made of the content: importing the same file again gives the same uid, and adds nothing.
         event["uid"] = event["uid"] or nameless[event["event"]].uid(event)
         checked.append(event)
-    with suppress(_Unwritten), store.write() as connection:
+    with suppress(_Unwritten), store.write(Role.CURATOR) as connection:
         targets, problems, changed = _matched(connection, checked, dataset)
         if problems and not skip_unknown:
             more = f" ({len(problems):,} of {len(checked):,} events match nothing here)" if len(problems) > 1 else ""
@@ -416,6 +419,9 @@ def import_events(
             decisions.end_import(connection, of)
         if dry_run:
             raise _Unwritten
+        for target in targets:
+            new = sum(item.new for item in totals.values())
+            log.add(connection, "review.imported", target.row.name, file=name or path.name, events=new)
     other = sum(item.other for item in totals.values())
     if other:
         changed.append(f"{count(other, 'event')} left out: a different one here has the same uid and stays")
@@ -437,8 +443,10 @@ def imports(store: Store, dataset_id: int) -> list[ReviewImport]:
 def undo_import(store: Store, dataset_id: int, import_id: int, annotator: str) -> tuple[int, int]:
     """Remove what an import brought, but what somebody has gone on from since; returns how many events were removed
     and how many are kept. Raises StoreError where it was undone before."""
-    with store.write() as connection:
-        return decisions.undo_import(connection, dataset_id, import_id, annotator)
+    with store.write(Role.CURATOR) as connection:
+        done = decisions.undo_import(connection, dataset_id, import_id, annotator)
+        log.add(connection, "review.import_undone", f"import {import_id}", removed=done[0], kept=done[1])
+        return done
 
 
 def _matched(

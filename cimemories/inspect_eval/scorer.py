@@ -79,14 +79,18 @@ def reveals(
         if not set(about.memory) <= known.keys():
             raise StoreError(f"'{dataset}' has changed since: a memory of sample {state.sample_id} is not in it.")
         memory = [known[key] for key in about.memory]
-        asked = judge_of(judge)
-        made_up = await is_simulated(state_model(state)), asked is not None and await is_simulated(asked)
+        judge_model = judge_of(judge)
+        made_up = await is_simulated(state_model(state)), judge_model is not None and await is_simulated(judge_model)
         if made_up[1] and not made_up[0]:
             raise StoreError(
-                f"{asked} is a simulated judge, and the messages are of a real model: what it says of them would be "
+                f"{judge_model} is a simulated judge, and the messages are of a real model: what it says would be "
                 "made up. Let a model judge (--model-role judge=...), or the matcher (-T judge=matcher)."
             )
-        named = LoggedJudge(kind="llm", model=str(asked)) if asked else LoggedJudge(kind="matcher", model=MATCHER)
+        named = (
+            LoggedJudge(kind="llm", model=str(judge_model))
+            if judge_model
+            else LoggedJudge(kind="matcher", model=MATCHER)
+        )
         message = state.output.completion
         status, cause = response_status(as_answer(state.output))
         result = LoggedScore(
@@ -99,10 +103,10 @@ def reveals(
         if status is not ResponseStatus.OK:
             return _unscored(result, message, _REASONS[status], f"The message is missing: {cause}.")
         try:
-            if asked is None:
+            if judge_model is None:
                 judged = Judged(tuple(match(memory, message)), 0)
             else:
-                judged = await ask(asked, memory, message, judge_split, judge_schema)
+                judged = await ask(judge_model, memory, message, judge_split, judge_schema)
         except MissingJudgement as missing:
             result = result.model_copy(update={"judgement": missing.status, "judgement_cause": missing.cause})
             return _unscored(result, message, "grader_failed", f"The judgement is missing: {missing.cause}.")
@@ -149,11 +153,11 @@ async def is_simulated(model: Model) -> bool:
     if url not in _simulators:
         try:
             # Without a key: a real server may refuse, and is no simulator then.
-            found = await look_up(Endpoint(url, api_key_env=""), "", retries=0)
+            server = await look_up(Endpoint(url, api_key_env=""), "", retries=0)
         except EndpointError:
             _simulators[url] = False
         else:
-            _simulators[url] = found.simulated
+            _simulators[url] = server.simulated
     return _simulators[url]
 
 
@@ -161,7 +165,7 @@ async def ask(model: Model, memory: Sequence[Attribute], message: str, split: in
     """What a model finds in a message, part of the list by part. Raises MissingJudgement where an answer of it cannot
     be read; what a request raises passes."""
     prompt = seeds.load_prompt("judge")
-    found: list[Reveal] = []
+    reveals: list[Reveal] = []
     unknown = 0
     for start, end in parts_of(len(memory), split):
         part = memory[start:end]
@@ -169,9 +173,9 @@ async def ask(model: Model, memory: Sequence[Attribute], message: str, split: in
             wording(prompt, facts(prompt, part), message), config=judge_config(model, len(part), schema)
         )
         judged = read_part(prompt, output, message, part)
-        found += [replace(item, attribute=item.attribute + start) for item in judged.reveals]
+        reveals += [replace(item, attribute=item.attribute + start) for item in judged.reveals]
         unknown += judged.unknown
-    return Judged(tuple(found), unknown)
+    return Judged(tuple(reveals), unknown)
 
 
 def read_part(prompt: Prompt, output: ModelOutput, message: str, part: Sequence[Attribute]) -> Judged:
@@ -184,12 +188,14 @@ def read_part(prompt: Prompt, output: ModelOutput, message: str, part: Sequence[
 def judge_config(model: Model, attributes: int, schema: bool) -> GenerateConfig:
     """As our own runs ask a judge, where the model's role does not say otherwise."""
     form: Mapping[str, Any] = answer_schema(attributes)
-    asked = form["json_schema"]
+    answer_form = form["json_schema"]
     return GenerateConfig(
         temperature=0.0 if model.config.temperature is None else model.config.temperature,
         max_tokens=model.config.max_tokens or JUDGE_TOKENS,
         response_schema=ResponseSchema(
-            name=asked["name"], json_schema=JSONSchema.model_validate(asked["schema"]), strict=asked["strict"]
+            name=answer_form["name"],
+            json_schema=JSONSchema.model_validate(answer_form["schema"]),
+            strict=answer_form["strict"],
         )
         if schema
         else None,

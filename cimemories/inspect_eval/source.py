@@ -84,8 +84,8 @@ def load(dataset: str, workspace: str | None = None) -> Source:
 
 
 def _source(store: Store, row: DatasetRow) -> Source:
-    found = effective_labels(store, row.id)
-    if found is None:
+    source = effective_labels(store, row.id)
+    if source is None:
         raise StoreError(
             f"'{row.name}' has no labels, so nothing that a message reveals is right or wrong. Label it first "
             "(`cimemories label`), or give a file with labels."
@@ -94,12 +94,12 @@ def _source(store: Store, row: DatasetRow) -> Source:
         records = tuple(datasets.profile_records(connection, row.id))
     for number, record in enumerate(records, 1):
         _refuse_keys_twice(number, record.profile)
-    return Source(row.name, records, found.labels, _about(store, row.id, found))
+    return Source(row.name, records, source.labels, _about(store, row.id, source))
 
 
-def _about(store: Store, dataset: int, found: LabelSource) -> LoggedLabels:
+def _about(store: Store, dataset: int, source: LabelSource) -> LoggedLabels:
     labelling = default_labelling(store, dataset)
-    decisions = found.origin.get("decisions")
+    decisions = source.origin.get("decisions")
     return LoggedLabels(
         model=labelling.model if labelling else "",
         simulated=labelling is not None and labelling.simulated,

@@ -8,6 +8,8 @@ place. Each epoch is one message.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from inspect_ai import Task, task
 from inspect_ai._util.error import PrerequisiteError  # what ends an eval with its message alone
 from inspect_ai.dataset import MemoryDataset, Sample
@@ -128,7 +130,7 @@ def _samples(source: Source, spec: RunSpec, wording: Wording, number: int, recor
         samples.append(
             Sample(
                 id=sample_id(number, place),
-                input=message_prompt(wording, held, context)[0],
+                input=message_prompt(wording, replace(profile, attributes=tuple(held)), context)[0],
                 target=[attribute.statement for attribute in held if attribute.key in necessary],
                 metadata=about.model_dump(mode="json"),
             )

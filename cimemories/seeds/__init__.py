@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import Field, model_validator
@@ -25,6 +27,7 @@ from cimemories.seeds.prompts import Prompt, load_prompt
 from cimemories.seeds.reading import SEEDS, Identifier, Line, Paragraph, Seed, SeedError, Text, read, refuse_repeats
 
 PRIOR_TOLERANCE = 1e-6  # absolute: decimals such as 0.1 are not exact in floats, and need not add to 1 exactly
+PUBLISHED = "published"  # the word for all events of the authors' data
 BIO_FIELDS = ("name", "sex", "address", "age")
 __all__ = ["SEEDS", "Prompt", "SeedError", "load_prompt", "prompts"]  # those of submodules
 
@@ -80,6 +83,10 @@ class GeneralTemplates(Seed):
     event: Text
     bio: dict[str, Text]
     attributes: tuple[Template, ...]
+
+
+class _PublishedEventsFile(Seed):
+    events: dict[Text, Text] = Field(min_length=1)
 
 
 class _EventsFile(Seed):
@@ -169,13 +176,43 @@ def load_personas(path: Path | None = None) -> PersonaPack:
 
 
 def offline_path(event: str) -> Path:
-    """The file of an event's offline templates, whether or not it exists."""
-    return SEEDS / "offline" / f"{event_slug(event)}.yaml"
+    """The file of an event's offline templates, whether or not it exists: in offline/, or in offline/by-name/ for an
+    event that profiles have only where it is named."""
+    path = SEEDS / "offline" / f"{event_slug(event)}.yaml"
+    by_name = path.parent / "by-name" / path.name
+    return path if path.is_file() or not by_name.is_file() else by_name
 
 
 def offline_events() -> tuple[str, ...]:
-    """The events of events.yaml for which there are offline templates, in that file's order."""
-    return tuple(event.name for event in load_events() if offline_path(event.name).is_file())
+    """The events of events.yaml that offline profiles are made of where none is named, in that file's order."""
+    # Not those in by-name/: the same seed would give other people than before these were written.
+    return tuple(e.name for e in load_events() if (SEEDS / "offline" / f"{event_slug(e.name)}.yaml").is_file())
+
+
+def events_by_name() -> tuple[str, ...]:
+    """The events with offline templates that profiles have only where they are named, by name."""
+    return tuple(sorted(path.stem.replace("-", " ") for path in (SEEDS / "offline" / "by-name").glob("*.yaml")))
+
+
+@lru_cache(maxsize=4)
+def published_events(path: Path | None = None) -> dict[str, str]:
+    """The life events of the authors' released profiles, each with the event here that stands for it."""
+    return read(path or SEEDS / "published-events.yaml", _PublishedEventsFile).events
+
+
+def named_events(names: Iterable[str]) -> tuple[str, ...]:
+    """The events of these names, in any spelling, each once: ours, those of the authors' data, or the word `published`
+    for all of the latter. Raises SeedError, which lists what there is, for one without offline templates."""
+    known = {name: name for name in (*offline_events(), *events_by_name())}
+    published = published_events()
+    events: dict[str, None] = {}
+    for name in names:
+        wanted = canonical_event(name)
+        event = known.get(wanted) or published.get(wanted)
+        if event is None and wanted != PUBLISHED:
+            raise SeedError(f"there are no offline templates for '{name}'. There are: {PUBLISHED}, {', '.join(known)}")
+        events |= dict.fromkeys(published.values() if event is None else [event])
+    return tuple(events)
 
 
 def load_offline(event: str) -> EventTemplates:

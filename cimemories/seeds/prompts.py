@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ PLACEHOLDERS: dict[tuple[str, str], tuple[str, ...]] = {
     ("check", TEXT): ("recipient", "task", "message"),
 }
 OPTIONAL = {"memory": ("number", "key", "domain")}
+BIOGRAPHY = ("name", "sex", "address", "age")  # the sentences of a `biography`, in the order of a profile's fields
+REFERENCE = SEEDS / "reference.yaml"
 _SECTIONS = {"task_solving": ("respond", TEXT), "adversary_reveal": ("judge", KEYS), "memory": ("memory", TEXT)}
 
 
@@ -41,10 +43,18 @@ class _PromptFile(Seed):
     templates: dict[str, str] = Field(min_length=1)
 
 
+class _Biography(Seed):
+    name: str
+    sex: str
+    address: str
+    age: str
+
+
 class _UserFile(Seed):
     task_solving: dict[int | str, str] = Field(default_factory=dict)
     adversary_reveal: dict[int | str, str] = Field(default_factory=dict)
     memory: dict[int | str, str] = Field(default_factory=dict)
+    biography: _Biography | None = None
 
 
 @dataclass(frozen=True)
@@ -116,10 +126,12 @@ def load_prompt(kind: str, level: str = "base") -> Prompt:
 
 @dataclass(frozen=True)
 class PromptFile:
-    """A user's prompts: {section: {level: template}}; `name` is the file's."""
+    """A user's prompts: {section: {level: template}}; `name` is the file's. biography: (field, sentence with {value})
+    of a person's name, sex, address and age; empty where the file has none."""
 
     name: str
     sections: dict[str, dict[str, str]]
+    biography: tuple[tuple[str, str], ...] = ()
 
     def levels(self, kind: str) -> tuple[str, ...]:
         return tuple(level for section, (of, _) in _SECTIONS.items() if of == kind for level in self.sections[section])
@@ -135,7 +147,7 @@ class PromptFile:
 
 def read_prompt_file(path: Path) -> PromptFile:
     """Prompts from a YAML file in the published layout: `task_solving` and `adversary_reveal`, each from a level to a
-    template, and, ours, `memory`.
+    template, and, ours, `memory` and `biography` (of a reference run: evaluation/reference.py).
 
     Raises SeedError where it cannot be read, has other fields, no template at all, or a template that leaves out a
     placeholder: {memories} {recipient} {task}; {attributes} {solution}; {statement}. A file that is not a prompt file
@@ -153,7 +165,16 @@ def read_prompt_file(path: Path) -> PromptFile:
     for section, templates in sections.items():
         for level, text in templates.items():
             _require(f"{path}: {section}.{level}", text, PLACEHOLDERS[_SECTIONS[section]])
-    return PromptFile(path.name, sections)
+    sentences = file.biography.model_dump() if file.biography else {}
+    for name, sentence in sentences.items():
+        if sentence.count("{value}") != 1:
+            raise SeedError(f"{path}: biography.{name}: the sentence must have {{value}} exactly once")
+    return PromptFile(path.name, sections, tuple(sentences.items()))
+
+
+def reference_prompts() -> PromptFile:
+    """Prompts and biography in the published layout, in our own words: what a reference run uses of its own."""
+    return replace(read_prompt_file(REFERENCE), name=FROM_SEEDS)
 
 
 def _require(where: str, template: str, placeholders: tuple[str, ...]) -> None:

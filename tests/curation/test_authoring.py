@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from authored import EVENTS, GENERALS, PARTS, PER_DOMAIN, PROFILES, WANTED, calls_made, dataset_hashes, spec, write
-from hostile import Asked, Reply, completion, error, hostile_server
+from hostile import IncomingRequest, Reply, completion, error, hostile_server
 
 from cimemories.curation import authoring
 from cimemories.curation.authoring import cost, estimate, people, report
@@ -21,10 +21,10 @@ from cimemories.store import datasets, generations
 from cimemories.store.engine import Store, StoreError, open_store
 
 
-def good(asked: Asked) -> Reply:
+def good(request: IncomingRequest) -> Reply:
     """A model that writes what it is asked for, with keys and statements that tell the prompt's attributes apart."""
-    text = asked.body["messages"][0]["content"]
-    schema = asked.body["response_format"]["json_schema"]["schema"]["properties"]
+    text = request.body["messages"][0]["content"]
+    schema = request.body["response_format"]["json_schema"]["schema"]["properties"]
     answer, number = {}, 1 + max(map(int, re.findall(r"fact_(\d+)", text)), default=0)
     for domain, lists in schema.items():
         answer[domain] = []
@@ -38,31 +38,31 @@ def good(asked: Asked) -> Reply:
 
 
 def test_profiles_by_the_simulator(store: Store) -> None:
-    found = write(store, spec())
-    whole = set(found.parts) == {"ok"}
-    assert found.status == ("finished" if whole else "finished with failures"), "parts may be short"
-    assert (found.simulated, found.dataset_name) == (True, "new")
-    assert sum(found.parts.values()) == PARTS
-    assert found.wanted == WANTED
-    assert found.rejected, "the simulator writes some of it badly on purpose"
+    result = write(store, spec())
+    whole = set(result.parts) == {"ok"}
+    assert result.status == ("finished" if whole else "finished with failures"), "parts may be short"
+    assert (result.simulated, result.dataset_name) == (True, "new")
+    assert sum(result.parts.values()) == PARTS
+    assert result.wanted == WANTED
+    assert result.rejected, "the simulator writes some of it badly on purpose"
     with store.read() as connection:
         (row,) = datasets.all_rows(connection)
         people_ = [record.profile for record in datasets.profile_records(connection, row.id)]
-        parts = generations.parts(connection, found.id)
+        parts = generations.parts(connection, result.id)
         origin = generations.of_dataset(connection, row.id)
         assert [item.id for item in datasets.all_rows(connection) if item.simulated] == [row.id]
     assert (row.origin, row.profiles, row.contexts) == ("generated", PROFILES, 49)
     assert row.source_name == "sim-average, simulated"
     assert origin is not None
-    assert origin.id == found.id
+    assert origin.id == result.id
     assert origin.manifest["prompts"], "which words it was asked in"
-    assert row.attributes == found.kept + 4 * PROFILES
-    for profile, drawn in zip(people_, people(PROFILES, seed=5, locale="en_US", events=EVENTS), strict=True):
+    assert row.attributes == result.kept + 4 * PROFILES
+    for profile, person in zip(people_, people(PROFILES, seed=5, locale="en_US", events=EVENTS), strict=True):
         assert (profile.name, profile.sex, profile.address, profile.age) == (
-            *(drawn.name, drawn.sex, drawn.address),
-            drawn.age,
+            *(person.name, person.sex, person.address),
+            person.age,
         )
-        assert profile.events == drawn.events
+        assert profile.events == person.events
         assert 21 <= profile.age <= 70
         for place, attribute in enumerate(profile.attributes[4:], start=4):
             assert list(broken_rules(attribute, profile.attributes[:place])) == [], "no rule is broken in the record"
@@ -71,12 +71,12 @@ def test_profiles_by_the_simulator(store: Store) -> None:
     # What was turned down was asked for again, with the reasons, at most twice.
     assert max(part.attempt for part in parts) <= 2
     for part in parts:
-        lacking = sum(authoring.Author(found.id, origin.manifest, "m").missing(part).values())
+        lacking = sum(authoring.Author(result.id, origin.manifest, "m").missing(part).values())
         assert (part.status == "ok") == (lacking == 0)
         assert lacking == 0 or part.attempt == 2
         assert all(item["attempt"] <= part.attempt for item in part.rejected)
-    assert found.missing == sum(
-        sum(authoring.Author(found.id, origin.manifest, "m").missing(part).values()) for part in parts
+    assert result.missing == sum(
+        sum(authoring.Author(result.id, origin.manifest, "m").missing(part).values()) for part in parts
     )
 
 
@@ -102,12 +102,12 @@ def _parts(store: Store) -> list[generations.Part]:
 
 def test_people_are_adults_of_their_locale_with_names_of_their_own() -> None:
     for locale in ("en_US", "de_DE", "ja_JP", "pt_BR"):
-        drawn = people(60, seed=1, locale=locale, events=3)
-        assert len({person.name for person in drawn}) == 60
-        assert all(21 <= person.age <= 70 and len(set(person.events)) == 3 for person in drawn)
-        assert {person.sex for person in drawn} == {"M", "F"}
-        assert drawn[:7] == people(7, seed=1, locale=locale, events=3)
-        assert [a.key for a in drawn[0].attributes(load_general().bio)] == ["name", "sex", "address", "age"]
+        sampled = people(60, seed=1, locale=locale, events=3)
+        assert len({person.name for person in sampled}) == 60
+        assert all(21 <= person.age <= 70 and len(set(person.events)) == 3 for person in sampled)
+        assert {person.sex for person in sampled} == {"M", "F"}
+        assert sampled[:7] == people(7, seed=1, locale=locale, events=3)
+        assert [a.key for a in sampled[0].attributes(load_general().bio)] == ["name", "sex", "address", "age"]
     with pytest.raises(SeedError, match="no locale 'xx_XX'"):
         people(1, seed=1, locale="xx_XX", events=3)
     with pytest.raises(SeedError, match="the seeds have 31"):
@@ -119,10 +119,10 @@ def test_people_are_adults_of_their_locale_with_names_of_their_own() -> None:
 
 def test_each_call_holds_the_person_and_all_that_was_written_before(sqlite_store: Store) -> None:
     with hostile_server(good) as server:
-        found = write(sqlite_store, spec(server.url, model="m"))
-    assert (found.kept, found.missing, found.rejected) == (WANTED, 0, {})
+        result = write(sqlite_store, spec(server.url, model="m"))
+    assert (result.kept, result.missing, result.rejected) == (WANTED, 0, {})
     assert len(server.chats) == PARTS
-    assert all("seed" not in asked.body for asked in server.chats), "no seed unless one is asked for"
+    assert all("seed" not in request.body for request in server.chats), "no seed unless one is asked for"
     for person in people(PROFILES, seed=5, locale="en_US", events=EVENTS):
         own = [a.body for a in server.chats if f"My name is {person.name}." in a.body["messages"][0]["content"]]
         texts = [body["messages"][0]["content"] for body in own]
@@ -137,15 +137,15 @@ def test_each_call_holds_the_person_and_all_that_was_written_before(sqlite_store
             assert {d: v["maxItems"] for d, v in lists.items()} == (
                 {GENERAL: GENERALS} if event == GENERAL else dict.fromkeys(DOMAINS, PER_DOMAIN)
             )
-    assert found.prompt_tokens == 10 * PARTS
+    assert result.prompt_tokens == 10 * PARTS
 
 
 def test_what_is_turned_down_is_asked_for_again_with_its_reason_and_never_more(sqlite_store: Store) -> None:
     """The first answer to each part lacks its first value; the second one is right."""
 
-    def careless(asked: Asked) -> Reply:
-        reply = good(asked)
-        text = asked.body["messages"][0]["content"]
+    def careless(request: IncomingRequest) -> Reply:
+        reply = good(request)
+        text = request.body["messages"][0]["content"]
         if "empty value" in text:
             return reply
         body = json.loads(reply.body["choices"][0]["message"]["content"])
@@ -153,13 +153,13 @@ def test_what_is_turned_down_is_asked_for_again_with_its_reason_and_never_more(s
         return completion(json.dumps(body))
 
     with hostile_server(careless) as server:
-        found = write(sqlite_store, spec(server.url, model="m", model_seed=40, profiles=1))
-    assert (found.missing, found.rejected) == (0, {"empty value": 1 + EVENTS})
-    assert [asked.seed for asked in server.chats] == [40, 41] * (1 + EVENTS), "another draw for another attempt"
+        result = write(sqlite_store, spec(server.url, model="m", model_seed=40, profiles=1))
+    assert (result.missing, result.rejected) == (0, {"empty value": 1 + EVENTS})
+    assert [chat.seed for chat in server.chats] == [40, 41] * (1 + EVENTS), "another draw for another attempt"
     for first, second in zip(server.chats[::2], server.chats[1::2], strict=True):
-        asked_again = second.body["response_format"]["json_schema"]["schema"]["properties"]
+        requested_again = second.body["response_format"]["json_schema"]["schema"]["properties"]
         domain = next(iter(first.body["response_format"]["json_schema"]["schema"]["properties"]))
-        assert {d: v["maxItems"] for d, v in asked_again.items()} == {domain: 1}
+        assert {d: v["maxItems"] for d, v in requested_again.items()} == {domain: 1}
         assert re.search(
             rf"^- {domain} / fact_\d+: empty value: \"My number", second.body["messages"][0]["content"], re.M
         )
@@ -191,44 +191,44 @@ def test_a_server_that_answers_rubbish_ends_in_a_clear_report_and_no_dataset(
             authoring.execute(sqlite_store, generation_id)
         assert len(server.chats) == made == 3 * PARTS, "each part was asked for three times, and never again"
     assert reason in str(caught.value)
-    found = report(sqlite_store, generation_id)
-    assert (found.status, found.kept, found.dataset) == ("failed", 0, None)
-    assert found.rejected[reason] >= 3 * PARTS
+    result = report(sqlite_store, generation_id)
+    assert (result.status, result.kept, result.dataset) == ("failed", 0, None)
+    assert result.rejected[reason] >= 3 * PARTS
     assert dataset_hashes(sqlite_store) == []
 
 
 def test_a_profile_of_which_nothing_could_be_kept_is_left_out_and_said_so(sqlite_store: Store) -> None:
     first = people(1, seed=5, locale="en_US", events=EVENTS)[0]
 
-    def picky(asked: Asked) -> Reply:
-        text = asked.body["messages"][0]["content"]
-        return completion("no") if first.name in text else good(asked)
+    def picky(request: IncomingRequest) -> Reply:
+        text = request.body["messages"][0]["content"]
+        return completion("no") if first.name in text else good(request)
 
     with hostile_server(picky) as server:
-        found = write(sqlite_store, spec(server.url, model="m"))
-    assert (found.status, found.left_out, found.missing) == ("finished with failures", 1, WANTED // PROFILES)
+        result = write(sqlite_store, spec(server.url, model="m"))
+    assert (result.status, result.left_out, result.missing) == ("finished with failures", 1, WANTED // PROFILES)
     with sqlite_store.read() as connection:
         (row,) = datasets.all_rows(connection)
         names = [r.profile.name for r in datasets.profile_records(connection, row.id)]
     assert len(names) == PROFILES - 1
     assert first.name not in names
-    assert any("left out: 1 " in line for line in found.lines())
+    assert any("left out: 1 " in line for line in result.lines())
 
 
 def test_failed_parts_are_asked_for_again_by_a_resume_and_nothing_is_half_there(store: Store) -> None:
     last = people(PROFILES, seed=5, locale="en_US", events=EVENTS)[-1]
     broken = True
 
-    def failing(asked: Asked) -> Reply:
-        text = asked.body["messages"][0]["content"]
-        return Reply(body=b"{") if broken and last.name in text and last.events[1] + ": " in text else good(asked)
+    def failing(request: IncomingRequest) -> Reply:
+        text = request.body["messages"][0]["content"]
+        return Reply(body=b"{") if broken and last.name in text and last.events[1] + ": " in text else good(request)
 
     with hostile_server(failing) as server:
         generation_id = authoring.plan(store, spec(server.url, model="m"))
         with pytest.raises(WorkError, match=f"1 of {PARTS} parts are not written.*resume {generation_id}"):
             authoring.execute(store, generation_id)
-        found = report(store, generation_id)
-        assert (found.status, found.dataset, found.parts) == ("interrupted", None, {"ok": PARTS - 1, "failed": 1})
+        result = report(store, generation_id)
+        assert (result.status, result.dataset, result.parts) == ("interrupted", None, {"ok": PARTS - 1, "failed": 1})
         assert dataset_hashes(store) == []
         broken = False
         made = len(server.chats)
@@ -239,16 +239,16 @@ def test_failed_parts_are_asked_for_again_by_a_resume_and_nothing_is_half_there(
 
 
 def test_a_request_that_the_server_refuses_for_good_is_missing_and_the_rest_goes_on(sqlite_store: Store) -> None:
-    def refusing(asked: Asked) -> Reply:
-        general = GENERAL in asked.body["response_format"]["json_schema"]["schema"]["properties"]
-        return error(400, "the prompt is too long") if general else good(asked)
+    def refusing(request: IncomingRequest) -> Reply:
+        general = GENERAL in request.body["response_format"]["json_schema"]["schema"]["properties"]
+        return error(400, "the prompt is too long") if general else good(request)
 
     with hostile_server(refusing) as server:
-        found = write(sqlite_store, spec(server.url, model="m"))
-    assert found.parts == {"refused": PROFILES, "ok": PARTS - PROFILES}
-    assert found.missing == PROFILES * GENERALS
-    assert "the prompt is too long" in found.failures[0][1]
-    assert found.dataset is not None
+        result = write(sqlite_store, spec(server.url, model="m"))
+    assert result.parts == {"refused": PROFILES, "ok": PARTS - PROFILES}
+    assert result.missing == PROFILES * GENERALS
+    assert "the prompt is too long" in result.failures[0][1]
+    assert result.dataset is not None
 
 
 def test_a_name_that_was_taken_meanwhile_costs_no_work(sqlite_store: Store) -> None:
@@ -279,14 +279,14 @@ def test_the_very_same_is_gone_on_with_and_a_deleted_dataset_written_anew_withou
 
 def test_nothing_is_written_down_for_what_cannot_be_done(sqlite_store: Store) -> None:
     with hostile_server(good) as server:
-        for wrong, kind, words in [
+        for wrong, kind, message in [
             (spec("http://127.0.0.1:9/v1"), EndpointError, "no answer"),
             (spec(server.url, model="other"), EndpointError, "does not serve"),
             (spec(server.url, model="m", locale="xx"), SeedError, "locale"),
             (spec(server.url, model="m", profiles=0), StoreError, "1 or more"),
             (spec(server.url, model="m", name=" "), StoreError, "name"),
         ]:
-            with pytest.raises(kind, match=words):
+            with pytest.raises(kind, match=message):
                 authoring.plan(sqlite_store, wrong)
     with sqlite_store.read() as connection:
         assert generations.all_rows(connection) == []

@@ -78,7 +78,7 @@ def test_the_command_line(database: Database) -> None:
     (row,) = json.loads(listed.stdout)
     assert (row["id"], row["dataset_name"], row["simulated"]) == (made.stdout.strip(), "new", True)
     assert row["kept"] + row["missing"] == row["wanted"] == 11
-    for wrong, words in [
+    for wrong, message in [
         (("--offline", "-m", "x"), "not both"),
         (("-m", "x"), "where is 'x' served"),
         (("--base-url", "http://x/v1"), "needs --model MODEL"),
@@ -87,7 +87,7 @@ def test_the_command_line(database: Database) -> None:
     ]:
         refused = cli_inside(database.environment, "generate", "-d", "other", *wrong, "--workspace", database.workspace)
         assert (refused.returncode, refused.stdout) == (1, "")
-        assert words in refused.stderr
+        assert message in refused.stderr
         assert refused.stderr.count("\n") == 1
     offline = ("generate", "-d", "plain", "--offline", "--profiles", 2, "--locale", "de_DE", "--per-domain", 2)
     done = cli_inside(database.environment, *offline, "--events", 2, "--workspace", database.workspace)

@@ -29,9 +29,9 @@ def item(key: object = "retainer", value: object = 4350, statement: object = "I 
 
 def reasons(*items: object, domain: str = "finance", wanted: int = 9) -> list[str]:
     """Why each of these was turned down; what was only left out by the model is not counted."""
-    found = review({domain: list(items)}, {"finance": wanted}, EVENT, HELD, 0)
-    assert len(found.accepted) + len([r for r in found.rejected if r.reason != Reason.TOO_FEW]) == len(items)
-    return [str(r.reason) for r in found.rejected if r.reason != Reason.TOO_FEW]
+    reviewed = review({domain: list(items)}, {"finance": wanted}, EVENT, HELD, 0)
+    assert len(reviewed.accepted) + len([r for r in reviewed.rejected if r.reason != Reason.TOO_FEW]) == len(items)
+    return [str(r.reason) for r in reviewed.rejected if r.reason != Reason.TOO_FEW]
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def test_what_is_said_twice_in_one_answer_counts_once() -> None:
 
 def test_a_model_that_writes_too_little_is_told_what_is_missing() -> None:
     wanted = {"finance": 3, "health": 2, "legal": 1}
-    found = review({"finance": [item(), item(value="")], "legal": []}, wanted, EVENT, HELD, 2)
-    assert [a.key for a in found.accepted] == ["retainer"]
-    assert [(str(r.reason), r.domain, r.attempt) for r in found.rejected] == [
+    reviewed = review({"finance": [item(), item(value="")], "legal": []}, wanted, EVENT, HELD, 2)
+    assert [a.key for a in reviewed.accepted] == ["retainer"]
+    assert [(str(r.reason), r.domain, r.attempt) for r in reviewed.rejected] == [
         (Reason.EMPTY_VALUE, "finance", 2),
         (Reason.TOO_FEW, "finance", 2),
         (Reason.TOO_FEW, "health", 2),
         (Reason.TOO_FEW, "legal", 2),
     ]
-    assert [r.detail for r in found.rejected[2:]] == ["2 of 2 are missing", "1 of 1 are missing"]
+    assert [r.detail for r in reviewed.rejected[2:]] == ["2 of 2 are missing", "1 of 1 are missing"]
 
 
 @pytest.mark.parametrize(
@@ -190,9 +190,9 @@ answers = st.dictionaries(
 
 @given(answers, st.dictionaries(st.sampled_from(DOMAINS), st.integers(1, 3), min_size=1, max_size=3))
 def test_what_is_accepted_keeps_every_rule(answer: dict, wanted: dict[str, int]) -> None:
-    found = review(answer, wanted, EVENT, HELD, 1)
+    reviewed = review(answer, wanted, EVENT, HELD, 1)
     held = list(HELD)
-    for attribute in found.accepted:
+    for attribute in reviewed.accepted:
         assert list(broken_rules(attribute, held)) == []
         assert attribute.domain in wanted
         assert attribute.event == EVENT
@@ -203,14 +203,14 @@ def test_what_is_accepted_keeps_every_rule(answer: dict, wanted: dict[str, int])
         held.append(attribute)
     assert len({a.key for a in held}) == len(held)
     for domain, count in wanted.items():
-        kept = sum(a.domain == domain for a in found.accepted)
-        turned_down = [r for r in found.rejected if r.domain == domain]
+        kept = sum(a.domain == domain for a in reviewed.accepted)
+        turned_down = [r for r in reviewed.rejected if r.domain == domain]
         assert kept <= count
         assert kept == count or turned_down, "whatever is missing has a reason"
     # The database and the next prompt must be able to hold all of it.
-    json.dumps([vars(a) for a in found.accepted], ensure_ascii=False).encode()
-    json.dumps([r.as_json() for r in found.rejected], ensure_ascii=False, allow_nan=False).encode()
-    assert all(len(r.said) <= authoring_rules.LONGEST_TEXT for r in found.rejected)
+    json.dumps([vars(a) for a in reviewed.accepted], ensure_ascii=False).encode()
+    json.dumps([r.as_json() for r in reviewed.rejected], ensure_ascii=False, allow_nan=False).encode()
+    assert all(len(r.said) <= authoring_rules.LONGEST_TEXT for r in reviewed.rejected)
 
 
 @given(st.text(max_size=200))

@@ -157,8 +157,8 @@ def test_a_value_written_as_text_is_read_back_as_it_was(value: Any) -> None:
     ],
 )
 def test_a_value_is_json_where_it_is_json_else_text(text: str, value: object) -> None:
-    found = editing.parse_value(text)
-    assert (found, type(found)) == (value, type(value))
+    parsed = editing.parse_value(text)
+    assert (parsed, type(parsed)) == (value, type(value))
 
 
 def test_what_was_changed_again_cannot_be_taken_back(store: Store) -> None:
@@ -228,8 +228,8 @@ def test_of_two_who_edit_at_once_none_is_lost_without_a_word(store: Store, label
         second = editing.save(store, first.dataset, two, annotator="Bob")
     else:
         second = editing.save(store, data.id, two, annotator="Bob", expected=plans[1])
-    found = profiles(store, second.dataset)
-    assert [p.attributes[0].statement for p in found] == ["one", "two"]
+    stored = profiles(store, second.dataset)
+    assert [p.attributes[0].statement for p in stored] == ["one", "two"]
     stale = editing.attribute_edit(0, make_profile(0, 3, 2).attributes[0], None)
     with pytest.raises(StoreError, match="changed by somebody else"):
         editing.save(store, second.dataset, stale, annotator="Cem")
@@ -254,14 +254,14 @@ def test_four_who_save_in_the_same_moment(store: Store, labelled: bool) -> None:
             return str(problem)
 
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(save, range(4)))
+        results = list(pool.map(save, range(4)))
     if labelled:  # one made the next version, the others were told of it
-        assert found.count("small world v2") == 1
-        assert sum("Nothing was saved" in text for text in found) == 3
+        assert results.count("small world v2") == 1
+        assert sum("Nothing was saved" in text for text in results) == 3
         with store.read() as connection:
             assert [row.name for row in datasets.all_rows(connection)] == ["small world", "small world v2"]
     else:
-        assert found == ["small world"] * 4
+        assert results == ["small world"] * 4
         assert [a.statement for a in profiles(store, data.id)[0].attributes] == [f"new {i}" for i in range(4)]
         assert len(history(store, data.id)) == 4
 

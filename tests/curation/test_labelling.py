@@ -8,7 +8,7 @@ import json
 import pytest
 import sqlalchemy as sa
 from evaluating import add, ballots, small_profiles
-from hostile import Asked, Reply, completion, hostile_server
+from hostile import IncomingRequest, Reply, completion, hostile_server
 from hypothesis import given
 from hypothesis import strategies as st
 from vote_strategies import write_ballot
@@ -61,14 +61,14 @@ def votes(necessary: object, inappropriate: object) -> str:
     ],
 )
 def test_a_ballot_says_what_its_lists_say(text: str, verdicts: tuple, conflicts: int, unknown: int) -> None:
-    found = read_ballot(text, 3)
-    assert (found.verdicts, found.conflicts, found.unknown) == (verdicts, conflicts, unknown)
+    parsed = read_ballot(text, 3)
+    assert (parsed.verdicts, parsed.conflicts, parsed.unknown) == (verdicts, conflicts, unknown)
 
 
 @given(st.lists(st.sampled_from(Verdict), max_size=60))
 def test_what_is_written_down_is_read_back(verdicts: list[Verdict]) -> None:
-    found = read_ballot(write_ballot(verdicts), len(verdicts))
-    assert found == Ballot(tuple(verdicts), verdicts.count(C), 0)
+    parsed = read_ballot(write_ballot(verdicts), len(verdicts))
+    assert parsed == Ballot(tuple(verdicts), verdicts.count(C), 0)
 
 
 anything = st.recursive(
@@ -81,16 +81,16 @@ anything = st.recursive(
 @given(st.lists(anything, max_size=8), st.lists(anything, max_size=8), st.integers(0, 50))
 def test_every_entry_is_a_vote_or_is_counted_as_unknown(left: list[object], right: list[object], size: int) -> None:
     """Whatever an answer lists, what is not named by it abstains, and an entry that names nothing is not lost."""
-    found = read_ballot(votes(left, right), size)
-    assert len(found.verdicts) == size
-    assert found.conflicts == found.verdicts.count(C)
-    assert 0 <= found.unknown <= len(left) + len(right)
-    if found.unknown == 0 and left:
-        assert {N, C} & set(found.verdicts)
-    if found.unknown == 0 and right:
-        assert {X, C} & set(found.verdicts)
+    parsed = read_ballot(votes(left, right), size)
+    assert len(parsed.verdicts) == size
+    assert parsed.conflicts == parsed.verdicts.count(C)
+    assert 0 <= parsed.unknown <= len(left) + len(right)
+    if parsed.unknown == 0 and left:
+        assert {N, C} & set(parsed.verdicts)
+    if parsed.unknown == 0 and right:
+        assert {X, C} & set(parsed.verdicts)
     if not left and not right:
-        assert set(found.verdicts) <= {A}
+        assert set(parsed.verdicts) <= {A}
 
 
 UNREADABLE = [
@@ -139,7 +139,7 @@ def revealed(*claims: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("claims", "found", "unknown"),
+    ("claims", "expected", "unknown"),
     [
         ((), [], 0),
         ((claim(2),), [(1, "full")], 0),
@@ -155,9 +155,9 @@ def revealed(*claims: object) -> str:
     ],
     ids=str,
 )
-def test_a_judgement_says_what_its_list_says(claims: tuple, found: list, unknown: int) -> None:
+def test_a_judgement_says_what_its_list_says(claims: tuple, expected: list, unknown: int) -> None:
     judged = read_judgement(revealed(*claims), MESSAGE, 3)
-    assert [(r.attribute, str(r.strength)) for r in judged.reveals] == found
+    assert [(r.attribute, str(r.strength)) for r in judged.reveals] == expected
     assert judged.unknown == unknown
 
 
@@ -213,10 +213,10 @@ def test_unreadable_ballots_are_counted_and_never_abstain(store: Store, text: st
     add(store, small_profiles(contexts=CONTEXTS))
     description = load_personas().personas[0].description.strip()[:60]
 
-    def one_fails(asked: Asked) -> Reply:
-        if description in asked.body["messages"][0]["content"]:
-            return completion(*[text] * asked.n, finish_reason=reason)
-        return completion(*[votes([1], [2])] * asked.n)
+    def one_fails(request: IncomingRequest) -> Reply:
+        if description in request.body["messages"][0]["content"]:
+            return completion(*[text] * request.n, finish_reason=reason)
+        return completion(*[votes([1], [2])] * request.n)
 
     with hostile_server(one_fails) as server:
         labelling_id = label(store, spec(server.url))
@@ -244,10 +244,10 @@ def test_failed_ballots_are_asked_for_again_by_a_resume(sqlite_store: Store) -> 
     description = load_personas().personas[0].description.strip()[:60]
     broken = True
 
-    def answering(asked: Asked) -> Reply:
-        if broken and description in asked.body["messages"][0]["content"]:
+    def answering(request: IncomingRequest) -> Reply:
+        if broken and description in request.body["messages"][0]["content"]:
             return Reply(body=b"{")
-        return completion(*[votes([1], [])] * asked.n)
+        return completion(*[votes([1], [])] * request.n)
 
     with hostile_server(answering) as server:
         labelling_id = label(sqlite_store, spec(server.url))
@@ -256,13 +256,13 @@ def test_failed_ballots_are_asked_for_again_by_a_resume(sqlite_store: Store) -> 
         made = len(server.chats)
         progress = labelling.execute(sqlite_store, labelling_id)
     assert before == {"ok": CONTEXTS * (PERSONAS - 1) * 2, "failed": CONTEXTS * 2}
-    assert progress.fresh == before["failed"] == sum(asked.n for asked in server.chats[made:])
+    assert progress.fresh == before["failed"] == sum(chat.n for chat in server.chats[made:])
     assert ballots(sqlite_store, labelling_id) == {"ok": CONTEXTS * PERSONAS * 2}
 
 
 def test_conflicts_and_unknown_numbers_are_kept_as_what_they_are(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=1))
-    with hostile_server(lambda asked: completion(*[votes([1, 2, 999], [2, "x"])] * asked.n)) as server:
+    with hostile_server(lambda request: completion(*[votes([1, 2, 999], [2, "x"])] * request.n)) as server:
         labelling_id = label(sqlite_store, spec(server.url, draws=1))
     with sqlite_store.read() as connection:
         rows = connection.execute(sa.select(ballot.c.conflicts, ballot.c.unknown)).all()
@@ -276,8 +276,8 @@ def test_conflicts_and_unknown_numbers_are_kept_as_what_they_are(sqlite_store: S
 def test_more_draws_ask_only_for_the_new_ones(store: Store) -> None:
     add(store, small_profiles(contexts=CONTEXTS))
 
-    def by_seed(asked: Asked) -> Reply:
-        return completion(*(votes([1], [asked.seed + 2 + i]) for i in range(asked.n)))
+    def by_seed(request: IncomingRequest) -> Reply:
+        return completion(*(votes([1], [request.seed + 2 + i]) for i in range(request.n)))
 
     with hostile_server(by_seed) as server:
         first = label(store, spec(server.url))
@@ -295,7 +295,7 @@ def test_more_draws_ask_only_for_the_new_ones(store: Store) -> None:
 
 def test_more_contexts_ask_only_for_the_new_ones_and_other_settings_are_another_labelling(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=CONTEXTS))
-    with hostile_server(lambda asked: completion(*[votes([1], [2])] * asked.n), ("m", "m2")) as server:
+    with hostile_server(lambda request: completion(*[votes([1], [2])] * request.n), ("m", "m2")) as server:
         first = label(sqlite_store, spec(server.url, contexts=1))
         assert ballots(sqlite_store, first) == {"ok": PERSONAS * 2}
         made = len(server.chats)
@@ -312,7 +312,7 @@ def test_the_same_profiles_in_another_dataset_are_labelled_for_free(store: Store
     add(store, small_profiles(2, contexts=CONTEXTS))
     add(store, small_profiles(2, contexts=CONTEXTS), "again")
     add(store, small_profiles(3, contexts=CONTEXTS + 1), "larger")
-    with hostile_server(lambda asked: completion(*[votes([1], ["2-3"])] * asked.n)) as server:
+    with hostile_server(lambda request: completion(*[votes([1], ["2-3"])] * request.n)) as server:
         first = label(store, spec(server.url))
         made = len(server.chats)
         second = labelling.plan(store, spec(server.url, dataset="again"))

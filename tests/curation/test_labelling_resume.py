@@ -43,9 +43,9 @@ def undisturbed(folder: Path) -> list[tuple[int, ...]]:
     add(store, small_profiles(contexts=CONTEXTS))
     made = labelling.plan(store, LabellingSpec("small", "sim-labeler", "simulator", draws=DRAWS))
     labelling.execute(store, made)
-    found = tallied(store, made)
+    tallies = tallied(store, made)
     store.close()
-    return found
+    return tallies
 
 
 def test_killed_at_random_moments(database: Database, slow_simulator: SlowSimulator, tmp_path: Path) -> None:

@@ -48,15 +48,15 @@ def test_names_and_addresses_are_those_of_the_locale(locale: str) -> None:
 @pytest.mark.parametrize("locale", LOCALES)
 def test_biography_and_statements_carry_them_on_one_line_and_none_twice(locale: str) -> None:
     for profile in profiles(locale):
-        said = {attribute.key: attribute.statement for attribute in profile.attributes}
-        assert profile.name in said["name"]
-        assert profile.address in said["address"]
+        statements = {attribute.key: attribute.statement for attribute in profile.attributes}
+        assert profile.name in statements["name"]
+        assert profile.address in statements["address"]
         assert profile.address
         assert ",," not in profile.address
-        assert str(profile.age) in said["age"]
-        for text in (profile.name, profile.address, *said.values()):
+        assert str(profile.age) in statements["age"]
+        for text in (profile.name, profile.address, *statements.values()):
             assert text == " ".join(text.split()), "one line, no space twice, none of another kind"
-        assert max(Counter(said.values()).values()) == 1
+        assert max(Counter(statements.values()).values()) == 1
     assert len({profile.name for profile in profiles(locale)}) == len(profiles(locale))
 
 
@@ -89,10 +89,10 @@ def test_from_the_command_line_to_the_record(tmp_path: Path, locale: str) -> Non
     assert made.returncode == 0, made.stderr
     store = open_store(tmp_path)
     with store.read() as connection:
-        found = datasets.profile_records(connection, datasets.named(connection, "small").id)
+        stored = datasets.profile_records(connection, datasets.named(connection, "small").id)
     store.close()
     expected = list(generate_profiles(2, seed=17, locale=locale))
-    assert [(r.profile.name, r.profile.address, r.profile.attributes) for r in found] == [
+    assert [(r.profile.name, r.profile.address, r.profile.attributes) for r in stored] == [
         (p.name, p.address, p.attributes) for p in expected
     ]
 

@@ -29,8 +29,8 @@ SAMPLES, CONTEXTS = 2, 2
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A simulator to plan with, and to run live against."""
-    with running_simulator() as found:
-        yield found
+    with running_simulator() as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,13 @@ def planned(store: Store, url: str, **changes: object) -> str:
 
 def answered(server: TestClient, path: Path) -> list[dict[str, Any]]:
     """What `vllm run-batch` makes of a file of requests."""
-    found = []
+    answers = []
     for number, line in enumerate(read(path)):
         assert (line["method"], line["url"]) == ("POST", "/v1/chat/completions")
         reply = server.post(line["url"], json=line["body"])
         response = {"status_code": reply.status_code, "request_id": f"r{number}", "body": reply.json()}
-        found.append({"id": f"b{number}", "custom_id": line["custom_id"], "response": response, "error": None})
-    return found
+        answers.append({"id": f"b{number}", "custom_id": line["custom_id"], "response": response, "error": None})
+    return answers
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -81,16 +81,16 @@ def by_files(store: Store, server: TestClient, run_id: str, folder: Path) -> lis
     rounds: list[str] = []
     while True:
         path = folder / f"{len(rounds)}.jsonl"
-        found = export_batch(store, run_id, path)
-        if not found.lines:
+        batch = export_batch(store, run_id, path)
+        if not batch.lines:
             assert not path.exists()
             return rounds
-        (kind,) = found.kinds
+        (kind,) = batch.kinds
         rounds.append(kind)
         lines = answered(server, path)
-        assert len({line["custom_id"] for line in lines}) == len(lines) == found.lines
+        assert len({line["custom_id"] for line in lines}) == len(lines) == batch.lines
         done = import_batch(store, run_id, write(folder / "answers.jsonl", lines))
-        assert (done.settled, done.unknown, done.there) == (found.lines, 0, 0)
+        assert (done.settled, done.unknown, done.there) == (batch.lines, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -124,21 +124,21 @@ def test_importing_twice_changes_nothing_and_what_is_lost_stays_owed(
     """Of four answers one is there, one failed in vLLM's way, one in OpenAI's, and one is not in the file."""
     run_id = planned(sqlite_store, url)
     export_batch(sqlite_store, run_id, tmp_path / "owed.jsonl")
-    asked = read(tmp_path / "owed.jsonl")
-    assert len({json.dumps(line["body"]) for line in asked}) == len(asked), "each draw has its own seed"
+    requests = read(tmp_path / "owed.jsonl")
+    assert len({json.dumps(line["body"]) for line in requests}) == len(requests), "each draw has its own seed"
     lines = answered(server, tmp_path / "owed.jsonl")[:3]
     lines[1] |= {"response": {"status_code": 400, "request_id": "r", "body": None}, "error": "too long"}
     lines[2] |= {"response": {"status_code": 429, "body": {"error": {"message": "slow down"}}}}
     stray = {"id": "x", "custom_id": "of somebody else", "response": {"status_code": 200, "body": {}}, "error": None}
     path = write(tmp_path / "answers.jsonl", [*lines, stray])
-    found = import_batch(sqlite_store, run_id, path)
-    assert (found.settled, dict(found.failed), found.unknown_ids) == (
+    result = import_batch(sqlite_store, run_id, path)
+    assert (result.settled, dict(result.failed), result.unknown_ids) == (
         1,
         {"rejected": 1, "rate limited": 1},
         ("of somebody else",),
     )
     assert row_of(sqlite_store, run_id).responses == {"ok": 1, "failed": 2, "owed": 1}
-    assert found.owed == 4  # three messages, and the judgement of the one that is there
+    assert result.owed == 4  # three messages, and the judgement of the one that is there
     before = counts(sqlite_store)
     again = import_batch(sqlite_store, run_id, path)
     assert (again.settled, dict(again.failed), again.there, again.owed) == (0, {}, 3, 4)
@@ -152,7 +152,7 @@ def test_importing_twice_changes_nothing_and_what_is_lost_stays_owed(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{", "line 2: not valid JSON"),
         ("[]", "line 2: must be an object, not a list"),
@@ -164,11 +164,11 @@ def test_importing_twice_changes_nothing_and_what_is_lost_stays_owed(
     ],
 )
 def test_a_file_that_is_no_file_of_answers_is_refused_before_anything_is_written(
-    sqlite_store: Store, tmp_path: Path, line: str, said: str
+    sqlite_store: Store, tmp_path: Path, line: str, message: str
 ) -> None:
     path = tmp_path / "answers.jsonl"
     path.write_text('{"custom_id": "k", "error": {"message": "x"}}\n' + line + "\n")
-    with pytest.raises(FormatError, match=said):
+    with pytest.raises(FormatError, match=message):
         import_batch(sqlite_store, "run-00000000", path)
     path.write_text("")
     with pytest.raises(FormatError, match="empty"):
@@ -198,7 +198,7 @@ def test_a_judge_with_a_server_reads_a_run_that_was_answered_by_files(
         runs.execute(sqlite_store, run_id)
     export_batch(sqlite_store, run_id, tmp_path / "owed.jsonl")
     import_batch(sqlite_store, run_id, write(tmp_path / "a.jsonl", answered(server, tmp_path / "owed.jsonl")))
-    with hostile_server(lambda asked: completion('{"revealed": []}'), ("j",)) as other:
+    with hostile_server(lambda request: completion('{"revealed": []}'), ("j",)) as other:
         judge_again(sqlite_store, run_id, [planning.JudgeSpec("llm", "j", other.url)])
         runs.execute(sqlite_store, run_id)
     with sqlite_store.read() as connection:

@@ -39,7 +39,7 @@ def test_a_memory_by_labels_holds_all_of_one_kind_and_so_many_of_the_other(
 ) -> None:
     person, labels = world
     for whole, other, kind in ((N, X, "necessary"), (X, N, "inappropriate")):
-        found = compose(read_composition(f"{kind}+{number}", order, seed), person, labels)
+        memories = compose(read_composition(f"{kind}+{number}", order, seed), person, labels)
         more = compose(read_composition(f"{kind}+{number + 1}", order, seed), person, labels)
         for context in CONTEXTS:
             of = {
@@ -47,27 +47,27 @@ def test_a_memory_by_labels_holds_all_of_one_kind_and_so_many_of_the_other(
                 for label in (N, X, A)
             }
             if not of[N] or not of[X]:
-                assert context not in found
+                assert context not in memories
                 continue
-            chosen = set(found[context])
-            assert len(chosen) == len(found[context])
+            chosen = set(memories[context])
+            assert len(chosen) == len(memories[context])
             assert of[whole] <= chosen
             assert len(chosen & of[other]) == min(number, len(of[other]))
             assert chosen <= of[whole] | of[other]
             assert chosen <= set(more[context])  # a larger k only adds
             places = seeded_order(person, seed)
             wanted = sorted(chosen) if order == "fixed" else sorted(chosen, key=places.index)
-            assert list(found[context]) == wanted
+            assert list(memories[context]) == wanted
 
 
 @given(st.integers(1, 12), st.integers(1, 14), st.integers(0, 5))
 @settings(max_examples=60)
 def test_a_random_memory_is_one_in_all_contexts_and_a_part_of_the_larger_one(size: int, number: int, seed: int) -> None:
     person = record(size)
-    found = compose(read_composition(f"random-{number}", seed=seed), person)
-    assert set(found) == set(CONTEXTS) and found[7] == found[8]
-    assert len(set(found[7])) == min(number, size)
-    assert set(found[7]) <= set(compose(read_composition(f"random-{number + 1}", seed=seed), person)[7])
+    memories = compose(read_composition(f"random-{number}", seed=seed), person)
+    assert set(memories) == set(CONTEXTS) and memories[7] == memories[8]
+    assert len(set(memories[7])) == min(number, size)
+    assert set(memories[7]) <= set(compose(read_composition(f"random-{number + 1}", seed=seed), person)[7])
 
 
 def test_seeds_and_people_differ_and_the_same_seed_repeats() -> None:
@@ -111,3 +111,35 @@ def test_a_part_of_a_profile_keeps_ids_and_attributes_together() -> None:
     assert some.attribute_ids == (103, 101)
     with pytest.raises(KeyError):
         restrict(person, (99,))
+
+
+@given(worlds(), st.integers(1, 8), st.integers(0, 5))
+@settings(max_examples=100)
+def test_a_memory_of_the_authors_code_holds_what_has_no_clear_label_too(
+    world: tuple[ProfileRecord, dict[tuple[int, int], Label]], number: int, seed: int
+) -> None:
+    person, labels = world
+    for kept, pool, label in (({N}, {X}, "all_share+"), ({X}, {N}, "all_not_share+"), (set(), {N, X}, "iid-")):
+        memories = compose(read_composition(f"{label}{number}", seed=seed), person, labels)
+        for context in CONTEXTS:
+            of = {i: labels.get((a, context)) for i, a in enumerate(person.attribute_ids)}
+            sampled_from = {i for i in of if of[i] in pool}
+            if not {N, X} <= set(of.values()) or len(sampled_from) < number:
+                assert context not in memories
+                continue
+            chosen = set(memories[context])
+            assert list(memories[context]) == sorted(chosen)
+            assert {i for i in of if of[i] in kept or of[i] not in (N, X)} <= chosen
+            assert len(chosen & sampled_from) == number
+
+
+def test_the_authors_memories_are_drawn_anew_at_each_number_and_in_each_context() -> None:
+    person = record(60)
+    labels = {(a, c): N if a == 100 else X for a in person.attribute_ids for c in CONTEXTS}
+    ours, theirs = (
+        [compose(read_composition(f"{kind}+{k}"), person, labels) for k in (10, 20)]
+        for kind in ("necessary", "all_share")
+    )
+    assert set(ours[0][7]) < set(ours[1][7]) and ours[0][7] == ours[0][8]
+    assert not set(theirs[0][7]) < set(theirs[1][7]) and theirs[0][7] != theirs[0][8]
+    assert theirs == [compose(read_composition(f"all_share+{k}"), person, labels) for k in (10, 20)]

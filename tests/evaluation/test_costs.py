@@ -51,11 +51,11 @@ def test_prices_are_read_as_they_are_written() -> None:
 def test_a_bill_worked_out_by_hand(sqlite_store: Store) -> None:
     """Two runs share one message; one of them has a judgement too, and another failed at no cost."""
     data = add_dataset(sqlite_store)
-    seats = [
+    judges = [
         {"kind": "llm", "model": "judge", "prices": JUDGE_PRICE.as_json()},
         {"kind": "matcher", "model": "matcher"},
     ]
-    manifest = {"model": {"name": "writer", "prices": PRICE.as_json()}, "judges": seats}
+    manifest = {"model": {"name": "writer", "prices": PRICE.as_json()}, "judges": judges}
     with sqlite_store.write() as connection:
         shared = _call(connection, "writer", "respond", 1_000_000, 400_000, 50_000)
         with_judge, without = (plan_run(connection, data.id, 1) for _ in range(2))
@@ -70,7 +70,7 @@ def test_a_bill_worked_out_by_hand(sqlite_store: Store) -> None:
     assert (both.amount, one.amount) == (pytest.approx(message + judgement), pytest.approx(message))
     assert both.paid == pytest.approx(judgement) and one.paid == 0  # the message was there before the runs were planned
     assert {s.used.kind: s.used.failed for s in both.stages} == {"judge": 1, "respond": 0}
-    seats[0]["prices"] = None
+    judges[0]["prices"] = None
     with sqlite_store.write() as connection:
         sweep_id = store_runs.add_sweep(connection, name="s", dataset_id=data.id, spec={}, plan={}, cap=None)
         connection.execute(sa.update(run).values(manifest=canonical_json(manifest), sweep=sweep_id))
@@ -112,8 +112,8 @@ def test_an_estimate_says_what_is_then_really_asked(sqlite_store: Store) -> None
         spec = priced(**changes)
         if name == "split":
             spec = replace(spec, judge=replace(spec.judge, split=15))
-        found, done, paid = _estimated_and_done(sqlite_store, spec)
-        for stage in found.stages:
+        estimated, done, paid = _estimated_and_done(sqlite_store, spec)
+        for stage in estimated.stages:
             really = done.by_kind[stage.kind]
             assert stage.draws == really.done, (name, stage.kind)
             # A judge reads two equal messages once, and nobody knows beforehand that they will be equal.
@@ -124,20 +124,20 @@ def test_an_estimate_says_what_is_then_really_asked(sqlite_store: Store) -> None
             assert stage.cacheable <= stage.prompt_tokens
             if not stage.completion_known:
                 assert really.completion_tokens <= stage.completion_tokens
-        assert found.cost_least is not None and found.cost_most is not None
+        assert estimated.cost_least is not None and estimated.cost_most is not None
         # Least and most rest on the mean length of answers recorded so far, here under other wording and longer lists.
-        assert found.cost_least * 0.5 <= paid <= found.cost_most * 1.25, name
+        assert estimated.cost_least * 0.5 <= paid <= estimated.cost_most * 1.25, name
     again, done, paid = _estimated_and_done(sqlite_store, priced())
     assert (again.requests, again.cost_most, paid, done.fresh) == (0, 0.0, 0.0, 0)
     assert again.recorded == again.draws == done.reused
 
 
 def _estimated_and_done(store: Store, spec: planning.RunSpec) -> tuple[Estimate, Progress, float]:
-    found = estimate(store, spec, find_labels=effective_labels)
+    estimated = estimate(store, spec, find_labels=effective_labels)
     run_id = planning.plan(store, spec, find_labels=effective_labels)
     done = runs.execute(store, run_id)
-    assert row_of(store, run_id).expected == found.responses
-    return found, done, costs.run_cost(store, run_id).paid
+    assert row_of(store, run_id).expected == estimated.responses
+    return estimated, done, costs.run_cost(store, run_id).paid
 
 
 def test_requests_are_counted_as_the_server_gets_them(sqlite_store: Store) -> None:
@@ -145,14 +145,14 @@ def test_requests_are_counted_as_the_server_gets_them(sqlite_store: Store) -> No
     add(sqlite_store, small_profiles(contexts=4))
     for mitigation in ("none", "gate"):
         spec = priced(mitigation=mitigation)
-        found = estimate(sqlite_store, spec)
+        estimated = estimate(sqlite_store, spec)
         run_id = planning.plan(sqlite_store, spec)
         runs.execute(sqlite_store, run_id)
-        asked = _requests(sqlite_store, run_id)
-        for stage in found.stages:
-            assert stage.requests_least <= asked[stage.kind] <= stage.requests
+        requests = _requests(sqlite_store, run_id)
+        for stage in estimated.stages:
+            assert stage.requests_least <= requests[stage.kind] <= stage.requests
             if mitigation == "none" or stage.kind == "gate":
-                assert stage.requests == asked[stage.kind]
+                assert stage.requests == requests[stage.kind]
 
 
 def _requests(store: Store, run_id: str) -> dict[str, int]:
@@ -207,10 +207,22 @@ def test_a_cap_ends_a_run_and_a_higher_one_goes_on(sqlite_store: Store) -> None:
 
 def test_the_command_says_what_a_run_would_cost_and_starts_nothing(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=4))
-    words = ("run", "-d", "small", "-m", "sim-average", "--base-url", "simulator", "-n", 3, "--price", "2/0.5/8 EUR")
-    found = cli_inside(outside(), *words, "--plan", "--workspace", sqlite_store.workspace)
-    assert found.returncode == 0, found.stderr
-    assert "4 user-task pairs × 3 samples = 12 messages" in found.stdout and "EUR" in found.stdout
+    arguments = (
+        "run",
+        "-d",
+        "small",
+        "-m",
+        "sim-average",
+        "--base-url",
+        "simulator",
+        "-n",
+        3,
+        "--price",
+        "2/0.5/8 EUR",
+    )
+    done = cli_inside(outside(), *arguments, "--plan", "--workspace", sqlite_store.workspace)
+    assert done.returncode == 0, done.stderr
+    assert "4 user-task pairs × 3 samples = 12 messages" in done.stdout and "EUR" in done.stdout
     with sqlite_store.read() as connection:
         assert store_runs.all_rows(connection) == []
 
@@ -249,13 +261,13 @@ def test_a_run_that_ended_above_its_cap_says_so(sqlite_store: Store) -> None:
     assert costs.run_cost(sqlite_store, run_id).above_cap_text == ""
     with sqlite_store.write() as connection:
         store_runs.set_cap(connection, run_id, paid / 2)
-    told = f"paid {money(paid, 'EUR')}, {money(paid / 2, 'EUR')} above the cap of {money(paid / 2, 'EUR')}"
-    assert told in costs.run_cost(sqlite_store, run_id).above_cap_text
+    text = f"paid {money(paid, 'EUR')}, {money(paid / 2, 'EUR')} above the cap of {money(paid / 2, 'EUR')}"
+    assert text in costs.run_cost(sqlite_store, run_id).above_cap_text
     with redirect_stderr(io.StringIO()) as errors:
         work.outcome(sqlite_store, run_id)
-    assert told in " ".join(errors.getvalue().split())
+    assert text in " ".join(errors.getvalue().split())
     shown = run_detail.calls_table(run_progress(sqlite_store, run_id))
-    assert told in str(shown)
+    assert text in str(shown)
 
 
 def test_a_finished_run_from_the_record_says_what_it_paid_and_not_where_it_stops(sqlite_store: Store) -> None:

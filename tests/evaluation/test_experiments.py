@@ -64,7 +64,7 @@ def rows(store: Store, run_id: str) -> list[sa.RowMapping]:
         )
 
 
-def asked(store: Store, run_id: str, kind: str) -> list[str]:
+def prompts_of(store: Store, run_id: str, kind: str) -> list[str]:
     """The prompts of a run's calls of one kind."""
     with store.read() as connection:
         bodies = connection.execute(
@@ -84,9 +84,9 @@ def calls_made(store: Store) -> int:
 
 def test_a_reduced_memory_is_in_the_prompt_and_judged_alone(store: Store) -> None:
     run_id = ran(store, simulated(memory=Memory("necessary+3", "shuffled", seed=4, template="keyed"), samples=2))
-    found = rows(store, run_id)
+    responses = rows(store, run_id)
     with store.read() as connection:
-        held = datasets.memories_of(connection, {row["memory"] for row in found})
+        held = datasets.memories_of(connection, {row["memory"] for row in responses})
         statements = {
             row.id: (row.key, row.statement)
             for row in connection.execute(sa.text("SELECT id, key, statement FROM attribute"))
@@ -97,21 +97,21 @@ def test_a_reduced_memory_is_in_the_prompt_and_judged_alone(store: Store) -> Non
             .join(reveal, reveal.c.judgement == judgement.c.id)
             .where(response.c.run == run_id)
         ).all()
-    assert found and all(row["level"] == "necessary+3" and row["memory"] for row in found)
+    assert responses and all(row["level"] == "necessary+3" and row["memory"] for row in responses)
     assert claims and all(attribute in held[memory] for memory, attribute in claims)
     lines = {"\n".join(f"- {statements[a][0]}: {statements[a][1]}" for a in ids) for ids in held.values()}
-    prompts = asked(store, run_id, "respond")
+    prompts = prompts_of(store, run_id, "respond")
     assert {line for line in lines if any(line in prompt for prompt in prompts)} == lines
-    for prompt in asked(store, run_id, "judge"):
+    for prompt in prompts_of(store, run_id, "judge"):
         assert len([line for line in prompt.split("\n") if line[:1].isdigit()]) in {len(ids) for ids in held.values()}
 
 
 def test_a_gate_shows_what_it_chose_and_its_flows_are_those_of_the_whole_memory(store: Store) -> None:
     run_id = ran(store, simulated(mitigation="gate", samples=3))
-    found = rows(store, run_id)
-    assert {row["status"] for row in found} == {"ok"}
+    responses = rows(store, run_id)
+    assert {row["status"] for row in responses} == {"ok"}
     with store.read() as connection:
-        shown = datasets.memories_of(connection, {row["shown"] for row in found})
+        shown = datasets.memories_of(connection, {row["shown"] for row in responses})
         gates = {
             row.key: json.loads(row.response)["needed"]
             for row in connection.execute(sa.select(call.c.key, call.c.response).where(call.c.kind == "gate"))
@@ -120,9 +120,9 @@ def test_a_gate_shows_what_it_chose_and_its_flows_are_those_of_the_whole_memory(
             p: list(
                 connection.execute(sa.text(f"SELECT id FROM attribute WHERE profile={p} ORDER BY ordinal")).scalars()
             )
-            for p in {row["profile"] for row in found}
+            for p in {row["profile"] for row in responses}
         }
-    for row in found:
+    for row in responses:
         assert row["memory"] is None
         assert list(shown[row["shown"]]) == [profiles[row["profile"]][n - 1] for n in sorted(gates[row["before"]])]
     plain = ran(store, simulated(samples=3))
@@ -134,9 +134,9 @@ def test_a_gate_shows_what_it_chose_and_its_flows_are_those_of_the_whole_memory(
 
 def test_a_gate_that_cannot_be_read_leaves_the_message_missing(store: Store) -> None:
     run_id = ran(store, simulated(mitigation="gate", samples=1, max_tokens=2))
-    found = rows(store, run_id)
-    assert {(row["status"], row["cause"]) for row in found} == {("truncated", "gate: cut at the token limit")}
-    assert all(row["text"] is None for row in found)
+    responses = rows(store, run_id)
+    assert {(row["status"], row["cause"]) for row in responses} == {("truncated", "gate: cut at the token limit")}
+    assert all(row["text"] is None for row in responses)
 
 
 def test_a_rewrite_keeps_the_draft_and_takes_facts_away(store: Store) -> None:
@@ -144,18 +144,18 @@ def test_a_rewrite_keeps_the_draft_and_takes_facts_away(store: Store) -> None:
     drafts = {(r["profile"], r["context"], r["sample"]): r for r in rows(store, plain)}
     before = calls_made(store)
     run_id = ran(store, simulated(model="sim-oversharing", samples=2, mitigation="rewrite"))
-    found = rows(store, run_id)
+    responses = rows(store, run_id)
     shorter = 0
-    for row in found:
+    for row in responses:
         draft = drafts[row["profile"], row["context"], row["sample"]]
         assert row["before"] == draft["call"]  # the very same draft, not asked for again
         shorter += len(row["text"]) < len(draft["text"])
-    assert shorter > len(found) / 2
+    assert shorter > len(responses) / 2
     with store.read() as connection:
         stages = store_runs.calls_by_kind(connection, run_id)
-    assert stages["rewrite"].calls == len(found)
+    assert stages["rewrite"].calls == len(responses)
     # A rewrite that changed nothing is the message that was judged already.
-    unchanged = sum(r["text"] == drafts[r["profile"], r["context"], r["sample"]]["text"] for r in found)
+    unchanged = sum(r["text"] == drafts[r["profile"], r["context"], r["sample"]]["text"] for r in responses)
     assert calls_made(store) == before + stages["rewrite"].calls + stages["judge"].calls - unchanged
 
 
@@ -173,8 +173,8 @@ def test_prompt_levels_differ_and_a_prompt_file_is_kept_word_for_word(store: Sto
     run_id = planning.plan(store, spec)
     path.unlink()  # what was planned does not need the file any more
     runs.execute(store, run_id)
-    assert all(prompt.startswith("Known: - ") for prompt in asked(store, run_id, "respond"))
-    assert all(" -> " in prompt for prompt in asked(store, run_id, "judge"))
+    assert all(prompt.startswith("Known: - ") for prompt in prompts_of(store, run_id, "respond"))
+    assert all(" -> " in prompt for prompt in prompts_of(store, run_id, "judge"))
     assert row_of(store, run_id).judgements == {"ok": 6}
     assert numbers(store, run_id)["completeness"] > 0
     assert row_of(store, run_id).manifest.prompt.source == "published.yaml"
@@ -195,18 +195,18 @@ def test_a_split_list_is_judged_as_the_whole_one(store: Store) -> None:
 def test_reasoning_is_kept_apart_and_read_by_a_judge_of_its_own(store: Store) -> None:
     reasoning = JudgeSpec("llm", "sim-judge", "simulator", channel="reasoning")
     run_id = ran(store, simulated(thinking="on", samples=1, more_judges=(reasoning,)))
-    found = rows(store, run_id)
-    assert all("Let me see what I know." in row["reasoning"] and "Let me see" not in row["text"] for row in found)
+    responses = rows(store, run_id)
+    assert all("Let me see what I know." in row["reasoning"] and "Let me see" not in row["text"] for row in responses)
     with store.read() as connection:
         judges = judgements.of_run(connection, run_id)
     assert [j.name for j in judges] == ["sim-judge", "sim-judge on reasoning"]
-    silent = ran(store, simulated(samples=1, more_judges=(reasoning,)))
+    without_reasoning = ran(store, simulated(samples=1, more_judges=(reasoning,)))
     with store.read() as connection:
-        second = judgements.of_run(connection, silent)[1].id
+        second = judgements.of_run(connection, without_reasoning)[1].id
         statuses = connection.execute(
             sa.select(judgement.c.status, judgement.c.cause)
             .join(response, judgement.c.response == response.c.id)
-            .where(response.c.run == silent, judgement.c.judge == second)
+            .where(response.c.run == without_reasoning, judgement.c.judge == second)
         ).all()
     assert set(statuses) == {("empty", "no reasoning text came back")}
 
@@ -278,7 +278,7 @@ def test_one_character_asks_again_exactly_what_it_touches(store: Store) -> None:
 
 
 def test_what_cannot_be_is_refused_before_anything_is_written(store: Store) -> None:
-    for changes, words in (
+    for changes, message in (
         ({"thinking": "maybe"}, "thinking"),
         ({"sampling": {"model": "x"}}, "cannot be set by hand"),
         ({"mitigation": "hope"}, "mitigation"),
@@ -286,7 +286,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(store: Store) -> N
         ({"memory": Memory("some")}, "memory composition"),
         ({"more_judges": (simulated().judge,)}, "two of the judges are the same"),
     ):
-        with pytest.raises((StoreError, ValueError), match=words):
+        with pytest.raises((StoreError, ValueError), match=message):
             planning.plan(store, simulated(**changes))
     with store.read() as connection:
         assert store_runs.all_rows(connection) == []

@@ -21,7 +21,7 @@ from evaluating import (
     simulated,
     small_profiles,
 )
-from hostile import Asked, Reply, completion, error, hostile_server, texts_of
+from hostile import IncomingRequest, Reply, completion, error, hostile_server, texts_of
 from worlds import make_profile
 
 from cimemories.curation import labelling
@@ -83,13 +83,13 @@ def test_every_kind_of_fault_at_once(database: Database, failing_simulator: str)
     assert row.judged == row.expected - missing["responses"] - missing["judgements"]
     assert row.coverage == row.judged / row.expected
     assert row.coverage > 0.7
-    told = sum(int(line.split()[1]) for line in ran.stderr.splitlines() if line.startswith("  missing:"))
-    assert told == missing["responses"] + missing["judgements"], "the person is told of each"
-    asked = cli_forked(database.environment, "metrics", run_id, "--json", "--workspace", database.workspace)
-    found = json.loads(asked.stdout)
-    assert (found["judged_responses"], found["expected_responses"]) == (row.judged, row.expected)
-    assert found["coverage"] == row.coverage
-    assert 0 < found["violation"]["1"] <= found["violation"]["3"] <= 1
+    reported = sum(int(line.split()[1]) for line in ran.stderr.splitlines() if line.startswith("  missing:"))
+    assert reported == missing["responses"] + missing["judgements"], "the person is told of each"
+    process = cli_forked(database.environment, "metrics", run_id, "--json", "--workspace", database.workspace)
+    result = json.loads(process.stdout)
+    assert (result["judged_responses"], result["expected_responses"]) == (row.judged, row.expected)
+    assert result["coverage"] == row.coverage
+    assert 0 < result["violation"]["1"] <= result["violation"]["3"] <= 1
     before = counts(store)
     resumed = cli_forked(database.environment, "resume", run_id, "--workspace", database.workspace)
     assert resumed.returncode in (0, 3), resumed.stderr
@@ -103,15 +103,15 @@ def test_a_resume_asks_only_for_what_failed(store: Store) -> None:
     add(store, [make_profile(0, 6, 8)], "small")
     healthy = False
 
-    def answering(asked: Asked) -> Reply:
-        text, judging = asked.body["messages"][0]["content"], asked.body["model"] == "judge"
+    def answering(request: IncomingRequest) -> Reply:
+        text, judging = request.body["messages"][0]["content"], request.body["model"] == "judge"
         if judging:
             if "seed 1" in text:
                 return completion("no JSON")
             return error(500, "out of memory") if "seed 2" in text and not healthy else completion('{"revealed": []}')
         if "Task 2\n" in text or "Task 2." in text:
-            return completion(*["Dear"] * asked.n, finish_reason="length")
-        return Reply(body=b"{") if "Task 5" in text and not healthy else texts_of(asked)
+            return completion(*["Dear"] * request.n, finish_reason="length")
+        return Reply(body=b"{") if "Task 5" in text and not healthy else texts_of(request)
 
     with hostile_server(answering, ("m", "judge")) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
@@ -131,16 +131,16 @@ def test_a_resume_asks_only_for_what_failed(store: Store) -> None:
         healthy, made = True, len(server.chats)
         progress = runs.execute(store, run_id)
         second = row_of(store, run_id)
-        asked = server.chats[made:]
+        requests = server.chats[made:]
     assert second.responses == {"ok": 21, "truncated": 3}
     assert second.judgements == {"ok": 14, "unparsed": 7}
     assert second.coverage == 14 / 24
-    answered = [a for a in asked if a.body["model"] == "m"]
+    answered = [a for a in requests if a.body["model"] == "m"]
     assert len(answered) == 1
     assert "Task 5" in answered[0].body["messages"][0]["content"]
     assert progress.failed == {}
     # The texts of all contexts are the same: the judgements of the three new ones are recorded calls, but for seed 2.
-    assert {"seed 2" in a.body["messages"][0]["content"] for a in asked if a.body["model"] == "judge"} == {True}
+    assert {"seed 2" in a.body["messages"][0]["content"] for a in requests if a.body["model"] == "judge"} == {True}
 
 
 def test_numbers_are_those_of_what_is_there(sqlite_store: Store) -> None:
@@ -156,13 +156,13 @@ def test_numbers_are_those_of_what_is_there(sqlite_store: Store) -> None:
     row = row_of(sqlite_store, whole)
     assert row.responses == {"ok": 7 * SAMPLES, "truncated": SAMPLES}
     assert row.coverage == 7 / 8
-    found = [headline(Flows(sqlite_store), resolve_scope(sqlite_store, run_id)) for run_id in (whole, partial)]
-    assert found[0].coverage == 7 / 8
-    assert found[0].violation == found[1].violation
-    assert found[0].violation[SAMPLES] > 0
-    assert found[0].completeness == pytest.approx(found[1].completeness, abs=1e-12)
-    assert found[0].flows == found[1].flows
-    assert any("missing" in note for note in found[0].notes)
+    results = [headline(Flows(sqlite_store), resolve_scope(sqlite_store, run_id)) for run_id in (whole, partial)]
+    assert results[0].coverage == 7 / 8
+    assert results[0].violation == results[1].violation
+    assert results[0].violation[SAMPLES] > 0
+    assert results[0].completeness == pytest.approx(results[1].completeness, abs=1e-12)
+    assert results[0].flows == results[1].flows
+    assert any("missing" in note for note in results[0].notes)
     assert_whole(sqlite_store, partial, 7 * SAMPLES)
     without = numbers(sqlite_store, partial)
     assert without["coverage"] == 1.0
@@ -185,17 +185,17 @@ def test_a_judge_that_answers_nonsense_leaves_everything_missing(sqlite_store: S
     """Never 'nothing revealed': without a single judgement the numbers are undefined, not zero."""
     add_labelled(sqlite_store)
 
-    def useless(asked: Asked) -> Reply:
-        return completion("Nothing!") if asked.body["model"] == "judge" else texts_of(asked)
+    def useless(request: IncomingRequest) -> Reply:
+        return completion("Nothing!") if request.body["model"] == "judge" else texts_of(request)
 
     with hostile_server(useless, ("m", "judge")) as server:
         wanted = simulated(server.url, model="m", judge=planning.JudgeSpec("llm", "judge", server.url))
         run_id = planning.plan(sqlite_store, wanted)
         runs.execute(sqlite_store, run_id)
-    found = numbers(sqlite_store, run_id)
-    assert found["coverage"] == 0
-    assert set(found["violation"].values()) == {None}
-    assert found["completeness"] is None
+    result = numbers(sqlite_store, run_id)
+    assert result["coverage"] == 0
+    assert set(result["violation"].values()) == {None}
+    assert result["completeness"] is None
 
 
 def test_labelling_on_a_failing_server_never_folds_failures_into_votes(sqlite_store: Store) -> None:

@@ -36,8 +36,8 @@ def test_a_quote_word_for_word_is_found_exactly() -> None:
     ],
 )
 def test_typography_case_and_white_space_are_forgiven(quote: str, place: str) -> None:
-    found = grounded(quote)
-    assert found is not None and found.rstrip(".") == place.rstrip(".")
+    passage = grounded(quote)
+    assert passage is not None and passage.rstrip(".") == place.rstrip(".")
 
 
 @pytest.mark.parametrize(

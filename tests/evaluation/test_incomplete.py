@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from evaluating import add, cli_inside, outside, row_of, simulated
-from hostile import Asked, Reply, completion, error, hostile_server
+from hostile import IncomingRequest, Reply, completion, error, hostile_server
 from paging import opened
 from worlds import add_dataset, add_run, make_profile
 
@@ -24,12 +24,12 @@ from cimemories.store.work import Outcome
 CONTEXTS = 4
 
 
-def refuses_one(asked: Asked) -> Reply:
+def refuses_one(request: IncomingRequest) -> Reply:
     """One of the contexts is refused; all others are answered, labels included."""
-    text = asked.body["messages"][0]["content"]
+    text = request.body["messages"][0]["content"]
     if "Task 3\n" in text or "Task 3." in text:
         return error(400, "content policy")
-    return completion(*['{"revealed": [], "necessary": [], "inappropriate": []}'] * asked.n)
+    return completion(*['{"revealed": [], "necessary": [], "inappropriate": []}'] * request.n)
 
 
 def call(store: Store, *arguments: object) -> tuple[int, str, str]:
@@ -40,18 +40,21 @@ def call(store: Store, *arguments: object) -> tuple[int, str, str]:
 def test_a_run_that_lost_responses_ends_with_3_and_says_so_everywhere(app_store: Store) -> None:
     add(app_store, [make_profile(0, 6, CONTEXTS)])
     with hostile_server(refuses_one, ("m",)) as server:
-        asked = ["run", "-d", "small", "-m", "m", "--base-url", server.url, "--samples", 2, "--judge", "matcher"]
-        code, run_id, said = call(app_store, *asked)
+        arguments = ["run", "-d", "small", "-m", "m", "--base-url", server.url, "--samples", 2, "--judge", "matcher"]
+        code, run_id, errors = call(app_store, *arguments)
         assert code == 3
-        assert "2 of 8 planned messages are missing or incomplete (25.0 %)" in said
-        assert f"resume {run_id}` retries failed calls, but not answers that were refused or truncated" in said
+        assert "2 of 8 planned messages are missing or incomplete (25.0 %)" in errors
+        assert f"resume {run_id}` retries failed calls, but not answers that were refused or truncated" in errors
         assert call(app_store, "resume", run_id)[0] == 3, "asked again and refused again"
         assert call(app_store, "resume", run_id, "--allow-missing", 0.25)[0] == 0
         assert call(app_store, "resume", run_id, "--allow-missing", 0.24)[0] == 3
         code, again, _ = call(app_store, "repeat", run_id)
         assert code == 3
-        code, _, _ = call(app_store, "judge", run_id, "--judge-model", "m", "--judge-base-url", server.url)
+        code, _, judge_errors = call(app_store, "judge", run_id, "--judge-model", "m", "--judge-base-url", server.url)
         assert code == 3
+        assert "8/10" in judge_errors, (
+            "six messages to judge; two that are written again, and need no judge as they fail again"
+        )
     row = row_of(app_store, run_id)
     assert (row.status, row_of(app_store, again).status) == ("finished with failures",) * 2
     listed = cli_inside(outside(), "runs", "--json", "--workspace", app_store.workspace)
@@ -64,13 +67,13 @@ def test_labels_a_sweep_and_a_generation_end_with_3_too(sqlite_store: Store, tmp
     add(sqlite_store, [make_profile(0, 6, CONTEXTS)])
     with hostile_server(refuses_one, ("m",)) as server:
         place = ["-m", "m", "--base-url", server.url]
-        code, labelling, said = call(sqlite_store, "label", "-d", "small", "--draws", 1, *place)
-        assert (code, "3 of 12 planned ballots are missing or incomplete" in said) == (3, True)
+        code, labelling, errors = call(sqlite_store, "label", "-d", "small", "--draws", 1, *place)
+        assert (code, "3 of 12 planned ballots are missing or incomplete" in errors) == (3, True)
         assert call(sqlite_store, "resume", labelling, "--allow-missing", 0.25)[0] == 0
         file = tmp_path / "sweep.yaml"
         file.write_text(f"name: s\ndataset: small\nsamples: 2\nmodels: [{{model: m, base_url: {server.url}}}]\n")
-        code, sweep, said = call(sqlite_store, "sweep", file)
-        assert (code, "2 of 8 planned messages are missing or incomplete" in said) == (3, True)
+        code, sweep, errors = call(sqlite_store, "sweep", file)
+        assert (code, "2 of 8 planned messages are missing or incomplete" in errors) == (3, True)
         assert call(sqlite_store, "sweep", file, "--allow-missing", 1)[0] == 0
     with sqlite_store.read() as connection:
         assert work.load(connection, sweep)["status"] == "finished with failures"
@@ -89,7 +92,7 @@ def test_nothing_missing_ends_with_0(sqlite_store: Store) -> None:
 def test_a_missing_judgement_of_any_judge_counts(store: Store) -> None:
     """The second judge cannot be read; every message and every judgement of the first is there."""
     add(store, [make_profile(0, 6, CONTEXTS)])
-    with hostile_server(lambda asked: completion("no JSON"), ("second",)) as server:
+    with hostile_server(lambda request: completion("no JSON"), ("second",)) as server:
         run_id = planning.plan(store, simulated())
         runs.execute(store, run_id)
         planned = row_of(store, run_id).expected

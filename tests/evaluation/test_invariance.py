@@ -41,9 +41,9 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
         shutil.copytree(folder / "planned", folder / "calm")
         calm = open_store(folder / "calm")
         runs.execute(calm, run_id, concurrency=1)
-        found = numbers(calm, run_id)
+        expected = numbers(calm, run_id)
         calm.close()
-        yield folder / "planned", run_id, found, url
+        yield folder / "planned", run_id, expected, url
 
 
 @given(data=st.data())
@@ -57,13 +57,13 @@ def test_numbers_do_not_depend_on_concurrency_order_or_worker(
         store = open_store(Path(name) / "copy")
         with store.read() as connection:
             row = store_runs.named(connection, run_id)
-            seats = [*judgements.of_run(connection, run_id), *judgements.checkers_of_run(connection, run_id)]
+            judges = [*judgements.of_run(connection, run_id), *judgements.checkers_of_run(connection, run_id)]
         for _ in range(data.draw(st.integers(0, 2), label="workers that stop on the way")):
             limit = data.draw(st.integers(1, 25), label="after so many answers")
             order = Random(data.draw(st.integers(0, 999), label="order"))
 
             def shuffled(own: Store, client: object, order: Random = order) -> list[object]:
-                jobs = list(runs.jobs_of(own, row, seats, client, lambda seat: url))  # type: ignore[arg-type]
+                jobs = list(runs.jobs_of(own, row, judges, client, lambda judge: url))  # type: ignore[arg-type]
                 order.shuffle(jobs)
                 return jobs
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from evaluating import add, cli_inside, outside, row_of, simulated
-from hostile import Asked, Reply, completion, hostile_server
+from hostile import IncomingRequest, Reply, completion, hostile_server
 from paging import button, opened, said
 from streamlit.testing.v1 import AppTest
 from worlds import make_profile
@@ -31,9 +31,9 @@ RUNS = "pages/evaluate/runs.py"
 SIMULATED_JUDGE = JudgeSpec("llm", "sim-judge", "simulator")
 
 
-def answering(asked: Asked) -> Reply:
-    judging = "response_format" in asked.body
-    return completion(*['{"revealed": []}' if judging else "Dear all, here is what you asked for."] * asked.n)
+def answering(request: IncomingRequest) -> Reply:
+    judging = "response_format" in request.body
+    return completion(*['{"revealed": []}' if judging else "Dear all, here is what you asked for."] * request.n)
 
 
 @pytest.fixture
@@ -59,12 +59,12 @@ def judges_of(store: Store, run_id: str) -> list[tuple[str, dict[str, object]]]:
 
 
 def test_a_simulated_judge_of_real_messages_is_refused_everywhere(store: Store, real: Any, tmp_path: Path) -> None:
-    said_ = "simulated judge, and the messages are of a real model"
+    message = "simulated judge, and the messages are of a real model"
     with running_simulator() as url:
         for judge in (SIMULATED_JUDGE, JudgeSpec("llm", "sim-judge", url)):
-            with pytest.raises(StoreError, match=said_):
+            with pytest.raises(StoreError, match=message):
                 planning.plan(store, spec(real.url, judge=judge))
-    with pytest.raises(StoreError, match=said_):
+    with pytest.raises(StoreError, match=message):
         planning.plan(store, spec("batch", judge=SIMULATED_JUDGE))
     content = {
         "name": "s",
@@ -72,7 +72,7 @@ def test_a_simulated_judge_of_real_messages_is_refused_everywhere(store: Store, 
         "models": [{"model": "m", "base_url": real.url}],
         "judges": [{"model": "sim-judge", "base_url": "simulator"}],
     }
-    with pytest.raises(StoreError, match=said_):
+    with pytest.raises(StoreError, match=message):
         sweeps.plan(store, check_sweep(content, Path("sweep.yaml")))
     place = ["--workspace", store.workspace]
     by = ["--judge-model", "sim-judge", "--judge-base-url", "simulator"]
@@ -82,7 +82,7 @@ def test_a_simulated_judge_of_real_messages_is_refused_everywhere(store: Store, 
         assert store_runs.all_rows(connection) == []
     run_id = planning.plan(store, spec(real.url))
     runs.execute(store, run_id)
-    with pytest.raises(StoreError, match=said_):
+    with pytest.raises(StoreError, match=message):
         judge_again(store, run_id, [SIMULATED_JUDGE])
     assert cli_inside(outside(), "judge", run_id, *by, *place).returncode == 1
     assert not row_of(store, run_id).simulated
@@ -175,18 +175,18 @@ def test_a_failed_connection_test_blocks_the_next_step(store: Store, real: Any) 
 def test_no_limit_on_tokens_is_a_choice(store: Store, real: Any) -> None:
     place = ["--workspace", store.workspace]
     none = ["--max-tokens", "server", "--judge-max-tokens", "server"]
-    asked = ["run", "-d", "small", "-m", "m", "--base-url", real.url, "--samples", 1]
-    plan = cli_inside(outside(), *asked, *none, "--plan", *place)
+    arguments = ["run", "-d", "small", "-m", "m", "--base-url", real.url, "--samples", 1]
+    plan = cli_inside(outside(), *arguments, *none, "--plan", *place)
     assert plan.returncode == 0 and "no limit is sent" in plan.stderr
     before = len(real.chats)
-    done = cli_inside(outside(), *asked, *none, *place)
+    done = cli_inside(outside(), *arguments, *none, *place)
     assert done.returncode == 0, done.stderr
     sent = [item.body for item in real.chats[before:] if "colour" not in str(item.body)]
     assert sent and all("max_tokens" not in body for body in sent)
     again = spec_of(store, done.stdout.split()[-1])
     assert (again.max_tokens, again.judge.max_tokens) == (None, None)
     assert "--max-tokens server" in command_of(again) and "--judge-max-tokens server" in command_of(again)
-    wrong = cli_inside(outside(), *asked, "--max-tokens", "none", *place)
+    wrong = cli_inside(outside(), *arguments, "--max-tokens", "none", *place)
     assert wrong.returncode == 1 and "or `server` to leave the limit" in wrong.stderr
     label = ["label", "-d", "small", "-m", "m", "--base-url", real.url, "--draws", 1, "--max-tokens", "server"]
     before = len(real.chats)
@@ -208,10 +208,10 @@ def test_a_sweep_may_leave_the_limit_to_the_server(store: Store) -> None:
         ],
         "max_tokens": "server",
     }
-    found = check_sweep(content, Path("sweep.yaml"))
-    assert [run.max_tokens for run in found.runs] == [None, 512]
-    assert [judge.max_tokens for judge in found.runs[0].judges] == [JUDGE_TOKENS, None]
-    assert [run.max_tokens for run in check_sweep(found.source, Path("sweep.yaml")).runs] == [None, 512]
+    sweep = check_sweep(content, Path("sweep.yaml"))
+    assert [run.max_tokens for run in sweep.runs] == [None, 512]
+    assert [judge.max_tokens for judge in sweep.runs[0].judges] == [JUDGE_TOKENS, None]
+    assert [run.max_tokens for run in check_sweep(sweep.source, Path("sweep.yaml")).runs] == [None, 512]
 
 
 def test_the_limit_of_the_page_can_be_left_to_the_server(store: Store, real: Any) -> None:

@@ -213,8 +213,10 @@ def test_odd_values_are_no_error(value: Value) -> None:
 
 
 def test_a_whole_statement_counts_for_any_value() -> None:
-    told = "No DUI charge has been filed."
-    assert quote(False, "As said: no  DUI charge has been filed!", statement=told) == "no  DUI charge has been filed"
+    statement = "No DUI charge has been filed."
+    assert (
+        quote(False, "As said: no  DUI charge has been filed!", statement=statement) == "no  DUI charge has been filed"
+    )
     assert quote("High", "I am married. Bye", statement="I am married.") == "I am married"
 
 
@@ -232,14 +234,14 @@ def test_the_person_may_change() -> None:
 
 
 def test_a_restated_statement_counts_when_nearly_all_its_words_stand_in_one_sentence() -> None:
-    told = {"key": "rehearsal", "statement": "Friends offered condolences after the funerals."}
-    assert quote(True, "Hello. After the funeral, friends offered condolences. Bye.", **told) == (
+    attribute_fields = {"key": "rehearsal", "statement": "Friends offered condolences after the funerals."}
+    assert quote(True, "Hello. After the funeral, friends offered condolences. Bye.", **attribute_fields) == (
         "After the funeral, friends offered condolences."
     )
-    assert quote(True, "Friends offered help after the funeral.", **told) is None
-    assert quote(True, "Friends offered condolences. The funeral was long.", **told) is None
-    assert quote(True, "After the funeral, friends never offered condolences.", **told) is None
-    assert quote("High", "Friends, after funerals, offered their condolences", **told) is not None
+    assert quote(True, "Friends offered help after the funeral.", **attribute_fields) is None
+    assert quote(True, "Friends offered condolences. The funeral was long.", **attribute_fields) is None
+    assert quote(True, "After the funeral, friends never offered condolences.", **attribute_fields) is None
+    assert quote("High", "Friends, after funerals, offered their condolences", **attribute_fields) is not None
     assert quote(True, "Owned it is.", "own", "It is owned.") is None
 
 
@@ -281,8 +283,8 @@ messages = st.lists(pieces | st.text(max_size=6), max_size=12).map(" ".join)
 @settings(max_examples=400, deadline=None)
 @given(st.lists(values, max_size=4), messages, st.text(max_size=30))
 def test_spans_are_valid_whatever_comes(held: list[Value], message: str, statement: str) -> None:
-    told = [attribute(value, f"thing_{index}", statement) for index, value in enumerate(held)]
-    reveals = match(told, message)
+    attributes = [attribute(value, f"thing_{index}", statement) for index, value in enumerate(held)]
+    reveals = match(attributes, message)
     indices = [reveal.attribute for reveal in reveals]
     assert indices == sorted(set(indices))
     for reveal in reveals:

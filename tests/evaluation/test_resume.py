@@ -67,9 +67,9 @@ def undisturbed(folder: Path, contexts: int = CONTEXTS) -> dict[str, object]:
     add_labelled(store, contexts=contexts)
     run_id = planning.plan(store, simulated())
     runs.execute(store, run_id)
-    found = numbers(store, run_id)
+    result = numbers(store, run_id)
     store.close()
-    return found
+    return result
 
 
 def test_killed_at_random_moments(
@@ -166,7 +166,7 @@ def test_a_run_has_one_worker_at_a_time(database: Database, opened: Store) -> No
     """A second process is told who is at it, and changes nothing; the first one leaves in good order when told to."""
     contexts = 40  # at a second each: on a busy machine the second process alone takes twenty to start
     add(opened, [make_profile(0, 6, contexts)])
-    with hostile_server(lambda asked: replace(texts_of(asked), wait=1.0)) as server:
+    with hostile_server(lambda request: replace(texts_of(request), wait=1.0)) as server:
         run_id = planning.plan(opened, planning.RunSpec("small", "m", server.url, samples=SAMPLES))
         first = Forked(database.environment, "resume", run_id, "--concurrency", "1", "--workspace", database.workspace)
         while not server.chats and first.poll() is None:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 import yaml
 from evaluating import ROOT, add, cli_inside, command, outside, small_profiles
 from hostile import Reply, hostile_server
-from planned_sweeps import FILE, asked, planned, spec
+from planned_sweeps import FILE, planned, spec, sweep_content
 
 from cimemories.compare.sweeps import sweep_table
 from cimemories.evaluation import costs, sweeps
@@ -44,27 +44,27 @@ def cells(store: Store, sweep_id: str) -> list[runs.RunRow]:
 
 def test_the_grid_of_a_file_is_worked_off_by_model_then_by_memory(tmp_path: Path) -> None:
     path = tmp_path / "grid.yaml"
-    grid = asked(
+    grid = sweep_content(
         memory=["full", {"necessary": {"from": 0, "to": 20, "step": 10}}, {"random": [5, 50]}],
         prompt_levels=["base", "high"],
         mitigations=["none", "gate"],
         models=[{"model": "a", "base_url": "simulator", "thinking": ["on", "off"]}, {"preset": "gpt-5"}],
     )
     path.write_text(yaml.safe_dump(grid))
-    found = read_sweep(path).runs
-    assert len(found) == 6 * 2 * 2 * 2 + 6 * 2 * 2
-    seen = [(r.model, r.memory.composition) for r in found]
+    planned_runs = read_sweep(path).runs
+    assert len(planned_runs) == 6 * 2 * 2 * 2 + 6 * 2 * 2
+    seen = [(r.model, r.memory.composition) for r in planned_runs]
     changes = [pair for pair, before in zip(seen, [None, *seen], strict=False) if pair != before]
     assert len(changes) == len(set(changes)) == 12
     assert [memory for model, memory in changes if model == "a"] == [
         "full", "necessary+0", "necessary+10", "necessary+20", "random-5", "random-50",
     ]  # fmt: skip
-    assert {r.thinking for r in found if r.model == "a"} == {"on", "off"}
-    assert found[-1].base_url.startswith("https://") and found[-1].api_key_env
+    assert {r.thinking for r in planned_runs if r.model == "a"} == {"on", "off"}
+    assert planned_runs[-1].base_url.startswith("https://") and planned_runs[-1].api_key_env
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"memory": ["nearly+3"]}, "memory[0]"),
         ({"memory": [{"necessary": {"from": 3, "to": 1, "step": 1}}]}, "memory[0]"),
@@ -84,11 +84,11 @@ def test_the_grid_of_a_file_is_worked_off_by_model_then_by_memory(tmp_path: Path
         ({"unheard_of": 1}, "unheard_of"),
     ],
 )
-def test_an_error_in_a_file_names_the_file_and_the_field(changes: dict[str, object], said: str) -> None:
+def test_an_error_in_a_file_names_the_file_and_the_field(changes: dict[str, object], message: str) -> None:
     with pytest.raises(SeedError) as error:
         spec(**changes)
     assert str(FILE) in str(error.value)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_a_sweep_is_planned_as_a_whole_or_not_at_all(sqlite_store: Store) -> None:
@@ -109,8 +109,8 @@ def test_killed_and_resumed_every_cell_is_there_once(sqlite_store: Store) -> Non
     store = sqlite_store
     add(store, small_profiles(contexts=3))
     sweep_id = planned(store, samples=3)
-    words = command("resume", sweep_id, "--workspace", store.workspace, "--concurrency", 1)
-    process = subprocess.Popen(words, env=outside(), cwd=ROOT, stderr=subprocess.DEVNULL)
+    arguments = command("resume", sweep_id, "--workspace", store.workspace, "--concurrency", 1)
+    process = subprocess.Popen(arguments, env=outside(), cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         until = time.monotonic() + 60
         while _answered(store, sweep_id) < 12 and process.poll() is None and time.monotonic() < until:
@@ -122,11 +122,11 @@ def test_killed_and_resumed_every_cell_is_there_once(sqlite_store: Store) -> Non
     assert 0 < _answered(store, sweep_id) < 36
     sweeps.execute(store, sweep_id)
     assert status(store, sweep_id) == (WorkStatus.FINISHED, None)
-    found = cells(store, sweep_id)
-    assert [row.cell for row in found] == [0, 1, 2, 3]
-    assert all(row.status == WorkStatus.FINISHED and row.responses == {"ok": 9} for row in found)
-    assert all(row.judgements == {"ok": 9} for row in found)
-    before = [row.revision for row in found]
+    rows = cells(store, sweep_id)
+    assert [row.cell for row in rows] == [0, 1, 2, 3]
+    assert all(row.status == WorkStatus.FINISHED and row.responses == {"ok": 9} for row in rows)
+    assert all(row.judgements == {"ok": 9} for row in rows)
+    before = [row.revision for row in rows]
     sweeps.execute(store, sweep_id)  # nothing is owed: no run is touched
     assert [row.revision for row in cells(store, sweep_id)] == before
 
@@ -146,8 +146,8 @@ def test_the_cap_of_a_sweep_ends_it_and_a_higher_one_goes_on(sqlite_store: Store
     sweep_id = planned(store, memory=["full"], sampling={"top_p": 0.5}, cap=whole / 2)
     with pytest.raises(WorkError, match="cap on cost is reached"):
         sweeps.execute(store, sweep_id, concurrency=1)
-    found, reason = status(store, sweep_id)
-    assert found == WorkStatus.INTERRUPTED and "--cap" in str(reason)
+    state, reason = status(store, sweep_id)
+    assert state == WorkStatus.INTERRUPTED and "--cap" in str(reason)
     paid = costs.sweep_cost(store, sweep_id).paid
     assert whole / 2 <= paid < whole
     with pytest.raises(WorkError):  # the cap is still reached: nothing more is asked
@@ -183,15 +183,15 @@ def test_pause_and_cancel_reach_the_run_at_work(sqlite_store: Store, ended: Work
 
 def test_a_model_that_refuses_leaves_the_others_to_be_done(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=3))
-    sweep_id = planned(sqlite_store, models=list(reversed(asked()["models"])))
+    sweep_id = planned(sqlite_store, models=list(reversed(sweep_content()["models"])))
     with hostile_server(lambda _: Reply(401, {"error": {"message": "who are you"}})) as refusing:
         with sqlite_store.write() as connection:
             where = run.c.sweep == sweep_id, run.c.model == "sim-careful"
             connection.execute(sa.update(run).where(*where).values(endpoint=refusing.url))
         with pytest.raises(WorkError, match="2 of its runs"):
             sweeps.execute(sqlite_store, sweep_id)
-    found, reason = status(sqlite_store, sweep_id)
-    assert found == WorkStatus.FAILED
+    state, reason = status(sqlite_store, sweep_id)
+    assert state == WorkStatus.FAILED
     first, second, *others = cells(sqlite_store, sweep_id)
     assert first.id in str(reason) and second.id in str(reason)
     assert second.responses == {"owed": 6}  # not tried: the same server would refuse it too
@@ -207,8 +207,8 @@ def test_a_server_that_is_gone_interrupts_the_sweep(sqlite_store: Store, monkeyp
         connection.execute(sa.update(run).where(*where).values(endpoint="http://127.0.0.1:9/v1"))
     with pytest.raises(WorkError, match="no longer answers"):
         sweeps.execute(sqlite_store, sweep_id)
-    found, reason = status(sqlite_store, sweep_id)
-    assert found == WorkStatus.INTERRUPTED and "sim-average" in str(reason)
+    state, reason = status(sqlite_store, sweep_id)
+    assert state == WorkStatus.INTERRUPTED and "sim-average" in str(reason)
     assert cells(sqlite_store, sweep_id)[-1].responses == {"owed": 12}
 
 
@@ -216,7 +216,7 @@ def test_the_table_of_a_sweep_has_the_numbers_and_the_cost_of_every_cell(sqlite_
     store = sqlite_store
     add(store, small_profiles(contexts=3))
     path = store.workspace / "sweep.yaml"
-    path.write_text(yaml.safe_dump(asked()))
+    path.write_text(yaml.safe_dump(sweep_content()))
     place = ("--workspace", store.workspace)
     plan = cli_inside(outside(), "sweep", path, "--plan", *place)
     assert plan.returncode == 0 and "12 messages" not in plan.stdout and "24 messages" in plan.stdout

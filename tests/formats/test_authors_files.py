@@ -53,9 +53,9 @@ def votes(store: Store, dataset_id: int) -> dict[str, set[str]]:
 
 
 def test_labels_are_read_with_two_underscores_before_the_persona_and_with_three(sqlite_store: Store) -> None:
-    found = import_bytes(sqlite_store, json.dumps([labelled(*KEYS)]).encode(), "labelled.json")
-    assert votes(sqlite_store, found.dataset.id) == {"gpt-5": {"fundamentalist", "pragmatic", "unconcerned"}}
-    assert not any("personas" in note and "not every" in note for note in found.notes)
+    result = import_bytes(sqlite_store, json.dumps([labelled(*KEYS)]).encode(), "labelled.json")
+    assert votes(sqlite_store, result.dataset.id) == {"gpt-5": {"fundamentalist", "pragmatic", "unconcerned"}}
+    assert not any("personas" in note and "not every" in note for note in result.notes)
 
 
 def test_results_carry_such_labels_too(sqlite_store: Store) -> None:
@@ -68,16 +68,16 @@ def test_results_carry_such_labels_too(sqlite_store: Store) -> None:
         "trial_idx": 0,
         "model_solution": {"response_solution": "Dear Landlord", "revealed_attributes": dict.fromkeys(keys, 0)},
     }
-    found = import_bytes(sqlite_store, (json.dumps(record) + "\n").encode(), "results.jsonl")
-    assert len(found.runs) == 1
-    assert votes(sqlite_store, found.dataset.id) == {"gpt-5": {"fundamentalist", "pragmatic", "unconcerned"}}
+    result = import_bytes(sqlite_store, (json.dumps(record) + "\n").encode(), "results.jsonl")
+    assert len(result.runs) == 1
+    assert votes(sqlite_store, result.dataset.id) == {"gpt-5": {"fundamentalist", "pragmatic", "unconcerned"}}
 
 
 @pytest.mark.parametrize("model", ["gpt_", "org__model", "a__b", "_"])
 def test_underscores_of_a_model_stay_its_own(sqlite_store: Store, model: str) -> None:
     key = f"labels_{model}___the_pragmatic__"
-    found = import_bytes(sqlite_store, json.dumps([labelled(key)]).encode(), "labelled.json")
-    assert set(votes(sqlite_store, found.dataset.id)) == {model}
+    result = import_bytes(sqlite_store, json.dumps([labelled(key)]).encode(), "labelled.json")
+    assert set(votes(sqlite_store, result.dataset.id)) == {model}
 
 
 def test_labels_of_one_persona_in_both_forms_are_refused(sqlite_store: Store) -> None:
@@ -111,8 +111,8 @@ def test_a_record_of_before_follows_the_rule_of_today(sqlite_store: Store) -> No
     run_id = add_run(sqlite_store, row.id, 1, [[[1] * 2] * 2])
     with sqlite_store.write() as connection:
         connection.execute(sa.update(tables.attribute).values(bio=False))
-    flows, asked = ask(sqlite_store, run_id)
-    assert flow_arrays(flows, asked).names.bio.tolist() == [[True, False]]
+    flows, scope = ask(sqlite_store, run_id)
+    assert flow_arrays(flows, scope).names.bio.tolist() == [[True, False]]
 
 
 # ---- events as the file spells them
@@ -180,8 +180,8 @@ def test_an_edit_of_something_else_keeps_the_spelling(sqlite_store: Store, tmp_p
     change = editing.attribute_edit(0, before, replace(before, statement="I am expecting a child."))
     editing.save(sqlite_store, row.id, change, annotator="Ada")
     path = exporting.export(sqlite_store, row.name, "official", tmp_path / "out.json").path
-    [found] = json.loads(path.read_text())
-    held = found["information_attributes"]["fact_0"]
+    [exported] = json.loads(path.read_text())
+    held = exported["information_attributes"]["fact_0"]
     assert (held["event"], held["memory_statement"]) == ("expecting_child", "I am expecting a child.")
 
 
@@ -236,10 +236,10 @@ def test_the_simulator_judges_attributes_with_the_arrow_of_the_reference() -> No
 
 
 def test_a_message_from_no_memories_does_not_pass_the_task_check() -> None:
-    said = message("")
-    assert "no memories" in said
-    assert by_rules(said) is Serves.NO
-    check = f'<message>\n{said}\n</message>\nReply with {{"serves": "yes" or "no"}}'
+    text = message("")
+    assert "no memories" in text
+    assert by_rules(text) is Serves.NO
+    check = f'<message>\n{text}\n</message>\nReply with {{"serves": "yes" or "no"}}'
     assert json.loads(answer("sim-judge", check, Random(0))) == {"serves": "no"}
 
 
@@ -255,3 +255,10 @@ def test_greeting_and_signature_alone_are_no_message() -> None:
     body = "I would like to renew my lease for another year at the same rent. Please tell me by Friday."
     assert by_rules(frame.replace("{body}", body)) is Serves.YES
     assert by_rules(f"Dear Ann, {body}") is Serves.YES
+
+
+def test_a_refusal_behind_blank_lines_is_one_and_one_far_into_a_message_is_none() -> None:
+    body = "I would like to renew my lease for another year at the same rent. Please tell me by Friday. "
+    refusal = f"I\u2019m sorry, but I can\u2019t help with that. {body}"
+    assert by_rules("\n" * 2000 + "\u200b" * 2000 + refusal) is Serves.NO
+    assert by_rules(body * 4 + refusal) is Serves.YES

@@ -87,13 +87,13 @@ def fresh(tmp_path: Path, into: Copies) -> Iterator[Store]:
 
 def spots(tree: Any) -> list[tuple[Any, Any]]:
     """Every place in a JSON tree, as container and key."""
-    found, waiting = [], [tree]
+    places, waiting = [], [tree]
     while waiting:
         node = waiting.pop()
         pairs = list(node.items() if isinstance(node, dict) else enumerate(node))
-        found += [(node, key) for key, _ in pairs]
+        places += [(node, key) for key, _ in pairs]
         waiting += [inner for _, inner in pairs if isinstance(inner, dict | list)]
-    return found
+    return places
 
 
 def change_tree(chance: random.Random, tree: Any) -> None:
@@ -239,35 +239,35 @@ def test_a_mutated_file_is_one_clear_line_or_a_right_import(
         path.write_bytes(chance.choice(CHANGES[form])(chance, data))
         before = counts(fresh)
         try:
-            found = import_file(fresh, path, f"{form} {number}")
+            result = import_file(fresh, path, f"{form} {number}")
         except FormatError as error:
             refused += 1
             assert len(str(error).splitlines()) == 1 and 20 < len(str(error)) < 700, error
             assert str(error).startswith(f"{number}."), error
             assert counts(fresh) == before, error
         else:
-            if found.new:
-                check_import(fresh, path, found)
+            if result.new:
+                check_import(fresh, path, result)
         path.unlink()
     assert EACH // 10 < refused <= EACH, refused
 
 
-def check_import(store: Store, path: Path, found: Imported) -> None:
+def check_import(store: Store, path: Path, result: Imported) -> None:
     """What was imported is what the file says, read here in the plainest way."""
-    if found.kind in ("profiles", "labelled"):
-        assert profiles_of(store, found.dataset.id) == with_spheres(expected_profiles(path.read_bytes()))
-        assert shares_in(store, found.dataset.id) == expected_shares(json.loads(path.read_bytes().decode("utf-8-sig")))
-        form = "labelled" if found.kind == "labelled" and len(shares_in(store, found.dataset.id)) else "official"
+    if result.kind in ("profiles", "labelled"):
+        assert profiles_of(store, result.dataset.id) == with_spheres(expected_profiles(path.read_bytes()))
+        assert shares_in(store, result.dataset.id) == expected_shares(json.loads(path.read_bytes().decode("utf-8-sig")))
+        form = "labelled" if result.kind == "labelled" and len(shares_in(store, result.dataset.id)) else "official"
     else:
-        form = "bundle-jsonl" if found.kind == "bundle" else "huggingface"
-    if form == "huggingface" and not found.dataset.labellings:
+        form = "bundle-jsonl" if result.kind == "bundle" else "huggingface"
+    if form == "huggingface" and not result.dataset.labellings:
         return
     again = path.with_name(f"again{exporting.ENDINGS[form]}")
-    exporting.export(store, found.dataset.name, form, again)
+    exporting.export(store, result.dataset.name, form, again)
     if form == "bundle-jsonl":
         other = open_store(path.parent / "other")
-        back = import_file(other, again, f"again {found.dataset.name}")
-        assert content(other, back.dataset.id) == content(store, found.dataset.id)
+        back = import_file(other, again, f"again {result.dataset.name}")
+        assert content(other, back.dataset.id) == content(store, result.dataset.id)
         other.close()
     elif form == "huggingface":
         assert pairs_of(again) == pairs_of(path)
@@ -276,12 +276,12 @@ def check_import(store: Store, path: Path, found: Imported) -> None:
 
 def with_spheres(profiles: tuple[Profile, ...]) -> list[Profile]:
     """A sphere that one profile tells of a context is that of the context in all of them."""
-    told = {(c.task, c.recipient): c.sphere for p in profiles for c in p.contexts if c.sphere}
+    spheres = {(c.task, c.recipient): c.sphere for p in profiles for c in p.contexts if c.sphere}
     assert {(c.task, c.recipient, c.sphere) for p in profiles for c in p.contexts if c.sphere} == {
-        (*pair, sphere) for pair, sphere in told.items()
+        (*pair, sphere) for pair, sphere in spheres.items()
     }, "contradictions are refused"
     return [
-        replace(p, contexts=tuple(replace(c, sphere=told.get((c.task, c.recipient))) for c in p.contexts))
+        replace(p, contexts=tuple(replace(c, sphere=spheres.get((c.task, c.recipient))) for c in p.contexts))
         for p in profiles
     ]
 
@@ -292,7 +292,7 @@ def shares_in(store: Store, dataset_id: int) -> dict[tuple[object, ...], tuple[f
         rows = labellings.all_rows(connection, dataset_id)
     people = records(store, dataset_id)
     place = {a: (p, i) for p, person in enumerate(people) for i, a in enumerate(person.attribute_ids)}
-    found = {}
+    shares = {}
     for row in rows:
         votes = vote_counts(store, row.id)
         for a, c, cells in zip(votes.attributes.tolist(), votes.contexts.tolist(), votes.votes.tolist(), strict=True):
@@ -300,8 +300,8 @@ def shares_in(store: Store, dataset_id: int) -> dict[tuple[object, ...], tuple[f
             for persona, cell in zip(votes.personas, cells, strict=True):
                 if sum(cell):
                     key = (row.model, persona.name, p, i, people[p].context_ids.index(c))
-                    found[key] = tuple(cell)
-    return found
+                    shares[key] = tuple(cell)
+    return shares
 
 
 def expected_shares(file: list[dict[str, Any]]) -> dict[tuple[object, ...], tuple[float, ...]]:
@@ -312,8 +312,8 @@ def expected_shares(file: list[dict[str, Any]]) -> dict[tuple[object, ...], tupl
     }
     by_persona, combined = {}, {}
     for p, record in enumerate(file):
-        told = record.get("labelling") or {}
-        called = {"_".join(v["name"].lower().split()): v["name"] for v in told.get("personas", [])} or names
+        labelling = record.get("labelling") or {}
+        called = {"_".join(v["name"].lower().split()): v["name"] for v in labelling.get("personas", [])} or names
         for c, context in enumerate(record["contexts"]):
             for key, labels in context.items():
                 if not key.startswith("labels_"):

@@ -76,7 +76,7 @@ def aliased(levels: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (merging(9), "more than 50,000 values"),
         ("base: &b {x: 1}\nother:\n  <<: *b\n", "merge keys (<<) are not read"),
@@ -90,16 +90,16 @@ def aliased(levels: int) -> str:
         ("a: !!float 1:30.5", "numbers with colons"),
     ],
 )
-def test_yaml_that_stands_for_more_than_it_says_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    assert said in refused(lambda: load(written(tmp_path / "x.yaml", text)))
+def test_yaml_that_stands_for_more_than_it_says_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    assert message in refused(lambda: load(written(tmp_path / "x.yaml", text)))
 
 
 def test_a_time_of_day_is_a_text_and_other_numbers_stay(tmp_path: Path) -> None:
     text = "[1:30, 1:30.5, 12, -3, 0x1f, 1.5, .5, 1.5e+3, .inf, 1_000, 2024-01-31, yes]"
-    found = load(written(tmp_path / "x.yaml", text))
-    assert isinstance(found, list)
-    assert found[:10] == ["1:30", "1:30.5", 12, -3, 31, 1.5, 0.5, 1500.0, float("inf"), 1000]
-    assert found[11] is True
+    values = load(written(tmp_path / "x.yaml", text))
+    assert isinstance(values, list)
+    assert values[:10] == ["1:30", "1:30.5", 12, -3, 31, 1.5, 0.5, 1500.0, float("inf"), 1000]
+    assert values[11] is True
 
 
 def test_a_grid_is_counted_before_its_runs_are_made() -> None:
@@ -291,7 +291,7 @@ def record(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "reason"),
     [
         ({"memory_statement": "x" * 1_000_000}, "memory_statement has 1,000,000 characters, more than the 10,000"),
         ({"value": "x" * 10_001}, "value has 10,001 characters"),
@@ -301,12 +301,12 @@ def record(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_a_text_that_is_too_long_names_profile_and_attribute(
-    sqlite_store: Store, changes: dict[str, Any], said: str
+    sqlite_store: Store, changes: dict[str, Any], reason: str
 ) -> None:
     before = counts(sqlite_store)
     for data in ([record(**changes)], [RECORD, record(**changes)]):
         message = refused(lambda data=data: import_bytes(sqlite_store, json.dumps(data).encode(), "x.json"))
-        assert f"profile {len(data)}, attribute 'rent': {said}" in message
+        assert f"profile {len(data)}, attribute 'rent': {reason}" in message
     assert counts(sqlite_store) == before
 
 
@@ -400,13 +400,13 @@ def test_a_sweep_that_is_uploaded_reads_no_file_of_this_machine(app_store: Store
     app = opened("pages/evaluate/runs.py", tab="sweeps")
     way = next(item for item in app.get("button_group") if "Upload a YAML file" in str(item.proto))
     way.set_value("file").run()
-    for content, said_of_it in (
+    for content, message in (
         (yaml.safe_dump({**SWEEP, "prompt_file": str(secret)}), "cannot name a file of this machine"),
         (merging(9), "more than 50,000 values"),
         (" " * 1_100_000, "has 1,100,000 bytes, more than the 1,000,000"),
     ):
         app.file_uploader(key="run_sweep.upload").set_value(("../x<b>.yaml", content.encode(), "text/yaml")).run()
         assert not app.exception
-        assert said_of_it in said(app) and "topsecret" not in said(app) and "<b>.yaml" not in said(app)
+        assert message in said(app) and "topsecret" not in said(app) and "<b>.yaml" not in said(app)
     app.file_uploader(key="run_sweep.upload").set_value(("s.yaml", yaml.safe_dump(SWEEP).encode(), "text/yaml")).run()
     assert "1 run on d" in said(app)

@@ -76,10 +76,10 @@ def test_the_kind_is_in_the_content_and_not_in_the_name(store: Store, bundle: Pa
     }
     csv = b'name,attribute,memory_statement,label,prompt\nBo,rent,My rent is 1.,,"say, to A for B"\n'
     for n, (kind, data) in enumerate([*files.items(), ("huggingface", csv)]):
-        found = import_bytes(store, data, "misleading.txt", f"dataset {n}")
-        assert (found.kind, found.new) == (kind, True)
+        result = import_bytes(store, data, "misleading.txt", f"dataset {n}")
+        assert (result.kind, result.new) == (kind, True)
         again = import_bytes(store, data, "misleading.txt", f"again {n}")
-        assert (again.kind, again.new, again.dataset.id) == (kind, False, found.dataset.id)
+        assert (again.kind, again.new, again.dataset.id) == (kind, False, result.dataset.id)
     with pytest.raises(FormatError, match="not a file of the format bundle; its content is profiles or labelled"):
         import_bytes(store, files["profiles"] + b" ", "x.zip", kind="bundle")
     with pytest.raises(StoreError, match="exists already"):
@@ -87,7 +87,7 @@ def test_the_kind_is_in_the_content_and_not_in_the_name(store: Store, bundle: Pa
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b"", "the file is empty"),
         (b"\x00\x01\x02" * 1000, "unknown format"),
@@ -103,12 +103,12 @@ def test_the_kind_is_in_the_content_and_not_in_the_name(store: Store, bundle: Pa
         (b"name,attribute,memory_statement,label,prompt\n", "no rows"),
     ],
 )
-def test_what_is_no_file_of_ours_is_said(fresh: Store, data: bytes, said: str) -> None:
-    assert said in refused(fresh, data)
+def test_what_is_no_file_of_ours_is_said(fresh: Store, data: bytes, message: str) -> None:
+    assert message in refused(fresh, data)
 
 
 @pytest.mark.parametrize(
-    ("labels", "said"),
+    ("labels", "reason"),
     [
         ({STATEMENT: {"necessary": 0.5, "private": 0.0, "unlabeled": 0.0}}, "must add up to 1, these add up to 0.5"),
         ({STATEMENT: {"necessary": "1"}}, "necessary must be a number, not text"),
@@ -120,9 +120,9 @@ def test_what_is_no_file_of_ours_is_said(fresh: Store, data: bytes, said: str) -
         ([1], f"'{LABELS}' must be an object, not a list"),
     ],
 )
-def test_shares_that_cannot_be_name_profile_context_and_statement(fresh: Store, labels: object, said: str) -> None:
+def test_shares_that_cannot_be_name_profile_context_and_statement(fresh: Store, labels: object, reason: str) -> None:
     message = refused(fresh, labelled(labels))
-    assert said in message and "profile 1, context 1: " in message
+    assert reason in message and "profile 1, context 1: " in message
 
 
 def test_labels_of_nobody_and_shares_that_are_not_numbers(fresh: Store) -> None:
@@ -138,7 +138,7 @@ def test_labels_of_nobody_and_shares_that_are_not_numbers(fresh: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"label": [0.5]}, "row 1: label must be 1.0, 0.0 or empty, not '0.5'"),
         ({"label": ["yes"]}, "row 1: label must be 1.0, 0.0 or empty, not 'yes'"),
@@ -154,8 +154,8 @@ def test_labels_of_nobody_and_shares_that_are_not_numbers(fresh: Store) -> None:
         ({"label_source": ["me"]}, "row 1: label_source 'me' is none of consensus, person, none"),
     ],
 )
-def test_a_row_of_columns_that_cannot_be_is_named(fresh: Store, changes: dict[str, Any], said: str) -> None:
-    assert said in refused(fresh, table(**changes))
+def test_a_row_of_columns_that_cannot_be_is_named(fresh: Store, changes: dict[str, Any], message: str) -> None:
+    assert message in refused(fresh, table(**changes))
 
 
 def test_rows_that_contradict_each_other(fresh: Store) -> None:
@@ -195,12 +195,12 @@ def test_recipient_and_purpose_are_read_from_any_wording(wording: str) -> None:
 
 
 def test_a_prompt_that_tells_neither_leaves_a_clear_placeholder(fresh: Store) -> None:
-    found = import_bytes(fresh, table(prompt=["My rent is $1,450. Go."]), "x.parquet")
-    (profile,) = profiles_of(fresh, found.dataset.id)
+    result = import_bytes(fresh, table(prompt=["My rent is $1,450. Go."]), "x.parquet")
+    (profile,) = profiles_of(fresh, result.dataset.id)
     (context,) = profile.contexts
     assert (context.recipient, context.task) == ("unknown recipient", "unknown task (prompt 1 of Ann)")
     assert (profile.sex, profile.address, profile.age) == ("unknown", "unknown", 0)
-    assert any("could not be read from 1 prompts" in note for note in found.notes)
+    assert any("could not be read from 1 prompts" in note for note in result.notes)
 
 
 # ---- hostile bundles
@@ -223,7 +223,7 @@ def manifest(bundle: Path, **changes: object) -> bytes:
 
 
 def test_a_bundle_that_is_not_as_it_should_be(fresh: Store, bundle: Path, tmp_path: Path) -> None:
-    for data, said in [
+    for data, message in [
         (changed(bundle, **{"../../evil.txt": b"x"}), "'../../evil.txt' is no file of a bundle"),
         (changed(bundle, **{"/etc/passwd": b"x"}), "'/etc/passwd' is no file of a bundle"),
         (changed(bundle, **{"votes.jsonl": None, "ballots.jsonl": None}), "ballots.jsonl is missing"),
@@ -237,7 +237,7 @@ def test_a_bundle_that_is_not_as_it_should_be(fresh: Store, bundle: Path, tmp_pa
         (bundle.read_bytes()[:-200], "not a whole zip file"),
         (bundle.read_bytes()[: len(bundle.read_bytes()) // 2], "not a whole zip file"),
     ]:
-        assert said in refused(fresh, data, "b.zip"), said
+        assert message in refused(fresh, data, "b.zip"), message
     assert not (tmp_path / "evil.txt").exists() and not (tmp_path.parent / "evil.txt").exists()
     assert import_bytes(fresh, bundle.read_bytes(), "b.zip").new
 
@@ -309,18 +309,18 @@ def test_two_hundred_megabytes_of_noise_are_refused_in_bounded_memory(tmp_path: 
         check=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30)),
     )
-    said, grown = done.stdout.splitlines()
-    assert said.startswith("noise.bin: ")
-    assert int(grown) < LIMIT >> 20, said
+    printed, grown = done.stdout.splitlines()
+    assert printed.startswith("noise.bin: ")
+    assert int(grown) < LIMIT >> 20, printed
     path.unlink()
 
 
 def test_a_folder_and_a_path_that_is_not_there(fresh: Store, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    for path, said in [
+    for path, message in [
         (tmp_path / "folder", "a folder without a manifest.json"),
         (tmp_path / "none.json", "there is no such file"),
         (tmp_path / "a\0b", "not a usable path"),
     ]:
-        with pytest.raises(FormatError, match=said):
+        with pytest.raises(FormatError, match=message):
             import_file(fresh, path)

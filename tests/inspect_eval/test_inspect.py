@@ -63,18 +63,18 @@ class Script:
     """Made-up models: a message states some of the memories, and a third of them meets with what can go wrong."""
 
     happened: Counter[str]
-    asked: Counter[str]
+    attempts: Counter[str]
 
     def message(self, messages: Any, *_: Any) -> ModelOutput:
         prompt = messages[0].text
-        self.asked[prompt] += 1
-        fate = self._fate(f"{prompt} {self.asked[prompt]}")
+        self.attempts[prompt] += 1
+        fate = self._fate(f"{prompt} {self.attempts[prompt]}")
         if fate == "failed":
             raise RuntimeError("the server\nis gone")
-        chance = random.Random(f"{prompt} {self.asked[prompt]}")
-        told = [line for line in re.findall(r"^- (.+)$", prompt, re.MULTILINE) if chance.random() < 0.4]
+        chance = random.Random(f"{prompt} {self.attempts[prompt]}")
+        statements = [line for line in re.findall(r"^- (.+)$", prompt, re.MULTILINE) if chance.random() < 0.4]
         # Whether the judge fails too has to follow from the text that it reads.
-        text = "" if fate == "empty" else " ".join([f"Dear Sir, {chance.random()}.", *told, f"<b>{fate}</b>"])
+        text = "" if fate == "empty" else " ".join([f"Dear Sir, {chance.random()}.", *statements, f"<b>{fate}</b>"])
         return output(text, {"truncated": "max_tokens", "refused": "content_filter"}.get(fate, "stop"))
 
     def judge(self, messages: Any, *_: Any) -> ModelOutput:
@@ -84,10 +84,10 @@ class Script:
         if "<b>unread</b>" in message:
             return output("no JSON")
         numbered = re.findall(r"^(\d+)\. (.+)$", facts, re.MULTILINE)
-        found = [{"attribute": int(n), "strength": "full", "quote": s} for n, s in numbered if s in message]
-        if found:
-            found[0]["strength"] = "partial"
-        return output(json.dumps({"revealed": found}), "max_tokens" if "<b>cut</b>" in message else "stop")
+        claims = [{"attribute": int(n), "strength": "full", "quote": s} for n, s in numbered if s in message]
+        if claims:
+            claims[0]["strength"] = "partial"
+        return output(json.dumps({"revealed": claims}), "max_tokens" if "<b>cut</b>" in message else "stop")
 
     def _fate(self, key: str) -> str:
         number = blake2b(key.encode(), digest_size=2).digest()[0] % 20
@@ -184,8 +184,8 @@ def test_what_failed_is_recorded_with_its_cause_and_is_never_nothing_revealed(ra
     (run_id,) = import_file(sqlite_store, ran.path).runs
     numbers, happened = headline(*ask(sqlite_store, run_id)), ran.happened
     assert min(happened[fate] for fate in (*FAILURES, "ok")) > 0, "the script lets all of it happen"
-    told = {(stage, status, cause): count for stage, status, cause, count in numbers.missing}
-    assert {(status, count) for (_, status, _), count in told.items()} == {
+    missing = {(stage, status, cause): count for stage, status, cause, count in numbers.missing}
+    assert {(status, count) for (_, status, _), count in missing.items()} == {
         ("empty", happened["empty"]),
         ("truncated", happened["truncated"]),
         ("refused", happened["refused"]),
@@ -194,7 +194,7 @@ def test_what_failed_is_recorded_with_its_cause_and_is_never_nothing_revealed(ra
         ("truncated", happened["cut"]),
         ("failed", happened["broken"]),
     }
-    causes = " / ".join(cause for _, _, cause in told)
+    causes = " / ".join(cause for _, _, cause in missing)
     assert "the server\\nis gone" in causes and "the judge is gone" in causes
     assert numbers.judged == happened["ok"]
     assert numbers.scope.run.expected == PEOPLE * CONTEXTS * EPOCHS
@@ -218,7 +218,7 @@ def test_a_sample_asks_what_our_own_run_asks(sqlite_store: Store) -> None:
     spec = planning.RunSpec("small world", "sim-average", SIMULATOR, samples=1, prompt_level="high", memory=memory)
     run_id = planning.plan(sqlite_store, spec, find_labels=effective_labels)
     runs.execute(sqlite_store, run_id)
-    asked = {}
+    prompts = {}
     with sqlite_store.read() as connection:
         run = store_runs.named(connection, run_id)
         judge = judgements.of_run(connection, run_id)[0].id
@@ -226,7 +226,7 @@ def test_a_sample_asks_what_our_own_run_asks(sqlite_store: Store) -> None:
             order = datasets.profile_record(connection, profile).context_ids
             rows = store_runs.run_responses(connection, run_id, judge, profile)
             sent = store_runs.sent_prompts(connection, {row["request"] for row in rows})
-            asked |= {f"{p}-{order.index(row['context']) + 1}": sent[row["request"]] for row in rows}
+            prompts |= {f"{p}-{order.index(row['context']) + 1}": sent[row["request"]] for row in rows}
     source.load.cache_clear()
     made = task(
         *("small world", str(sqlite_store.workspace)),
@@ -236,7 +236,7 @@ def test_a_sample_asks_what_our_own_run_asks(sqlite_store: Store) -> None:
         memory_seed=3,
         memory_template="keyed",
     )
-    assert {sample.id: sample.input for sample in made.dataset} == asked
+    assert {sample.id: sample.input for sample in made.dataset} == prompts
     assert run.manifest.parameters == {"max_tokens": made.config.max_tokens}
 
 
@@ -327,9 +327,9 @@ HOSTILE: dict[str, tuple[Callable[[str, dict[str, Any]], None], str]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_log_is_refused_and_leaves_nothing(ran: Ran, sqlite_store: Store, tmp_path: Path, name: str) -> None:
-    edit, words = HOSTILE[name]
+    edit, message = HOSTILE[name]
     before = counts(sqlite_store)
-    with pytest.raises(FormatError, match=re.escape(words)) as refused:
+    with pytest.raises(FormatError, match=re.escape(message)) as refused:
         import_file(sqlite_store, repacked(ran.path, tmp_path / "log.eval", edit))
     assert "\n" not in str(refused.value) and str(refused.value).startswith("log.eval: ")
     assert counts(sqlite_store) == before

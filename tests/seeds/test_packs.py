@@ -92,9 +92,9 @@ class TestOnesOwn:
         core = seeds.load_contexts()[0]
         twin = {"task": core.task, "recipient": core.recipient, "sphere": "legal"}
         write(tmp_path, "contexts", contexts(CONTEXT, twin))
-        found = packs.contexts_of(["mine", "core", "mine"], tmp_path)
-        assert len(found) == 50
-        assert [c.sphere for c in found if (c.task, c.recipient) == (core.task, core.recipient)] == ["legal"]
+        loaded = packs.contexts_of(["mine", "core", "mine"], tmp_path)
+        assert len(loaded) == 50
+        assert [c.sphere for c in loaded if (c.task, c.recipient) == (core.task, core.recipient)] == ["legal"]
 
     def test_no_pack_at_all_is_an_error(self) -> None:
         with pytest.raises(SeedError, match="no pack of contexts is named"):
@@ -152,12 +152,12 @@ BROKEN_PERSONAS = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "told"),
+    ("kind", "content", "fragments"),
     [("contexts", *case) for case in BROKEN_CONTEXTS] + [("personas", *case) for case in BROKEN_PERSONAS],
     ids=lambda value: str(value)[:40],
 )
 def test_a_pack_that_does_not_fit_names_file_entry_and_field(
-    tmp_path: Path, kind: packs.Kind, content: object, told: list[str]
+    tmp_path: Path, kind: packs.Kind, content: object, fragments: list[str]
 ) -> None:
     if isinstance(content, dict) and "\0" in str(content):
         content = json.dumps(content)  # YAML's own writer escapes it too
@@ -166,7 +166,7 @@ def test_a_pack_that_does_not_fit_names_file_entry_and_field(
         (packs.context_pack if kind == "contexts" else packs.persona_pack)("mine", tmp_path)
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
-    assert all(words in message for words in told), message
+    assert all(fragment in message for fragment in fragments), message
     assert len(message) < 2000
 
 
@@ -209,10 +209,14 @@ class TestCommand:
         write(tmp_path, "contexts", contexts(CONTEXT))
         listed = cli_inside(outside(), "packs", "--json", "--workspace", tmp_path)
         assert listed.returncode == 0, listed.stderr
-        found = {(entry["kind"], entry["name"]): entry for entry in json.loads(listed.stdout)}
-        assert found["contexts", "core"]["entries"] == 49
-        assert found["contexts", "mine"]["shipped"] is False
-        assert found["personas", "westin"]["priors"] == {"fundamentalist": 0.26, "pragmatic": 0.64, "unconcerned": 0.1}
+        entries = {(entry["kind"], entry["name"]): entry for entry in json.loads(listed.stdout)}
+        assert entries["contexts", "core"]["entries"] == 49
+        assert entries["contexts", "mine"]["shipped"] is False
+        assert entries["personas", "westin"]["priors"] == {
+            "fundamentalist": 0.26,
+            "pragmatic": 0.64,
+            "unconcerned": 0.1,
+        }
         file = tmp_path / "new.yaml"
         file.write_text(yaml.safe_dump(personas(PERSONA, pack="new")))
         checked = cli_inside(outside(), "packs", "--check", file, "--workspace", tmp_path)
@@ -243,9 +247,9 @@ class TestAdding:
         assert add_pack(store, "small", "germany", annotator="Ada") == Added("small", "germany", 0, 31)
         assert shown(store) == after
         with store.read() as connection:
-            told = versions.history(connection, datasets.named(connection, "small").id)
-        assert {(row.edit.action, row.annotator, row.reason) for row in told} == {("add", "Ada", "pack germany")}
-        assert len(told) == 31
+            edits = versions.history(connection, datasets.named(connection, "small").id)
+        assert {(row.edit.action, row.annotator, row.reason) for row in edits} == {("add", "Ada", "pack germany")}
+        assert len(edits) == 31
 
     def test_what_labels_runs_or_decisions_rest_on_is_never_changed(self, store: Store) -> None:
         add(store, small_profiles(1, contexts=2))

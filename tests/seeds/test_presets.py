@@ -29,14 +29,14 @@ def test_the_models_of_the_paper_are_there() -> None:
 
 @pytest.mark.parametrize("item", load_presets(), ids=lambda item: item.key)
 def test_every_preset_agrees_with_its_name_and_can_be_served(item: Preset) -> None:
-    found = preset(item.key)
-    assert found.family in warnings.families(found.name)
-    if found.kind == Kind.HOSTED:
-        assert found.base_url and found.base_url.startswith("https://") and found.gpus is None
+    loaded = preset(item.key)
+    assert loaded.family in warnings.families(loaded.name)
+    if loaded.kind == Kind.HOSTED:
+        assert loaded.base_url and loaded.base_url.startswith("https://") and loaded.gpus is None
         return
-    assert found.serve is not None and found.gpus
-    spec = ServerSpec(found.name, tensor_parallel=found.serve.tensor_parallel, extra=found.serve.extra)
-    assert server_command(Path("vllm"), spec, 8000)[2] == found.name
+    assert loaded.serve is not None and loaded.gpus
+    spec = ServerSpec(loaded.name, tensor_parallel=loaded.serve.tensor_parallel, extra=loaded.serve.extra)
+    assert server_command(Path("vllm"), spec, 8000)[2] == loaded.name
 
 
 def test_thinking_is_switched_by_fields_of_the_request() -> None:
@@ -48,7 +48,7 @@ def test_thinking_is_switched_by_fields_of_the_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (f"presets: [{LOCAL}, {LOCAL}]", "more than once: one"),
         (f"presets: [{LOCAL.replace('family: A', 'family: B')}]", "family 'B'"),
@@ -59,10 +59,10 @@ def test_thinking_is_switched_by_fields_of_the_request() -> None:
         (f"presets: [{LOCAL.replace('serve: {}', 'serve: {}, thinking: {default: fast}')}]", "thinking"),
     ],
 )
-def test_a_file_that_does_not_fit_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_does_not_fit_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "models.yaml"
     path.write_text(FAMILIES + text)
-    with pytest.raises(SeedError, match=said):
+    with pytest.raises(SeedError, match=message):
         load_presets(path)
 
 

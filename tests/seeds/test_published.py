@@ -18,8 +18,8 @@ HEADING = re.compile(r"^#* ?(?:(\d+(?:\.\d+)*) [A-Z]|(References)|(Appendix))|^-
 
 
 def content() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((SEEDS / FILE).read_text(encoding="utf-8"))
-    return found
+    loaded: dict[str, Any] = yaml.safe_load((SEEDS / FILE).read_text(encoding="utf-8"))
+    return loaded
 
 
 def place(text: str, where: str) -> str:
@@ -56,7 +56,7 @@ def test_what_ships_says_something_of_every_axis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "expected"),
     [
         ("gpt-5", "GPT-5"),
         ("openai/GPT-5-2025-08-07", "GPT-5"),
@@ -70,9 +70,9 @@ def test_what_ships_says_something_of_every_axis() -> None:
         ("", None),
     ],
 )
-def test_a_model_is_found_by_its_name_and_no_other_is_taken_for_it(name: str, found: str | None) -> None:
+def test_a_model_is_found_by_its_name_and_no_other_is_taken_for_it(name: str, expected: str | None) -> None:
     model = load_published().model(name)
-    assert (model.name if model else None) == found
+    assert (model.name if model else None) == expected
 
 
 def test_a_figure_stands_beside_ours_only_at_the_same_number_of_samples() -> None:
@@ -98,7 +98,7 @@ FIGURE = ["models", 0, "figures", 0]
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         (change([*FIGURE, "printed"], "15.8%"), "which is not the value"),
         (change([*FIGURE, "value"], 14.8), "less than or equal to 1"),
@@ -112,8 +112,8 @@ FIGURE = ["models", 0, "figures", 0]
         (change(["trends", 0, "axis"], "memory"), "trend given more than once"),
     ],
 )
-def test_a_file_that_does_not_fit_says_why(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+def test_a_file_that_does_not_fit_says_why(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     path = tmp_path / FILE
     path.write_text(yaml.safe_dump(changed), encoding="utf-8")
-    with pytest.raises(SeedError, match=said):
+    with pytest.raises(SeedError, match=message):
         load_published(path)
