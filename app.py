@@ -7,8 +7,11 @@ from functools import partial
 import streamlit as st
 
 from cimemories import files
+from cimemories.access import roles
+from cimemories.access.roles import Role
 from cimemories.flows import catalogue
 from cimemories.store.engine import WORKSPACE, DatabaseLost, StoreError, chosen_workspace, shared_store
+from cimemories.store.team import people
 from cimemories.ui import ASSETS, annotator, login, once, page, safe, server, shell, url
 from cimemories.ui.url import PAGES
 from pages.start import database_lost, failure
@@ -20,12 +23,29 @@ def _to_consensus() -> None:
     url.go("consensus", **st.query_params.to_dict())
 
 
+def _enter() -> StoreError | None:
+    """Open the record, and look up there who is logged in, if anybody is; what prevents it."""
+    try:
+        store = shared_store()
+        store.check()
+        claims, settings = login.claims(), login.settings()
+        if claims is not None:
+            person = people.enter(
+                store, people.login_of(claims, settings.get("role_claim")), people.policy_of(settings)
+            )
+            login.hold(people.actor_of(person), people.admins(store))
+    except StoreError as problem:
+        return problem
+    return None
+
+
 def show() -> None:
     """Run the page that the browser is on, once."""
     # A file of our own: for the name of an icon the browser would ask a server on the internet.
     st.set_page_config(page_title="CIMemories Studio", page_icon=str(ICON), layout="wide", initial_sidebar_state=220)
     safe.style()
-    url.catch_up()
+    roles.ask_by(login.actor)
+    closed = _enter()
 
     chosen = st.navigation(
         {
@@ -53,21 +73,33 @@ def show() -> None:
                 ),
                 st.Page(PAGES["compare"], title="Compare", icon=":material/compare_arrows:", url_path="compare"),
             ],
+            # In sight where people log in; without a login Agreement leads to it.
+            "Workspace": [
+                st.Page(
+                    PAGES["team"],
+                    title="Team",
+                    icon=":material/group:",
+                    url_path="team",
+                    visibility="visible" if login.claims() else "hidden",
+                )
+            ],
         }
     )
+    url.catch_up()  # by now Streamlit knows which page a link leads to
     # Only where a login is set up does Streamlit know whether somebody is logged in.
     if not getattr(st.user, "is_logged_in", True):
         page.head("CIMemories Studio", "Log in to continue.")
         login.ask()
         st.stop()
     login.offer_logout()
-    try:
-        shared_store().check()
-    except DatabaseLost as problem:
-        database_lost.draw(problem)
-    except StoreError as problem:
+    if isinstance(closed, DatabaseLost):
+        database_lost.draw(closed)
+    elif closed is not None:
         page.head("The workspace cannot be opened", "Nothing was changed.")
-        page.error("The database could not be opened.", str(problem), f"Fix it, or set {WORKSPACE} to another folder.")
+        page.error("The database could not be opened.", str(closed), f"Fix it, or set {WORKSPACE} to another folder.")
+    elif refused := login.refusal(Role.VIEWER):
+        page.head("CIMemories Studio", "You are logged in, and have no access yet.")
+        page.empty("No access yet", refused)
     else:
         annotator.header(partial(catalogue.people, shared_store()))
         if shared_store().read_only:

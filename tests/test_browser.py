@@ -82,8 +82,8 @@ def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(
     expect(page.locator(".ci-cell-tooltip").first).to_contain_text("pairs")
     page.mouse.click(*at)
     page.wait_for_url(re.compile(r"domain="))
-    asked = parse_qs(urlparse(page.url).query)
-    domain, context = asked["domain"][0], int(asked["context"][0])
+    query = parse_qs(urlparse(page.url).query)
+    domain, context = query["domain"][0], int(query["context"][0])
     expect(page.locator(".ci-heading").first).to_contain_text(domain.replace("_", " "))
     with record.read() as connection:
         demo_row = datasets.named(connection, demo.DATASET)
@@ -212,13 +212,23 @@ def test_each_back_is_one_page_with_its_own_address_and_title(app: str, browser:
         # The list of runs names the one that it shows only once it is drawn.
         assert page.url == address or (name == "Runs" and urlparse(page.url).path == "/runs")
         assert set(parse_qs(urlparse(page.url).query)) <= OWN[name], page.url
+    # A link to another view of its own page is a step too, and stays where it led.
+    page.goto(f"{app}/review?tab=overlap")
+    page.get_by_role("link", name="See agreement").click()
+    page.wait_for_url(re.compile("tab=agreement"))
+    page.get_by_text("Draw a slice of another size").click()
+    expect(page.get_by_label("Pairs to sample")).to_be_visible()
+    assert "tab=agreement" in page.url
+    page.go_back()
+    expect(page.get_by_label("Share of pairs for several people, in %")).to_be_visible()
+    assert "tab=overlap" in page.url
     serving.leave(page)
 
 
 def test_no_page_asks_anything_of_the_internet(app: str, browser: Browser) -> None:
     page = serving.open_page(browser, app)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
     for name in [
         "",
         "profiles",
@@ -235,8 +245,8 @@ def test_no_page_asks_anything_of_the_internet(app: str, browser: Browser) -> No
         expect(page.locator(".ci-head").first).to_be_visible()
         serving.settled(page)
     own = ("data:", "blob:", f"{app}/")
-    assert asked
-    assert [url for url in asked if not url.startswith(own)] == []
+    assert requests
+    assert [url for url in requests if not url.startswith(own)] == []
     serving.leave(page)
 
 
@@ -244,18 +254,18 @@ class _Canary:
     """A server that nothing may ever ask."""
 
     def __init__(self) -> None:
-        asked: list[str] = []
+        paths: list[str] = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                asked.append(self.path)
+                paths.append(self.path)
                 self.send_response(204)
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:
                 return
 
-        self.asked = asked
+        self.paths = paths
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -327,7 +337,7 @@ def test_nothing_that_a_text_names_is_ever_fetched(browser: Browser, tmp_path: P
             if sees in ("message", "statement0", "recipient"):
                 assert f"<b>{sees}</b>" in page.locator("[data-testid='stMain']").inner_text(), path
             serving.leave(page)
-    assert canary.asked == []
+    assert canary.paths == []
 
 
 def test_a_cell_opens_a_drawer_in_sight_that_closes(app: str, browser: Browser, record: Store) -> None:
@@ -349,6 +359,14 @@ def test_a_cell_opens_a_drawer_in_sight_that_closes(app: str, browser: Browser, 
     # The maps stay in sight above it, for the next click.
     expect(chart.locator(".ytick text").first).to_be_in_viewport()
     drawer.get_by_role("button", name="Close").click()
+    expect(drawer).to_have_count(0)
+    assert "domain" not in parse_qs(urlparse(page.url).query)
+    # Back opens it again, and once more leads to the view before the click, without it.
+    page.go_back()
+    expect(drawer).to_have_count(1)
+    page.go_back()
+    expect(drawer).to_have_count(0)
+    serving.settled(page)
     expect(drawer).to_have_count(0)
     assert "domain" not in parse_qs(urlparse(page.url).query)
     serving.leave(page)

@@ -22,8 +22,9 @@ from urllib.parse import unquote
 
 import streamlit as st
 
+from cimemories.access.roles import MAY, Role
 from cimemories.text import has_control
-from cimemories.ui import safe, url
+from cimemories.ui import login, safe, url
 
 # ---- drafts
 
@@ -146,15 +147,13 @@ _PEOPLE, _TWIN, _CHANGED = f"{KEY}.people", f"{KEY}.twin", f"{KEY}.changed"
 def account() -> str:
     """The name of the account that is logged in; empty where there is none."""
     # Where no login is set up, st.user has no such attribute at all.
-    if not getattr(st.user, "is_logged_in", False):
-        return ""
-    return _clean(str(st.user.get("name") or st.user.get("email") or ""))
+    return login.actor().name if getattr(st.user, "is_logged_in", False) else ""
 
 
 def runs_the_app() -> bool:
-    """Whether the person in front of the app is the one who started it: yes where no login is set up, unknown where
-    one is. What reaches beyond the record (starting and stopping programs) is offered to that person alone."""
-    return not hasattr(st.user, "is_logged_in")
+    """Whether the person in front of the app may start and stop programs on its machine: whoever started it, which
+    without a login is everybody who gets in, and operators."""
+    return login.refusal(Role.OPERATOR) is None
 
 
 def name() -> str:
@@ -234,6 +233,8 @@ def _who() -> None:
     with box:
         if own:
             safe.inline(f"You are logged in as {own}. What you decide is recorded under this name.", muted=True)
+            role = login.actor().role
+            safe.inline(f"Your role is {role}: you can {MAY[role]}.", muted=True)
             return
         if me:
             safe.inline(f"What you decide is recorded as by {me}.", muted=True)

@@ -45,6 +45,7 @@ X_AXIS: Mapping[str, Any] = {"showgrid": False, "zeroline": False}
 AXIS_TITLE: Mapping[str, Any] = {"title": {"standoff": 20, "font": {"size": 13}}}
 # Of a phone's width: characters in a line of a title and of a subtitle, how high these are, and pixels above them.
 PHONE_TITLE, PHONE_SUBTITLE = (42, 20), (60, 14)
+PHONE_AXIS = 28, 17  # the same of the titles of x axes beside each other
 ABOVE = 18
 PLOTLY_HEIGHT = 450  # of a figure that has none of its own
 _component = component("grids")
@@ -77,6 +78,7 @@ def dressed(fig: go.Figure) -> Dressed:
     margins_fit = (layout.pop("meta", None) or {}).get("margins") == MARGINS_FIT["margins"]
     if shell.is_phone():
         _wrap_title(layout)
+        _wrap_axis(layout)
     _fill(layout, LOOK)
     for name in [*layout]:
         if name.startswith(("xaxis", "yaxis")):
@@ -99,8 +101,8 @@ def _wrap_title(layout: dict[str, Any]) -> None:
     for text, (characters, high) in ((title, PHONE_TITLE), (title.get("subtitle") or {}, PHONE_SUBTITLE)):
         if text.get("text"):
             before = str(text["text"]).split("<br>")
-            lines = textwrap.wrap(html.unescape(" ".join(before)), characters)
-            text["text"] = "<br>".join(map(html.escape, lines))
+            lines = _lines(" ".join(before), characters)
+            text["text"] = "<br>".join(lines)
             more += high * (len(lines) - len(before))
     if not more:
         return
@@ -108,6 +110,26 @@ def _wrap_title(layout: dict[str, Any]) -> None:
     margin = layout.setdefault("margin", {})
     margin["t"] = (margin.get("t") or 0) + more
     title |= {"y": 1 - ABOVE / layout["height"], "yref": "container", "yanchor": "top"}
+
+
+def _wrap_axis(layout: dict[str, Any]) -> None:
+    """The same for titles of x axes, above the legend."""
+    titles = [layout[name].get("title") or {} for name in layout if name.startswith("xaxis")]
+    titles = [title for title in titles if title.get("text")]
+    wrapped = [_lines(str(title["text"]), PHONE_AXIS[0] // len(titles)) for title in titles]
+    for title, lines in zip(titles, wrapped, strict=True):
+        title["text"] = "<br>".join(lines)
+    more = PHONE_AXIS[1] * (max(map(len, wrapped), default=1) - 1)
+    if not more:
+        return
+    layout["height"] = (layout.get("height") or PLOTLY_HEIGHT) + more
+    margin = layout.setdefault("margin", {})
+    margin["b"] = (margin.get("b") or 0) + more
+
+
+def _lines(text: str, characters: int) -> list[str]:
+    """A text of a figure in lines of so many characters, escaped as it was."""
+    return [html.escape(line) for line in textwrap.wrap(html.unescape(text), characters)]
 
 
 def _fill(spec: dict[str, Any], defaults: Mapping[str, Any]) -> None:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from cimemories.charts import export
-from cimemories.text import Parts
-from cimemories.ui.tables import without_formula
+from cimemories.text import Parts, without_formula
 
 if TYPE_CHECKING:
     import pandas as pd

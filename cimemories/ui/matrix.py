@@ -78,9 +78,9 @@ def strip(glyphs: str, decided: str = "") -> Html:
     cells = "".join(
         glyph.translate(_DECIDED) if bit == "1" else glyph for glyph, bit in zip_longest(glyphs, decided, fillvalue="0")
     )
-    said = [f"{n} {WORDS[glyph]}" for glyph in WORDS if (n := glyphs.count(glyph))]
+    counts = [f"{n} {WORDS[glyph]}" for glyph in WORDS if (n := glyphs.count(glyph))]
     people = f"; {n} decided by people" if (n := decided.count("1")) else ""
-    return tag("div", cells, cls="ci-strip ci-raw", picture=f"{', '.join(said)} of {len(glyphs)} contexts{people}")
+    return tag("div", cells, cls="ci-strip ci-raw", picture=f"{', '.join(counts)} of {len(glyphs)} contexts{people}")
 
 
 def colour(names: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +16,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from cimemories.model import Verdict
 from cimemories.text import Parts, exact_percent, sentence, simulated_text, without_credentials, without_options
-from cimemories.ui import component, safe, url
+from cimemories.ui import component, once, safe, url
 from cimemories.ui.safe import Html, join, show, tag
 
 # ---- rule sliders
@@ -324,7 +324,7 @@ class Reporting(AbstractContextManager[None, bool]):
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> bool:
         if not isinstance(problem, self.errors):
             return False
-        error(self.what, str(problem), self.next)
+        error(self.what, sentence(problem) if self.next else str(problem), self.next)
         return True
 
 
@@ -348,49 +348,47 @@ def no_runs(title: str, nothing: str, why: str) -> None:
 
 
 LOOK_SECONDS = 0.1
-Report = Callable[[float, str], None]  # share done, 0 to 1, and what is done now
 
 
-class _StoppedError(Exception):
-    """Nobody waits for the result any more."""
-
-
-def computed(compute: Callable[[Report], T], room: DeltaGenerator, *, key: str, on_stop: Callable[[], None]) -> T:
+def computed(compute: Callable[[once.Report], T], room: DeltaGenerator, *, key: str, on_stop: Callable[[], None]) -> T:
     """The result of `compute`, with a bar and a Stop button where it takes its time. Stop works at once, since a thread
-    computes: it ends at its next report, and may draw nothing. room: an `st.empty` for these, empty in the end. Raises
-    what `compute` raises."""
-    stopped, results, problems = threading.Event(), list[T](), list[Exception]()
-    now = 0.0, ""
-
-    def report(share: float, text: str) -> None:
-        nonlocal now
-        if stopped.is_set():
-            raise _StoppedError
-        now = share, text
-
-    def work() -> None:
-        try:
-            results.append(compute(report))
-        except Exception as problem:  # raised below, in the thread of the page
-            problems.append(problem)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(LOOK_SECONDS)  # what is there already needs no bar
-    if thread.is_alive():
+    computes: it ends at its next report, and may draw nothing; so it does where the run of the page ends. room: an
+    `st.empty` for these, empty in the end. Raises what `compute` raises."""
+    job = once.Job(compute)
+    if not job.done(LOOK_SECONDS):  # what is there already needs no bar
         with room.container():
-            bar = st.progress(now[0], text=now[1])
+            bar = st.progress(job.share or 0.0, text=job.text)
             st.button("Stop", key=f"{key}.stop", on_click=url.durable(on_stop))
         try:
-            while thread.is_alive():
-                thread.join(LOOK_SECONDS)
-                bar.progress(*now)  # here the run of the page ends where Stop was pressed
+            while not job.done(LOOK_SECONDS):
+                bar.progress(job.share or 0.0, text=job.text)  # here the run of the page ends where Stop was pressed
         finally:
-            stopped.set()
+            job.stopped.set()
     room.empty()
-    if problems:
-        raise problems[0]
-    return results[0]
+    return job.result()
+
+
+SAID_SECONDS = 3.0
+
+
+def say(key: str, *texts: str) -> None:
+    """Keep what an action came to for the run of the page that shows it by `said`."""
+    st.session_state[key] = [*texts]
+
+
+def said(key: str) -> list[str]:
+    """What `say` has kept, for the runs of the next few seconds: the second click of a double click draws the page
+    anew, and may end the run before that showed it first. Later runs show it no more."""
+    texts: list[str] | None = st.session_state.get(key)
+    if not texts:
+        return []
+    shown: tuple[list[str], float] | None = st.session_state.get(f"{key}.shown")
+    if shown is None or shown[0] is not texts:
+        st.session_state[f"{key}.shown"] = texts, time.monotonic()
+    elif time.monotonic() - shown[1] > SAID_SECONDS:
+        del st.session_state[key], st.session_state[f"{key}.shown"]
+        return []
+    return texts
 
 
 def fold(label: str, icon: str, key: str, draw: Callable[[], T], *, expanded: bool = False) -> T | None:

@@ -24,12 +24,13 @@ def _measured() -> None:
 
 def draw() -> None:
     """Hand the browser what this run has changed. Once a run, whatever became of the page."""
-    before, after = url.unsent()
+    before, after, steps = url.unsent()
     data = {
         "cookie": annotator.COOKIE,
         "name": "" if annotator.account() else annotator.name(),
         "before": before,
         "after": after,
+        "steps": steps,
         "phone": is_phone(),
     }
     with st.container(key="shell"):

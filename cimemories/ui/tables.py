@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import streamlit as st
 
-from cimemories.text import visible_in
+from cimemories.text import visible_in, without_formula
 from cimemories.ui import component
 from cimemories.ui.safe import CELL_LIMIT, clip
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Column = Literal["text", "wide", "small", "number", "count", "percent", "date"]
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of a formula
 
 
 def table(
@@ -67,7 +66,7 @@ def table(
     if event is not None and event != current:  # the URL went elsewhere: a new widget starts from there
         memory["version"] += 1
         event = None
-    drawn = st.dataframe(
+    widget_event = st.dataframe(
         frame,
         key=f"{key}.{memory['version']}",
         height=height,
@@ -79,7 +78,7 @@ def table(
         **shown,
     )
     # Without this line the row of the URL counts as clicked: a new widget reports its default like a click.
-    memory["seen"] = _row(drawn)
+    memory["seen"] = _row(widget_event)
     return current
 
 
@@ -191,12 +190,6 @@ def csv_button(frame: pd.DataFrame, name: str, *, label: str = "Download as CSV"
         icon=":material/download:",
         key=key,
     )
-
-
-def without_formula(cell: object) -> object:
-    """A cell as a spreadsheet may have it: text that begins like a formula gets an apostrophe in front."""
-    # Spreadsheets run such a cell when the file is opened, and its text may come from a model.
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
 def _is_text(column: pd.Series[Any]) -> bool:

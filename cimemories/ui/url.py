@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -31,11 +31,12 @@ PARAMETERS = frozenset(
         *("who", "cell", "beside", "sweep", "among", "runs", "spheres", "recipients", "profiles", "strength"),
         *("quote", "agreement", "certainty", "kind", "basket", "against", "axis", "user", "sequence", "ns"),
         *("clock", "present", "messages", "rows", "columns", "roworder", "columnorder", "most", "measure", "recipient"),
-        *("key", "ranking", "identifiers", "subset", "target", "width", "share", "batch"),
+        *("key", "ranking", "identifiers", "subset", "target", "width", "share", "batch", "person", "action"),
     }
 )
 PAGES = {
     "home": "pages/start/home.py",
+    "team": "pages/start/team.py",
     "profiles": "pages/curate/profiles.py",
     "labels": "pages/curate/labels.py",
     "consensus": "pages/curate/consensus.py",
@@ -50,7 +51,10 @@ PAGES = {
 Value = str | int | None
 _REMEMBERED = "scope."
 _WAITING = "url.waiting"  # what callbacks have not done to its end
-_BROWSER = "url.browser"  # the query in the browser's address bar, where it lags behind
+_BROWSER = "url.browser"  # of which page the browser is to replace which query, and by which
+_SENDS = "url.sends"  # of which page the browser sends which query
+_STEPS = "url.steps"  # how many the session has made, from page to page too
+_VISITS = "url.visits"  # how often the session has come to a page from another one
 _RESENT = "url.resent"  # on which page the browser sends which query, and what `replace` has made of it
 
 
@@ -95,9 +99,10 @@ def replace(**values: Value) -> None:
     if context.fragment_ids_this_run:  # the shell is not drawn in such a run
         _push(after)
         return
-    if st.session_state.get(_BROWSER) is None:
-        st.session_state[_BROWSER] = context.query_string
+    known = _lagging(context)
+    before_all = known[1] if known else context.query_string
     _take_over(context, after)
+    st.session_state[_BROWSER] = context.page_script_hash, before_all, context.query_string
 
 
 def written(**values: Value) -> None:
@@ -106,6 +111,32 @@ def written(**values: Value) -> None:
     context = get_script_run_ctx()
     if after != before and context is not None:
         _take_over(context, after)
+
+
+def _follow(context: ScriptRunContext) -> None:
+    """Give the browser the address of a link that led to another view of this page, as a step for Back. Streamlit's
+    frontend (1.67) sends the query of such a link once, neither shows nor keeps it, and with the next message the old
+    one comes again."""
+    page, sends = st.session_state.get(_SENDS) or (None, "")
+    if page != context.page_script_hash:
+        st.session_state[_VISITS] = visit() + 1
+    if page != context.page_script_hash or context.is_history_navigation:
+        st.session_state[_SENDS] = context.page_script_hash, context.query_string
+        st.session_state[_STEPS] = st.session_state.get(_STEPS, 0) + 1
+        return
+    replaced = (st.session_state.get(_BROWSER) or ("", "", ""))[2]
+    if not any(_same(context.query_string, query) for query in (sends, replaced)):
+        _push({name: value for name, value in st.query_params.to_dict().items() if value})
+
+
+def visit() -> int:
+    """The number of this visit to a page: it stays the same until the session shows another page."""
+    return int(st.session_state.get(_VISITS, 0))
+
+
+def _same(one: str, other: str) -> bool:
+    first, second = (sorted(parse_qsl(query, keep_blank_values=True)) for query in (one, other))
+    return first == second
 
 
 def _take_over(context: ScriptRunContext, query: Mapping[str, str]) -> None:
@@ -120,6 +151,9 @@ def _take_over(context: ScriptRunContext, query: Mapping[str, str]) -> None:
 def _push(query: Mapping[str, str]) -> None:
     """Give the browser another address, as a step for Back."""
     st.query_params.from_dict(query)
+    st.session_state[_STEPS] = st.session_state.get(_STEPS, 0) + 1
+    if context := get_script_run_ctx():
+        st.session_state[_SENDS] = context.page_script_hash, context.query_string
     st.session_state[_BROWSER] = None  # it has all of it now, and sends it
     st.session_state[_RESENT] = None
 
@@ -162,7 +196,11 @@ def durable(do: Callable[..., object]) -> Callable[..., None]:
 
 def catch_up() -> None:
     """Do what callbacks were ended in the midst of: at the start of each run of the app."""
-    _keep_replaced()
+    if context := get_script_run_ctx():
+        _follow(context)
+        _keep_replaced()
+        if not _lagging(context):
+            st.session_state[_BROWSER] = None
     _do(st.session_state.get(_WAITING, []))
 
 
@@ -183,12 +221,20 @@ def _drop(waiting: list[Callable[[], object]], done: Callable[[], object]) -> No
         del waiting[0]
 
 
-def unsent() -> tuple[str | None, str]:
-    """The query that the browser has and the one that `replace` made of it; None for the first where they are the same.
-    Once: then the browser has it."""
-    before = st.session_state.get(_BROWSER)
-    st.session_state[_BROWSER] = None
-    return before, urlencode(st.query_params.to_dict())
+def _lagging(context: ScriptRunContext) -> tuple[str, str, str] | None:
+    """What _BROWSER holds, where the browser is still on that page and at one of these two queries."""
+    known: tuple[str, str, str] | None = st.session_state.get(_BROWSER)
+    here = known and known[0] == context.page_script_hash and context.query_string in known[1:]
+    return known if here else None
+
+
+def unsent() -> tuple[str | None, str, int]:
+    """The query that the browser had and the one that `replace` made of it; None for the first where nothing was
+    replaced. Again in every run, as long as it is so: what one run has sent is lost where `st.rerun` follows it at
+    once. Third, a number that tells the same two apart where a step lies between them."""
+    known = st.session_state.get(_BROWSER)
+    number: int = st.session_state.get(_STEPS, 0)
+    return known[1] if known else None, urlencode(st.query_params.to_dict()), number
 
 
 def _change(values: Mapping[str, Value]) -> tuple[dict[str, str], dict[str, str]]:
@@ -233,7 +279,24 @@ def go(page: str, **params: Value) -> None:
     st.switch_page(PAGES[page], query_params=query)
 
 
+def _sent() -> str | None:
+    """The query that the browser sends with every message of this page, whatever has replaced it since."""
+    known = st.session_state.get(_SENDS)
+    context = get_script_run_ctx()
+    return known[1] if known and context and known[0] == context.page_script_hash else None
+
+
+def _shows(page: str) -> bool:
+    context = get_script_run_ctx()
+    here = context.pages_manager.get_pages().get(context.page_script_hash) if context else None
+    return here is not None and str(here.get("script_path", "")).endswith(PAGES[page])
+
+
 def page_link(page: str, label: str, *, icon: str | None = None, **params: Value) -> None:
     """A link to another page of the app. The label must be a literal, or come from safe.plain_label."""
     query = {_known(name): str(value) for name, value in params.items() if value is not None}
+    if urlencode(query) == _sent() and _shows(page):
+        # The browser would send what it sends anyway, and the query that replaced that would stay: with an empty
+        # parameter, which says nothing, it is another one.
+        query |= {next(name for name in ("search", "basket") if name not in query): ""}
     st.page_link(PAGES[page], label=label, icon=icon, query_params=query)

@@ -346,12 +346,12 @@ def redraw(key: str) -> None:
     """Draw the queue as it was last drawn in this session, where the record cannot be read now: the person can continue
     with the items that the browser holds, and their answers are sent again until they are recorded. Draws nothing where
     it has not been drawn before."""
-    drawn = st.session_state.get(f"{key}.drawn")
-    if drawn is None:
+    last_data = st.session_state.get(f"{key}.drawn")
+    if last_data is None:
         return
     handled = settled(key)
     data = {
-        **drawn,
+        **last_data,
         "confirmed": [uid for uid, kept in handled.items() if kept],
         "refused": [uid for uid, kept in handled.items() if not kept],
         "stranded": stranded(key),

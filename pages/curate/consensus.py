@@ -9,7 +9,7 @@ import streamlit as st
 
 from cimemories.charts.bars import before_after
 from cimemories.flows import catalogue
-from cimemories.flows.labels import TOO_FEW_NAME, AppliedRule, rule_of
+from cimemories.flows.labels import TOO_FEW_NAME, AppliedRule, rule_of, vote_counts
 from cimemories.labels.whatif import WhatIf, what_if
 from cimemories.metrics import sentences, warnings
 from cimemories.metrics.separation import largest_count
@@ -70,7 +70,7 @@ _MESSAGE = "consensus.message"
 def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_takeaway: Callable[[str], None]) -> None:
     """Draws the part; `set_takeaway` draws the head of the page, as early as its sentence is known."""
     current = rule_of(store, labelling.id)
-    page.outcome(st.session_state.pop(_MESSAGE, []), "rule")
+    page.outcome(page.said(_MESSAGE), "rule")
     left, right = st.columns([2, 5], gap="large")
     with left:
         safe.heading("A rule to try")
@@ -119,7 +119,7 @@ def _forget() -> None:
 
 def _done(message: str, *, keep_sliders: bool = False) -> None:
     """Let the next run of the page show the message."""
-    st.session_state[_MESSAGE] = [message]
+    page.say(_MESSAGE, message)
     if not keep_sliders:
         _forget()
 
@@ -134,7 +134,7 @@ def _takeaway(effect: WhatIf) -> str:
     )
 
 
-def _said(kind: str) -> str:
+def _label_html(kind: str) -> str:
     return kind if kind == TOO_FEW_NAME else safe.glyphed(Label(kind))
 
 
@@ -145,7 +145,7 @@ def _changed_labels(effect: WhatIf, labelling: LabellingRow) -> None:
         ("With a consensus", f"{percent(effect.survival_before)} → {percent(effect.survival_after)}"),
     ]
     for before, after, n in effect.changes:
-        facts.append((f"{count(n, 'pair')}", f"{_said(before)} → {_said(after)}"))
+        facts.append((f"{count(n, 'pair')}", f"{_label_html(before)} → {_label_html(after)}"))
     safe.show(safe.facts(facts))
     if effect.decided:
         safe.inline(f"{count(effect.decided)} of the pairs that change were decided by a person and keep that label.")
@@ -340,6 +340,8 @@ def main() -> None:
             page.head(TITLE, takeaway, simulated=("labels",) if labelling.simulated else ())
 
     try:
+        with st.spinner("Counting the votes", show_time=True):
+            vote_counts(store, labelling.id)  # what every part rests on: seconds, the first time
         _rule_line(store, labelling)
         if part == "shares":
             _family_warning(store, labelling)

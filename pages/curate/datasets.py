@@ -6,9 +6,10 @@ What an action came to is kept in the session over the rerun that it causes, and
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -20,6 +21,7 @@ from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
 from cimemories.exchange.exporting import Format
 from cimemories.flows import catalogue
+from cimemories.formats.importing import Imported
 from cimemories.formats.official import FormatError
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
 from cimemories.llm.worker import SIMULATOR
@@ -38,21 +40,27 @@ from cimemories.ui import annotator, once, page, safe, tables, url
 from pages.curate.label_matrix import RESUMABLE, named, pace_sentence, worker_button, worker_log
 from pages.start import database_lost
 
-_OUTCOME = "profiles.outcome"
+_OUTCOME, _IMPORTING = "profiles.outcome", "profiles.importing"
 
 
 def show_outcome() -> None:
     """What the last action came to; shown once."""
-    page.outcome(st.session_state.pop(_OUTCOME, []), "dataset")
+    page.outcome(page.said(_OUTCOME), "dataset")
 
 
-def _done(*lines: str) -> None:
-    _say(*lines)
-    st.rerun()
-
-
-def _say(*lines: str) -> None:
-    st.session_state[_OUTCOME] = list(lines)
+def show_import() -> None:
+    """An import that this session has begun: how far it is, or what it came to. In whichever part of the page one is by
+    now, since the first dataset is there before its import has ended, and the page then shows its people."""
+    job = st.session_state.get(_IMPORTING)
+    if job is None:
+        return
+    with (
+        page.Reporting("This file cannot be imported.", FormatError, next="Nothing was imported."),
+        page.Reporting("The dataset could not be saved.", StoreError, next="Nothing was imported."),
+    ):
+        if once.under_way(job, _imported, key="profiles.import"):
+            return
+    st.session_state.pop(_IMPORTING, None)
 
 
 def draw(store: Store, dataset: DatasetRow) -> None:
@@ -129,7 +137,7 @@ def draw_versions(store: Store, dataset: DatasetRow) -> None:
     def made(version: tuple[int, str]) -> None:
         new, name = version
         url.put(dataset=new, profile=None, attribute=None, labelling=None, context=None)
-        _say(f"'{name}' was created from '{dataset.name}'.")
+        page.say(_OUTCOME, f"'{name}' was created from '{dataset.name}'.")
 
     with page.Reporting("No version was created.", StoreError):
         once.button(
@@ -253,41 +261,55 @@ def import_form(store: Store) -> None:
         model = st.text_input(
             "Model that wrote the results", key="profiles.model", placeholder="Defaults to what the file says"
         )
-    pressed = st.button("Import", type="primary", disabled=upload is None, icon=":material/upload_file:")
-    if not pressed or upload is None:
-        return
-    try:
-        with st.spinner("Checking and importing the file", show_time=True):
-            imported = uploads.import_upload(
-                store,
-                # A view of the bytes, not another copy of a large file.
-                upload.getbuffer(),
-                upload.name,
-                name.strip() or None,
-                model=model.strip() or None,
-                # Whoever closes the window while the file is read ends the reading.
-                wanted=page.session_check(),
+    # By the upload: another file is another import.
+    job = f"import.{upload.file_id if upload else ''}"
+    once.button(
+        "Import",
+        lambda: once.begin(job, _reading(store, upload, name.strip(), model.strip())),
+        lambda _: st.session_state.update({_IMPORTING: job}),
+        key="profiles.import",
+        type="primary",
+        disabled=upload is None or _IMPORTING in st.session_state,
+        icon=":material/upload_file:",
+    )
+
+
+def _reading(store: Store, upload: Any, name: str, model: str) -> Callable[[once.Report], Imported | None]:
+    """The work of an import; None where it was stopped."""
+    # Whoever closes the window while the file is read ends the reading.
+    open_still = page.session_check()
+
+    def read(report: once.Report) -> Imported | None:
+        def wanted() -> bool:
+            report(None, "Checking and importing the file")
+            return open_still()
+
+        try:
+            # A view of the bytes, not another copy of a large file.
+            return uploads.import_upload(
+                store, upload.getbuffer(), upload.name, name or None, model=model or None, wanted=wanted
             )
-    except FormatError as problem:
-        page.error("This file cannot be imported.", f"{problem}.", "Nothing was imported.")
-        return
-    except StoreError as problem:
-        page.error("The dataset could not be saved.", str(problem), "Nothing was imported.")
+        except once.StoppedError:
+            return None
+
+    return read
+
+
+def _imported(imported: Imported | None) -> None:
+    if imported is None:
+        page.say(_OUTCOME, "Stopped. Nothing was imported.")
         return
     row, runs = imported.dataset, imported.runs
-    url.put(dataset=row.id, profile=None, attribute=None)
-    # _done ends this run of the script, so each of these is the last that happens.
+    notes = [f"Recognised as {imported.recognised}.", *map(sentence, imported.notes)]
     if not imported.new:
         where = f"{', '.join(runs)} of '{row.name}'" if runs else f"the dataset '{row.name}'"
-        _done(f"This file was imported before, as {where}, which is shown now.")
-    notes = [f"Recognised as {imported.recognised}.", *map(sentence, imported.notes)]
-    if runs:
-        _done(
-            f"Imported {count(len(runs), 'run')} of '{row.name}'.",
-            *notes,
-            "See them on the Runs page and in the heatmaps.",
-        )
-    _done(f"Imported {count(row.profiles, 'profile')} as '{row.name}'.", *notes)
+        page.say(_OUTCOME, f"This file was imported before, as {where}, which is shown now.")
+    elif runs:
+        lead = "See them on the Runs page and in the heatmaps."
+        page.say(_OUTCOME, f"Imported {count(len(runs), 'run')} of '{row.name}'.", *notes, lead)
+    else:
+        page.say(_OUTCOME, f"Imported {count(row.profiles, 'profile')} as '{row.name}'.", *notes)
+    url.put(dataset=row.id, profile=None, attribute=None)
 
 
 def export_form(store: Store, dataset: DatasetRow) -> None:
@@ -366,7 +388,7 @@ def delete_form(store: Store, dataset: DatasetRow) -> None:
     sure = st.checkbox("Yes, delete all of it", key=f"profiles.sure.{dataset.id}.{dataset.created}")
 
     def deleted(_: object) -> None:
-        _say(f"The dataset '{dataset.name}' was deleted.")
+        page.say(_OUTCOME, f"The dataset '{dataset.name}' was deleted.")
         url.put(dataset=None, profile=None, attribute=None, labelling=None, run=None, context=None)
 
     with page.Reporting("The dataset was not deleted.", StoreError):

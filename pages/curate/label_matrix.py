@@ -264,7 +264,7 @@ def watch(store: Store, row: LabellingRow | None, profile: int | None) -> None:
     if row is None:
         return
     if is_voting(row):
-        drawn = _voted(store, row, profile)
+        voted_before = _voted(store, row, profile)
 
         # A fragment runs alone each second and not the page. st.rerun() in it runs the page: once the work has ended,
         # when the first votes on the profile are there, and each time that there are twice as many, since all votes of
@@ -272,7 +272,11 @@ def watch(store: Store, row: LabellingRow | None, profile: int | None) -> None:
         def live() -> None:
             now = catalogue.labellings_of(store, row.dataset).get(row.id)
             voted = _voted(store, row, profile)
-            if now is None or not is_voting(now) or voted[0] >= max(1, min(2 * drawn[0], drawn[1])) > drawn[0]:
+            if (
+                now is None
+                or not is_voting(now)
+                or voted[0] >= max(1, min(2 * voted_before[0], voted_before[1])) > voted_before[0]
+            ):
                 st.rerun()
             else:
                 _running(store, now, voted)

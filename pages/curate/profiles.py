@@ -128,6 +128,7 @@ def main() -> None:
     rows = catalogue.all_datasets(store)
     top = st.container()
     curate_datasets.show_outcome()
+    curate_datasets.show_import()
     if not rows:
         with top:
             page.head("Profiles", "There are no profiles yet.")

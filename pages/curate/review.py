@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from cimemories.access.roles import Role
 from cimemories.flows.catalogue import all_datasets
 from cimemories.review.index import pair_index
 from cimemories.review.queue import Order, select
@@ -14,7 +15,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
-from cimemories.ui import annotator, page, url
+from cimemories.ui import annotator, login, page, url
 from pages.curate import review_agreement, review_bulk, review_discussion, review_queue
 from pages.curate.label_matrix import draw_scope
 
@@ -96,18 +97,19 @@ def main() -> None:
             page.head("Review", takeaway)
         return
     dataset, labelling = draw_scope(store, rows, "review", box, box, above=st.container())
-    takeaway = "Enter your name to begin."
+    takeaway = "Enter your name to begin." if login.refusal(Role.ANNOTATOR) is None else "Annotators decide here."
     try:
         match tab:
             case "queue" | "bulk":
-                if annotator.begin():
+                if login.may(Role.ANNOTATOR) and annotator.begin():
                     takeaway = _pairs(store, dataset, labelling, tab, box)
             case "overlap":
                 takeaway = _pairs(store, dataset, labelling, tab, box)
             case "agreement":
                 takeaway = review_agreement.draw(store, dataset, labelling, box)
             case "adjudication":
-                takeaway = review_discussion.draw_disputes(store, dataset, labelling, box)
+                if login.may(Role.CURATOR):
+                    takeaway = review_discussion.draw_disputes(store, dataset, labelling, box)
             case "comments":
                 takeaway = review_discussion.draw_comments(store, dataset, labelling, box)
             case _:

@@ -163,8 +163,8 @@ def _no_sample(store: Store, result: PeopleAgreement, dataset: DatasetRow, label
         page.notice(text)
     if labelling is None or store.read_only:
         return
-    if (drawn := st.session_state.pop(_DRAWN, None)) is not None:
-        url.go("review", dataset=dataset.id, labelling=labelling.id, slice=drawn, blind=1)
+    if (slice_id := st.session_state.pop(_DRAWN, None)) is not None:
+        url.go("review", dataset=dataset.id, labelling=labelling.id, slice=slice_id, blind=1)
     size = min(USUAL_SIZE, len(pair_index(store, dataset.id, labelling.id)))
     me = annotator.required()
     with page.Reporting("No slice was drawn.", StoreError):
@@ -476,11 +476,12 @@ def _models(store: Store, labelling: LabellingRow) -> None:
 
 
 def _slices(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, slices: Sequence[SliceRow]) -> None:
-    if notice := st.session_state.pop(_NOTICE, None):
+    for notice in page.said(_NOTICE):
         page.notice(notice)
     if slices:
         safe.heading("Random slices")
-        safe.inline("Everybody who opens a slice answers all its pairs, blind.", muted=True)
+        safe.inline("Everybody who opens a slice answers all its pairs, blind, unless it is assigned.", muted=True)
+        url.page_link("team", "Assign slices", icon=":material/assignment_ind:", tab="assignments", dataset=dataset.id)
     for row in slices:
         _slice(store, dataset, labelling, row)
     if labelling is None:
@@ -518,7 +519,7 @@ def _slice_form(store: Store, labelling: LabellingRow) -> None:
         once.button(
             "Sample the slice",
             lambda: draw_slice(store, labelling.id, size=int(size), seed=int(seed), name=name, annotator=who),
-            lambda _: st.session_state.update({_NOTICE: drew}),
+            lambda _: page.say(_NOTICE, drew),
             icon=":material/casino:",
             key="agreement.slice.draw",
             disabled=not who,
@@ -565,7 +566,7 @@ def _slice(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ro
         st.text("This deletes the slice. Answers to its pairs stay.")
 
         def deleted(_: None) -> None:
-            st.session_state[_NOTICE] = f"Deleted '{row.name}'."
+            page.say(_NOTICE, f"Deleted '{row.name}'.")
             url.replace(slice=None)
 
         once.button(

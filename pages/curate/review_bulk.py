@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pandas as pd
 import streamlit as st
@@ -73,9 +74,14 @@ def draw(
     open_pairs = undecided(store, index, positions, person) if person else positions
     safe.inline(context, muted=True)
     left, right = st.columns([2, 5], gap="large")
+    under_way = False
     with left:
         safe.heading("Label all matching pairs")
-        _form(store, dataset, index, person, positions, open_pairs)
+        with page.Reporting("Not all pairs were decided.", StoreError):
+            under_way = once.under_way(_job(store, dataset, person), _notify, key="bulk.batch")
+        if not under_way:
+            with page.Reporting("Nothing was decided.", StoreError):
+                _form(store, dataset, index, person, positions, open_pairs)
         if person:
             _own_batches(store, dataset, person)
     with right:
@@ -112,67 +118,69 @@ def _form(store: Store, dataset: DatasetRow, index: PairIndex, person: str, posi
     reason = st.text_input("Reason", key="bulk.reason", max_chars=500).strip()
     # A reason too: who finds one of thousands later has nothing else to go by.
     missing = "your name" if not person else "a label" if label is None else "" if reason else "a reason"
-    _batch_button(
-        f"Apply to all {count(len(chosen))}",
-        lambda decided: _record_batch(store, dataset, person, index.pairs(chosen), decided, reason, "batch"),
-        label,
+
+    def work(report: once.Report) -> str:
+        return _record_batch(store, dataset, person, index.pairs(chosen), label, reason, "batch", report)
+
+    def begin() -> None:
+        if not once.begin(_job(store, dataset, person), work):
+            raise StoreError("another batch of yours is under way. Wait for it, then apply this one.")
+
+    once.button(
+        safe.plain_label(f"Apply to all {count(len(chosen))}"),
+        begin,
         # The pairs in the key: a click is for these, and for no others that other filters leave by then.
         key=f"bulk.apply.{sha256(chosen.tobytes()).hexdigest()[:16]}",
+        type="primary",
+        icon=":material/done_all:",
         disabled=not len(chosen) or bool(missing),
     )
     if missing and len(chosen):
         safe.inline(f"Needs {missing}.", muted=True)
 
 
-def _batch_button(text: str, decide: Callable[[Label], int], label: Label | None, *, key: str, disabled: bool) -> None:
-    """A button that decides many pairs, once. No progress is drawn: drawing it, the batch could be ended in its midst,
-    and the next run would begin another."""
+def _job(store: Store, dataset: DatasetRow, person: str) -> str:
+    """The name of the work on a batch: one at a time for each person and dataset, in whatever window."""
+    return content_hash(["batch", str(store.engine.url), str(store.workspace.absolute()), dataset.id, person])
 
-    def do() -> tuple[int, Label]:
-        if label is None:
-            raise StoreError("It needs a label. Choose one and try again.")
-        return decide(label), label
 
-    def then(result: tuple[int, Label]) -> None:
-        pairs, decided = result
-        _note(f"{count(pairs, 'pair')} decided as {decided}, in one batch. You can undo it under Your batches.")
-
-    with page.Reporting("Not all pairs were decided.", StoreError):
-        once.button(
-            safe.plain_label(text),
-            do,
-            then,
-            key=key,
-            doing="Deciding the pairs",
-            type="primary",
-            icon=":material/done_all:",
-            disabled=disabled,
-        )
+def _notify(sentence: str) -> None:
+    page.say(_BULK_NOTICE, sentence)
+    st.session_state.pop(SPREAD, None)
 
 
 def _record_batch(
-    store: Store, dataset: DatasetRow, person: str, pairs: Sequence[Pair], label: Label, reason: str, source: str
-) -> int:
-    """Decide a batch; returns how many pairs. Raises StoreError with their number where not all could be decided."""
-    written = 0
+    store: Store,
+    dataset: DatasetRow,
+    person: str,
+    pairs: Sequence[Pair],
+    label: Label | None,
+    reason: str,
+    source: str,
+    report: once.Report,
+) -> str:
+    """Decide pairs as one batch and say what came of it; stopped, it is undone whole. Raises StoreError with the number
+    of pairs where not all could be decided: those stay, and can be undone as any batch."""
+    if label is None:
+        raise StoreError("it needs a label. Choose one and try again.")
+    written, batch = 0, uuid4().hex
     try:
-        # Piece by piece, each a transaction of its own: where one fails, those before it stay and are counted.
-        for so_far in decide_all(store, dataset.id, person, pairs, label, reason=reason, source=source):
-            written = so_far
+        # Piece by piece, each a transaction of its own: others get their turn, and where one fails, those before stay.
+        for written in decide_all(store, dataset.id, person, pairs, label, reason=reason, source=source, batch=batch):
+            report(written / len(pairs), f"{count(written)} of {count(len(pairs), 'pair')} decided")
+    except once.StoppedError:
+        if written < len(pairs):
+            undo_batch(store, dataset.id, person, batch)
+            return "Stopped. No pair was decided; what was written by then is undone."
     except StoreError as problem:
         raise StoreError(f"only {count(written)} of {count(len(pairs))} were: {problem}") from problem
-    return written
+    return f"{count(written, 'pair')} decided as {label}, in one batch. You can undo it under Your batches."
 
 
 def draw_notice() -> None:
     """What the last batch came to, once."""
-    if notice := st.session_state.pop(_BULK_NOTICE, None):
+    for notice in page.said(_BULK_NOTICE):
         page.notice(notice)
-
-
-def _note(notice: str) -> None:
-    st.session_state[_BULK_NOTICE] = notice
-    st.session_state.pop(SPREAD, None)
 
 
 def _preview(store: Store, labelling: LabellingRow | None, index: PairIndex, positions: Ints) -> None:
@@ -230,7 +238,7 @@ def _own_batches(store: Store, dataset: DatasetRow, person: str) -> None:
     if not rows:
         safe.inline("None yet. You can undo any batch, however large.", muted=True)
     for row in rows:
-        text, button = st.columns([3, 1], vertical_alignment="center")
+        text, button = st.columns([5, 3], vertical_alignment="center")
         with text:
             label = f"as {row.label}" if row.label else "with several labels"
             undone = f", {count(row.taken_back)} of them undone" if row.taken_back else ""
@@ -246,7 +254,7 @@ def _undo_button(store: Store, dataset: DatasetRow, person: str, row: Batch) -> 
         # Of the batch, what was decided anew since: that decision is another one and stays.
         kept = row.pairs - row.taken_back - number
         later = f" {count(kept)} keep your later decisions." if kept else ""
-        _note(f"{count(number, 'decision')} undone; your earlier decisions count again.{later}")
+        _notify(f"{count(number, 'decision')} undone; your earlier decisions count again.{later}")
 
     with page.Reporting("The batch was not undone.", StoreError):
         once.button(
@@ -279,13 +287,17 @@ def spread(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, in
     _proposed(store, labelling, index, proposed)
     pairs = [(pair.attribute, pair.context) for item in chosen for pair in item.pairs]
     reason = "Spread from one decision: " + ", ".join(_AXES[item.axis].lower() for item in chosen)
-    _batch_button(
-        f"Decide these {count(len(pairs))} as {last.label}",
-        lambda decided: _record_batch(store, dataset, person, pairs, decided, reason, "proposal"),
-        last.label,
-        key=f"bulk.accept.{content_hash(pairs)}",
-        disabled=not pairs,
-    )
+    with page.Reporting("Not all pairs were decided.", StoreError):
+        once.button(
+            safe.plain_label(f"Decide these {count(len(pairs))} as {last.label}"),
+            # A few hundred at most, in one transaction: no bar, and nothing to stop.
+            lambda: _record_batch(store, dataset, person, pairs, last.label, reason, "proposal", lambda *_: None),
+            _notify,
+            key=f"bulk.accept.{content_hash(pairs)}",
+            type="primary",
+            icon=":material/done_all:",
+            disabled=not pairs,
+        )
 
 
 def _origin(store: Store, index: PairIndex, last: LastDecision) -> None:
@@ -449,7 +461,7 @@ _READY, _OUTCOME, _CHECKED = "review.exchange.ready", "review.exchange.outcome",
 
 def draw_exchange(store: Store, dataset: DatasetRow) -> str:
     """Export at the left, import at the right; returns the page's takeaway."""
-    for line in st.session_state.pop(_OUTCOME, []):
+    for line in page.said(_OUTCOME):
         page.notice(line)
     simulated = " (simulated)" if dataset.simulated else ""
     safe.inline(f"{dataset.name}{simulated}: decisions, marks, comments and audits by people", muted=True)
@@ -543,10 +555,11 @@ def _import(store: Store, dataset: DatasetRow) -> None:
 
     def imported(done: Imported) -> None:
         new, known = sum(done.new.values()), sum(done.known.values())
-        st.session_state[_OUTCOME] = [
+        page.say(
+            _OUTCOME,
             f"{count(new)} new events imported, {count(known)} were already here. You can undo this below.",
             *_remarks(done),
-        ]
+        )
         st.session_state.pop(_CHECKED, None)
 
     with _refusing():
@@ -588,9 +601,7 @@ def _imports(store: Store, dataset: DatasetRow) -> None:
 def _import_undone(counts: tuple[int, int]) -> None:
     removed, kept = counts
     stay = f" {count(kept)} stay: people have gone on from them since." if kept else ""
-    st.session_state[_OUTCOME] = [
-        f"{count(removed, 'imported event')} removed; what was here before counts again.{stay}"
-    ]
+    page.say(_OUTCOME, f"{count(removed, 'imported event')} removed; what was here before counts again.{stay}")
     st.session_state.pop(_CHECKED, None)
 
 

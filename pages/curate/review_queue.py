@@ -14,6 +14,7 @@ import streamlit as st
 from cimemories.metrics.label_uncertainty import WIDTH
 from cimemories.model import Label
 from cimemories.review import queue
+from cimemories.review.assignments import assignment_of, overlap_of
 from cimemories.review.index import Facet, PairIndex, Positions, pair_index
 from cimemories.review.queue import UNLABELLED_NAME, Filters, Item, Order, Pair, items, question, select, undecided
 from cimemories.review.random_share import SHARE
@@ -26,7 +27,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.reviews import Guideline
-from cimemories.text import exact_percent
+from cimemories.text import exact_percent, listed
 from cimemories.ui import once, page, safe, url, workbench
 from cimemories.ui.workbench import Card, Event
 from pages.curate import review_bulk
@@ -389,8 +390,15 @@ def _next_pairs(work: Work, index: PairIndex, positions: Positions) -> list[Pair
     if start is not None and index.shape.locate([start[0]], [start[1]])[0] < 0:
         start = None
     # release: with another filter the pairs of the queue before are free for others.
-    everybody = work.filters.slice is not None
-    reserved = queue.reserve(work.store, index, positions, work.me, session, release=changed, everybody=everybody)
+    assigned = assignment_of(work.store, work.filters.slice)
+    if assigned is not None and work.me not in assigned.people:
+        page.notice(f"This slice is assigned to {listed(assigned.people)}. You can look at it on Agreement.")
+        return []
+    plan = overlap_of(assigned)
+    everybody = work.filters.slice is not None and plan is None
+    reserved = queue.reserve(
+        work.store, index, positions, work.me, session, release=changed, everybody=everybody, plan=plan
+    )
     st.session_state[_QUEUE] = work.name
     return list(dict.fromkeys([*([start] if start else []), *reserved]))
 

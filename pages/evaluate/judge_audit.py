@@ -87,8 +87,9 @@ def main() -> None:
         with box:
             chosen = _slice(slices, above)
             batch = round(page.number("Items per batch", "batch", judge_audit_queue.BATCH, 10, 1000, 10))
-        takeaway = _body(store, scope, chosen, batch)
-        judge_audit_results.draw_agreement(shared_flows(store), scope)
+        takeaway, blind = _body(store, scope, chosen, batch)
+        if not blind:
+            judge_audit_results.draw_agreement(shared_flows(store), scope)
     except StoreError as problem:
         with top:
             page.head(TITLE, "This cannot be shown.")
@@ -98,14 +99,16 @@ def main() -> None:
         page.head(TITLE, takeaway, simulated=_simulated(scope))
 
 
-def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> str:
-    """Everything below the line of controls; returns the page's takeaway. batch: items."""
+def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> tuple[str, bool]:
+    """What people do and say below the line of controls; returns the page's takeaway, and whether somebody answers
+    blind, so that nothing is to be said of what judges claim. batch: items."""
     named = store.read_only or annotator.begin()
     me = annotator.name()
     if chosen is None:
         safe.heading("Sample a slice of the judge's answers")
         _new_slice(store, scope, me)
-        return f"{scope.run.name}: nobody has audited {judge_text(scope.judge)} yet. Sample a slice to begin."
+        text = f"{scope.run.name}: nobody has audited {judge_text(scope.judge)} yet. Sample a slice to begin."
+        return text, False
     flows = shared_flows(store)
     by_attribute = chosen.kind == ATTRIBUTES
     audit = None if by_attribute else judge_audit.judge_audit(flows, scope, chosen.id)
@@ -127,13 +130,13 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> st
             "then on are not blind.",
             muted=True,
         )
-        return left
+        return left, True
     if audit is None:
-        return judge_audit_attributes.draw(flows, scope, chosen)
+        return judge_audit_attributes.draw(flows, scope, chosen), False
     if not audit.audited:
         page.notice("No item of this slice has been audited yet, so there are no figures.")
-        return f"{scope.run.name}: none of {count(chosen.items, 'item')} is audited yet."
-    return judge_audit_results.draw(flows, scope, audit)
+        return f"{scope.run.name}: none of {count(chosen.items, 'item')} is audited yet.", False
+    return judge_audit_results.draw(flows, scope, audit), False
 
 
 # ---- a new slice, and what it would show
@@ -199,7 +202,7 @@ def _slice_form(store: Store, scope: Scope, me: str) -> None:
 
 def _sample_text(population: AuditPopulation, spread: AuditPlan) -> str:
     """What the sample is of, and how sure it would make of the judge."""
-    claims = sum(n for (claim, _), n in spread.drawn.items() if claim != NOT_REVEALED)
+    claims = sum(n for (claim, _), n in spread.sampled.items() if claim != NOT_REVEALED)
     text = (
         f"The judge decided {count(population.items)} times whether a message reveals an attribute, and claims a "
         f"reveal {count(population.claimed)} times ({percent(population.claimed / population.items)}). "
@@ -224,7 +227,7 @@ def _strata(scope: Scope, population: AuditPopulation, spread: AuditPlan) -> Non
         [
             {"claim": claim, "label": label, "size": population.sizes[claim, label], "drawn": n}
             | {"weight": population.sizes[claim, label] / n if n else None, "simulated": simulated}
-            for (claim, label), n in spread.drawn.items()
+            for (claim, label), n in spread.sampled.items()
         ]
     )
     tables.table(

@@ -571,6 +571,7 @@ def _what_it_is(row: RunRow) -> str:
     parts = [model, f"prompt {row.prompt_level}", f"memory {memory_text(row)}"]
     kind = row.manifest.mitigation.kind
     parts += [f"mitigation {kind}"] if kind != "none" else []
+    parts += ["reference settings"] if row.manifest.reference else []
     parts += [f"{count(row.samples, 'sample')} a context", row.id]
     return " · ".join(parts)
 

@@ -20,7 +20,7 @@ from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.runs import RunRow, SweepRow
 from cimemories.text import count, percent, sentence, simulated_text
-from cimemories.ui import page, safe, tables, url
+from cimemories.ui import once, page, safe, tables, url
 from cimemories.ui.tables import Cell, Group, Head, Row
 from pages.evaluate import run_detail
 from pages.evaluate.run_detail import cost_text, pace
@@ -85,7 +85,6 @@ def _first() -> None:
 
 MOST_BESIDE = 8
 LOOK, IDLE_LOOK = "2s", "10s"
-COUNTING_SECONDS = 1.0  # before rows are drawn; what is not counted by then comes at the next look
 HEADS = (
     Head("Run"),
     Head("Coverage", "Judged messages over planned ones"),
@@ -104,15 +103,16 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
     if run_id is not None and chosen is None:
         page.notice("The run in the link does not exist (any longer). Choose one from the list.")
     active = frozenset(row.id for row in rows if row.status in ACTIVE)
-    listed = database_lost.fragment(_list, run_every=LOOK if active else None)
+    counting = bool(_uncounted(run_lines(shared_flows(store), rows, known=True)))
+    listed = database_lost.fragment(_list, run_every=LOOK if active or counting else None)
     if chosen is None:
-        listed(store, None, active)
+        listed(store, None, active, counting)
         page.fold("All columns as a table", ":material/table:", "runs.box.columns", lambda: _columns(store, rows))
         return
     left, right = st.columns([2, 3], gap="medium")
     # Named, so that the panel stands alone where there is no room for both (ui/safe.py).
     with left, st.container(key="beside_panel"):
-        listed(store, chosen.id, active)
+        listed(store, chosen.id, active, counting)
     with right, st.container(key="panel", border=True):
         if st.button("Close", icon=":material/close:", key="runs.close", help="Back to the list"):
             url.drop("run", "beside")
@@ -128,13 +128,13 @@ def _list_and_panel(store: Store, rows: list[RunRow]) -> None:
             )
 
 
-def _list(store: Store, chosen: str | None, was_active: frozenset[str]) -> None:
+def _list(store: Store, chosen: str | None, was_active: frozenset[str], was_counting: bool) -> None:
     """The rows, newest first, those of a sweep together; answers what is pressed in them."""
     rows = catalogue.all_runs(store)[::-1]
     active = frozenset(row.id for row in rows if row.status in ACTIVE)
     if active != was_active:
         st.rerun()  # one has begun or ended: the head and the panel change with it
-    lines = run_lines(shared_flows(store), rows, seconds=COUNTING_SECONDS)
+    lines, counting = _counted(store, rows)
     differs = unusual(lines)
     sweeps = {row.id: row for row in catalogue.all_sweeps(store)}
     groups: dict[str, Group] = {}
@@ -151,8 +151,34 @@ def _list(store: Store, chosen: str | None, was_active: frozenset[str]) -> None:
     )
     if pressed is not None:
         _answer(store, *pressed)
-    if not all(line.counted for line in lines if line.run.id not in active):  # these are drawn, and counting goes on
-        st.rerun()
+    if was_counting and counting is None:
+        st.rerun()  # the page, which then looks no more
+    if counting is not None:
+        st.progress(counting.share or 0.0, text=safe.plain_label(counting.text))
+
+
+def _uncounted(lines: Sequence[RunLine]) -> list[RunRow]:
+    return [line.run for line in lines if not line.counted and line.run.status not in ACTIVE]
+
+
+def _counted(store: Store, rows: Sequence[RunRow]) -> tuple[list[RunLine], once.Job[None] | None]:
+    """The lines of these runs with the numbers that are known, and the work that counts the others."""
+    flows = shared_flows(store)
+    waiting = _uncounted(run_lines(flows, rows, known=True))
+
+    def count_them(report: once.Report) -> None:
+        for done, row in enumerate(waiting):
+            report(done / len(waiting), f"Counting {count(len(waiting), 'run')}: {done} done")
+            run_lines(flows, [row])
+
+    counting = None
+    if waiting:
+        job = once.behind(f"runs.count.{store.engine.url}.{store.workspace.absolute()}", count_them)
+        if job.done():
+            job.result()  # raises what went wrong
+        else:
+            counting = job
+    return run_lines(flows, rows, known=True), counting
 
 
 def _answer(store: Store, act: str, pressed: str) -> None:
@@ -221,7 +247,8 @@ def _number(line: RunLine, interval: Interval, note: str = "") -> Cell:
 
 def _columns(store: Store, rows: list[RunRow]) -> None:
     """Everything of the list and more, in columns to sort and download."""
-    lines = run_lines(shared_flows(store), rows)
+    with st.spinner("Counting the runs", show_time=True):
+        lines = run_lines(shared_flows(store), rows)
     columns: dict[str, tuple[tables.Column, str, Callable[[RunLine], object]]] = {
         "name": ("text", "Run", lambda line: line.run.name),
         "kind": ("small", "Kind", lambda line: simulated_text(line.simulated)),
@@ -267,7 +294,8 @@ def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
     )
     if not st.session_state[key]:
         return
-    together = run_lines(shared_flows(store), [chosen, *(named[i] for i in st.session_state[key])])
+    with st.spinner("Counting the runs", show_time=True):
+        together = run_lines(shared_flows(store), [chosen, *(named[i] for i in st.session_state[key])])
     safe.show(_side_by_side(together))
     judged = [line.run.id for line in together if line.judges]
     try:

@@ -41,7 +41,7 @@ from cimemories.metrics.breakdown import PARTS, WORDS, By, flow_coverage
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import MOST_VOTES
 from cimemories.text import UNDEFINED, count, percent, sentence
-from cimemories.ui import exports, page, safe, tables, url
+from cimemories.ui import exports, once, page, safe, tables, url
 from cimemories.ui.page import Moved, least_votes, rule_sliders
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
@@ -342,7 +342,7 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     scopes, n = compared.board.ordered(compared.scopes)
     compared = replace(compared, scopes=scopes, n=n)
     try:
-        result = _asked(compared, set_takeaway)
+        result = _study_if_requested(compared, set_takeaway)
     except StoreError as problem:
         set_takeaway("Sensitivity needs labels.")
         page.empty(
@@ -371,7 +371,7 @@ STEPS = ("votes and decisions", "every setting of every choice", "the norm of ea
 TRIED = ("threshold", "priors", "identifiers", "votes", "subset", "by")  # what a link to what was computed says
 
 
-def _asked(compared: Compared, set_takeaway: SetTakeaway) -> Study | None:
+def _study_if_requested(compared: Compared, set_takeaway: SetTakeaway) -> Study | None:
     """What it takes to vary the settings, computed step by step once somebody asks, by the button or by a link that
     names a setting; None until then. Raises StoreError where there is nothing to vary."""
     of = (*(scope.version for scope in compared.scopes), compared.n)
@@ -397,7 +397,7 @@ def _asked(compared: Compared, set_takeaway: SetTakeaway) -> Study | None:
             )
         return None
 
-    def compute(report: page.Report) -> Study:
+    def compute(report: once.Report) -> Study:
         report(0, f"Computing: {STEPS[0]}")
         result = study(compared.flows, compared.scopes, compared.rule, n=compared.n)
         _tried(compared, result, lambda name: report(1 / 3, f"Computing: {STEPS[1]}: {name}"))

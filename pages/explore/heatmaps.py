@@ -535,14 +535,14 @@ def _cell(grid: Grid) -> tuple[int, int] | None:
     """The cell that the address names: (row, column); None where it names none that is shown.
 
     Coming back from a message the browser brings that page's address, which names a part of the cell or nothing of it:
-    then it is the cell that was last looked at, unless the address speaks of another.
+    then it is the cell that was last looked at, unless the address speaks of another. Not on the same visit to this
+    page, where Back leads to the view before the click.
     """
     names = [PARAMETER[side.by] for side in (grid.rows, grid.columns)]
     chosen = [url.get(name) for name in names]
-    last = st.session_state.get(LAST, {})
-    if None in chosen and all(
-        name in last and value in (None, last[name]) for name, value in zip(names, chosen, strict=True)
-    ):
+    visit, last = st.session_state.get(LAST, (0, {}))
+    named = all(name in last and value in (None, last[name]) for name, value in zip(names, chosen, strict=True))
+    if visit != url.visit() and None in chosen and named:
         chosen = [last[name] for name in names]
     row, column = grid.rows.position(chosen[0]), grid.columns.position(chosen[1])
     return None if row is None or column is None else (row, column)
@@ -557,7 +557,7 @@ def _put_cell(grid: Grid, selected: tuple[int, int]) -> None:
     """Name the cell in the address."""
     sides = ((grid.columns, selected[1]), (grid.rows, selected[0]))
     named = {PARAMETER[side.by]: side.ids[position] for side, position in sides}
-    st.session_state[LAST] = named
+    st.session_state[LAST] = url.visit(), named
     url.put(**named)
 
 

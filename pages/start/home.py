@@ -14,6 +14,7 @@ from cimemories.flows.catalogue import Contents, contents, last_review
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.progress import ACTIVE
 from cimemories.model import WorkStatus
+from cimemories.review.assignments import assigned_to
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import Newest
 from cimemories.store.engine import Store, StoreError, shared_store
@@ -54,6 +55,7 @@ def main() -> None:
             lambda: url.page_link("profiles", "Import a file", icon=":material/upload_file:"),
         )
         return
+    _assigned(store)
     if st.button("Evaluate my model", type="primary", icon=":material/play_circle:", key="home.evaluate"):
         url.go("runs", tab="new")
     explore, ranked = _explore(here)
@@ -80,6 +82,26 @@ def main() -> None:
             explore = _ranked(store, explore, ranked)
         with state:
             _state(explore)
+
+
+def _assigned(store: Store) -> None:
+    """What this person has been assigned and not done, with the way to the next pair: before all else."""
+    me = annotator.name()
+    for number, item in enumerate(assigned_to(store, me) if me else []):
+        work = item.of
+        with st.container(border=True):
+            text, action = st.columns([10, 3], vertical_alignment="center")
+            due = f", due {work.due}" if work.due else ""
+            share = f"{'about ' if work.overlap else ''}{count(item.share, 'pair')}"
+            with text:
+                safe.inline(
+                    f"You are assigned '{work.name}' of '{work.dataset_name}': {item.answered} of {share} "
+                    f"answered{due}."
+                )
+            with action:
+                label = "Your next pair" if number == 0 else "Next pair of this slice"
+                query = {"dataset": work.dataset, "labelling": work.labelling, "slice": work.slice, "blind": 1}
+                url.page_link("review", safe.plain_label(label), icon=NEXT, **query)
 
 
 def _state(room: Next) -> None:
@@ -123,7 +145,7 @@ def _evaluate(here: Contents) -> Next:
     if not here.runs:
         text = "No runs yet. In a run, a model writes messages, and a judge says what each one reveals."
         return Next(text, "Start a run", "runs", {"tab": "new"})
-    return Next(f"{number}, all finished.", "Compare prompts and memories in a sweep", "runs", {"tab": "sweeps"})
+    return Next(f"{number}, all finished.", "Compare prompts in a sweep", "runs", {"tab": "sweeps"})
 
 
 def _explore(here: Contents) -> tuple[Next, list[RunRow]]:

@@ -34,7 +34,7 @@ def decide(store: Store, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    ("typed", "expected"),
     [
         ("bruno", "Bruno"),
         ("BRUNO ", "Bruno"),
@@ -48,8 +48,8 @@ def decide(store: Store, name: str) -> None:
         ("", None),
     ],
 )
-def test_nearly_the_same_name_is_somebody_known(typed: str, meant: str | None) -> None:
-    assert alike(typed, ["Anna", "Bruno", "Ana López", "Marie"]) == meant
+def test_nearly_the_same_name_is_somebody_known(typed: str, expected: str | None) -> None:
+    assert alike(typed, ["Anna", "Bruno", "Ana López", "Marie"]) == expected
 
 
 def test_names_without_letters_are_compared_as_they_are() -> None:

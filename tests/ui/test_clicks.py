@@ -121,10 +121,10 @@ def test_it_is_done_once(session: Session) -> None:
 class Left:
     """A session whose run was asked for a page; keeps what other requests reach it."""
 
-    def __init__(self, asked: str) -> None:
+    def __init__(self, target: str) -> None:
         self.reached: list[str] = []
         self._scriptrunner = SimpleNamespace(_requests=ScriptRequests())
-        self.ask(asked)
+        self.ask(target)
 
     def ask(self, page: str) -> None:
         assert self._scriptrunner._requests.request_rerun(RerunData(page_script_hash=page))

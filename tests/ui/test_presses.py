@@ -72,14 +72,14 @@ class State(MutableMapping[str, Any]):
 class Session:
     """A browser tab on the gallery: its log of presses, and runs of the page."""
 
-    def __init__(self, found: Browsed, examples: pd.DataFrame) -> None:
-        self.found, self.examples, self.ids = found, examples, examples["id"].tolist()
+    def __init__(self, browsed: Browsed, examples: pd.DataFrame) -> None:
+        self.browsed, self.examples, self.ids = browsed, examples, examples["id"].tolist()
         self.log: list[dict[str, Any]] = []
         self.numbers, self.sends, self.touches, self.ends = count(1), count(1), 0, -1
         self.state, self.address = State(self), State(self)
         self.at: str | None = None
         self.runner = threading.current_thread()
-        self.store = found.flows.store
+        self.store = browsed.flows.store
 
     def touch(self) -> None:
         self.touches += 1
@@ -94,7 +94,7 @@ class Session:
         """One run; whether it came to its end. ends: the number of the touch that it is ended at."""
         self.touches, self.ends, self.runner = 0, ends, threading.current_thread()  # one that runs still is over
         try:
-            self.at = leaks_gallery.current(self.found, self.examples, self.ids)
+            self.at = leaks_gallery.current(self.browsed, self.examples, self.ids)
         except Ended:
             return False
         finally:
@@ -118,10 +118,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     add_labels(store, data.id, labels)
     run_id = add_run(store, data.id, 2, np.full(shape, 2))
     flows = Flows(store)
-    asked = resolve_scope(store, run_id)
-    examples = gallery.gallery(flows, [asked])
+    scope = resolve_scope(store, run_id)
+    examples = gallery.gallery(flows, [scope])
     assert len(examples) == 16
-    return Browsed(flows, {run_id: asked}, None, False, None), examples
+    return Browsed(flows, {run_id: scope}, None, False, None), examples
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 // Whether the person has just followed a link to another page of the app. Until the server answers, Streamlit leaves the
-// components of the old page in place, and what one of them sends then makes the server run a part of the old page after
-// the new one: the browser takes that for a change back, and the page stays blank (Streamlit 1.67). So a component that
-// sends of its own accord asks here first. It stands before the script of each such component, in one module with it.
+// components of the old page in place, and what one of them sends then names the old page: sent within some milliseconds
+// of the click, it takes the person back there (Streamlit 1.67). Of a fragment the server ignores it (ui/server.py); of a
+// whole page it cannot tell it from a link. So a component that sends of its own accord asks here first. It stands
+// before the script of each such component, in one module with it.
 
 // Then the link has led nowhere else, and what waits is sent. As long as that, since a busy server may take many seconds
 // to answer, and nothing is lost by waiting: what is not sent is kept, and counted on screen.

@@ -24,13 +24,13 @@ const replace = (before, after) => {
   written = sorted(after);
 };
 
+let last = null;
+
 // Not away from where somebody types.
 const focus = () => {
   const field = document.querySelector(ASKED);
   if (field && ["BODY", "A"].includes(document.activeElement?.tagName)) field.focus();
 };
-
-let last = null;
 
 // The popover of the header is drawn when it is open, elsewhere in the document. Its field gets the focus from what opens
 // it, and again where the popover takes it away, until a key is pressed.
@@ -68,7 +68,7 @@ const TABLE = "[data-testid='data-grid-canvas']";
 const MEANT = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Enter", " ", "Home", "End", "PageUp", "PageDown"];
 const CHOSEN = "td[aria-selected='true']";
 const FIRST_CELL = [8, 52]; // of the table, in pixels: below the titles
-const WAKE_MS = 3000;
+const WAKE_MS = 10000; // a busy machine takes seconds; it ends before where the focus moves on
 let tabbed = false;
 let passed = null;
 
@@ -125,7 +125,8 @@ export default function ({ data, setStateValue }) {
   measure = () => { if (NARROW.matches !== data.phone) setStateValue("phone", NARROW.matches); };
   measure();
   remember(data.cookie, data.name);
-  const now = JSON.stringify([data.before, data.after]);
+  // Once: the same data come again while another page is opened, whose address they are not of.
+  const now = JSON.stringify([data.before, data.after, data.steps]);
   if (now !== last) {
     last = now;
     replace(data.before, data.after);

@@ -9,7 +9,9 @@ const PACE_OVER = 30; // answers, for the time that is left
 const LONGEST_ANSWER = 60; // seconds: who takes longer has been away
 const RENEW_MS = 20000;
 const WATCH_MS = 900; // while somebody looks at what others answer
-const ADDRESS_MS = 400; // browsers take no more than 100 addresses in 30 s
+// Browsers take no more than 100 addresses in 30 s: so many at once, and one more each time that so long has passed.
+const ADDRESSES = 20;
+const ADDRESS_MS = 400;
 const REMEMBERED = 30; // answers
 
 // Whether the page was reloaded, or the browser has gone back to it from elsewhere, and no queue was drawn since.
@@ -53,7 +55,8 @@ class Workbench {
     this.answers = new Map(); // card -> its last answer
     this.undoable = [];
     this.log = new Unsaved();
-    this.addressAt = -Infinity; // when it was written last
+    this.addresses = ADDRESSES; // that may be written at once, as of
+    this.addressAt = performance.now();
     this.refused = new Set(); // uids that cannot be recorded: their item is gone
     this.choice = {}; // of an answer with a cause: what is chosen of says, cause and reason
     this.batch = { done: 0, seconds: [] }; // answers of the batch, and how long the newest took
@@ -102,10 +105,13 @@ class Workbench {
 
   // ---- the address
 
-  // It names the card on the screen, without a step for Back: at once, or a moment later where answers come fast.
+  // It names the card on the screen, without a step for Back: at once, or a moment later where many answers come fast.
+  // A person who reloads a moment after a press comes back to the next card, not to the one just answered.
   follow() {
-    const since = performance.now() - this.addressAt;
-    this.addressing ??= setTimeout(() => this.writeAddress(), Math.max(0, ADDRESS_MS - since));
+    const now = performance.now();
+    this.addresses = Math.min(ADDRESSES, this.addresses + (now - this.addressAt) / ADDRESS_MS);
+    this.addressAt = now;
+    this.addressing ??= setTimeout(() => this.writeAddress(), Math.max(0, 1 - this.addresses) * ADDRESS_MS);
   }
 
   writeAddress() {
@@ -116,7 +122,7 @@ class Workbench {
     const parts = this.card.id.split(".");
     for (const [n, name] of this.data.address.entries()) query.set(name, parts[n]);
     if (`?${query}` === location.search) return;
-    this.addressAt = performance.now();
+    this.addresses -= 1;
     history.replaceState(history.state, "", `${location.pathname}?${query}`);
   }
 

@@ -50,10 +50,10 @@ def pairs_of(store: Store, dataset: int) -> list[tuple[int, int]]:
     return [(a, c) for p in records(store, dataset) for a in p.attribute_ids for c in p.context_ids]
 
 
-def say(store: Store, dataset: int, who: str, said: dict[int, Label], **more: object) -> None:
+def say(store: Store, dataset: int, who: str, labels: dict[int, Label], **more: object) -> None:
     pairs = pairs_of(store, dataset)
     with store.write() as connection:
-        items = [NewDecision(*pairs[n], label, **more) for n, label in said.items()]  # type: ignore[arg-type]
+        items = [NewDecision(*pairs[n], label, **more) for n, label in labels.items()]  # type: ignore[arg-type]
         decisions.add_all(connection, dataset, who, items)
 
 
@@ -81,13 +81,13 @@ def test_without_answers_the_page_says_what_is_missing(store: Store) -> None:
 
 def test_the_figures_are_the_analysis_layers(store: Store) -> None:
     data, labelling = world(store)
-    found = people_agreement(store, data, labelling)
+    result = people_agreement(store, data, labelling)
     markup = said(agreement())
-    together = found.against[0].comparison
-    assert (together.items, found.among.pairs, found.among.same) == (10, 3, 2)
+    together = result.against[0].comparison
+    assert (together.items, result.among.pairs, result.among.same) == (10, 3, 2)
     agrees = together.agreement
-    told = f"{100 * agrees.value:.1f} % [{100 * agrees.low:.1f}, {100 * agrees.high:.1f}] of 10 pairs."
-    assert f"People give the label of the consensus to {told}" in markup
+    sentence = f"{100 * agrees.value:.1f} % [{100 * agrees.low:.1f}, {100 * agrees.high:.1f}] of 10 pairs."
+    assert f"People give the label of the consensus to {sentence}" in markup
     assert "13 decisions in force, by 2 people on 10 pairs" in markup and "are no sample" in markup
     assert f"{together.kappa.value:.2f} <span" in markup
     assert f"[{together.kappa.low:.2f}, {together.kappa.high:.2f}]" in markup
@@ -126,8 +126,8 @@ def test_a_cell_leads_to_its_pairs_and_they_to_the_labels_page(store: Store) -> 
 
 def test_groups_by_domain_and_sphere(store: Store) -> None:
     data, labelling = world(store)
-    found = people_agreement(store, data, labelling)
-    for by, frame in found.by.items():
+    result = people_agreement(store, data, labelling)
+    for by, frame in result.by.items():
         markup = said(agreement(by=str(by)))
         for row in frame.to_dict("records"):
             assert f'<td>{row["name"]}</td><td class="ci-number">{row["answered"]}</td>' in markup
@@ -206,15 +206,15 @@ def test_what_the_decisions_do_to_a_run(store: Store) -> None:
     data, labelling = world(store)
     reveals = np.random.default_rng(0).integers(0, 4, size=CODES.shape)
     run = add_run(store, data, 3, reveals)
-    found = decision_effect(Flows(store), resolve_scope(store, run, labelling))
+    effect = decision_effect(Flows(store), resolve_scope(store, run, labelling))
     page = agreement("agreement.box.effect", run=run)
     markup = said(page)
-    for name, numbers in (("alone", found.consensus), ("with", found.decisions)):
+    for name, numbers in (("alone", effect.consensus), ("with", effect.decisions)):
         assert f"{100 * numbers.violation[3]:.1f} %" in markup, name
         assert f"{100 * numbers.completeness:.1f} %" in markup, name
-    assert f"{found.decided} decided pairs, {found.changed} against the consensus" in markup
+    assert f"{effect.decided} decided pairs, {effect.changed} against the consensus" in markup
     table = next(d.value for d in page.dataframe if "violation" in d.value)
-    assert len(table) == found.changed == 2 and table["attribute"].tolist() == found.moved["attribute"].tolist()
+    assert len(table) == effect.changed == 2 and table["attribute"].tolist() == effect.moved["attribute"].tolist()
 
 
 def test_the_model_with_itself_stands_apart(store: Store) -> None:

@@ -44,12 +44,12 @@ def test_without_data_or_labels_the_page_says_what_to_do(store: Store) -> None:
 
 def test_the_numbers_are_the_analysis_layers(store: Store) -> None:
     _, labelling = world(store)
-    found = survival(store, labelling)
+    result = survival(store, labelling)
     page = opened(PAGE, "consensus.box.shares")
-    assert f"{100 * found.share:.1f} % of 18 labelled pairs have a consensus" in said(page)
+    assert f"{100 * result.share:.1f} % of 18 labelled pairs have a consensus" in said(page)
     assert PAPER_NAME in said(page).replace("&#x27;", "'")
     table = next(d.value for d in page.dataframe if "survival" in d.value)
-    assert table["pairs"].sum() == 18 and table["ambiguous"].sum() == found.ambiguous
+    assert table["pairs"].sum() == 18 and table["ambiguous"].sum() == result.ambiguous
     by_profile = opened(PAGE, "consensus.box.shares", by="profile")
     table = next(d.value for d in by_profile.dataframe if "survival" in d.value)
     assert dict(zip(table["name"], table["survival"], strict=True)) == pytest.approx(

@@ -96,7 +96,7 @@ def test_a_link_puts_the_cursor_on_its_pair_and_opens_it(store: Store, labelled:
 
 
 @pytest.mark.parametrize(
-    ("query", "rows", "columns", "asked"),
+    ("query", "rows", "columns", "matching"),
     [
         ({"domain": "relationships"}, ["fact_1"], 2, {("fact_1", "Recipient 0"), ("fact_1", "Recipient 1")}),
         ({"sphere": "housing", "label": "inappropriate"}, ["fact_0", "fact_1", "fact_2"], 1, set()),
@@ -112,7 +112,7 @@ def test_filters_of_a_link_drop_and_dim(
     query: dict[str, str],
     rows: list[str] | None,
     columns: int,
-    asked: set[tuple[str, str]],
+    matching: set[tuple[str, str]],
 ) -> None:
     dataset, _ = labelled
     person = records(store, dataset.id)[0]
@@ -122,8 +122,8 @@ def test_filters_of_a_link_drop_and_dim(
     shown = drawing(app)
     assert sorted(r["key"] for r in shown["rows"]) == (rows or ["fact_0", "fact_1", "fact_2"])
     assert len(shown["columns"]) == columns
-    assert {pair for pair, bit in by_pair(shown, "matched").items() if bit == "1"} == asked
-    assert f"{len(asked)} of 6 pairs match" in said(app)
+    assert {pair for pair, bit in by_pair(shown, "matched").items() if bit == "1"} == matching
+    assert f"{len(matching)} of 6 pairs match" in said(app)
     button(app, "Clear").click().run()
     assert not app.exception
     assert not query.keys() & set(app.query_params)
@@ -383,11 +383,11 @@ def test_a_labelling_can_be_of_another_pack_of_personas(store: Store, monkeypatc
     dataset = add_dataset(store, profiles=1, attributes=2, contexts=1)
     folder = store.workspace / "packs" / "personas"
     folder.mkdir(parents=True)
-    told = "\n".join(
+    personas = "\n".join(
         f"  - {{key: {key}, name: The {key}, prior: {prior}, description: You are {key}.}}"
         for key, prior in (("bold", 0.25), ("shy", 0.75))
     )
-    (folder / "two.yaml").write_text(f"pack: two\npersonas:\n{told}\n", encoding="utf-8")
+    (folder / "two.yaml").write_text(f"pack: two\npersonas:\n{personas}\n", encoding="utf-8")
     (folder / "broken.yaml").write_text("pack: broken\npersonas: []\n", encoding="utf-8")
     monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: None)
     app = opened(LABELS, dataset=dataset.id)

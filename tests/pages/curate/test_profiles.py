@@ -65,9 +65,9 @@ def test_search_finds_what_reading_every_statement_finds(store: Store, statement
     ]
     plain = [text for text in expected if "ß" not in text and "ẞ" not in text]
     # The engines do not write ß as ss: a text with it is found by it, not by what it folds to.
-    found = [hit.statement for hit in hits]
-    assert [text for text in found if "ß" not in text and "ẞ" not in text] == plain
-    assert set(found) <= set(expected) and total == len(found)
+    results = [hit.statement for hit in hits]
+    assert [text for text in results if "ß" not in text and "ẞ" not in text] == plain
+    assert set(results) <= set(expected) and total == len(results)
 
 
 def test_a_search_is_counted_whole_and_shown_in_part(store: Store) -> None:
@@ -110,10 +110,10 @@ def test_strips_are_the_effective_labels_in_the_order_of_the_contexts(store: Sto
             annotator="Ada",
             label=Label.INAPPROPRIATE,
         )
-    found = profile_labels(store, labelling, person)
-    assert list(found.strips.values()) == ["XN", "NN", "?X"]
-    assert list(found.people.values()) == ["00", "00", "01"]
-    assert (found.decided, found.counts()) == (1, {"N": 3, "X": 2, "?": 1, "~": 0, "-": 0})
+    strips = profile_labels(store, labelling, person)
+    assert list(strips.strips.values()) == ["XN", "NN", "?X"]
+    assert list(strips.people.values()) == ["00", "00", "01"]
+    assert (strips.decided, strips.counts()) == (1, {"N": 3, "X": 2, "?": 1, "~": 0, "-": 0})
     assert ambiguous_shares(store, labelling) == {r.id: pytest.approx(1 / 5) for r in records(store, data.id)}
 
 

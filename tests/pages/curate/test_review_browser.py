@@ -99,8 +99,8 @@ def pair(page: Page) -> str:
 
 def stands(record: World, name: str) -> dict[str, str]:
     with record.read() as connection:
-        said = [d for d in decisions.history(connection, record.id) if d.annotator == name]
-    return {f"{a}.{c}": str(d.label) for (a, c), d in decisions.standing(said).items()}
+        own_decisions = [d for d in decisions.history(connection, record.id) if d.annotator == name]
+    return {f"{a}.{c}": str(d.label) for (a, c), d in decisions.standing(own_decisions).items()}
 
 
 def test_two_hundred_decisions_at_speed_are_each_in_the_record_once(app: str, browser: Browser, record: World) -> None:
@@ -705,9 +705,9 @@ def disputed(record: World, number: int) -> list[tuple[int, int]]:
     (of, *_) = records(record.store, record.id)
     pairs = [(of.attribute_ids[n], of.context_ids[0]) for n in range(number)]
     for who, label in (("Ada", Label.NECESSARY), ("Bob", Label.INAPPROPRIATE), ("Dot", Label.AMBIGUOUS)):
-        said = [NewDecision(*pair, label) for pair in (pairs[-1:] if who == "Dot" else pairs)]
+        new_decisions = [NewDecision(*pair, label) for pair in (pairs[-1:] if who == "Dot" else pairs)]
         with record.store.write() as connection:
-            decisions.add_all(connection, record.id, who, said)
+            decisions.add_all(connection, record.id, who, new_decisions)
     return pairs
 
 

@@ -61,15 +61,15 @@ def hear(app: Any, *events: dict[str, Any]) -> None:
 
 def sent_to_the_browser(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the component is given at each drawing."""
-    drawn: list[dict[str, Any]] = []
+    payloads: list[dict[str, Any]] = []
     draw = workbench._component
 
     def record(*, data: dict[str, Any], **rest: Any) -> Any:
-        drawn.append(data)
+        payloads.append(data)
         return draw(data=data, **rest)
 
     monkeypatch.setattr(workbench, "_component", record)
-    return drawn
+    return payloads
 
 
 def test_what_the_browser_says_is_recorded_once_whatever_it_sends_again(store: Store) -> None:
@@ -96,7 +96,7 @@ def test_what_the_browser_says_is_recorded_once_whatever_it_sends_again(store: S
 
 def test_words_stay_those_of_who_said_them_and_of_what(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unsaved answers that reach the server after the dataset was changed, or from another person or workspace."""
-    drawn = sent_to_the_browser(monkeypatch)
+    payloads = sent_to_the_browser(monkeypatch)
     first, pairs = world(store)
     second = add_dataset(store, name="second", profiles=1).id
     app = begun(opened(PAGE, dataset=first))
@@ -111,7 +111,11 @@ def test_words_stay_those_of_who_said_them_and_of_what(store: Store, monkeypatch
         assert decisions.history(connection, second) == []
     # What is not in the record is not confirmed: one is gone for good, one waits for the person whose it is.
     assert app.session_state["review.handled"] == {"uid-1": True, "uid-2": False}
-    assert (drawn[-1]["confirmed"], drawn[-1]["refused"], drawn[-1]["stranded"]) == (["uid-1"], ["uid-2"], ["uid-3"])
+    assert (payloads[-1]["confirmed"], payloads[-1]["refused"], payloads[-1]["stranded"]) == (
+        ["uid-1"],
+        ["uid-2"],
+        ["uid-3"],
+    )
     hear(app, event(4, (10**17, 1)))  # no id that could be: nothing to keep, and nothing breaks
     assert app.session_state["review.handled"] == {"uid-4": False}
 
@@ -128,7 +132,7 @@ def test_events_that_cannot_be_written_stay_with_the_browser_and_say_so(
     store: Store, monkeypatch: pytest.MonkeyPatch, problem: Exception
 ) -> None:
     dataset, pairs = world(store)
-    drawn = sent_to_the_browser(monkeypatch)
+    payloads = sent_to_the_browser(monkeypatch)
 
     def full(*args: object) -> int:
         raise problem
@@ -141,12 +145,14 @@ def test_events_that_cannot_be_written_stay_with_the_browser_and_say_so(
             "Your answers cannot be saved at the moment." in said(app)
             and "disk of the workspace is full" in said(app).lower()
         )
-        assert drawn[-1]["confirmed"] == [], "the queue is still there to go on with, and nothing is said to be saved"
-        assert drawn[-1]["cards"] == drawn[-2]["cards"]
+        assert payloads[-1]["confirmed"] == [], (
+            "the queue is still there to go on with, and nothing is said to be saved"
+        )
+        assert payloads[-1]["cards"] == payloads[-2]["cards"]
     hear(app, event(1, pairs[0]))
     with store.read() as connection:
         assert [d.uid for d in decisions.history(connection, dataset)] == ["uid-1"]
-    assert drawn[-1]["confirmed"] == ["uid-1"]
+    assert payloads[-1]["confirmed"] == ["uid-1"]
     assert "cannot be saved" not in said(app)
 
 
@@ -162,27 +168,27 @@ def test_a_view_is_saved_with_its_filters(store: Store) -> None:
     assert {k: view.query.get(k) for k in ("domain", "order")} == {"domain": "finance", "order": "entropy"}
 
 
-def first_card(drawn: list[dict[str, Any]]) -> str:
-    return next(data["cards"][0]["id"] for data in reversed(drawn) if data["cards"])
+def first_card(payloads: list[dict[str, Any]]) -> str:
+    return next(data["cards"][0]["id"] for data in reversed(payloads) if data["cards"])
 
 
 def test_the_queue_shows_what_is_worth_most_and_says_how_sure_the_number_is(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = sent_to_the_browser(monkeypatch)
+    payloads = sent_to_the_browser(monkeypatch)
     world = made(store)
     index = world.index()
-    found = valued(store, index)
-    assert found is not None
+    value = valued(store, index)
+    assert value is not None
     app = begun(opened(PAGE, dataset=world.dataset, width="0.5", share="0"))
     hear(app)
-    assert found.sentence(0.005) in said(app) and found.beside in said(app)
-    assert first_card(drawn) == "{}.{}".format(*index.pairs(found.front[:1])[0])
+    assert value.sentence(0.005) in said(app) and value.beside in said(app)
+    assert first_card(payloads) == "{}.{}".format(*index.pairs(value.front[:1])[0])
     # All pairs at random: the same for everybody with this seed.
     app = begun(opened(PAGE, dataset=world.dataset, share="100", seed="4"), "Bob")
     hear(app)
     by_hash = select(store, index, Filters(), Order.RANDOM, 4)
-    assert first_card(drawn) == "{}.{}".format(*index.pairs(by_hash[:1])[0])
+    assert first_card(payloads) == "{}.{}".format(*index.pairs(by_hash[:1])[0])
     world.say(by_hash[:3].tolist(), Label.NECESSARY)
     shared = share_agreement(store, index, 4)
     assert shared.answered >= 3
@@ -201,7 +207,7 @@ def test_the_queue_shows_what_is_worth_most_and_says_how_sure_the_number_is(
     app = begun(opened(PAGE, dataset=world.dataset, order="effect"), "Eve")
     hear(app)
     by_rate = select(store, index, Filters(), Order.ENTROPY_RATE)
-    assert first_card(drawn) == "{}.{}".format(*index.pairs(by_rate[:1])[0])
+    assert first_card(payloads) == "{}.{}".format(*index.pairs(by_rate[:1])[0])
     assert next(box for box in app.selectbox if box.label == "Order").value == "effect"
     assert "label uncertainty" not in said(app)
 

@@ -54,8 +54,8 @@ def world(store: Store, **names: Any) -> tuple[int, str]:
 
 
 def slice_of(store: Store, run_id: str, size: int = 45) -> int:
-    flows, asked = Flows(store), resolve_scope(store, run_id)
-    return draw_audit_slice(flows, asked, size=size, seed=1, claimed=0.5, name=f"{size}", annotator="Ada")
+    flows, scope = Flows(store), resolve_scope(store, run_id)
+    return draw_audit_slice(flows, scope, size=size, seed=1, claimed=0.5, name=f"{size}", annotator="Ada")
 
 
 def event(kind: Any, card: str, says: str | None, uid: str, **more: Any) -> Event:
@@ -124,16 +124,16 @@ def test_what_is_said_is_recorded_once_and_undone_in_turn(store: Store, bench: d
 
     def stands() -> dict[str, str]:
         with store.read() as connection:
-            found = audits.standing(audits.history(connection, data, "Ada"))
-        return {f"{r}.{a}": str(item.verdict) for (r, a), item in found.items()}
+            standing = audits.standing(audits.history(connection, data, "Ada"))
+        return {f"{r}.{a}": str(item.verdict) for (r, a), item in standing.items()}
 
     assert stands() == {first: "full", second: "none"}
     with store.read() as connection:
         assert len(audits.history(connection, data)) == 2
         (note,) = reviews.comments_of_dataset(connection, data)
     assert note.text == f"odd wording (response {first.split('.')[0]})"
-    drawn, given = bench["drawn"]
-    assert given["done"] == 2 and first not in {c.id for c in drawn} and drawn[-1].id == third
+    cards_now, given = bench["drawn"]
+    assert given["done"] == 2 and first not in {c.id for c in cards_now} and cards_now[-1].id == third
     bench["events"] = [event("undo", second, None, "6", of="2"), event("undo", "", None, "7")]
     page.run().run()
     assert stands() == {} and bench["drawn"][1]["start"] == first
@@ -202,7 +202,7 @@ def test_blind_cards_say_nothing_of_the_judge_where_it_is_shown_at_once(store: S
     assert len(claimed) == 20 and all(("All of it", "quote") in card.text for card in claimed)
     for card in cards:
         assert "claim" not in str((card.id, card.title, card.facts, card.note))
-        assert "".join(words for words, _ in card.text) == "All of it."
+        assert "".join(part for part, _ in card.text) == "All of it."
     assert "claims it" not in said(page)
     seeing = named(opened(PAGE, run=run_id, blind=0))
     assert bench["drawn"][1]["blind"] is False and not seeing.exception
@@ -215,16 +215,18 @@ def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]
         judgements.assign(connection, run_id, [add_judge(connection, "second")])
         items = audits.slice_items(connection, slice_id)
         claims = judgements.claims(connection, resolve_scope(store, run_id).judge.id, [i.response for i in items])
-        told = [NewVerdict(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items]
-        wrong = next(n for n, s in enumerate(told) if s.verdict == FULL)
-        told[wrong] = NewVerdict(told[wrong].response, told[wrong].attribute, NONE)
-        audits.add_all(connection, data, "Ada", told)
+        verdicts = [
+            NewVerdict(i.response, i.attribute, FULL if i.attribute in claims[i.response] else NONE) for i in items
+        ]
+        wrong = next(n for n, s in enumerate(verdicts) if s.verdict == FULL)
+        verdicts[wrong] = NewVerdict(verdicts[wrong].response, verdicts[wrong].attribute, NONE)
+        audits.add_all(connection, data, "Ada", verdicts)
     page = opened(PAGE, run=run_id)
-    flows, asked = Flows(store), resolve_scope(store, run_id)
-    found = judge_audit(flows, asked, slice_id)
-    own = found.judges[0]
+    flows, scope = Flows(store), resolve_scope(store, run_id)
+    audit = judge_audit(flows, scope, slice_id)
+    own = audit.judges[0]
     assert own.precision.value == pytest.approx(19 / 20) and own.recall.value == 1.0
-    mine = correction(flows, asked, found, asked.judge)
+    mine = correction(flows, scope, audit, scope.judge)
     text = said(page)
     assert (
         f"95.0 % [{100 * own.precision.low:.1f}, {100 * own.precision.high:.1f}] of the judge&#x27;s claims are right"
@@ -245,6 +247,8 @@ def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]
 def test_the_page_says_nothing_of_the_judge_while_somebody_answers_blind(store: Store, bench: dict[str, Any]) -> None:
     data, run_id = world(store)
     slice_id = slice_of(store, run_id)
+    with store.write() as connection:
+        judgements.assign(connection, run_id, [add_judge(connection, "second-judge")])
 
     def answer(first: int | None) -> None:
         with store.write() as connection:
@@ -259,10 +263,12 @@ def test_the_page_says_nothing_of_the_judge_while_somebody_answers_blind(store: 
     assert "33 of 45 items left for you" in head(page) and "claims are right" not in head(page)
     assert "claims are right" not in said(page) and "show once you have answered the slice" in said(page)
     assert not [item for item in page.dataframe if "statement" in item.value], "nor are items listed by its claim"
+    assert "Judges against judges" not in said(page), "nor how often judges claim what"
     assert "claims are right" in said(opened(PAGE, run=run_id)), "without a name nobody answers"
     assert "claims are right" in head(named(opened(PAGE, run=run_id, blind=0)))
     answer(None)
-    assert "claims are right" in head(named(opened(PAGE, run=run_id)))
+    done = named(opened(PAGE, run=run_id))
+    assert "claims are right" in head(done) and "Judges against judges" in said(done)
 
 
 def test_whole_attributes_are_audited_and_correct_violation(store: Store, bench: dict[str, Any]) -> None:
@@ -295,8 +301,8 @@ def test_whole_attributes_are_audited_and_correct_violation(store: Store, bench:
     assert "2 of 2 attributes are settled" in text and "leak by claims that people confirmed (50.0 %" in text
     page.number_input(key="judge_audit.width").set_value(25.0).run()
     assert "would bring it to" in said(page) or "No audit alone" in said(page) or "within the" in said(page)
-    flows, asked = Flows(store), resolve_scope(store, run_id)
-    assert violation_audits(flows, asked)[5].result.corrected.value == pytest.approx(0.5)
+    flows, scope = Flows(store), resolve_scope(store, run_id)
+    assert violation_audits(flows, scope)[5].result.corrected.value == pytest.approx(0.5)
     assert data
 
 
@@ -323,13 +329,13 @@ def test_people_count_before_the_judge_only_where_it_is_asked_for(store: Store) 
     assert not any("Verdicts" in item.label for item in before.segmented_control)
     person = records(store, data)[0]
     with store.write() as connection:
-        told = [
+        verdicts = [
             NewVerdict(response, person.attribute_ids[0], NONE)
             for *_, response, _ in judgements.responses_judged_by(
                 connection, run_id, resolve_scope(store, run_id).judge.id, [(person.id, person.context_ids[0])]
             )
         ]
-        audits.add_all(connection, data, "Ada", told)
+        audits.add_all(connection, data, "Ada", verdicts)
     judge = opened(LEAKS, run=run_id)
     assert "3 inappropriate flows were revealed" in said(judge) and "replaces the judge" not in said(judge)
     judge.segmented_control(key="explore.verdicts").set_value("people").run()

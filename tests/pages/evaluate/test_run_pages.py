@@ -261,22 +261,22 @@ def test_runs_side_by_side_say_in_what_they_differ(store: Store) -> None:
 def test_the_table_is_read_from_memory_the_second_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     ids = [add_run(store, data.id, 2, {}) for _ in range(3)]
-    asked: list[str] = []
+    computed: list[str] = []
     real = headline.headline
 
     def counted(flows: object, scope: object) -> object:
-        asked.append(scope.run.id)  # type: ignore[attr-defined]
+        computed.append(scope.run.id)  # type: ignore[attr-defined]
         return real(flows, scope)  # type: ignore[arg-type]
 
     monkeypatch.setattr(leaderboard, "headline", counted)
     opened(RUNS)
-    assert sorted(asked) == sorted(ids)
+    assert sorted(computed) == sorted(ids)
     opened(RUNS)
-    assert len(asked) == len(ids)
+    assert len(computed) == len(ids)
     with store.write() as connection:
         work.bump(connection, ids[1])
     opened(RUNS)
-    assert asked[len(ids) :] == [ids[1]], "what has moved is counted anew, and nothing else"
+    assert computed[len(ids) :] == [ids[1]], "what has moved is counted anew, and nothing else"
 
 
 def test_hostile_names_and_causes_stay_text(store: Store) -> None:

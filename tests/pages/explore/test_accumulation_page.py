@@ -36,14 +36,14 @@ def world(store: Store, **options: Any) -> tuple[int, str]:
 
 def charts(app: Any) -> list[dict[str, Any]]:
     """What each chart of the page is sent as."""
-    found = [getattr(node, "proto", None) for node in nodes(app.main)]
-    return [json.loads(item.spec) for item in found if type(item).__name__ == "PlotlyChart"]
+    protos = [getattr(node, "proto", None) for node in nodes(app.main)]
+    return [json.loads(item.spec) for item in protos if type(item).__name__ == "PlotlyChart"]
 
 
 def played(app: Any) -> dict[str, Any]:
     """What presenter's mode was sent."""
-    found = [getattr(node, "proto", None) for node in nodes(app.main)]
-    (item,) = [item for item in found if type(item).__name__ == "BidiComponent" and "slides" in item.json]
+    protos = [getattr(node, "proto", None) for node in nodes(app.main)]
+    (item,) = [item for item in protos if type(item).__name__ == "BidiComponent" and "slides" in item.json]
     sent = item.mixed.json if item.WhichOneof("data") == "mixed" else item.json
     data: dict[str, Any] = json.loads(sent)
     return data
@@ -64,8 +64,8 @@ def test_the_worked_example_is_what_the_page_shows_and_links_reproduce_it(store:
     table = page.dataframe[0].value
     assert table["n"].tolist() == [n for n in (1, 5) for _ in range(4)]
     assert table[table["n"] == 1]["share"].tolist() == pytest.approx([0, 100 * 4 / 15, 100 * 7 / 15, 60])
-    flows, asked = ask(store, run_id)
-    assert table[table["n"] == 5]["independent"].tolist() == pytest.approx((100 * baseline(flows, asked, 5)).tolist())
+    flows, scope = ask(store, run_id)
+    assert table[table["n"] == 5]["independent"].tolist() == pytest.approx((100 * baseline(flows, scope, 5)).tolist())
     assert page.dataframe[1].value["private"].tolist() == pytest.approx([100, 50, 0, 0][:3])
     assert "simulated" not in said(page)
     some = opened(PAGE, "accumulation.box.curves", run=run_id, ns="2.5", user=person, sequence="worst")
@@ -164,23 +164,23 @@ def test_hostile_names_stay_text(store: Store) -> None:
 
 def test_the_command_gives_the_same_numbers(store: Store) -> None:
     _, run_id = world(store)
-    flows, asked = ask(store, run_id)
+    flows, scope = ask(store, run_id)
     done = CliRunner().invoke(
         cli, ["accumulate", run_id, "--json", "--profile", "0", "--n", "1", "-w", str(store.workspace)]
     )
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert list(told["curves"]) == ["1"]
-    assert told["curves"]["1"]["share"] == pytest.approx(accumulation(flows, asked).mean[0].tolist())
-    assert told["curves"]["1"]["hazard"][0] is None
-    assert told["user"]["curves"]["1"] == pytest.approx([0, 0.1, 0.3, 0.6])
-    assert [[item["key"] for item in task["newly_leaked"]] for task in told["user"]["tasks"]] == [
+    printed = json.loads(done.stdout)
+    assert list(printed["curves"]) == ["1"]
+    assert printed["curves"]["1"]["share"] == pytest.approx(accumulation(flows, scope).mean[0].tolist())
+    assert printed["curves"]["1"]["hazard"][0] is None
+    assert printed["user"]["curves"]["1"] == pytest.approx([0, 0.1, 0.3, 0.6])
+    assert [[item["key"] for item in task["newly_leaked"]] for task in printed["user"]["tasks"]] == [
         ["fact_0"],
         ["fact_1"],
         [],
     ]
-    words = CliRunner().invoke(cli, ["accumulate", run_id, "--profile", "0", "-w", str(store.workspace)])
-    assert "Person 0: 2 of 2 private attributes leak in 3 tasks, listed order" in words.stdout
+    as_text = CliRunner().invoke(cli, ["accumulate", run_id, "--profile", "0", "-w", str(store.workspace)])
+    assert "Person 0: 2 of 2 private attributes leak in 3 tasks, listed order" in as_text.stdout
     for option in (["--n", "6"], ["--profile", "3"], ["--order", "sideways"]):
         failed = CliRunner().invoke(cli, ["accumulate", run_id, *option, "-w", str(store.workspace)])
         assert failed.exit_code and failed.exception, option

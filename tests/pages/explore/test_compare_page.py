@@ -45,12 +45,12 @@ def world(store: Store) -> tuple[int, str, str, str]:
     which a part is missing; the ids of the dataset and of the runs."""
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     add_labels(store, data.id, LABELS)
-    leaky, quiet = (add_run(store, data.id, 5, reveals) for reveals in (LEAKY, QUIET))
+    leaky, careful = (add_run(store, data.id, 5, reveals) for reveals in (LEAKY, QUIET))
     part = add_run(store, data.id, 5, QUIET, missing={(0, 0, 4): ResponseStatus.TRUNCATED})
     change(store, leaky, model="gpt-5")
-    change(store, quiet, model=HOSTILE)
+    change(store, careful, model=HOSTILE)
     change(store, part, model="gpt-5", prompt_level="high", simulated=True)
-    return data.id, leaky, quiet, part
+    return data.id, leaky, careful, part
 
 
 def test_a_real_models_run_on_simulated_labels_is_worded_alike_everywhere(store: Store) -> None:
@@ -68,8 +68,8 @@ def test_a_real_models_run_on_simulated_labels_is_worded_alike_everywhere(store:
     flows, scope = ask(store, run_id)
     report = collect(flows, [scope], made=datetime.now(UTC))
     assert "(simulated labels)" in as_html(report) and '"chip">simulated<' not in as_html(report)
-    told = CliRunner().invoke(cli, ["metrics", run_id, "--workspace", str(store.workspace)])
-    assert "simulated labels;" in told.output
+    result = CliRunner().invoke(cli, ["metrics", run_id, "--workspace", str(store.workspace)])
+    assert "simulated labels;" in result.output
 
 
 def test_where_there_is_nothing_to_compare_it_says_so(store: Store) -> None:
@@ -105,22 +105,22 @@ def test_the_leaderboard_marks_what_must_be_marked(world: tuple[int, str, str, s
 
 
 def test_the_address_says_which_runs(world: tuple[int, str, str, str]) -> None:
-    _, leaky, quiet, part = world
-    app = opened(COMPARE, *FOLDS, runs=f"{leaky}.{quiet}")
+    _, leaky, careful, part = world
+    app = opened(COMPARE, *FOLDS, runs=f"{leaky}.{careful}")
     assert part not in said(app)
     app = opened(COMPARE, runs=f"{leaky}.run-00000000")
     assert "Some runs of the link are not here" in said(app)
-    assert quiet not in said(app)
-    app.multiselect[0].set_value([quiet, part]).run()
-    assert app.query_params["runs"] == f"{quiet}.{part}"
+    assert careful not in said(app)
+    app.multiselect[0].set_value([careful, part]).run()
+    assert app.query_params["runs"] == f"{careful}.{part}"
     assert leaky not in said(app)
 
 
 def test_a_difference_is_said_in_words_and_leads_to_the_messages(
     world: tuple[int, str, str, str], store: Store
 ) -> None:
-    data, leaky, quiet, _ = world
-    app = opened(COMPARE, *FOLDS, tab="difference", against=leaky, run=quiet)
+    data, leaky, careful, _ = world
+    app = opened(COMPARE, *FOLDS, tab="difference", against=leaky, run=careful)
     text = said(app)
     assert "50.0 points less" in text
     assert "the interval describes attributes, not users" in text
@@ -139,10 +139,10 @@ def test_a_difference_is_said_in_words_and_leads_to_the_messages(
 
 
 def test_plane_and_sweep_are_drawn_with_their_tables(world: tuple[int, str, str, str]) -> None:
-    drawn = opened(COMPARE, *FOLDS, tab="plane")
-    assert len(drawn.get("plotly_chart")) == 1
+    page = opened(COMPARE, *FOLDS, tab="plane")
+    assert len(page.get("plotly_chart")) == 1
     # The run of which a part is missing is read at 4 samples: it has no place at 5, and is named beneath.
-    assert sorted(drawn.dataframe[0].value["run"]) == sorted(world[1:3])
+    assert sorted(page.dataframe[0].value["run"]) == sorted(world[1:3])
     nothing = opened(COMPARE, *FOLDS, tab="sweeps", axis="prompt")
     assert "Nothing to draw along prompt level" in said(nothing)  # one of the two is simulated
     assert "published" in said(nothing)
@@ -162,8 +162,8 @@ def test_a_sweep_of_prompts_is_drawn(world: tuple[int, str, str, str], store: St
 
 
 def test_back_from_the_messages_leads_to_the_same_view(world: tuple[int, str, str, str]) -> None:
-    _, leaky, quiet, part = world
-    app = opened(COMPARE, tab="difference", against=leaky, run=part, runs=f"{leaky}.{quiet}.{part}")
+    _, leaky, careful, part = world
+    app = opened(COMPARE, tab="difference", against=leaky, run=part, runs=f"{leaky}.{careful}.{part}")
     before, view = dict(app.query_params), said(app)
     for name in ("tab", "against", "runs"):
         del app.query_params[name]

@@ -18,7 +18,7 @@ from cimemories.model import Attribute, Context, ResponseStatus
 from cimemories.store.engine import Store
 from cimemories.ui import charts
 
-PAGE = "pages/explore/heatmaps.py"
+PAGE, LEAKS = "pages/explore/heatmaps.py", "pages/explore/leaks.py"
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
 REVEALS = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
@@ -36,7 +36,7 @@ def world(store: Store, **options: Any) -> tuple[int, str]:
     return data.id, add_run(store, data.id, 5, REVEALS, **options)
 
 
-def drawn(page: AppTest) -> dict[str, Any]:
+def figure_of(page: AppTest) -> dict[str, Any]:
     """The figure as the browser gets it; of its data the maps alone, without the numbers on them."""
     figure = json.loads(page.get("plotly_chart")[0].proto.spec)
     return figure | {"data": [trace for trace in figure["data"] if trace["type"] == "heatmap"]}
@@ -44,8 +44,10 @@ def drawn(page: AppTest) -> dict[str, Any]:
 
 def hatched(figure: dict[str, Any]) -> list[int]:
     """How many cells are hatched in each map, as they come in the layout."""
-    found = {image["xref"]: base64.b64decode(image["source"].partition(",")[2]) for image in figure["layout"]["images"]}
-    return [found.get(trace["xaxis"], b"").count(b"z") for trace in figure["data"]]
+    images = {
+        image["xref"]: base64.b64decode(image["source"].partition(",")[2]) for image in figure["layout"]["images"]
+    }
+    return [images.get(trace["xaxis"], b"").count(b"z") for trace in figure["data"]]
 
 
 def read(page: AppTest) -> list[list[str]]:
@@ -62,7 +64,7 @@ def box(page: AppTest, label: str) -> Any:
 def test_a_view_is_its_address(store: Store) -> None:
     _, run_id = world(store)
     page = opened(PAGE, run=run_id, rows="attribute", columns="sphere", roworder="violation", n=1)
-    figure = drawn(page)
+    figure = figure_of(page)
     assert [len(figure["data"]), figure["layout"]["yaxis"]["ticktext"]] == [2, ["fact 1", "fact 0", "fact 2"]]
     empty = [sum(share is None for row in trace["z"] for share in row) for trace in figure["data"]]
     assert empty == hatched(figure) and sum(empty) > 0
@@ -73,7 +75,7 @@ def test_a_view_is_its_address(store: Store) -> None:
     box(page, "Rows").select("event").run()
     box(page, "Maps").select("completeness").run()
     assert page.query_params["rows"] == "event" and page.query_params["measure"] == "completeness"
-    assert len(drawn(page)["data"]) == 1 and drawn(page)["layout"]["yaxis"]["ticktext"] == ["job loss"]
+    assert len(figure_of(page)["data"]) == 1 and figure_of(page)["layout"]["yaxis"]["ticktext"] == ["job loss"]
     box(page, "Rows").select("domain").run()
     assert "rows" not in page.query_params  # the usual needs no word
     assert "Recipient" in box(page, "Rows").options and "Sphere" not in box(page, "Rows").options  # stands across
@@ -106,14 +108,14 @@ def test_maps_are_read_where_every_flow_is_and_say_so(store: Store) -> None:
     limit = "read at 3 samples a task, the most that every judged flow has"
     for query in ({"run": part}, {"run": part, "n": 5}, {"run": whole, "against": part}):
         page = opened(PAGE, **query)
-        figure = json.dumps(drawn(page)["layout"]["title"])
+        figure = json.dumps(figure_of(page)["layout"]["title"])
         assert limit in figure, query
         assert page.slider(key="heatmaps.n").max == 3
         assert page.slider(key="heatmaps.n").value == 3
     assert f"The maps are {limit}" in said(opened(PAGE, run=part, n=5))
     page = opened(PAGE, run=part, n=2)
     assert page.slider(key="heatmaps.n").value == 2
-    assert limit not in json.dumps(drawn(page)["layout"]["title"])
+    assert limit not in json.dumps(figure_of(page)["layout"]["title"])
     assert page.slider(key="heatmaps.n").max == 3
     assert opened(PAGE, run=whole).slider(key="heatmaps.n").max == 5
 
@@ -137,6 +139,8 @@ def test_a_click_opens_the_flows_of_a_cell_and_back_is_the_same_cell(
     assert "Click a cell" in said(page) and "key" not in page.query_params and "context" not in page.query_params
     page.query_params.update(address)
     page.run()
+    page.switch_page(LEAKS).run()
+    page.switch_page(PAGE)
     # The browser's Back brings the address of the page that was left: it names the context, not the key.
     page.query_params.clear()
     for name, value in (("run", run_id), ("profile", person.id), ("context", person.context_ids[2])):
@@ -161,12 +165,12 @@ def test_a_click_that_is_none_changes_nothing(monkeypatch: pytest.MonkeyPatch, s
 
 def test_two_runs_as_a_difference(store: Store) -> None:
     data, run_id = world(store)
-    silent = add_run(store, data, 5, [[[0, 0, 0]] * 3], simulated=True)
+    without_reveals = add_run(store, data, 5, [[[0, 0, 0]] * 3], simulated=True)
     person = records(store, data)[0]
     assert "ci-simulated" not in said(opened(PAGE, run=run_id))
     where = {"domain": "relationships", "context": person.context_ids[1]}
-    page = opened(PAGE, run=run_id, against=silent, **where)
-    title = drawn(page)["layout"]["title"]["text"]
+    page = opened(PAGE, run=run_id, against=without_reveals, **where)
+    title = figure_of(page)["layout"]["title"]["text"]
     assert title.startswith("In none of 5 cells does a test tell")
     # The page's first sentence has the numbers of both, and not the title again.
     assert said(page).count("violation@5") == 2 and "violation@5 0.0 % of 2 attributes" in said(page), said(page)
@@ -185,14 +189,14 @@ def test_columns_too_narrow_for_names_stand_by_sphere(store: Store) -> None:
     data = add_profiles(store, [replace(make_profile(0, 2, 39), contexts=contexts)], name="wide")
     add_labels(store, data.id, [[[X] * 39, [N] * 39]])
     run_id = add_run(store, data.id, 2, [[[int(i == 7) for i in range(39)], [1] * 39]])
-    figure = drawn(opened(PAGE, run=run_id))
+    figure = figure_of(opened(PAGE, run=run_id))
     assert figure["layout"]["xaxis"]["ticktext"] == spheres and len(figure["layout"]["shapes"]) == 2 * 2
     assert figure["data"][0]["z"][0].index(1.0) == 13 + 2  # recipient 7 is the third of housing
     # In any other order a sphere stands where its first column does.
-    figure = drawn(opened(PAGE, run=run_id, columnorder="violation"))
+    figure = figure_of(opened(PAGE, run=run_id, columnorder="violation"))
     assert figure["layout"]["xaxis"]["ticktext"][0] == "housing" and figure["data"][0]["z"][0][0] == 1.0
     # One map has room for each name.
-    assert len(drawn(opened(PAGE, run=run_id, measure="violation"))["layout"]["xaxis"]["ticktext"]) == 39
+    assert len(figure_of(opened(PAGE, run=run_id, measure="violation"))["layout"]["xaxis"]["ticktext"]) == 39
 
 
 def test_where_no_context_has_a_sphere_every_second_narrow_column_has_its_name(store: Store) -> None:
@@ -201,13 +205,14 @@ def test_where_no_context_has_a_sphere_every_second_narrow_column_has_its_name(s
     add_labels(store, data.id, [[[X] * 39, [N] * 39]])
     run_id = add_run(store, data.id, 2, [[[0] * 39, [1] * 39]])
     names = [f"recipient {i}" if i % 2 == 0 else "" for i in range(39)]
-    assert drawn(opened(PAGE, run=run_id))["layout"]["xaxis"]["ticktext"] == names
+    assert figure_of(opened(PAGE, run=run_id))["layout"]["xaxis"]["ticktext"] == names
 
 
 def test_harm_and_benefit_differ_in_hue_and_say_the_same_in_grey(store: Store) -> None:
     _, run_id = world(store)
     harm, benefit = (
-        [hex_to_rgb(colour) for _, colour in trace["colorscale"]] for trace in drawn(opened(PAGE, run=run_id))["data"]
+        [hex_to_rgb(colour) for _, colour in trace["colorscale"]]
+        for trace in figure_of(opened(PAGE, run=run_id))["data"]
     )
     assert all(red > green > blue for red, green, blue in harm[1:])
     assert all(green > red and green > blue for red, green, blue in benefit)
@@ -222,10 +227,10 @@ def test_too_many_rows_are_counted_not_dropped_in_silence(store: Store) -> None:
     run_id = add_run(store, data.id, 2, [[[i % 3, 1, 0] for i in range(40)]])
     page = opened(PAGE, "heatmaps.box.table", run=run_id, rows="attribute")
     assert "30 of 40 rows shown" in said(page)
-    assert len(drawn(page)["layout"]["yaxis"]["ticktext"]) == 30
+    assert len(figure_of(page)["layout"]["yaxis"]["ticktext"]) == 30
     assert len(page.dataframe[-1].value) == 40 * 3
     fewer = opened(PAGE, run=run_id, rows="attribute", most=15)
-    assert "15 of 40 rows shown" in said(fewer) and len(drawn(fewer)["layout"]["yaxis"]["ticktext"]) == 15
+    assert "15 of 40 rows shown" in said(fewer) and len(figure_of(fewer)["layout"]["yaxis"]["ticktext"]) == 15
 
 
 def test_hostile_words_reach_the_chart_escaped(store: Store) -> None:
@@ -243,4 +248,4 @@ def test_hostile_words_reach_the_chart_escaped(store: Store) -> None:
         page = opened(PAGE, run=run_id, **sides, key=f"{text} 0", recipient=text, event=text, sphere=text)
         assert "<img" not in said(page)
         assert "&lt;img" in said(page)  # the chosen cell's heading
-        assert "<img" not in json.dumps(drawn(page))
+        assert "<img" not in json.dumps(figure_of(page))

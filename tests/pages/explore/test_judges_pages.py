@@ -35,8 +35,8 @@ def test_the_pages_count_as_their_address_says(store: Store, world: JudgedWorld)
     seen = set()
     for query in ({}, {"judge": world.judges[1]}, {"judge": "majority"}, {"judge": "majority", "grounded": 1}):
         page = opened(HEATMAPS, run=world.run_id, n=2, **query)
-        asked = resolve_scope(store, world.run_id, judge_id=query.get("judge"), grounded="grounded" in query)
-        numbers = headline(Flows(store), asked)
+        scope = resolve_scope(store, world.run_id, judge_id=query.get("judge"), grounded="grounded" in query)
+        numbers = headline(Flows(store), scope)
         # Where answers are missing the page reads at the n that every flow supports.
         share = f"violation@{numbers.n} {numbers.violation_text(numbers.n)}"
         assert share in said(page)
@@ -51,7 +51,7 @@ def test_the_pages_count_as_their_address_says(store: Store, world: JudgedWorld)
     assert "are left out" in said(toggled)
     assert toggled.query_params["grounded"] == "1"
     assert "from the link does not exist" in said(opened(LEAKS, run=world.run_id, judge="nobody"))
-    alone = opened(HEATMAPS, run=add_run(store, asked.run.dataset, 2, {}), judge="any")
+    alone = opened(HEATMAPS, run=add_run(store, scope.run.dataset, 2, {}), judge="any")
     assert "in the link is not one of this run" in said(alone)  # one judge cannot be combined
 
 
@@ -68,11 +68,11 @@ def test_the_command_line_asks_the_same(store: Store, world: JudgedWorld) -> Non
             raise done.exception
         return done.stdout
 
-    found = json.loads(out("metrics", world.run_id, "--judge", "all", "--grounded", "--json"))
+    printed = json.loads(out("metrics", world.run_id, "--judge", "all", "--grounded", "--json"))
     numbers = headline(Flows(store), resolve_scope(store, world.run_id, judge_id="all", grounded=True))
     alone = json.loads(json.dumps(numbers.as_json()))
-    assert {name: found[name] for name in alone} == alone
-    assert (found["combine"], found["grounded_only"], len(found["judges"])) == ("all", True, 3)
+    assert {name: printed[name] for name in alone} == alone
+    assert (printed["combine"], printed["grounded_only"], len(printed["judges"])) == ("all", True, 3)
     pairs = json.loads(out("judges", world.run_id, "--json"))["pairs"]
     for pair in pairs:
         assert pair["neither"] + pair["both"] + pair["first_alone"] + pair["second_alone"] == pair["places"]

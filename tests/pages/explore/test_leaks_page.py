@@ -106,10 +106,10 @@ def test_label_votes_decisions_and_the_judges_words_stand_beside_a_leak(store: S
 
 
 def test_several_judges_can_be_told_apart(store: Store) -> None:
-    asked = judged_world(store, seed=5)
-    page = opened(PAGE, run=asked.run_id)
+    judged = judged_world(store, seed=5)
+    page = opened(PAGE, run=judged.run_id)
     claimed = widget(page, "button_group", "Claimed by")
-    examples = gallery.gallery(Flows(store), [resolve_scope(store, asked.run_id)])
+    examples = gallery.gallery(Flows(store), [resolve_scope(store, judged.run_id)])
     full = examples[examples["strength"] == "full"]
     assert claimed.options[0] == f"all judges ({(full['agreement'] == 'all').sum()})"
 

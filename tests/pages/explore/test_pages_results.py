@@ -97,8 +97,8 @@ def test_a_decision_changes_what_the_pages_show_at_once(store: Store) -> None:
 def test_what_is_missing_is_shown_as_missing(store: Store) -> None:
     lost = {(0, 0, 4): ResponseStatus.TRUNCATED, (0, 1, 4): JudgementStatus.UNPARSED, (0, 2, 4): ResponseStatus.FAILED}
     data, run_id = world(store, missing=lost)
-    flows, asked = ask(store, run_id)
-    assert headline(flows, asked).coverage == pytest.approx(12 / 15)
+    flows, scope = ask(store, run_id)
+    assert headline(flows, scope).coverage == pytest.approx(12 / 15)
     assert "Only 80.0 % of the responses are judged" in said(opened(HEATMAPS, run=run_id))
     page = opened(RUNS, run=run_id)
     assert "1 response missing: truncated" in said(page)

@@ -27,11 +27,11 @@ FOLDS = tuple(f"compare.box.{name}" for name in ("order", "choices", "every", "p
 
 @pytest.fixture
 def runs(app_store: Store) -> list[str]:
-    found = two_runs(app_store)
+    run_ids = two_runs(app_store)
     with app_store.write() as connection:
-        for run_id, model in zip(found, ("gentle", HOSTILE), strict=True):
+        for run_id, model in zip(run_ids, ("gentle", HOSTILE), strict=True):
             connection.execute(sa.update(run).where(run.c.id == run_id).values(model=model, simulated=model == HOSTILE))
-    return found
+    return run_ids
 
 
 def computed(*folds: str, **link: object) -> AppTest:
@@ -96,15 +96,15 @@ def test_every_part_is_a_link(runs: list[str]) -> None:
     assert "with priors fundamentalist 0 %, pragmatic 50 %, unconcerned 50 %" in text
     assert "identifiers by the rule &#x27;none&#x27;" in text
     assert slider(app, "Profiles in a subset").value == 1  # type: ignore[attr-defined]
-    drawn = charts(app)
-    for words in (
+    specs = charts(app)
+    for label in (
         "Rank by violation",
         "the largest change of",
         "1 of 2 profiles",
         "the headline covers",
         "Recipient 1",
     ):
-        assert words in drawn, words
+        assert label in specs, label
     assert "Kendall" in text
     choices = next(item.value for item in app.dataframe if "least_tau" in item.value)
     assert {"consensus threshold", "one persona left out", "decisions or consensus alone"} <= set(choices["choice"])

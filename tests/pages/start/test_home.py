@@ -47,7 +47,7 @@ def test_home_says_what_this_is_and_one_thing_to_do_next_in_each_room(store: Sto
     add_labels(store, data.id, LABELS)
     run_id = add_run(store, data.id, 5, WORST_TO_BEST[0])
     app = opened(HOME)
-    assert list(links(app)) == ["Review labels", "Compare prompts and memories in a sweep", "Open the heatmap"]
+    assert list(links(app)) == ["Review labels", "Compare prompts in a sweep", "Open the heatmap"]
     assert links(app)["Open the heatmap"] == f"dataset={data.id}&run={run_id}"
     with store.write() as connection:
         going = plan_run(connection, data.id, 2)

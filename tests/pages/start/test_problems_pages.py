@@ -79,15 +79,15 @@ def test_a_full_disk_is_said_on_the_page(app_store: Store, monkeypatch: pytest.M
 def test_only_conditions_of_the_machine_are_drawn(
     error: Exception, text: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[str] = []
-    monkeypatch.setattr(failure.page, "error", lambda what, where="", next="": drawn.append(where))
+    shown: list[str] = []
+    monkeypatch.setattr(failure.page, "error", lambda what, where="", next="": shown.append(where))
     assert failure.draw(error) is (text is not None)
-    assert [line[: len(text or "")] for line in drawn] == ([text] if text else [])
+    assert [line[: len(text or "")] for line in shown] == ([text] if text else [])
 
 
 def test_a_database_that_is_full_in_a_write_is_known(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[str] = []
-    monkeypatch.setattr(failure.page, "error", lambda what, where="", next="": drawn.append(where))
+    shown: list[str] = []
+    monkeypatch.setattr(failure.page, "error", lambda what, where="", next="": shown.append(where))
     with sqlite_store.engine.connect() as connection:
         raw = connection.connection.driver_connection
         assert isinstance(raw, sqlite3.Connection)
@@ -95,7 +95,7 @@ def test_a_database_that_is_full_in_a_write_is_known(sqlite_store: Store, monkey
         with pytest.raises(sa.exc.OperationalError) as caught:
             connection.exec_driver_sql("CREATE TABLE filler AS SELECT randomblob(100000)")
     assert failure.draw(caught.value)
-    assert "disk of the workspace is full. Free some space" in drawn[0]
+    assert "disk of the workspace is full. Free some space" in shown[0]
 
 
 def test_a_newer_workspace_is_refused_on_a_page_of_ours(app_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
