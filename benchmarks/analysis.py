@@ -103,8 +103,8 @@ def build(part: str, folder: str) -> None:
         run_id = planning.plan(store, spec)
         with store.write() as connection:
             work.finish(connection, run_id, WorkStatus.FINISHED)
-        found = resolve_scope(store, run_id)
-        path = relation_file(store, found)
+        scope = resolve_scope(store, run_id)
+        path = relation_file(store, scope)
         path.parent.mkdir(parents=True, exist_ok=True)
         flows_of(profiles, number).to_parquet(path, index=False)
     store.close()
@@ -137,8 +137,8 @@ def both_numbers(flows: Flows, scopes: list[Scope]) -> list[tuple[float, float]]
     result = []
     for one in scopes:
         counted = counted_flows(flows, one)
-        found, means = by_outcome(counted.inappropriate), completeness.means_of(counted.necessary)
-        leaked = found.by_profile(found.violation(SAMPLES))
+        leaks, means = by_outcome(counted.inappropriate), completeness.means_of(counted.necessary)
+        leaked = leaks.by_profile(leaks.violation(SAMPLES))
         result.append((mean_or_nan(leaked), mean_or_nan(completeness.over_contexts(means))))
     return result
 
@@ -176,8 +176,10 @@ def pandas_numbers(frame: pd.DataFrame) -> list[tuple[float, float]]:
     ever = private.groupby(["run", "profile", "attribute"])["revealed"].max()
     violation = ever.groupby(["run", "profile"]).mean().groupby("run").mean()
     shares = needed.groupby(["run", "profile", "context", "attribute"])["revealed"].mean()
-    told = shares.groupby(["run", "profile", "context"]).mean().groupby(["run", "profile"]).mean().groupby("run").mean()
-    return list(zip(violation, told, strict=True))
+    complete = (
+        shares.groupby(["run", "profile", "context"]).mean().groupby(["run", "profile"]).mean().groupby("run").mean()
+    )
+    return list(zip(violation, complete, strict=True))
 
 
 def pandas_heatmap(frame: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
@@ -218,24 +220,24 @@ def measure(part: str, rounds: int, folder: str) -> Timed:
     clock = time.perf_counter()
     for one in scopes:
         flow_arrays(flows, one)
-    found: Timed = {"read": 1000 * (time.perf_counter() - clock), "flows": runs * profiles * ATTRIBUTES * CONTEXTS}
-    found["numbers"] = timed(rounds, flows, lambda: both_numbers(flows, scopes))
-    found["heatmap"] = timed(rounds, flows, lambda: [figure_3(flows, one) for one in scopes])
+    timings: Timed = {"read": 1000 * (time.perf_counter() - clock), "flows": runs * profiles * ATTRIBUTES * CONTEXTS}
+    timings["numbers"] = timed(rounds, flows, lambda: both_numbers(flows, scopes))
+    timings["heatmap"] = timed(rounds, flows, lambda: [figure_3(flows, one) for one in scopes])
     if runs == 1:
-        found["headline"] = timed(rounds, flows, lambda: headline_numbers(flows, first))
-        found["accumulation"] = timed(rounds, flows, lambda: accumulation.accumulation(flows, first))
-    found["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        timings["headline"] = timed(rounds, flows, lambda: headline_numbers(flows, first))
+        timings["accumulation"] = timed(rounds, flows, lambda: accumulation.accumulation(flows, first))
+    timings["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if runs == 1:
         data, believed = flow_arrays(flows, first), half_open(flow_arrays(flows, first))
         every_n = tuple(range(1, SAMPLES + 1))
-        found["half open"] = timed(rounds, flows, lambda: intervals_under(data, believed, every_n))
+        timings["half open"] = timed(rounds, flows, lambda: intervals_under(data, believed, every_n))
     frame = judgements_of(flows, scopes)
     assert np.allclose(both_numbers(flows, scopes), pandas_numbers(frame), rtol=0, atol=1e-9)
     few = max(1, rounds // 3) if len(frame) > 1e6 else rounds
-    found["pandas numbers"] = timed(few, flows, lambda: pandas_numbers(frame))
-    found["pandas heatmap"] = timed(few, flows, lambda: pandas_heatmap(frame))
+    timings["pandas numbers"] = timed(few, flows, lambda: pandas_numbers(frame))
+    timings["pandas heatmap"] = timed(few, flows, lambda: pandas_heatmap(frame))
     store.close()
-    return found
+    return timings
 
 
 def in_own_process(part: str, rounds: int) -> Timed:
@@ -280,10 +282,10 @@ def main() -> None:
     )
     print(f"{'part':8}" + "".join(f"{name:>15}" for name in columns) + f"{'times':>14}{'peak MB':>9}")
     for part in options.parts:
-        found = in_own_process(part, options.rounds)
-        times = [found[f"pandas {name}"] / found[name] for name in ("numbers", "heatmap")]
-        cells = "".join(f"{found[name]:15,.1f}" if name in found else f"{'':15}" for name in columns)
-        print(f"{part:8}{cells}{times[0]:7.0f}{times[1]:7.0f}{found['peak']:9.0f}", flush=True)
+        timings = in_own_process(part, options.rounds)
+        times = [timings[f"pandas {name}"] / timings[name] for name in ("numbers", "heatmap")]
+        cells = "".join(f"{timings[name]:15,.1f}" if name in timings else f"{'':15}" for name in columns)
+        print(f"{part:8}{cells}{times[0]:7.0f}{times[1]:7.0f}{timings['peak']:9.0f}", flush=True)
     print("times: how many times as long pandas takes, for the numbers and for the heatmap")
 
 

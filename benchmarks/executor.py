@@ -152,9 +152,9 @@ def measure(part: str, url: str, count: int, concurrency: int) -> Measured:
         seconds, busy = time.perf_counter() - clock, time.process_time() - busy
         if run_id:
             with store.read() as connection:
-                found = store_runs.named(connection, run_id)
-            assert found.responses == {ResponseStatus.OK: found.expected}, found.responses
-            assert part != "run" or found.judged == found.expected
+                row = store_runs.named(connection, run_id)
+            assert row.responses == {ResponseStatus.OK: row.expected}, row.responses
+            assert part != "run" or row.judged == row.expected
         store.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"rate": done / seconds, "busy": 1000 * busy / done, "peak": peak, "calls": done}
@@ -170,25 +170,29 @@ def in_own_process(part: str, url: str, options: argparse.Namespace, code: Path,
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def report(found: Mapping[tuple[str, str], list[Measured]]) -> None:
+def report(rounds_by_part: Mapping[tuple[str, str], list[Measured]]) -> None:
     """A line for each part and checkout: medians over the rounds, and the share of the client alone in each round."""
     print(f"\n{'part':10}{'code':10}{'calls':>8}{'calls/s':>10}{'range':>14}", end="")
     print(f"{'of client':>11}{'cpu ms/call':>13}{'peak MB':>9}")
-    for (part, code), rounds in found.items():
+    for (part, code), rounds in rounds_by_part.items():
         rates = [r["rate"] for r in rounds]
-        share = statistics.median(r["rate"] / c["rate"] for r, c in zip(rounds, found["client", code], strict=True))
+        share = statistics.median(
+            r["rate"] / c["rate"] for r, c in zip(rounds, rounds_by_part["client", code], strict=True)
+        )
         print(
             f"{part:10}{code:10}{rounds[0]['calls']:8.0f}{statistics.median(rates):10.0f}"
             f"{f'{min(rates):.0f} to {max(rates):.0f}':>14}{share:11.2f}"
             f"{statistics.median(r['busy'] for r in rounds):13.2f}{max(r['peak'] for r in rounds):9.0f}"
         )
-    for (part, code), rounds in found.items():
+    for (part, code), rounds in rounds_by_part.items():
         if code != "this":
             ratio = statistics.median(
-                mine["rate"] / theirs["rate"] for mine, theirs in zip(found[part, "this"], rounds, strict=True)
+                mine["rate"] / theirs["rate"] for mine, theirs in zip(rounds_by_part[part, "this"], rounds, strict=True)
             )
             print(f"{part}: this code makes {ratio:.2f} times the calls a second of {code}")
-    best = statistics.median(r["rate"] for r in found["executor", "this"])
+    if ("executor", "this") not in rounds_by_part:
+        return
+    best = statistics.median(r["rate"] for r in rounds_by_part["executor", "this"])
     print(f"executor: {best:.0f} calls a second, {best / LEAST_A_SECOND:.2f} of the least that is asked for")
 
 
@@ -216,10 +220,10 @@ def main() -> None:
         url = server.stdout.readline().strip()
         try:
             if options.memory:
-                found = in_own_process("memory", url, options, HERE.parent, options.memory)
+                memory = in_own_process("memory", url, options, HERE.parent, options.memory)
                 print(
-                    f"{found['calls']:,.0f} planned calls: {found['peak']:.0f} MB at the peak, "
-                    f"{found['peak'] / MOST_MEGABYTES:.2f} of the most allowed; {found['rate']:.0f} calls a second"
+                    f"{memory['calls']:,.0f} planned calls: {memory['peak']:.0f} MB at the peak, "
+                    f"{memory['peak'] / MOST_MEGABYTES:.2f} of the most allowed; {memory['rate']:.0f} calls a second"
                 )
                 return
             measured: dict[tuple[str, str], list[Measured]] = {}

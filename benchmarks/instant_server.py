@@ -72,8 +72,8 @@ class Instant(asyncio.Protocol):
             length = int(head.partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0] or 0)
             if len(self.held) < end + 4 + length:
                 return
-            asked = CHOICES.search(self.held, end + 4 + length - 200, end + 4 + length)
-            choices = int(asked[1]) if asked else 1
+            match = CHOICES.search(self.held, end + 4 + length - 200, end + 4 + length)
+            choices = int(match[1]) if match else 1
             judging = self.held.find(b'"response_format"', end, end + 4 + length) >= 0
             del self.held[: end + 4 + length]
             assert self.transport is not None

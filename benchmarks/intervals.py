@@ -75,10 +75,10 @@ def chances(of: Population, profiles: int, random: np.random.Generator) -> tuple
         leaning += np.where(random.random((profiles, 1, 1)) < of.heavy, 2.8, -0.6)
     leak = leaning + random.normal(0, 1.2, (profiles, ATTRIBUTES, 1)) + random.normal(0, of.tasks, (1, 1, TASKS))
     telling = random.normal(0, of.profiles, (profiles, 1, 1)) + random.normal(0, of.tasks, (1, 1, TASKS))
-    told = telling + random.normal(0, 0.8, (profiles, 1, TASKS))
+    necessary = telling + random.normal(0, 0.8, (profiles, 1, TASKS))
     kind = random.random(shape)
     labels = np.where(kind < 0.08, NECESSARY, np.where(kind < 0.4, INAPPROPRIATE, AMBIGUOUS)).astype(np.int8)
-    return labels, 1 / (1 + np.exp(-np.where(labels == INAPPROPRIATE, leak, told)))
+    return labels, 1 / (1 + np.exp(-np.where(labels == INAPPROPRIATE, leak, necessary)))
 
 
 @cache
@@ -122,26 +122,26 @@ def truth(of: Population) -> Truth:
     for _ in range(worlds):
         data = run_of(*chances(of, size, random), random)
         leaks = exposures(data)
-        told = completeness.by_profile(data.reveals, data.draws, data.labels)
-        sums.append([leaks.by_profile(leaks.violation(n)).mean() for n in NS] + [float(np.nanmean(told))])
-    *violation, told_ = np.mean(sums, axis=0).tolist()
-    return Truth(dict(zip(NS, violation, strict=True)), told_)
+        complete = completeness.by_profile(data.reveals, data.draws, data.labels)
+        sums.append([leaks.by_profile(leaks.violation(n)).mean() for n in NS] + [float(np.nanmean(complete))])
+    *violation, complete_mean = np.mean(sums, axis=0).tolist()
+    return Truth(dict(zip(NS, violation, strict=True)), complete_mean)
 
 
 def holds(interval: Interval, value: float) -> bool:
     return interval.low <= value <= interval.high
 
 
-def hits(data: FlowArrays, found: Intervals, true: Truth) -> list[bool]:
+def hits(data: FlowArrays, estimated: Intervals, true: Truth) -> list[bool]:
     """Whether V@1, V@5, completeness, balanced score, and the bounds of V@5 hold the truth. Of a run that lost messages
     the second and the balanced score are read at the n that it supports."""
-    low, high = found.bounds[SAMPLES]
+    low, high = estimated.bounds[SAMPLES]
     n = SAMPLES if data.whole else missing(data).supported_n(SAMPLES) or 1
     return [
-        holds(found.violation[1], true.violation[1]),
-        holds(found.violation[n], true.violation[n]),
-        holds(found.completeness, true.completeness),
-        holds(found.balanced_at[n], true.balanced(n)),
+        holds(estimated.violation[1], true.violation[1]),
+        holds(estimated.violation[n], true.violation[n]),
+        holds(estimated.completeness, true.completeness),
+        holds(estimated.balanced_at[n], true.balanced(n)),
         low <= true.violation[SAMPLES] <= high,
     ]
 
@@ -164,10 +164,10 @@ def hall(own: Floats) -> Floats:
 
 
 def bootstrap_t(own: Floats) -> Floats:
-    drawn = np.random.default_rng(1).choice(own, (DRAWS, len(own)))
-    error = drawn.std(axis=1, ddof=1)
+    resampled = np.random.default_rng(1).choice(own, (DRAWS, len(own)))
+    error = resampled.std(axis=1, ddof=1)
     spread = error > 1e-12
-    points = (drawn.mean(axis=1) - own.mean())[spread] / error[spread]
+    points = (resampled.mean(axis=1) - own.mean())[spread] / error[spread]
     ends: Floats = own.mean() - own.std(ddof=1) * np.quantile(points, [0.975, 0.025])
     return ends
 
@@ -198,8 +198,8 @@ def coverage(of: Population, profiles: int, worlds: int, true: Truth) -> tuple[F
     for _ in range(worlds):
         data = run_of(*chances(of, profiles, random), random, of.lost)
         ns = (1, SAMPLES) if data.whole else NS
-        found = intervals_of(data, ns)
-        counts += hits(data, found, true)
+        estimated = intervals_of(data, ns)
+        counts += hits(data, estimated, true)
         if of is SKEWED:
             leaks = exposures(data)
             for k, n in enumerate((1, SAMPLES)):

@@ -47,9 +47,9 @@ def main() -> int:
     options = argparse.ArgumentParser()
     options.add_argument("--kills", type=int, default=50)
     options.add_argument("--seed", type=int, default=1)
-    asked = options.parse_args()
+    arguments = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        return _run(Path(folder), asked.kills, Random(asked.seed))
+        return _run(Path(folder), arguments.kills, Random(arguments.seed))
 
 
 def _server(faults: float) -> tuple[subprocess.Popen, str]:

@@ -122,8 +122,8 @@ def our_calls(profile: Profile, personas: Sequence[Persona], draws: int) -> Iter
                 task=context.task,
                 persona=f"{persona.name}. {persona.description.strip()}",
             )
-            drawn = votes(profile, context, persona, draws)
-            yield Call(text, tuple(map(with_ranges, drawn)), tuple(map(number_by_number, drawn)))
+            ballots = votes(profile, context, persona, draws)
+            yield Call(text, tuple(map(with_ranges, ballots)), tuple(map(number_by_number, ballots)))
 
 
 def reference_calls(profile: Profile, personas: Sequence[Persona], draws: int) -> Iterator[Call]:
@@ -138,19 +138,19 @@ def reference_calls(profile: Profile, personas: Sequence[Persona], draws: int) -
                 task=context.task,
                 facts="\n".join(facts),
             )
-            drawn = votes(profile, context, persona, draws)
-            told = tuple(by_sentence(facts, verdicts) for verdicts in drawn)
-            yield Call(text, told, told)
+            ballots = votes(profile, context, persona, draws)
+            answers = tuple(by_sentence(facts, verdicts) for verdicts in ballots)
+            yield Call(text, answers, answers)
 
 
 def number_by_number(verdicts: Sequence[Verdict]) -> str:
     """Every number by itself, as a model answers that makes no use of ranges."""
-    listed = {v: [n for n, said in enumerate(verdicts, 1) if said is v] for v in Verdict}
+    listed = {v: [n for n, verdict in enumerate(verdicts, 1) if verdict is v] for v in Verdict}
     return json.dumps({str(v): listed[v] for v in (Verdict.NECESSARY, Verdict.INAPPROPRIATE)})
 
 
 def by_sentence(facts: Sequence[str], verdicts: Sequence[Verdict]) -> str:
-    listed = {v: [fact for fact, said in zip(facts, verdicts, strict=True) if said is v] for v in Verdict}
+    listed = {v: [fact for fact, verdict in zip(facts, verdicts, strict=True) if verdict is v] for v in Verdict}
     return json.dumps(
         {"necessary": listed[Verdict.NECESSARY], "private": listed[Verdict.INAPPROPRIATE]}, ensure_ascii=False
     )

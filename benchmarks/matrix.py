@@ -71,9 +71,9 @@ def to_home(page: Page) -> None:
     page.locator(".ci-head h2", has_text="CIMemories Studio").wait_for()
 
 
-def drawn(page: Page) -> list[float]:
-    found: list[float] = page.evaluate("performance.getEntriesByName('matrix drawn').map(entry => entry.duration)")
-    return found
+def draw_times(page: Page) -> list[float]:
+    durations: list[float] = page.evaluate("performance.getEntriesByName('matrix drawn').map(entry => entry.duration)")
+    return durations
 
 
 def line(name: str, figures: list[float], note: str = "") -> None:
@@ -94,7 +94,7 @@ def main(rounds: int) -> None:
                 page = serving.open_page(browser, f"{address}/labels")
                 page.get_by_role("grid").wait_for()
                 serving.settled(page)
-                first += drawn(page)[:1]
+                first += draw_times(page)[:1]
                 if turn < rounds - 1:
                     page.context.close()
             box = page.get_by_role("grid").bounding_box()
@@ -105,7 +105,7 @@ def main(rounds: int) -> None:
             for turn in range(rounds):
                 key = "ArrowDown" if turn % 4 < 2 else "ArrowUp"
                 keys.append(answered(page, lambda key=key: page.keyboard.press(key)))
-            redrawn = drawn(page)[1:]
+            redrawn = draw_times(page)[1:]
             for _ in range(rounds):
                 switches.append(timed(lambda: to_home(page)))
                 serving.settled(page)

@@ -71,21 +71,21 @@ def main() -> None:
     options.add_argument("--turns", type=int, default=3)
     options.add_argument("--max-tokens", type=int, default=200)
     options.add_argument("--only", choices=["sequence", "this tool"], help="measure one side alone")
-    asked = options.parse_args()
-    found = read_profiles(asked.profiles).profiles[:1] if asked.profiles else None
-    people = list(found or generate_profiles(1, seed=7, contexts=seeds.load_contexts()))
+    arguments = options.parse_args()
+    profiles = read_profiles(arguments.profiles).profiles[:1] if arguments.profiles else None
+    people = list(profiles or generate_profiles(1, seed=7, contexts=seeds.load_contexts()))
     size = f"{len(people[0].attributes)} attributes, {CONTEXTS} contexts x {SAMPLES} samples"
-    print(f"one profile of {size}, at most {asked.max_tokens} tokens a message and a judgement, {asked.model}")
+    print(f"one profile of {size}, at most {arguments.max_tokens} tokens a message and a judgement, {arguments.model}")
     turns: dict[str, list[Turn]] = {"sequence": [], "this tool": []}
-    for number in range(asked.turns):
+    for number in range(arguments.turns):
         for name, how in (("sequence", sequence), ("this tool", ours)):
-            if asked.only not in (None, name):
+            if arguments.only not in (None, name):
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 store = open_store(folder)
                 with store.write() as connection:
                     datasets.add(connection, "one", people, origin="benchmark", source_name=None, source_hash="one")
-                turns[name].append(measured(store, asked, f"{name} {number} {time.time_ns()}", how))
+                turns[name].append(measured(store, arguments, f"{name} {number} {time.time_ns()}", how))
                 store.close()
             last = turns[name][-1]
             print(f"  turn {number + 1} {name:10} {last.seconds:7.1f} s, {last.judged} of 40 judged", flush=True)
@@ -150,18 +150,18 @@ def sequence(store: Store, options: argparse.Namespace, mark: str) -> tuple[str,
 
 def table(turns: dict[str, list[Turn]]) -> None:
     print(f"\n{'':12}{'seconds':>10}{'requests':>10}{'prompt':>10}{'from cache':>12}{'completion':>12}{'judged':>8}")
-    for name, found in turns.items():
-        if not found:
+    for name, own_turns in turns.items():
+        if not own_turns:
             continue
 
-        def middle(field: str, found: list[Turn] = found) -> float:
-            return statistics.median(getattr(turn, field) for turn in found)
+        def middle(field: str, own_turns: list[Turn] = own_turns) -> float:
+            return statistics.median(getattr(turn, field) for turn in own_turns)
 
         print(
             f"{name:12}{middle('seconds'):10.1f}{middle('requests'):10.0f}{middle('prompt'):10,.0f}"
             f"{middle('cached'):12.1%}{middle('completion'):12,.0f}{middle('judged'):8.0f}"
         )
-    both = [statistics.median(turn.seconds for turn in found) for found in turns.values() if found]
+    both = [statistics.median(turn.seconds for turn in own_turns) for own_turns in turns.values() if own_turns]
     if len(both) == 2:
         print(f"this tool / sequence: {both[1] / both[0]:.2f} of the wall time (at most 0.7 is wanted)")
 

@@ -164,9 +164,9 @@ def fill_large(store: Store) -> None:
                 for group in store_runs.owed(connection, run_id, person.id):
                     likely = chance[p, : len(ids), person.context_ids.index(group.context)]
                     for response in group.samples.values():
-                        told = ids[random.random(len(ids)) < likely].tolist()
+                        revealed = ids[random.random(len(ids)) < likely].tolist()
                         worlds.settle_response(connection, response, key)
-                        worlds.settle_judgement(connection, response, judge, key, told)
+                        worlds.settle_judgement(connection, response, judge, key, revealed)
             work.finish(connection, run_id, WorkStatus.FINISHED)
             work.bump(connection, run_id)
         warm_up(store, run_id)
@@ -236,15 +236,15 @@ def measure(what: str, workspace: Path, rounds: int) -> None:
     each = [(end - start) / rounds for start, end in zip(before, after, strict=True)]
     print(f"{'a click':12} {'':40} {each[0]:7.0f} {each[1]:7.0f}")
     print(f"\n{'':34} {'median':>7} {'95th':>7} {'worst':>7}  95th of its limit")
-    for what, found, most in (
+    for what, waits, most in (
         ("first page, to its largest paint", [first], MOST_FIRST),
         ("all switches", [took for name in PAGES for took in warm[name]], MOST_SWITCH),
         ("heatmap click to the cell's flows", clicks, MOST_CLICK),
         ("slider to the headline", slides, MOST_SLIDE),
     ):
-        high = percentile(found)
+        high = percentile(waits)
         print(
-            f"{what:34} {statistics.median(found):7.0f} {high:7.0f} {max(found):7.0f}  {high / most:.2f} of {most} ms"
+            f"{what:34} {statistics.median(waits):7.0f} {high:7.0f} {max(waits):7.0f}  {high / most:.2f} of {most} ms"
         )
 
 
@@ -253,5 +253,5 @@ if __name__ == "__main__":
     parser.add_argument("rounds", type=int, nargs="?", default=10)
     parser.add_argument("--large", type=Path, help="folder that keeps the large workspace")
     parser.add_argument("--workspace", type=Path)
-    asked = parser.parse_args()
-    main(asked.rounds, asked.large, asked.workspace)
+    arguments = parser.parse_args()
+    main(arguments.rounds, arguments.large, arguments.workspace)

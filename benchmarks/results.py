@@ -51,13 +51,13 @@ def _entries(profile: Profile, item: dict[str, str], samples: int, chance: rando
     prompt = f"{memories}\n\n{item['task']} for {item['recipient']}"
     keys = [a.key for a in profile.attributes]
     for trial in range(samples):
-        told = chance.sample(profile.attributes, SENTENCES // 3)
-        text = [a.statement for a in told] + ["I write to you about the matter that we spoke of last week."] * (
-            SENTENCES - len(told)
+        stated = chance.sample(profile.attributes, SENTENCES // 3)
+        text = [a.statement for a in stated] + ["I write to you about the matter that we spoke of last week."] * (
+            SENTENCES - len(stated)
         )
         chance.shuffle(text)
         # Judges quote with other quotes, cases and ends of sentences, and sometimes what is not there.
-        quotes = {a.key: a.statement.upper() if chance.random() < 0.1 else a.statement for a in told}
+        quotes = {a.key: a.statement.upper() if chance.random() < 0.1 else a.statement for a in stated}
         quotes |= {a.key: f"Something like {a.key}, but otherwise." for a in chance.sample(profile.attributes, 1)}
         yield (
             f"combination_num_to_share={len(keys)}_num_not_to_share=0_trial={trial}",
@@ -81,23 +81,23 @@ def _entries(profile: Profile, item: dict[str, str], samples: int, chance: rando
 def part(name: str, file: Path, workspace: Path) -> str:
     """What one process does; returns what it says of it."""
     if name == "read":
-        count = sum(len(found.results) for found in ResultsFile(file).profiles())
+        count = sum(len(profile.results) for profile in ResultsFile(file).profiles())
         return f"{count:,} responses"
     store = open_store(workspace)
     if name == "import":
         (run_id,) = import_results(store, file, model="benchmark").runs
         (workspace / "run").write_text(run_id)
         return run_id
-    found = export_run(store, (workspace / "run").read_text(), workspace / "export.jsonl")
-    return f"{found.bytes / 1e6:.0f} MB"
+    exported = export_run(store, (workspace / "run").read_text(), workspace / "export.jsonl")
+    return f"{exported.bytes / 1e6:.0f} MB"
 
 
 def measured(name: str, file: Path, workspace: Path) -> tuple[float, float, str]:
     """Seconds, peak MB and words of one part in a fresh process."""
-    words = [sys.executable, __file__, "--part", name, "--keep", str(file), "--workspace", str(workspace)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    seconds, peak, said = done.stdout.strip().split("\t")
-    return float(seconds), float(peak), said
+    command = [sys.executable, __file__, "--part", name, "--keep", str(file), "--workspace", str(workspace)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    seconds, peak, summary = done.stdout.strip().split("\t")
+    return float(seconds), float(peak), summary
 
 
 def main() -> None:
@@ -110,9 +110,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.part:
         began = time.perf_counter()
-        said = part(options.part, options.keep, options.workspace)
+        summary = part(options.part, options.keep, options.workspace)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{time.perf_counter() - began}\t{peak}\t{said}")
+        print(f"{time.perf_counter() - began}\t{peak}\t{summary}")
         return
     with tempfile.TemporaryDirectory() as folder:
         file = options.keep or Path(folder) / "results.jsonl"
@@ -126,9 +126,9 @@ def main() -> None:
         print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
         print(f"{'part':8} {'seconds':>8} {'peak MB':>8}")
         for name in ("read", "import", "export"):
-            seconds, peak, said = measured(name, file, workspace)
+            seconds, peak, summary = measured(name, file, workspace)
             late = seconds > MOST_SECONDS or peak > MOST_MEGABYTES
-            print(f"{name:8} {seconds:8.1f} {peak:8.0f}  {said}{'  over the limit' if late else ''}")
+            print(f"{name:8} {seconds:8.1f} {peak:8.0f}  {summary}{'  over the limit' if late else ''}")
     print(f"limits for 10 profiles and 5 samples: {MOST_SECONDS:.0f} s, {MOST_MEGABYTES:.0f} MB")
 
 

@@ -135,7 +135,7 @@ def build(folder: Path, profiles: int, *, with_votes: bool, samples: int) -> Wor
     if not with_votes:
         _counts(world)
     people = draw.integers(0, 3, EARLIER)
-    said = draw.choice(pairs, EARLIER, replace=False)
+    decided = draw.choice(pairs, EARLIER, replace=False)
     with world.store.write() as connection:
         names = ("dataset", "attribute", "context", "annotator", "label", "source", "created", "uid")
         rows = (
@@ -149,7 +149,7 @@ def build(folder: Path, profiles: int, *, with_votes: bool, samples: int) -> Wor
                 now(),
                 str(at),
             )
-            for who, at in zip(people, said, strict=True)
+            for who, at in zip(people, decided, strict=True)
         )
         bulk(connection, tables.decision, names, rows)
         connection.execute(sa.update(tables.dataset).values(revision=EARLIER))
@@ -244,14 +244,14 @@ def _runs(connection: sa.Connection, world: World, samples: int, draw: np.random
     bulk(connection, tables.response, names, rows)
     judged = ((m + 1, m + 1, judge, "ok") for m in range(messages))
     bulk(connection, tables.judgement, ("id", "response", "judge", "status"), judged)
-    told = np.minimum(draw.exponential(25, (messages, 12)).astype(int), ATTRIBUTES - 1)
+    revealed = np.minimum(draw.exponential(25, (messages, 12)).astype(int), ATTRIBUTES - 1)
     names = ("judgement", "attribute", "quote", "grounded", "strength")
-    found = (
+    reveals = (
         (m + 1, m // samples // CONTEXTS * ATTRIBUTES + int(k) + 1, "x", False, "full")
         for m in range(messages)
-        for k in np.unique(told[m])
+        for k in np.unique(revealed[m])
     )
-    bulk(connection, tables.reveal, names, found)
+    bulk(connection, tables.reveal, names, reveals)
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -290,20 +290,20 @@ def decide(world: World, index: PairIndex, batch: str) -> None:
     positions = select(world.store, index, Filters(labels=("ambiguous",)), Order.ENTROPY_RATE)
     pairs = index.pairs(undecided(world.store, index, positions, "Ada")[:BULK])
     for start in range(0, len(pairs), PIECE):
-        said = [
+        new_decisions = [
             decisions.NewDecision(a, c, Label.INAPPROPRIATE, source="batch", batch=batch)
             for a, c in pairs[start : start + PIECE]
         ]
         with world.store.write() as connection:
-            decisions.add_all(connection, 1, "Ada", said)
+            decisions.add_all(connection, 1, "Ada", new_decisions)
 
 
 def second_opinion(world: World, index: PairIndex) -> None:
     """Somebody else's word on a fifth of the pairs that come first."""
     positions = select(world.store, index, Filters(labels=("ambiguous",)), Order.ENTROPY_RATE)[: BULK // 5]
-    said = [decisions.NewDecision(a, c, Label.NECESSARY) for a, c in index.pairs(positions)]
+    new_decisions = [decisions.NewDecision(a, c, Label.NECESSARY) for a, c in index.pairs(positions)]
     with world.store.write() as connection:
-        decisions.add_all(connection, 1, "Bob", said)
+        decisions.add_all(connection, 1, "Bob", new_decisions)
 
 
 def undo(world: World, batch: str) -> None:
@@ -312,39 +312,41 @@ def undo(world: World, batch: str) -> None:
 
 
 def measure(world: World, rounds: int) -> dict[str, list[float]]:
-    store, found = world.store, {}
-    found["count the votes (once a labelling)"] = [timed(lambda: vote_counts(store, world.labelling))]
+    store, timings = world.store, {}
+    timings["count the votes (once a labelling)"] = [timed(lambda: vote_counts(store, world.labelling))]
     first = []
     for _ in range(min(rounds, 3)):
         shared_cache.clear(but={"_votes"})
         first.append(timed(lambda: pair_index(store, 1, world.labelling)))
-    found["first index"] = first
-    found["index again"] = [timed(lambda: pair_index(store, 1, world.labelling)) for _ in range(rounds)]
+    timings["first index"] = first
+    timings["index again"] = [timed(lambda: pair_index(store, 1, world.labelling)) for _ in range(rounds)]
     index = pair_index(store, 1, world.labelling)
-    found["first select of each order"] = [
+    timings["first select of each order"] = [
         timed(lambda order=order: select(store, index, Filters(undecided_by="Ada"), order)) for order in Order
     ]
     if not world.with_votes:
         with store.write() as connection:
             _cast(connection, world, select(store, index, Filters(), Order.ENTROPY_RATE)[:1000].tolist())
-    asked = [(filters, order) for _ in range(rounds) for filters, order in changes()]
-    found["filter change"] = [timed(lambda a=a: select(store, index, *a)) for a in asked]
+    selections = [(filters, order) for _ in range(rounds) for filters, order in changes()]
+    timings["filter change"] = [timed(lambda a=a: select(store, index, *a)) for a in selections]
     sessions = [uuid.uuid4().hex for _ in range(rounds)]
-    found[f"next {SHOWN}, a new tab"] = [timed(lambda s=s: next_pairs(world, index, s)) for s in sessions]
-    found[f"next {SHOWN}, the same tab"] = [timed(lambda: next_pairs(world, index, sessions[0])) for _ in range(rounds)]
+    timings[f"next {SHOWN}, a new tab"] = [timed(lambda s=s: next_pairs(world, index, s)) for s in sessions]
+    timings[f"next {SHOWN}, the same tab"] = [
+        timed(lambda: next_pairs(world, index, sessions[0])) for _ in range(rounds)
+    ]
     value = valued(store, index)
     assert value is not None
     anew = []
     for n in range(min(rounds, 3)):
-        said = [
+        new_decisions = [
             decisions.NewDecision(a, c, Label.INAPPROPRIATE) for a, c in index.pairs(value.front[n * BATCH :][:BATCH])
         ]
         with store.write() as connection:
-            decisions.add_all(connection, 1, "Ada", said)
+            decisions.add_all(connection, 1, "Ada", new_decisions)
         anew.append(timed(lambda: valued(store, index)))
-    found["values after a batch"] = anew
+    timings["values after a batch"] = anew
     by_value = valued(store, index)
-    found["select by value, a tenth random"] = [
+    timings["select by value, a tenth random"] = [
         timed(lambda: select(store, index, Filters(undecided_by="Ada"), Order.VALUE, value=by_value, share=SHARE))
         for _ in range(rounds)
     ]
@@ -355,11 +357,11 @@ def measure(world: World, rounds: int) -> dict[str, list[float]]:
         after.append(timed(lambda: select(store, index, Filters(undecided_by="Ada"), Order.ENTROPY_RATE)))
         agreed.append(timed(lambda: people_agreement(store, 1, world.labelling)))
         undone.append(timed(lambda n=n: undo(world, f"batch {n}")))
-    found[f"{BULK:,} decisions"] = decided
-    found["select right after them"] = after
-    found["undo of them"] = undone
-    found["agreement of two people"] = agreed
-    return found
+    timings[f"{BULK:,} decisions"] = decided
+    timings["select right after them"] = after
+    timings["undo of them"] = undone
+    timings["agreement of two people"] = agreed
+    return timings
 
 
 def until(workspace: Path, dataset: str, points: float, rounds: int) -> None:
@@ -442,9 +444,9 @@ def main() -> None:
             took = time.perf_counter() - took
             print(f"\n{profiles:,} profiles, {profiles * ATTRIBUTES * CONTEXTS:,} pairs (made in {took:.0f} s)")
             print(f"{'':36} {'n':>3} {'median':>9} {'worst':>9} {'ratio':>8}")
-            found = measure(world, options.rounds)
-            unit = unit or statistics.median(found["filter change"])
-            for name, figures in found.items():
+            timings = measure(world, options.rounds)
+            unit = unit or statistics.median(timings["filter change"])
+            for name, figures in timings.items():
                 middle = statistics.median(figures)
                 print(f"{name:36} {len(figures):3} {middle:9.1f} {max(figures):9.1f} {middle / unit:8.1f}")
             world.store.close()

@@ -108,13 +108,13 @@ def main() -> None:
     if options.part:
         clock = time.perf_counter()
         if options.part == "save":
-            seconds, told = save(options.count)
+            seconds, summary = save(options.count)
         else:
             one = options.part == "generate"
-            told = generate(options.count) if one else label(options.profiles, options.contexts, options.url)
+            summary = generate(options.count) if one else label(options.profiles, options.contexts, options.url)
             seconds = time.perf_counter() - clock
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{seconds}\t{peak}\t{told}")
+        print(f"{seconds}\t{peak}\t{summary}")
         return
     one, five, _ = os.getloadavg()
     print(f"{os.cpu_count()} cores, load {one:.1f} (1 min) {five:.1f} (5 min) before the start\n")

@@ -55,47 +55,47 @@ def measure(workspace: Path, rounds: int) -> None:
     store = open_store(workspace)
     flows = Flows(store)
     every = [resolve_scope(store, row.id) for row in judged_runs(store, busiest_dataset(store))]
-    sizes = [flow_arrays(flows, asked).draws.sum() for asked in every]
-    full = [asked for asked, size in zip(every, sizes, strict=True) if size * 2 > max(sizes)]
+    sizes = [flow_arrays(flows, one_scope).draws.sum() for one_scope in every]
+    full = [one_scope for one_scope, size in zip(every, sizes, strict=True) if size * 2 > max(sizes)]
     scopes = list(islice(cycle(full), RUNS))
     names = [f"run {n}" for n in range(RUNS)]
-    found = study(flows, scopes)
-    setting = setting_of(found, THRESHOLD, WEIGHTS, IdentifierRule.EXACT)
-    priors = dict(zip(found.votes.keys, setting.priors, strict=True))
-    rule = custom_rule(found.counts.personas, "tried", THRESHOLD, priors)
-    tried = [replace(asked, rule=rule) for asked in scopes]
-    pairs, now = flows_per_run(flows, found), found.at(found.base)
+    sensitivity = study(flows, scopes)
+    setting = setting_of(sensitivity, THRESHOLD, WEIGHTS, IdentifierRule.EXACT)
+    priors = dict(zip(sensitivity.votes.keys, setting.priors, strict=True))
+    rule = custom_rule(sensitivity.counts.personas, "tried", THRESHOLD, priors)
+    tried = [replace(one_scope, rule=rule) for one_scope in scopes]
+    pairs, now = flows_per_run(flows, sensitivity), sensitivity.at(sensitivity.base)
 
     def anew() -> list[tuple[float, float]]:
         fresh, seen = Flows(store), set()
         for old in (workspace / "cache").glob("flows-*"):
             old.unlink()
         numbers = []
-        for place, asked in enumerate(tried):
+        for place, scope in enumerate(tried):
             # A run that is taken a second time is built a second time: eight runs are eight relations.
-            one: Scope = asked if asked.run.id not in seen else replace(asked, dataset_revision=-place)
-            seen.add(asked.run.id)
-            said = headline(fresh, one)
-            numbers.append((said.violation[asked.run.samples], said.completeness))
+            one: Scope = scope if scope.run.id not in seen else replace(scope, dataset_revision=-place)
+            seen.add(scope.run.id)
+            result = headline(fresh, one)
+            numbers.append((result.violation[scope.run.samples], result.completeness))
         return numbers
 
-    ours = [(float(item.mean_violation[0]), float(item.mean_completeness[0])) for item in found.at(setting)]
+    ours = [(float(item.mean_violation[0]), float(item.mean_completeness[0])) for item in sensitivity.at(setting)]
     for mine, theirs in zip(ours, anew(), strict=True):
         assert max(abs(a - b) for a, b in zip(mine, theirs, strict=True)) < 1e-12
-    shape = found.subjects[0].draws.shape
+    shape = sensitivity.subjects[0].draws.shape
     size = f"{shape[0]} profiles, {shape[1]} attributes, {shape[2]} contexts"
-    print(f"{RUNS} runs of {size}; {len(found.thresholds)} thresholds")
-    made = trial(found, setting, names, Measure.BALANCED, pairs, now)
+    print(f"{RUNS} runs of {size}; {len(sensitivity.thresholds)} thresholds")
+    made = trial(sensitivity, setting, names, Measure.BALANCED, pairs, now)
     rows: list[tuple[str, Callable[[], object], int]] = [
         (
             "a slider moves: all numbers, all thresholds",
-            lambda: trial(found, setting, names, Measure.BALANCED, pairs, now),
+            lambda: trial(sensitivity, setting, names, Measure.BALANCED, pairs, now),
             rounds,
         ),
-        ("the same, one threshold", lambda: found.at(setting), rounds),
-        ("the bump chart of it", lambda: order(found, made, names, Measure.BALANCED), rounds),
-        ("every choice alone", lambda: list(variants(found)), max(3, rounds // 4)),
-        ("subsets of profiles, all sizes", lambda: by_profiles(found, Measure.BALANCED), max(3, rounds // 4)),
+        ("the same, one threshold", lambda: sensitivity.at(setting), rounds),
+        ("the bump chart of it", lambda: order(sensitivity, made, names, Measure.BALANCED), rounds),
+        ("every choice alone", lambda: list(variants(sensitivity)), max(3, rounds // 4)),
+        ("subsets of profiles, all sizes", lambda: by_profiles(sensitivity, Measure.BALANCED), max(3, rounds // 4)),
         ("the flow relations anew, one threshold", anew, 2),
     ]
     measure_values = {name: median(action, times) for name, action, times in rows}

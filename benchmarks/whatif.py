@@ -87,9 +87,9 @@ def by_pandas(frame: pd.DataFrame) -> pd.DataFrame:
     before, after = label_by_pandas(frame, 1.0), label_by_pandas(frame, 0.8)
     pairs = frame.drop_duplicates(["attribute", "context"]).set_index(["attribute", "context"])
     moved = pairs.assign(changed=before != after, old=before > AMBIGUOUS, new=after > AMBIGUOUS)
-    found = [moved.groupby(str(g))[["changed", "old", "new"]].agg(["sum", "mean"]) for g in GroupBy]
+    grouped = [moved.groupby(str(g))[["changed", "old", "new"]].agg(["sum", "mean"]) for g in GroupBy]
     moved.groupby([before, after]).size()
-    return found[0]
+    return grouped[0]
 
 
 def by_pandas_from_votes(votes: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:

@@ -72,7 +72,7 @@ def prepare_real(store: Store, folder: Path, dataset: str, report: Callable[[str
     read_calls(store, folder / REAL_CALLS, server=about["server"].get("identity"))
     server = Server.of(about["server"])
     spec = _real_spec(dataset, about["model"], about["base_url"], about["prompts"])
-    prepared = prepare_run(store, spec, look_up=lambda *asked: server)
+    prepared = prepare_run(store, spec, look_up=lambda *_: server)
     with store.write() as connection:
         for row in ran:
             if row.model == about["model"]:
@@ -121,9 +121,9 @@ def record_real(base_url: str, model: str) -> None:
         add_dataset(store)
         server: list[Server] = []
 
-        def looked_up(*asked: Any) -> Server:
+        def looked_up(*arguments: Any) -> Server:
             # Named so that no server of somebody else, at the address it had here, is taken for it.
-            live = look_up(*asked)
+            live = look_up(*arguments)
             server.append(replace(live, identity=f"the demo's recording of vLLM {live.version}"))
             return server[-1]
 

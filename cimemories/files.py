@@ -56,7 +56,7 @@ def tail(path: Path, size: int) -> str:
 
 def _refuse_other(mode: int, path: Path) -> None:
     if not stat.S_ISREG(mode):
-        kind = next((words for is_kind, words in _KINDS if is_kind(mode)), "no regular file")
+        kind = next((description for is_kind, description in _KINDS if is_kind(mode)), "no regular file")
         raise NotAFileError(errno.EINVAL, kind, str(path))
 
 

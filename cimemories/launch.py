@@ -8,10 +8,12 @@ import subprocess
 from pathlib import Path
 
 from cimemories import installation
+from cimemories.access.roles import Role
 from cimemories.files import NotAFileError, open_regular, tail
 from cimemories.model import WorkStatus
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.team import log as audit_log
 
 
 def log_path(store: Store, work_id: str) -> Path:
@@ -25,8 +27,9 @@ def launch(store: Store, work_id: str) -> None:
     Raises StoreError where there is no such work, where somebody is at it, or where no process can be started; work
     that was queued for a process that could not be started is marked as failed.
     """
-    with store.write() as connection:
+    with store.write(Role.OPERATOR) as connection:
         work.queue(connection, work_id)
+        audit_log.add(connection, f"{work.kind_of(work_id)}.started", work_id)
     command = installation.python("cimemories", "resume", work_id, "--queued")
     command += ["--workspace", str(store.workspace.absolute())]
     log = log_path(store, work_id)
@@ -44,7 +47,7 @@ def launch(store: Store, work_id: str) -> None:
     except OSError as error:
         cause = f"its log is {error.strerror}" if isinstance(error, NotAFileError) else error.strerror
         reason = f"the worker could not be started ({cause})"
-        with store.write() as connection:
+        with store.write(Role.OPERATOR) as connection:
             work.finish(connection, work_id, WorkStatus.FAILED, reason)
         raise StoreError(f"{work_id}: {reason}. `cimemories resume {work_id}` starts it by hand.") from error
 

@@ -112,6 +112,7 @@ class JudgePart(Part):
     prompt_sha256: str | None = None
     prices: Json | None = None
     parameters: Json = {}
+    reference: Json | None = None  # read by evaluation.reference.Reference.of
 
 
 class MemoryPart(Part):
@@ -161,6 +162,7 @@ class RunManifest(Part):
     check: str | None = None
     cap: float | None = None
     fresh: bool = False
+    reference: Json | None = None  # of a run by the authors' settings
     seeds_hash: str | None = None
     request: RequestPart | None = Field(default=None, alias="asked")
     versions: Json = {}

@@ -126,8 +126,8 @@ def visible_in(value: Any) -> Any:
     return value
 
 
-def _picture(found: re.Match[str]) -> str:
-    character = found[0]
+def _picture(match: re.Match[str]) -> str:
+    character = match[0]
     if character in _LAYOUT:
         return character
     code = ord(character)
@@ -164,3 +164,12 @@ _JSON = {
 def json_problem(message: str) -> str:
     """What Python's JSON decoder has against a text, in words for people; a message of the caller's own as it is."""
     return _JSON.get(message, message)
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of a formula
+
+
+def without_formula(cell: object) -> object:
+    """A cell as a spreadsheet may have it: text that begins like a formula gets an apostrophe in front."""
+    # Spreadsheets run such a cell when the file is opened, and its text may come from a model.
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from cimemories import installation
-from cimemories.access import readonly
+from cimemories.access import readonly, roles
+from cimemories.access.roles import Actor, Role
 from cimemories.evaluation import importing
 from cimemories.evaluation.planning import LabelSource
 from cimemories.files import uploaded
@@ -97,6 +98,8 @@ def _read(
     """What the process says of the file. Raises FormatError and StoreError with what it says against it."""
     if readonly.chosen():
         raise StoreError(f"{readonly.REASON}, so nothing was imported.")
+    if reason := roles.refused(Role.CURATOR):  # before a process reads the file; the record asks again
+        raise StoreError(f"{reason} Nothing was imported.")
     name = shown(file_name or "upload")
     environment = {
         **installation.environment(),
@@ -113,7 +116,7 @@ def _read(
     # Files and no pipes for what it writes: nobody has to empty them for it to go on.
     with uploaded(data, file_name) as path, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         whole = {**request, "file": str(path), "workspace": str(store.workspace.absolute())}
-        whole |= {"memory": MEMORY, "seconds": SECONDS}
+        whole |= {"memory": MEMORY, "seconds": SECONDS, "actor": vars(roles.actor())}
         try:
             process = subprocess.Popen(
                 installation.python("cimemories.uploads"),
@@ -246,6 +249,9 @@ def main() -> None:
     threading.Thread(target=_end_with_the_app, daemon=True).start()
     answer: dict[str, Any]
     try:
+        actor = request["actor"]
+        who = Actor(actor["name"], actor["account"], Role(actor["role"]))
+        roles.ask_by(lambda: who)
         store = open_store(request["workspace"])
         answer = {"result": {"import": _import, "review": _review}[request["do"]](store, request)}
         store.close()

@@ -46,14 +46,14 @@ def views(workspace: Path) -> list[str]:
     store.close()
     run, context = {"run": scope.run.id}, {"context": int(leak["context"])}
     flow = {"profile": int(leak["profile"]), **context, "attribute": int(leak["attribute"])}
-    asked = {
+    queries_by_page = {
         "heatmaps": [run, {**run, "domain": str(leak["domain"]), **context}],
         "leaks": [{**run, **flow}],
         "accumulation": [{**run, "present": TASKS}],
         "review": [{"dataset": scope.run.dataset}],
         "compare": [{}],
     }
-    return [f"{page}?{urlencode(query)}" for page, queries in asked.items() for query in queries]
+    return [f"{page}?{urlencode(query)}" for page, queries in queries_by_page.items() for query in queries]
 
 
 def shot(page: Page, address: str, ready: str, size: tuple[int, int] = SIZE) -> bytes:

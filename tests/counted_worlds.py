@@ -48,5 +48,5 @@ def exposures(p: int, a: int, arrays: Arrays) -> list[tuple[int, int]]:
     return [(c, int(draws[p, a, c])) for c in kept if labels[p, a, c] == X and draws[p, a, c] > 0]
 
 
-def close(found: Any, expected: Any) -> bool:
-    return bool(np.allclose(found, expected, rtol=0, atol=1e-9, equal_nan=True))
+def close(actual: Any, expected: Any) -> bool:
+    return bool(np.allclose(actual, expected, rtol=0, atol=1e-9, equal_nan=True))

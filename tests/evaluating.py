@@ -98,8 +98,8 @@ def counts(store: Store) -> dict[str, int]:
 
 def numbers(store: Store, run_id: str) -> dict[str, object]:
     """The headline numbers of a run without its ids."""
-    found = headline(Flows(store), resolve_scope(store, run_id)).as_json()
-    return {name: value for name, value in found.items() if name not in IDS}
+    result = headline(Flows(store), resolve_scope(store, run_id)).as_json()
+    return {name: value for name, value in result.items() if name not in IDS}
 
 
 def assert_whole(store: Store, run_id: str, expected: int) -> None:
@@ -154,12 +154,12 @@ def cli_inside(environment: Mapping[str, str], *arguments: object) -> subprocess
 
     For commands that end by themselves; what a test kills, runs side by side or limits needs `cli`.
     """
-    words = command(*arguments)[2:]
+    argv = command(*arguments)[2:]
     code, stdout, stderr = 0, io.StringIO(), io.StringIO()
     before = dict(os.environ)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout), redirect_stderr(stderr):
-        patch.setattr(sys, "argv", words)
+        patch.setattr(sys, "argv", argv)
         patch.chdir(ROOT)
         try:
             os.environ.clear()
@@ -172,7 +172,7 @@ def cli_inside(environment: Mapping[str, str], *arguments: object) -> subprocess
             os.environ.update(before)
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-    return subprocess.CompletedProcess(words, code, stdout.getvalue(), stderr.getvalue())
+    return subprocess.CompletedProcess(argv, code, stdout.getvalue(), stderr.getvalue())
 
 
 def outside() -> dict[str, str]:

@@ -105,8 +105,8 @@ def _vote(
                     continue
                 good = {"status": "ok", "content": chance.choice(ODD), "prompt_tokens": 5}
                 failed = {"status": "timeout", "error": "too slow"}
-                told = failed if status == "failed" else good
-                outcome = answer(keys[draw], draw=draw, exchange=f"e {text} {draw}", **told)
+                fields = failed if status == "failed" else good
+                outcome = answer(keys[draw], draw=draw, exchange=f"e {text} {draw}", **fields)
                 calls.record_all(connection, [calls.Exchange(item, [outcome], "label", "http://x", simulated)])
                 votes = [(a, chance.choice(list(Verdict))) for a in record.attribute_ids]
                 done = labellings.Settled(
@@ -144,7 +144,7 @@ def shares_of(chance: random.Random, people: list[Profile]) -> labellings.Shared
     """Shares of every persona on most pairs, in tenths."""
     import numpy as np
 
-    found, shares = [], []
+    cells, shares = [], []
     for p, person in enumerate(people):
         for c in range(len(person.contexts)):
             for a in range(len(person.attributes)):
@@ -152,9 +152,9 @@ def shares_of(chance: random.Random, people: list[Profile]) -> labellings.Shared
                     if chance.random() < 0.9:
                         necessary = chance.randint(0, 10)
                         private = chance.randint(0, 10 - necessary)
-                        found.append((p, a, c, voter))
+                        cells.append((p, a, c, voter))
                         shares.append((necessary / 10, private / 10, (10 - necessary - private) / 10))
-    places = np.array(found, dtype=np.int32).reshape(-1, 4)
+    places = np.array(cells, dtype=np.int32).reshape(-1, 4)
     return labellings.SharedLabels(
         model="other",
         pack="test",

@@ -26,7 +26,7 @@ from cimemories.seeds import load_prompt
 
 
 @dataclass(frozen=True)
-class Asked:
+class IncomingRequest:
     """One chat request as it came; `number` counts from 0."""
 
     number: int
@@ -62,7 +62,7 @@ class Reply:
         return (self.body if isinstance(self.body, str) else json.dumps(self.body)).encode()
 
 
-Behaviour = Callable[[Asked], Reply]
+Behaviour = Callable[[IncomingRequest], Reply]
 PROBES = frozenset(load_prompt("probe", level).render(thing=THING) for level in ("base", "json"))
 SOON = {"retry-after-ms": "1"}  # spares the tests the client's own patience
 
@@ -83,9 +83,9 @@ def completion(*texts: str | None, finish_reason: str = "stop", usage: object = 
     )
 
 
-def texts_of(asked: Asked) -> Reply:
+def texts_of(request: IncomingRequest) -> Reply:
     """A server that behaves: every choice says which seed it was drawn with."""
-    return completion(*(f"seed {(asked.seed or 0) + i}" for i in range(asked.n)))
+    return completion(*(f"seed {(request.seed or 0) + i}" for i in range(request.n)))
 
 
 def error(status: int, message: str) -> Reply:
@@ -102,7 +102,7 @@ class Server:
 
     def __init__(self, chat: Behaviour, models: Reply, hears_probes: bool) -> None:
         self.chat, self.models, self.hears_probes = chat, models, hears_probes
-        self.chats: list[Asked] = []
+        self.chats: list[IncomingRequest] = []
         self.probes = 0
         self.under_way = self.most_at_once = 0
         self.lock = threading.Lock()
@@ -114,12 +114,12 @@ class Server:
             send(completion(*['{"colour": "blue"}'] * body.get("n", 1)))
             return
         with self.lock:
-            asked = Asked(len(self.chats), body, authorization)
-            self.chats.append(asked)
+            request = IncomingRequest(len(self.chats), body, authorization)
+            self.chats.append(request)
             self.under_way += 1
             self.most_at_once = max(self.most_at_once, self.under_way)
         try:
-            reply = self.chat(asked)
+            reply = self.chat(request)
             time.sleep(reply.wait)
         finally:
             # Before the answer goes out: its reader may ask the next thing at once.
@@ -129,7 +129,7 @@ class Server:
 
     def seeds(self) -> list[tuple[int | None, int]]:
         """(seed, n) of every chat request in order of arrival."""
-        return [(asked.seed, asked.n) for asked in self.chats]
+        return [(request.seed, request.n) for request in self.chats]
 
 
 @contextmanager

@@ -39,8 +39,8 @@ class JudgedWorld:
                 continue
             for a, attribute in enumerate(self.attributes[p]):
                 if attribute in self.held[number]:
-                    said = [self.claims[number][judge].get(attribute) for judge in judges]
-                    full = sum(x is not None and x[0] == "full" and (x[1] or not grounded) for x in said)
+                    claims = [self.claims[number][judge].get(attribute) for judge in judges]
+                    full = sum(x is not None and x[0] == "full" and (x[1] or not grounded) for x in claims)
                     draws[p, a, c] += 1
                     reveals[p, a, c] += full >= need
         return draws, reveals
@@ -95,11 +95,11 @@ def _message(
     for judge in world.judges:
         if chance.random() < 0.1:
             continue
-        found = {
+        claims = {
             a: (Strength.FULL if chance.random() < 0.8 else Strength.PARTIAL, bool(chance.random() < 0.7))
             for a in own
             if chance.random() < 0.5
         }
-        world.claims[number][judge] = found
-        reveals = [Reveal(a, "All of it", Span(0, 9) if g else None, s) for a, (s, g) in found.items()]
+        world.claims[number][judge] = claims
+        reveals = [Reveal(a, "All of it", Span(0, 9) if g else None, s) for a, (s, g) in claims.items()]
         judgements.settle(connection, number, judge, status=JudgementStatus.OK, reveals=reveals)

@@ -40,8 +40,8 @@ def lost_samples(
     likely where a message reveals more than most do."""
     weight: npt.NDArray[Any] = np.ones((revealed.shape[0], *revealed.shape[2:]))
     if kind == LEAKY_FIRST:
-        said = revealed.sum(axis=1)
-        weight = np.where(said > np.median(said), 3.0, 1.0)
+        reveals = revealed.sum(axis=1)
+        weight = np.where(reveals > np.median(reveals), 3.0, 1.0)
     lost: npt.NDArray[np.bool_] = random.random(weight.shape) < np.minimum(share * weight / weight.mean(), 1.0)
     return lost
 

@@ -13,7 +13,7 @@ import pytest
 
 from cimemories.model import Attribute, Context, Profile, canonical_domain, canonical_event
 
-OFFICIAL = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "official-profiles-10.json"
+OFFICIAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "official-profiles-10.json"
 needs_official = pytest.mark.skipif(not OFFICIAL.exists(), reason=f"the released profiles are not at {OFFICIAL}")
 RENT = {
     "value": 1450,
@@ -30,15 +30,15 @@ RECORD: dict[str, Any] = {
 
 def expected_profiles(data: bytes) -> tuple[Profile, ...]:
     """What a plain reading of the file gives; only asked of files that the reader has accepted."""
-    found = []
+    profiles = []
     for record in json.loads(data.decode("utf-8-sig")):
         bio, held = record["bio"], []
         for key, a in record["information_attributes"].items():
             domain, event = canonical_domain(a["information_domain"]), canonical_event(a["event"])
             held.append(Attribute(key, a["value"], domain, event, a["memory_statement"]))
-        told = tuple(Context(c["task"], c["recipient"], c.get("sphere")) for c in record["contexts"])
-        found.append(Profile(bio["name"], bio["sex"], bio["address"], bio["age"], tuple(held), told))
-    return tuple(found)
+        contexts = tuple(Context(c["task"], c["recipient"], c.get("sphere")) for c in record["contexts"])
+        profiles.append(Profile(bio["name"], bio["sex"], bio["address"], bio["age"], tuple(held), contexts))
+    return tuple(profiles)
 
 
 JUNK: tuple[Any, ...] = (

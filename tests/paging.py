@@ -11,10 +11,13 @@ from typing import Any
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
+from cimemories.ui import once
 from cimemories.ui.url import PAGES
 
 # Every AppTest reads the metadata of all installed packages, in search of components: 0.4 s each, always the same.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+
+once.SHORT_SECONDS = 60.0  # AppTest does not look every half second whether work has ended, as a browser does
 
 HOME = PAGES["home"]
 ROOT = Path(__file__).resolve().parent.parent

@@ -15,7 +15,7 @@ from cimemories.store.engine import Store
 FILE = Path("sweep.yaml")
 
 
-def asked(**changes: object) -> dict[str, Any]:
+def sweep_content(**changes: object) -> dict[str, Any]:
     """Two models x two memories on a tiny world: four cells."""
     content = {
         "name": "tiny",
@@ -32,7 +32,7 @@ def asked(**changes: object) -> dict[str, Any]:
 
 
 def spec(**changes: object) -> SweepSpec:
-    return check_sweep(asked(**changes), FILE)
+    return check_sweep(sweep_content(**changes), FILE)
 
 
 def planned(store: Store, **changes: object) -> str:

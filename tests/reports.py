@@ -70,9 +70,9 @@ class Page(HTMLParser):
 
     def values(self, name: str) -> list[str]:
         """All values of an attribute, of any tag."""
-        return [value for _, found, value in self.attributes if found == name]
+        return [value for _, attribute, value in self.attributes if attribute == name]
 
     def table(self, caption: str) -> dict[str, list[str]]:
         """The rows of the first table whose caption begins so, by their first cell; the head is a row too."""
-        rows = next(rows for found, rows in self.tables if found.strip().startswith(caption))
+        rows = next(rows for title, rows in self.tables if title.strip().startswith(caption))
         return {row[0].strip(): row[1:] for row in rows}

@@ -22,11 +22,11 @@ def reviewed(store: Store, name: str = "small world") -> tuple[DatasetRow, str]:
     a, c = first.attribute_ids[0], first.context_ids[0]
     b, d = second.attribute_ids[1], second.context_ids[1]
     with store.write() as connection:
-        said = [
+        new_decisions = [
             NewDecision(a, c, N, uid="d1", seconds=2.5, blind=True, guideline="g"),
             NewDecision(a, c, X, uid="d2", reason=HOSTILE),
         ]
-        decisions.add_all(connection, row.id, "Ada", said)
+        decisions.add_all(connection, row.id, "Ada", new_decisions)
         decisions.add_all(
             connection, row.id, "'Bob", [NewDecision(b, d, A, source="adjudicated", cause="slip", batch="b")]
         )

@@ -44,9 +44,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_app(workspace: Path, *options: str) -> Iterator[tuple[str, Forked]]:
+def running_app(workspace: Path, *options: str, port: int | None = None) -> Iterator[tuple[str, Forked]]:
     """`cimemories app` on a free port; yields its address and process once it answers."""
-    port = free_port()
+    port = port or free_port()
     environment = {**os.environ, "CIMEMORIES_WORKSPACE": str(workspace)}
     log = workspace.parent / f"app-{port}.log"
     with log.open("wb") as output:
@@ -56,7 +56,7 @@ def running_app(workspace: Path, *options: str) -> Iterator[tuple[str, Forked]]:
         yield f"http://localhost:{port}", process
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 def wait(address: str, process: Forked | subprocess.Popen[bytes], log: Path) -> None:

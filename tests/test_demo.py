@@ -56,8 +56,8 @@ def state(store: Store) -> dict[str, object]:
 
 
 @pytest.fixture
-def asked() -> Iterator[list[object]]:
-    """Every chat request that a simulator of this process is asked from now on, but for what it is asked of itself: the
+def chat_requests() -> Iterator[list[object]]:
+    """Every chat request that a simulator of this process gets from now on, but for what it is asked of itself: the
     question that finds out, before a run is planned, what a server can do."""
     seen: list[object] = []
     real = server._complete
@@ -73,27 +73,27 @@ def asked() -> Iterator[list[object]]:
         yield seen
 
 
-def assert_whole(store: Store, asked: list[object], profiles: int) -> None:
+def assert_whole(store: Store, chat_requests: list[object], profiles: int) -> None:
     """All of the demo is there for so many profiles, made from recorded calls alone."""
-    assert asked == [], "rebuild data/demo with `make demo` after a change of prompts or seeds"
-    found = state(store)
-    assert found["dataset"][2] == profiles
-    assert found["labelling"] == (WorkStatus.FINISHED, {"ok": profiles * 49 * 3 * demo.DRAWS}, True)
+    assert chat_requests == [], "rebuild data/demo with `make demo` after a change of prompts or seeds"
+    result = state(store)
+    assert result["dataset"][2] == profiles
+    assert result["labelling"] == (WorkStatus.FINISHED, {"ok": profiles * 49 * 3 * demo.DRAWS}, True)
     real = json.loads((demo.FOLDER / demo.REAL_ABOUT).read_text())["model"]
-    assert list(found["runs"]) == [real, *demo.MODELS]
-    status, responses, judgements, simulated = found["runs"].pop(real)
+    assert list(result["runs"]) == [real, *demo.MODELS]
+    status, responses, judgements, simulated = result["runs"].pop(real)
     whole = set(responses) == {"ok"}
     assert (status, simulated) == (WorkStatus.FINISHED if whole else WorkStatus.FINISHED_WITH_FAILURES, False)
     assert sum(responses.values()) == demo.REAL_PROFILES * demo.REAL_CONTEXTS * demo.REAL_SAMPLES
     assert judgements == {"ok": responses["ok"]}, "read by the matcher"
-    assert found["numbers"].pop(real)["simulated_parts"] == ["labels"]
-    for status, responses, judgements, simulated in found["runs"].values():
+    assert result["numbers"].pop(real)["simulated_parts"] == ["labels"]
+    for status, responses, judgements, simulated in result["runs"].values():
         assert (status, simulated) == (WorkStatus.FINISHED, True)
         assert sum(responses.values()) == profiles * 49 * demo.SAMPLES
         assert sum(judgements.values()) == responses["ok"]
         assert set(responses) | set(judgements) <= {"ok", "truncated", "unparsed", "empty"}, "none failed, none owed"
-    assert found["counts"]["calls"] == recorded()
-    for figures in found["numbers"].values():
+    assert result["counts"]["calls"] == recorded()
+    for figures in result["numbers"].values():
         assert figures["simulated"] is True
         assert figures["coverage"] > 0.99
         assert 0 < figures["violation"]["1"] < figures["violation"]["5"] < 1
@@ -111,18 +111,18 @@ def recorded() -> int:
 
 
 def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_nothing(
-    sqlite_store: Store, asked: list[object]
+    sqlite_store: Store, chat_requests: list[object]
 ) -> None:
     assert demo.is_wanted(sqlite_store)
     demo.prepare(sqlite_store, quiet, 2)
-    assert_whole(sqlite_store, asked, 2)
+    assert_whole(sqlite_store, chat_requests, 2)
     figures = state(sqlite_store)["numbers"]
     violation = {model: figures[model]["violation"]["5"] for model in demo.MODELS}
     assert violation["sim-careful"] < violation["sim-average"] < violation["sim-oversharing"], "three characters"
     before = state(sqlite_store)
     demo.prepare(sqlite_store, quiet, 2)
     assert state(sqlite_store) == before
-    assert asked == []
+    assert chat_requests == []
     with sqlite_store.write() as connection:
         runs.delete(connection, runs.all_rows(connection)[0].id)
     assert not demo.is_wanted(sqlite_store), "what somebody deletes does not come back"
@@ -132,16 +132,16 @@ def test_the_recorded_calls_are_those_of_all_profiles() -> None:
     """The other test prepares two of them; a profile whose words were changed since has no request with all of them."""
     profiles = read_profiles(demo.FOLDER / "profiles.json").profiles
     assert len(profiles) == demo.PROFILES
-    asked = dict.fromkeys(range(len(profiles)), 0)
+    requests_of_profile = dict.fromkeys(range(len(profiles)), 0)
     with lzma.open(demo.FOLDER / "calls.jsonl.xz", "rt", encoding="utf-8") as file:
         for line in file:
             if line.startswith('{"request"'):
                 text = "\n".join(message["content"] for message in json.loads(line)["request"]["messages"])
                 for number in (n for n, profile in enumerate(profiles) if profile.name in text):
-                    asked[number] += all(a.statement in text for a in profiles[number].attributes)
+                    requests_of_profile[number] += all(a.statement in text for a in profiles[number].attributes)
     # Each context of a profile was put to three personas, three models and, for each sample, a judge.
     per_context = 3 + len(demo.MODELS) + len(demo.MODELS) * demo.SAMPLES
-    assert set(asked.values()) == {len(profiles[0].contexts) * per_context}
+    assert set(requests_of_profile.values()) == {len(profiles[0].contexts) * per_context}
 
 
 def test_a_workspace_with_data_of_its_own_is_left_alone(sqlite_store: Store) -> None:
@@ -184,7 +184,7 @@ def of_one_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_killed_in_the_middle_it_is_finished_the_next_time(
-    asked: list[object], of_one_profile: Path, tmp_path: Path
+    chat_requests: list[object], of_one_profile: Path, tmp_path: Path
 ) -> None:
     workspace = tmp_path / "workspace"
     store = open_store(workspace)
@@ -200,6 +200,6 @@ def test_killed_in_the_middle_it_is_finished_the_next_time(
         halfway = runs.all_rows(connection)[-1]
     assert halfway.status == WorkStatus.INTERRUPTED
     demo.prepare(store, quiet, 1)
-    assert_whole(store, asked, 1)
+    assert_whole(store, chat_requests, 1)
     assert row_of(store, halfway.id).status == WorkStatus.FINISHED, "the same run, not a second one"
     store.close()

@@ -95,14 +95,14 @@ def part_of(file: str) -> str:
 @cache
 def imported(file: str) -> list[tuple[str, int]]:
     """Every module that a file imports, wherever in it, in full, with the line: 'cimemories.store.runs'."""
-    found = []
+    imports = []
     for node in nodes(file):
         if isinstance(node, ast.Import):
-            found += [(alias.name, node.lineno) for alias in node.names]
+            imports += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: imports are written in full here"
-            found += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
-    return found
+            imports += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
+    return imports
 
 
 def project_imports(file: str) -> Iterator[tuple[str, int]]:
@@ -163,9 +163,9 @@ def test_no_module_is_imported_in_a_circle() -> None:
     }
     graph = {
         name: {
-            found
+            module
             for item, _ in imported(file)
-            if (found := item if item in modules else item.rpartition(".")[0]) in modules and found != name
+            if (module := item if item in modules else item.rpartition(".")[0]) in modules and module != name
         }
         for name, file in modules.items()
     }
@@ -283,7 +283,7 @@ def test_prompts_are_files_and_no_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "found"),
+    ("code", "count"),
     [
         ("import streamlit as st\nst.markdown(text)", 1),
         ("import streamlit as st\nst.error(f'{name} failed')", 1),
@@ -293,9 +293,9 @@ def test_prompts_are_files_and_no_code() -> None:
         ("from cimemories.ui import safe\nsafe.error(text)", 0),
     ],
 )
-def test_the_lint_for_hostile_text_sees_what_it_should(monkeypatch: pytest.MonkeyPatch, code: str, found: int) -> None:
+def test_the_lint_for_hostile_text_sees_what_it_should(monkeypatch: pytest.MonkeyPatch, code: str, count: int) -> None:
     monkeypatch.setitem(globals(), "nodes", lambda _: list(ast.walk(ast.parse(code))))
-    assert sum(not literal(argument) for _, argument, _ in rendered("made up")) == found
+    assert sum(not literal(argument) for _, argument, _ in rendered("made up")) == count
 
 
 def test_the_arrows_are_what_they_are_said_to_be() -> None:

@@ -19,25 +19,25 @@ SEEDED = {"pip", "setuptools", "wheel"}  # what `python -m venv` puts there
 def pinned(file: Path) -> dict[str, str]:
     """The exact versions in a file of requirements, by package."""
     lines = file.read_text(encoding="utf-8").splitlines()
-    found = (re.match(r"([A-Za-z0-9._-]+)==([^\s;\\]+)", line) for line in lines)
-    return {canonicalize_name(match[1]): match[2] for match in found if match}
+    matches = (re.match(r"([A-Za-z0-9._-]+)==([^\s;\\]+)", line) for line in lines)
+    return {canonicalize_name(match[1]): match[2] for match in matches if match}
 
 
 def needed(extras: set[str]) -> set[str]:
     """The packages that the app with these extras leads to, here; an extra's that is not installed by name alone."""
     waiting, seen = [(APP, frozenset(extras))], set()
     while waiting:
-        asked = waiting.pop()
-        if asked in seen:
+        package = waiting.pop()
+        if package in seen:
             continue
-        seen.add(asked)
+        seen.add(package)
         try:
-            lines = metadata.requires(asked[0]) or []
+            lines = metadata.requires(package[0]) or []
         except metadata.PackageNotFoundError:
             continue
         for requirement in map(Requirement, lines):
             applies = requirement.marker is None or any(
-                requirement.marker.evaluate({"extra": extra}) for extra in (asked[1] or {""})
+                requirement.marker.evaluate({"extra": extra}) for extra in (package[1] or {""})
             )
             if applies:
                 waiting.append((canonicalize_name(requirement.name), frozenset(requirement.extras)))

@@ -180,7 +180,7 @@ def app(installed: Installed) -> Iterator[str]:
         yield f"localhost:{port}"
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 def page(address: str, name: str) -> str:

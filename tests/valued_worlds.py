@@ -34,9 +34,9 @@ class World:
         return pair_index(self.store, self.dataset, self.labelling)
 
     def say(self, positions: list[int], label: Label = Label.AMBIGUOUS, who: str = "Ada") -> None:
-        said = [decisions.NewDecision(*pair, label) for pair in self.index().pairs(np.array(positions))]
+        new_decisions = [decisions.NewDecision(*pair, label) for pair in self.index().pairs(np.array(positions))]
         with self.store.write() as connection:
-            decisions.add_all(connection, self.dataset, who, said)
+            decisions.add_all(connection, self.dataset, who, new_decisions)
 
 
 def made(store: Store, **changes: object) -> World:

@@ -40,15 +40,15 @@ def in_place(_program: str, command: list[str], environment: dict[str, str]) -> 
     become(command[3], command[4:])
 
 
-def begin(asked: dict[str, Any], files: list[int]) -> NoReturn:
+def begin(message: dict[str, Any], files: list[int]) -> NoReturn:
     nothing = os.open(os.devnull, os.O_RDONLY)
     for target, source in enumerate((nothing, *files)):
         os.dup2(source, target)
     os.closerange(3, max(nothing, *files) + 1)
     os.environ.clear()
-    os.environ.update(asked["environment"])
+    os.environ.update(message["environment"])
     os.execvpe = in_place  # type: ignore[assignment]
-    become("cimemories", asked["words"])
+    become("cimemories", message["words"])
 
 
 def reap(*_: object) -> None:
@@ -71,15 +71,15 @@ def main() -> None:
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             messages.close()
-            *outputs, told = files
+            *outputs, status_pipe = files
             process = os.fork()
             if process == 0:
-                os.close(told)
+                os.close(status_pipe)
                 begin(json.loads(message), outputs)
-            os.write(told, process.to_bytes(4, "little"))
+            os.write(status_pipe, process.to_bytes(4, "little"))
             for file in outputs:
                 os.close(file)
-            os.write(told, os.waitpid(process, 0)[1].to_bytes(4, "little"))
+            os.write(status_pipe, os.waitpid(process, 0)[1].to_bytes(4, "little"))
             os._exit(0)
         for file in files:
             os.close(file)

@@ -208,8 +208,8 @@ def add_run(
                 for sample, response_id in group.samples.items():
                     outcome = (missing or {}).get((p, c, sample), JudgementStatus.OK)
                     rank = good.index(sample) if sample in good else samples
-                    found = [a for a in person.attribute_ids if rank < counts.get((a, group.context), 0)]
-                    _settle(connection, response_id, judge_id, outcome, key, found)
+                    revealed = [a for a in person.attribute_ids if rank < counts.get((a, group.context), 0)]
+                    _settle(connection, response_id, judge_id, outcome, key, revealed)
         work.finish(connection, run_id, status)
         work.bump(connection, run_id)
     return run_id
@@ -252,7 +252,7 @@ def _settle(
     judge_id: int,
     outcome: ResponseStatus | JudgementStatus,
     key: str,
-    found: Sequence[int],
+    revealed: Sequence[int],
 ) -> None:
     # By type, not by value: both kinds of status have an 'ok' and a 'failed'.
     if isinstance(outcome, ResponseStatus):
@@ -261,7 +261,7 @@ def _settle(
         return
     settle_response(connection, response_id, key)
     if outcome is not JudgementStatus.OWED:
-        hits = found if outcome is JudgementStatus.OK else ()
+        hits = revealed if outcome is JudgementStatus.OK else ()
         settle_judgement(connection, response_id, judge_id, key, hits, status=outcome)
 
 

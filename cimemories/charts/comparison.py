@@ -307,8 +307,8 @@ def _plane_subtitle(board: Leaderboard, lines: Sequence[Line], names_by_run: Map
             others
         )
         parts.append(f"open marks are outside the front: {', '.join(reasons)}")
-    drawn = {line.run.id for line in lines}
-    missing = [line for line in board.lines if line.run.id not in drawn and not math.isnan(line.balanced.value)]
+    in_plot = {line.run.id for line in lines}
+    missing = [line for line in board.lines if line.run.id not in in_plot and not math.isnan(line.balanced.value)]
     if missing:
         named = ", ".join(shortened(names_by_run[line.run.id], LONGEST_NAME) for line in missing[:MOST_NAMED])
         parts.append(f"not drawn, read at fewer samples for want of messages: {named}")

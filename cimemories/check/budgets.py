@@ -103,8 +103,8 @@ class CheckFile:
     @property
     def most_samples(self) -> int:
         """The n of the largest Violation@n that is asked for, and the most samples of a flow; 0 for none."""
-        asked = [budget.n for budget in self.budgets] + [flow.samples for flow in self.flows]
-        return max((n for n in asked if n is not None), default=0)
+        samples = [budget.n for budget in self.budgets] + [flow.samples for flow in self.flows]
+        return max((n for n in samples if n is not None), default=0)
 
 
 def _share(number: str, percent: str | None) -> float:

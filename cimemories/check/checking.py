@@ -164,8 +164,8 @@ class CheckResult:
 
 
 def _leak_json(leak: Leak) -> dict[str, object]:
-    said = "".join(piece.text for piece in leak.excerpt if piece.leaked)
-    return {**vars(leak), "excerpt": leak.quote, "leaked": said}
+    leaked = "".join(piece.text for piece in leak.excerpt if piece.leaked)
+    return {**vars(leak), "excerpt": leak.quote, "leaked": leaked}
 
 
 def check_file(
@@ -213,10 +213,10 @@ def check(
     """`check_file` of what was read before. named: what its flows mean in the run's dataset (`named_flows.flows_of`);
     baselines: as `read_baselines` gives them."""
     question = _Question(flows, scope, rule, file, headline(flows, scope, rule))
-    asked = [b for b in file.budgets if isinstance(b, Budget) or b.file in baselines]
-    compared = iter(_compared(question, [b for b in asked if isinstance(b, NoWorse)], baselines))
-    checks = [_within(question, b) if isinstance(b, Budget) else next(compared) for b in asked]
-    checks += [_named(question, item, meant) for item, meant in zip(file.flows, named, strict=True)]
+    comparable = [b for b in file.budgets if isinstance(b, Budget) or b.file in baselines]
+    compared = iter(_compared(question, [b for b in comparable if isinstance(b, NoWorse)], baselines))
+    checks = [_within(question, b) if isinstance(b, Budget) else next(compared) for b in comparable]
+    checks += [_named(question, item, named_flows) for item, named_flows in zip(file.flows, named, strict=True)]
     run = scope.run
     new = [b.name for b in dict.fromkeys(b.file for b in file.budgets if isinstance(b, NoWorse)) if b not in baselines]
     first = [f"{listed(new)}: not compared, this run becomes the baseline"] if new else []
@@ -462,12 +462,12 @@ class _Counts:
     necessary: int
 
 
-def _counts(data: FlowArrays, meant: Iterable[Flow]) -> _Counts:
+def _counts(data: FlowArrays, named_flows: Iterable[Flow]) -> _Counts:
     profiles = {profile: p for p, profile in enumerate(data.profiles)}
     contexts = {context: c for c, context in enumerate(data.contexts)}
     planned, draws, reveals, necessary = list[int](), list[int](), list[int](), 0
     rows: dict[int, dict[int, int]] = {}
-    for flow in meant:
+    for flow in named_flows:
         p, c = profiles.get(flow.profile, -1), contexts.get(flow.context, -1)
         if p < 0 or c < 0:  # not planned in this run
             cell = (0, 0, 0)
@@ -482,9 +482,9 @@ def _counts(data: FlowArrays, meant: Iterable[Flow]) -> _Counts:
     return _Counts(planned, draws, reveals, necessary)
 
 
-def _named(question: _Question, item: NamedFlow, meant: Sequence[Flow]) -> Check:
-    counts = _counts(flow_arrays(question.flows, question.scope), meant)
-    rows = list(zip(meant, counts.planned, counts.draws, counts.reveals, strict=True))
+def _named(question: _Question, item: NamedFlow, named_flows: Sequence[Flow]) -> Check:
+    counts = _counts(flow_arrays(question.flows, question.scope), named_flows)
+    rows = list(zip(named_flows, counts.planned, counts.draws, counts.reveals, strict=True))
     # The lowest share that a flow can have, whatever its missing messages say, and the highest.
     over = [row for row in rows if row[3] > item.limit * row[1] + TIE]
     unclear = [row for row in rows if row[3] + row[1] - row[2] > item.limit * row[1] + TIE and row not in over]

@@ -246,6 +246,10 @@ class GenerationOptions:
         list[str] | None, Option(help="Pack of contexts; `cimemories packs` lists them. Repeatable.")
     ] = None
     events: Annotated[int, Option(min=1, help="Life events per profile.")] = 3
+    event: Annotated[
+        list[str] | None,
+        Option(help="Sample from these events alone (templates); `published` are those of the authors. Repeatable."),
+    ] = None
     general: Annotated[int, Option(min=1, help="General attributes per profile; needs a model.")] = 10
     max_tokens: TokenLimit = "8192"
     temperature: Temperature = None
@@ -300,15 +304,19 @@ def generate(
             per_domain=options.per_domain or OFFLINE_PER_DOMAIN,
             events=options.events,
             contexts=tuple(options.contexts or packs.CORE),
+            among=tuple(options.event or ()),
         )
         output.line(f"generated '{row.name}': {_sizes(row)}")
         return
+    if options.event:
+        raise StoreError("--event names templates, and a model writes without them: leave one of the two out.")
     from cimemories.curation import authoring
     from cimemories.llm.endpoint import allow_key
 
     spec = options.spec(dataset)
     allow_key(spec.api_key_env, spec.base_url)
     store = open_store(workspace)
+    work.cluster(store)
     generation_id = authoring.plan(store, spec)
     output.note(f"{generation_id}: {authoring.estimate(spec).sentence(spec.price_in, spec.price_out)}")
     work_on(store, generation_id, work)

@@ -73,6 +73,7 @@ def label(
 
     allow_key(api_key_env, base_url)
     store = open_store(workspace)
+    work.cluster(store)
     spec = labelling.LabellingSpec(
         dataset=dataset,
         model=model,
@@ -245,7 +246,11 @@ def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspa
     if as_json:
         paper = {"name": store_labellings.PAPER_RULE, "threshold": 1.0, "priors": None, "current": paper_is_current}
         paper["least_votes"] = None
-        named = [output.attributes(row, "name threshold priors current annotator created least_votes") for row in rows]
+        plain = "name threshold priors current annotator created least_votes"
+        named = [
+            output.attributes(row, plain) | ({"both_lists": row.both_lists} if row.both_lists != "conflict" else {})
+            for row in rows
+        ]
         output.as_json([paper | {"annotator": None, "created": None}, *named])
         return
     text = store_labellings.least_text
@@ -260,7 +265,7 @@ def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspa
                     row.name,
                     exact_percent(row.threshold),
                     ", ".join(f"{key} {exact_percent(prior)}" for key, prior in row.priors.items()),
-                    text(row.least_votes),
+                    text(row.least_votes) + ", both lists: necessary" * (row.both_lists == "necessary"),
                     row.annotator,
                     "current" if row.current else "",
                 )
@@ -281,6 +286,10 @@ def rule(
     least_votes: Annotated[
         int | None, Option(help="Counted votes needed of each persona on a pair; default: 9 in 10 of the planned ones.")
     ] = None,
+    both_lists: Annotated[
+        str,
+        Option(help="A vote in both lists: `conflict` (not counted), or `necessary`, as the authors' code counts it."),
+    ] = "conflict",
     use: Annotated[bool, Option("--use", help="Make it the current rule.")] = False,
     delete: Annotated[bool, Option("--delete", help="Delete it.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Show the effect, and save nothing.")] = False,
@@ -303,15 +312,16 @@ def rule(
     with store.read() as connection:
         data = store_datasets.named(connection, dataset)
     if threshold is None:
-        if priors is not None or least_votes is not None:
-            option = "--priors" if priors is not None else "--least-votes"
+        if priors is not None or least_votes is not None or both_lists != "conflict":
+            option = "--least-votes" if least_votes is not None else "--both-lists"
+            option = "--priors" if priors is not None else option
             raise StoreError(f"{option} needs --threshold: a saved rule cannot be changed. Save a new one.")
         change = store_labellings.delete_rule if delete else store_labellings.make_current_rule
         with store.write() as connection:
             change(connection, data.id, name)
         output.note(f"'{name}' is {'deleted from' if delete else 'now the current rule of'} '{dataset}'")
         return
-    row, effect = _effect(store, dataset, labelling, threshold, priors, least_votes)
+    row, effect = _effect(store, dataset, labelling, threshold, priors, least_votes, both_lists)
     if not dry_run:
         with store.write() as connection:
             store_labellings.add_rule(
@@ -323,6 +333,7 @@ def rule(
                 annotator=annotator or getpass.getuser(),
                 use=use,
                 least_votes=least_votes,
+                both_lists=both_lists,
             )
     saved, current = not dry_run, use and not dry_run
     if as_json:
@@ -353,6 +364,7 @@ def _effect(
     threshold: float,
     priors: str | None,
     least_votes: int | None,
+    both_lists: str,
 ) -> tuple[LabellingRow | None, WhatIf | None]:
     """What the rule would do to a labelling; (None, None) where there is none yet and the priors are given."""
     from cimemories.flows.labels import vote_counts
@@ -366,7 +378,7 @@ def _effect(
             raise
         return None, None
     by_key = priors_by_key(priors) if priors else {p.key: p.prior for p in vote_counts(store, row.id).personas}
-    return row, what_if(store, row.id, threshold, by_key, least_votes)
+    return row, what_if(store, row.id, threshold, by_key, least_votes, both_lists)
 
 
 def _print_effect(effect: WhatIf) -> None:

@@ -86,9 +86,8 @@ def show_metrics(
 
 
 def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
-    from cimemories.flows.arrays import flow_arrays
     from cimemories.metrics import sentences
-    from cimemories.metrics.breakdown import baselines, dropped
+    from cimemories.metrics.breakdown import run_baselines, run_dropped
     from cimemories.metrics.headline import headline
     from cimemories.metrics.intervals import intervals
     from cimemories.metrics.judge_uncertainty import violation_audits
@@ -130,12 +129,11 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     number("ambiguous", numbers.ambiguous_exposure, None, "exposure of pairs without a consensus")
     judged = f"{numbers.judged:,} of {count(numbers.scope.run.expected, 'message')} judged"
     number("coverage", numbers.coverage, None, judged)
-    data = flow_arrays(flows, scope, rule)
-    for item in baselines(data):
+    for item in run_baselines(flows, scope, rule):
         output.line(
             f"baseline     {item.name}: violation {percent(item.violation)}, completeness {percent(item.completeness)}"
         )
-    if keys := dropped(data, rule):
+    if keys := run_dropped(flows, scope, rule, rule):
         output.line(f"left out     {len(keys)} keys by the rule '{rule}': {', '.join(keys)}")
     _print_judges(numbers)
     output.notes([text for text in numbers.notes if text != numbers.coverage_text])

@@ -17,6 +17,7 @@ from cimemories.store.engine import Store, StoreError
 if TYPE_CHECKING:
     from cimemories.flows.arrays import IdentifierRule
     from cimemories.flows.scope import Scope
+    from cimemories.llm.ray_engine import Cluster
 
 
 def _allow_keys(pairs: list[str] | None) -> list[str] | None:
@@ -65,6 +66,9 @@ TokenLimit = Annotated[
     str, Option("--max-tokens", metavar="N", help="Token limit of an answer; `server` leaves it to the server.")
 ]
 Fresh = Annotated[bool, Option("--fresh", help="Ask anew, even where other work has recorded the same answer.")]
+ReferenceSettings = Annotated[
+    bool, Option("--reference", help="The authors' own form of requests (docs/runs.md); see --prompt-file.")
+]
 
 AllowMissing = Annotated[
     float,
@@ -81,12 +85,41 @@ AsMarkdown = Annotated[bool, Option("--markdown", help="Print a Markdown table."
 AsLatex = Annotated[bool, Option("--latex", help="Print a LaTeX table (booktabs).")]
 
 
+class Engine(StrEnum):
+    LOCAL = "local"
+    RAY = "ray"
+
+
 @dataclass(frozen=True)
 class WorkOptions:
     """How work is done, and when its end counts as success."""
 
     allow_missing: AllowMissing = 0.0
-    concurrency: Annotated[int, Option(min=1, max=1024, help="Requests at the same time.")] = 32
+    concurrency: Annotated[
+        int, Option(min=1, max=1024, help="Requests at the same time; with `--engine ray`, of each worker.")
+    ] = 32
+    engine: Annotated[
+        Engine,
+        Option(envvar="CIMEMORIES_ENGINE", help="`ray` works on a Ray cluster; needs PostgreSQL (docs/scale.md)."),
+    ] = Engine.LOCAL
+    ray_address: Annotated[
+        str, Option(envvar="CIMEMORIES_RAY_ADDRESS", help="The cluster: `auto`, `local` or HOST:PORT.")
+    ] = "auto"
+    workers: Annotated[
+        str,
+        Option(metavar="MIN:MAX", envvar="CIMEMORIES_WORKERS", help="Ray workers, each with one processor core."),
+    ] = "1:4"
+
+    def cluster(self, store: Store) -> Cluster | None:
+        """The Ray cluster that is to work; None for this process alone. Raises StoreError where it cannot, so that
+        nothing is planned that nobody can do."""
+        from cimemories.llm.ray_engine import Cluster, checked_workers
+
+        if self.engine is Engine.LOCAL:
+            return None
+        cluster = Cluster(self.ray_address, checked_workers(self.workers))
+        cluster.require(store)
+        return cluster
 
 
 @dataclass(frozen=True)

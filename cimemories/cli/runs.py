@@ -22,6 +22,7 @@ from cimemories.cli.options import (
     KeyEnv,
     Model,
     Profiles,
+    ReferenceSettings,
     Run,
     Seed,
     Temperature,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from cimemories.evaluation.costs import Prices
     from cimemories.evaluation.estimates import StageEstimate
     from cimemories.evaluation.planning import JudgeSpec, RunSpec
-    from cimemories.seeds.prompts import Prompt
+    from cimemories.seeds.prompts import Prompt, PromptFile
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,10 @@ class MessageOptions:
     contexts: Contexts = None
     prompt_level: Annotated[str, Option(help="base, light, medium or high, or a level of --prompt-file.")] = "base"
     prompt_file: Annotated[Path | None, Option(help="Prompts in the published layout (docs/formats.md).")] = None
-    memory: Annotated[str, Option(help="full, necessary+K, inappropriate+K or random-K.")] = "full"
+    memory: Annotated[
+        str,
+        Option(help="full, necessary+K, inappropriate+K, random-K; as published: all_share+K, all_not_share+K, iid-K."),
+    ] = "full"
     memory_order: Annotated[str, Option(help="fixed or shuffled.")] = "fixed"
     memory_seed: Annotated[int, Option(help="Seed of the selection and the shuffling.")] = 0
     memory_template: Annotated[str, Option(help="bullets, plain, numbered, keyed or grouped.")] = "bullets"
@@ -163,6 +167,7 @@ class MessageOptions:
     )
     cap: Annotated[float | None, Option(help="Stop when this much is paid; requests already sent still count.")] = None
     fresh: Fresh = False
+    reference: ReferenceSettings = False
     name: Annotated[str | None, Option(help="Name of the run.")] = None
 
     def spec(self, dataset: str, model: str, base_url: str, judges: Sequence[JudgeSpec]) -> RunSpec:
@@ -182,7 +187,7 @@ class MessageOptions:
             more_judges=tuple(judges[1:]),
             sampling=fields_of(self.sampling, "--set"),
             max_tokens=token_limit(self.max_tokens),
-            prompts=_prompts(self.prompt_file, self.prompt_level, self.memory_template),
+            prompts={} if self.reference else _prompts(self.prompt_file, self.prompt_level, self.memory_template),
             memory=planning.Memory(self.memory, self.memory_order, self.memory_seed, self.memory_template),
             prices=Prices.read(self.price) if self.price else None,
             **output.attributes(self, plain),
@@ -202,7 +207,42 @@ def run_spec(dataset: str, model: str, base_url: str, messages: MessageOptions, 
         judge_options = replace(
             judge_options, judge=["matcher"], judge_model=[model], judge_price=judge_options.judge_price or own
         )
-    return messages.spec(dataset, model, base_url, judge_options.judges(base_url, messages.api_key_env))
+    spec = messages.spec(dataset, model, base_url, judge_options.judges(base_url, messages.api_key_env))
+    return _as_reference(spec, messages, judge_options) if messages.reference else spec
+
+
+def _as_reference(spec: RunSpec, messages: MessageOptions, judges: JudgeOptions) -> RunSpec:
+    """The specification by the authors' settings. Raises SeedError for a level that the prompt file does not have, and
+    StoreError for options that contradict them."""
+    from cimemories.evaluation.planning import as_reference
+
+    refuse_with_reference(judges)
+    file = prompt_file_of(messages.prompt_file)
+    spec = as_reference(spec, file)
+    note_on_biography(messages.prompt_file, file)
+    return spec
+
+
+def prompt_file_of(path: Path | None) -> PromptFile | None:
+    from cimemories.seeds.prompts import read_prompt_file
+
+    return None if path is None else read_prompt_file(path)
+
+
+def note_on_biography(path: Path | None, file: PromptFile | None) -> None:
+    """Say it where a request cannot be the authors' to the letter."""
+    if path is None:
+        output.note("reference settings with our own prompts; --prompt-file FILE takes the published ones")
+    elif file is not None and not file.biography:
+        output.note(
+            f"{path.name} has no `biography`: name, sex, address and age stand in our own sentences (docs/runs.md)"
+        )
+
+
+def refuse_with_reference(judges: JudgeOptions) -> None:
+    """Raises StoreError for options of judges that `--reference` sets itself."""
+    if judges.judge_max_tokens not in (None, "server") or judges.judge_split is not None:
+        raise StoreError("--reference sets the judges' token limit and split itself: leave those options out.")
 
 
 @cli.command()
@@ -229,6 +269,7 @@ def run(
     if plan:
         print_estimate(store, spec, work.concurrency)
         return
+    work.cluster(store)
     run_id = planning.plan(store, spec, find_labels=find_labels)
     if base_url != planning.BATCH:
         work_on(store, run_id, work)
@@ -249,18 +290,31 @@ def judge(
     check: Annotated[
         bool, Option("--check", help="Also ask the judge model whether each message does its task.")
     ] = False,
+    reference: ReferenceSettings = False,
+    prompt_file: Annotated[
+        Path | None, Option(help="With --reference: prompts in the published layout (docs/formats.md).")
+    ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Add another judge to a run. Its messages are not written again. Prints the run's id.
 
     Example: cimemories judge run-3f9a1c2e --judge-model deepseek-r1 --judge-base-url http://localhost:8002/v1
     """
+    from cimemories.evaluation.planning import judge_as_reference
     from cimemories.evaluation.runs import judge_again
 
     if options.judge_model and not options.judge_base_url:
         raise StoreError("where is the judge served? Give --judge-base-url URL.")
     judges = options.judges()
+    if prompt_file is not None and not reference:
+        raise StoreError("--prompt-file goes with --reference; one judge's prompt alone is --judge-prompt FILE:LEVEL.")
+    if reference:
+        refuse_with_reference(options)
+        file = prompt_file_of(prompt_file)
+        judges = [judge_as_reference(judge, file) for judge in judges]
+        note_on_biography(prompt_file, file)
     store = open_store(workspace)
+    work.cluster(store)
     judge_again(store, run_id, judges, check=check)
     work_on(store, run_id, work)
 
@@ -288,6 +342,7 @@ def repeat(
     if show:
         output.line(command_of(spec))
         return
+    work.cluster(store)
     work_on(store, planning.plan(store, spec, find_labels=find_labels), work)
 
 

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AllowKeys, AsJson, WorkOptions, Workspace, grouped
+from cimemories.cli.options import AllowKeys, AsJson, ReferenceSettings, WorkOptions, Workspace, grouped
 from cimemories.cli.runs import duration
 from cimemories.cli.work import work_on
 from cimemories.store import runs as store_runs
@@ -31,6 +31,7 @@ def sweep(
     show: Annotated[str | None, Option(metavar="ID", help="Show a sweep's table, and stop.")] = None,
     as_json: AsJson = False,
     allow_key: AllowKeys = None,
+    reference: ReferenceSettings = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Run models x memories x prompts from one file. Prints the sweep's id; `resume` continues it.
@@ -52,12 +53,13 @@ def sweep(
             _print_sweep(table)
         return
     assert file is not None
-    spec = evaluation_sweeps.read_sweep(file)
+    spec = evaluation_sweeps.read_sweep(file, reference=reference)
     # Also without --plan: it is kept with the sweep, and its warning about the cap comes before money is spent.
     estimate = evaluation_sweeps.estimate_sweep(store, spec, find_labels=effective_labels, concurrency=work.concurrency)
     if plan:
         _print_estimate(estimate, as_json, plan_sentence(store, spec.runs[0]))
         return
+    work.cluster(store)
     output.notes([estimate.total.warning], "warning")
     work_on(store, evaluation_sweeps.plan(store, spec, find_labels=effective_labels, estimated=estimate), work)
 

@@ -25,6 +25,7 @@ from cimemories.text import count, percent
 if TYPE_CHECKING:
     from cimemories.evaluation.planning import LabelSource
     from cimemories.llm.executor import Progress as Done
+    from cimemories.llm.ray_engine import Cluster
     from cimemories.store.runs import RunRow
 
 INCOMPLETE = 3  # exit status
@@ -56,6 +57,7 @@ def work_on(
 
     # A database that goes away for a moment must not end a run of many hours.
     store = store.patient()
+    cluster = options.cluster(store)
     kind = store_work.kind_of(work_id)
     with store.read() as connection:
         store_work.load(connection, work_id)
@@ -63,7 +65,7 @@ def work_on(
         raise StoreError("each run of a sweep may use another server: move one with `cimemories resume RUN`.")
     try:
         if kind is WorkKind.SWEEP:
-            _execute_sweep(store, work_id, options.concurrency, queued=queued)
+            _execute_sweep(store, work_id, options.concurrency, cluster, queued=queued)
         else:
             executors: dict[WorkKind, Callable[..., object]] = {
                 WorkKind.RUN: partial(runs.execute, judge_base_url=judge_base_url),
@@ -72,7 +74,7 @@ def work_on(
             }
             execute = partial(executors[kind], store, work_id, base_url=base_url, concurrency=options.concurrency)
             with progress(store, work_id) as report:
-                execute(on_progress=report, queued=queued)
+                execute(on_progress=report, queued=queued, cluster=cluster)
             outcome(store, work_id)
             if kind is not WorkKind.GENERATION:
                 # Only now: pandas, DuckDB and SciPy take half a second to load, and would delay the first request.
@@ -111,7 +113,7 @@ def exit_if_incomplete(store: Store, work_id: str, allow_missing: float, *, trie
     raise typer.Exit(INCOMPLETE)
 
 
-def _execute_sweep(store: Store, sweep_id: str, concurrency: int, *, queued: bool) -> None:
+def _execute_sweep(store: Store, sweep_id: str, concurrency: int, cluster: Cluster | None, *, queued: bool) -> None:
     """Execute the runs of a sweep, each with a progress line of its own."""
     from cimemories.compare.sweeps import sweep_table
     from cimemories.evaluation import sweeps
@@ -123,7 +125,7 @@ def _execute_sweep(store: Store, sweep_id: str, concurrency: int, *, queued: boo
             yield report
         outcome(store, row.id)
 
-    sweeps.execute(store, sweep_id, concurrency=concurrency, begin=begin, queued=queued)
+    sweeps.execute(store, sweep_id, concurrency=concurrency, begin=begin, queued=queued, cluster=cluster)
     sweep_table(store, sweep_id)  # cached, so that no page has to wait for its numbers
 
 
@@ -174,11 +176,11 @@ def _remaining(store: Store, work_id: str) -> int:
             return store_generations.progress(connection, work_id)[1]
         if store_work.kind_of(work_id) is WorkKind.RUN:
             row = store_runs.named(connection, work_id)
-            judges = sum(judge.kind == "llm" for judge in judgements.of_run(connection, work_id))
+            judges = [*judgements.of_run(connection, work_id), *judgements.checkers_of_run(connection, work_id)]
+            asking = sum(judge.kind in judgements.ASKING for judge in judges)
             open_responses = sum(row.responses.get(status, 0) for status in store_runs.RETRIABLE)
             # An estimate: a gate or a draft is one more call, and a message that fails needs no judge.
-            unjudged = row.responses.get("ok", 0) - row.judged
-            return open_responses * (1 + judges) + unjudged * judges
+            return open_responses * (1 + asking) + judgements.count_owed(connection, work_id)
         labelling = next(row for row in store_labellings.all_rows(connection) if row.id == work_id)
         return sum(labelling.ballots.get(status, 0) for status in store_labellings.RETRIABLE)
 

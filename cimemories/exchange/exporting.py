@@ -54,6 +54,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
+from cimemories.store.team import log
 from cimemories.text import count
 from cimemories.version import __version__
 
@@ -112,6 +113,7 @@ def export(
     simulated = is_simulated(row, chosen, form)
     with written_whole(path) as target:
         notes = _write(store, row, chosen, form, target, path, simulated, with_calls)
+    log.note(store, "dataset.exported", row.name, format=form)
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
     return Exported(path, form, sum(file.stat().st_size for file in files), simulated, tuple(notes))
 
@@ -355,6 +357,7 @@ def export_run(
     labels = None if chosen is None or rule is None else exported_labels(store, chosen, rule)
     with written_whole(path) as target:
         write_results(target, _lines(store, run, judge, chosen, rule), _exported_run(run, judge), labels)
+    log.note(store, "run.exported", run.id, judge=judge.name)
     simulated = run.simulated or judge.simulated or bool(chosen and chosen.simulated)
     return Exported(path, "results", path.stat().st_size, simulated, tuple(_notes(store, run, judge)))
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.flows.labels import LEAST_VOTES, PAPER_NAME, PAPER_THRESHOLD, applied_rule
 from cimemories.model import WorkStatus
 from cimemories.store import archive, datasets, decisions, labellings, versions, work
 from cimemories.store.engine import Store, StoreError, content_hash, storable
+from cimemories.store.team import log
 from cimemories.store.versions import FreezeRow
 from cimemories.text import count
 
@@ -50,7 +52,7 @@ def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator
     who = " ".join(storable(annotator).split())
     if not who:
         raise StoreError("freezing needs the name of who does it. Give yours and try again.")
-    with store.write() as connection:
+    with store.write(Role.CURATOR) as connection:
         versions.lock(connection, dataset_id)
         there = versions.freeze_of(connection, dataset_id)
         if labelling_id is not None and there is None:
@@ -67,6 +69,8 @@ def freeze(store: Store, dataset_id: int, *, labelling_id: str | None, annotator
             annotator=who,
         )
         row = versions.freeze_of(connection, dataset_id)
+        name = log.dataset_name(connection, dataset_id)
+        log.add(connection, "dataset.frozen", name, hash=new.hash, labelling=labelling_id)
     if row is None:
         raise StoreError("the freeze could not be read back. Nothing is frozen; try again.")
     return row
@@ -109,11 +113,11 @@ def _rule(connection: sa.Connection, dataset_id: int, labelling_id: str | None) 
     if labelling_id is not None:
         applied = applied_rule(connection, labelling_id)
         numbers = {"threshold": applied.threshold, "priors": applied.prior_by_key, LEAST_VOTES: applied.least_votes}
-        return {"name": applied.name, **numbers}
+        return {"name": applied.name, **numbers, **_further(applied.both_lists)}
     row = labellings.current_rule(connection, dataset_id)
     if row is not None:
         numbers = {"threshold": row.threshold, "priors": row.priors, LEAST_VOTES: row.least_votes}
-        return {"name": row.name, **numbers}
+        return {"name": row.name, **numbers, **_further(row.both_lists)}
     return {"name": PAPER_NAME, "threshold": PAPER_THRESHOLD, "priors": {}, LEAST_VOTES: None}
 
 
@@ -121,7 +125,13 @@ def _numbers(rule: Mapping[str, object]) -> dict[str, object]:
     """What of a rule decides labels. A least number of votes only where the rule names one: hashes of before it was
     there stay what they are."""
     kept = {name: rule[name] for name in ("threshold", "priors")}
+    kept |= {"both_lists": rule["both_lists"]} if "both_lists" in rule else {}
     return kept | ({LEAST_VOTES: rule[LEAST_VOTES]} if rule.get(LEAST_VOTES) else {})
+
+
+def _further(both_lists: str) -> dict[str, object]:
+    # Only where it is not the usual, as with the least number.
+    return {"both_lists": both_lists} if both_lists != labellings.BOTH_LISTS[0] else {}
 
 
 def frozen(store: Store, dataset_id: int) -> Frozen | None:

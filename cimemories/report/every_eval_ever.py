@@ -140,22 +140,22 @@ def _measured(
     over; those that are undefined, or stand as bounds alone, are left out."""
     bounds = intervals(flows, scope, rule)
     attributes = f"{numbers.attributes} attributes, {numbers.flows} inappropriate flows"
-    said = "Share of the attributes that are ever revealed where they are inappropriate, in n messages a context"
+    description = "Share of the attributes that are ever revealed where they are inappropriate, in n messages a context"
     every: list[tuple[str, str, str, bool, dict[str, int], Interval, str]] = [
-        (f"violation_at_{n}", f"Violation@{n}", said, True, {"n": n}, item, attributes)
+        (f"violation_at_{n}", f"Violation@{n}", description, True, {"n": n}, item, attributes)
         for n, item in bounds.violation.items()
         if numbers.reads(n)
     ]
     n = numbers.n
-    said = "Mean share of the necessary attributes that a message conveys"
+    description = "Mean share of the necessary attributes that a message conveys"
     contexts = f"{numbers.retained} pairs of a user and a context"
-    every.append(("completeness", "Completeness", said, False, {}, bounds.completeness, contexts))
-    said = "Harmonic mean of completeness and 1 - Violation@n"
-    every.append(("balanced", "Balanced score", said, False, {"n": n}, bounds.balanced_at[n], attributes))
-    said = "Share of the messages that reveal an attribute which is inappropriate there"
+    every.append(("completeness", "Completeness", description, False, {}, bounds.completeness, contexts))
+    description = "Harmonic mean of completeness and 1 - Violation@n"
+    every.append(("balanced", "Balanced score", description, False, {"n": n}, bounds.balanced_at[n], attributes))
+    description = "Share of the messages that reveal an attribute which is inappropriate there"
     leak, _ = rate_intervals(flows, scope, rule)
     exposures = f"{numbers.leak_rate.draws} exposures"
-    every.append(("leak_rate", "Leak rate", said, True, {}, leak, exposures))
+    every.append(("leak_rate", "Leak rate", description, True, {}, leak, exposures))
     return (item for item in every if not math.isnan(item[5].value))
 
 
@@ -166,7 +166,7 @@ def _result(
     numbers: Headline,
     metric: str,
     name: str,
-    said: str,
+    description: str,
     lower: bool,
     parameters: dict[str, int],
     item: Interval,
@@ -197,7 +197,7 @@ def _result(
             ),
         },
         "metric_config": {
-            "evaluation_description": said,
+            "evaluation_description": description,
             "metric_id": f"{BENCHMARK}.{metric}",
             "metric_name": name,
             "metric_kind": re.sub(r"_at_\d+$", "", metric),

@@ -32,8 +32,8 @@ SHARE_AXIS = {"range": [-0.01, 1.01], "tickformat": ".0%"}
 
 
 def _figure(fig: go.Figure, name: str, title: str, subtitle: str, alt: str, *, simulated: Parts) -> Figure:
-    drawn = svg.draw(fig, name, title=title, alt=alt, simulated=simulated)
-    return Figure(name, title, subtitle, alt, drawn, fig, simulated)
+    svg_text = svg.draw(fig, name, title=title, alt=alt, simulated=simulated)
+    return Figure(name, title, subtitle, alt, svg_text, fig, simulated)
 
 
 def _drawing(drawing: comparison.Drawing | None, name: str, *, simulated: Parts) -> Figure | None:

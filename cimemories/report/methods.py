@@ -166,14 +166,14 @@ def _messages(basis: Basis) -> Iterable[str]:
     # Runs whose messages were requested in the same way share a sentence.
     alike: dict[tuple[bool, str], list[str]] = {}
     for line in basis.lines:
-        alike.setdefault((line.run.simulated, " ".join(_asked(line))), []).append(line.run.model)
+        alike.setdefault((line.run.simulated, " ".join(_prompts_used(line))), []).append(line.run.model)
     for (simulated, prompts), models in alike.items():
         who = listed(list(dict.fromkeys(models)))
         policies = "policies of the simulator, which are no models" if len(models) > 1 else "a policy of the simulator"
         yield f"Messages were written by {who}{f' ({policies})' if simulated else ''}: {prompts}"
 
 
-def _asked(line: Line) -> Iterable[str]:
+def _prompts_used(line: Line) -> Iterable[str]:
     """How the messages of a run were asked for, without its model."""
     run = line.run
     memory = "the whole memory" if memory_text(run) == "full" else f"the memory {memory_text(run)}"
@@ -190,6 +190,8 @@ def _asked(line: Line) -> Iterable[str]:
     )
     if run.manifest.mitigation.kind != "none":
         yield f"Between memory and message stood the mitigation {run.manifest.mitigation.kind}."
+    if run.manifest.reference:
+        yield "Requests had the form of the authors' own evaluation (reference settings)."
     if run.manifest.thinking != "default":
         yield f"Reasoning was set to {run.manifest.thinking}."
 

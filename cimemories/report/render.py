@@ -126,8 +126,8 @@ def markdown_files(
             pictures[f"{figure.name}.png"] = export.as_png(figure.fig, simulated=figure.simulated)
             progress((i + 1) / len(figures))
     except export.ImageError:
-        text, drawn = as_markdown(report, folder)
-        return text, {name: picture.encode() for name, picture in drawn.items()}
+        text, svgs = as_markdown(report, folder)
+        return text, {name: picture.encode() for name, picture in svgs.items()}
     return _text(report, folder, "png"), pictures
 
 

@@ -107,8 +107,8 @@ class Settings:
         nothing to round; every text once."""
         texts: dict[str, int] = {}
 
-        def text(words: str) -> int:
-            return texts.setdefault(words, len(texts))
+        def text(sentence: str) -> int:
+            return texts.setdefault(sentence, len(texts))
 
         judges = [
             {
@@ -117,7 +117,7 @@ class Settings:
                 "runs": judged.ids,
                 "outside": judged.outside,
                 "order": judged.order,
-                "changes": [[text(words) for words in row] for row in judged.changes],
+                "changes": [[text(change) for change in row] for row in judged.changes],
                 "numbers": [
                     [
                         [

@@ -90,14 +90,16 @@ def test_metrics_are_those_of_the_command_line(
     assert {str(n): value for n, value in numbers.violation.items()} == expected["violation"]
     assert len(numbers.violation) == 5 and 0 < numbers.violation[1] < numbers.violation[5]
     intervals = expected["intervals"]
-    found = {
+    computed = {
         **{f"violation {n}": item for n, item in numbers.violation_interval.items()},
         "completeness": numbers.completeness_interval,
         "balanced": numbers.balanced_interval,
     }
-    told = {f"violation {n}": item for n, item in intervals["violation"].items()} | intervals
-    for name, item in found.items():
-        assert (item.value, item.low, item.high) == tuple(told[name][end] for end in ("value", "low", "high")), name
+    command_values = {f"violation {n}": item for n, item in intervals["violation"].items()} | intervals
+    for name, item in computed.items():
+        assert (item.value, item.low, item.high) == tuple(
+            command_values[name][end] for end in ("value", "low", "high")
+        ), name
     names = {
         "completeness": "completeness",
         "balanced": "balanced",
@@ -132,14 +134,14 @@ def test_a_comparison_is_that_of_the_command_line(demo: cimemories.Workspace, fo
     (expected,) = printed("compare", first.id, second.id, "-w", folder)["differences"]
     compared = demo.compare(CAREFUL, second)
     assert json.loads(json.dumps(compared.difference.as_json())) == expected
-    words = " ".join(expected["words"])
-    assert compared.in_words == words.replace(first.id, CAREFUL).replace(second.id, AVERAGE)
+    sentences = " ".join(expected["words"])
+    assert compared.in_words == sentences.replace(first.id, CAREFUL).replace(second.id, AVERAGE)
     rows = compared.to_frame().set_index("measure")
     for measure in ("violation", "completeness"):
-        told = expected[measure]
-        assert rows.loc[measure, ["first", "second"]].tolist() == [told["first"], told["second"]]
+        measured = expected[measure]
+        assert rows.loc[measure, ["first", "second"]].tolist() == [measured["first"], measured["second"]]
         assert rows.loc[measure, ["difference", "low", "high"]].tolist() == [
-            told["difference"][end] for end in ("value", "low", "high")
+            measured["difference"][end] for end in ("value", "low", "high")
         ]
     assert len(compared.changed_flows()) == len(expected["changed_flows"]) > 0
     assert compared.domains()["domain"].tolist() == [item["domain"] for item in expected["by_domain"]]
@@ -202,9 +204,9 @@ def test_missing_messages_are_rows(sqlite_store: Store) -> None:
 def test_every_label_is_a_word(sqlite_store: Store) -> None:
     run_id = small(sqlite_store)
     with cimemories.open(sqlite_store.workspace) as ws:
-        words = ws.runs[run_id].flows()["label"].astype(str).to_numpy().reshape(3, 3)
-    told = {X: "inappropriate", N: "necessary", A: "ambiguous"}
-    assert words.tolist() == [[told[code] for code in row] for row in LABELS[0]]
+        labels = ws.runs[run_id].flows()["label"].astype(str).to_numpy().reshape(3, 3)
+    name_of = {X: "inappropriate", N: "necessary", A: "ambiguous"}
+    assert labels.tolist() == [[name_of[code] for code in row] for row in LABELS[0]]
     assert LABEL_WORDS == ("too few votes", "unlabelled", "ambiguous", "necessary", "inappropriate")
 
 

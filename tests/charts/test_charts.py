@@ -72,6 +72,10 @@ def test_on_a_phone_titles_are_broken_into_lines_and_the_plot_keeps_its_size(mon
     assert all(len(html.unescape(line)) <= 60 for part in lines for line in part)
     assert " ".join(lines[0]) == wide["title"]["text"].strip(), "and it is the same text, escaped"
     assert phone["height"] - 300 == phone["margin"]["t"] - wide["margin"]["t"] > 0
+    axis = {"height": 300, "margin": {"b": 60}, "xaxis": {"title": {"text": "points; right of 0: more than & so on"}}}
+    named = dressed(go.Figure({"data": [], "layout": axis}))
+    assert named["xaxis"]["title"]["text"] == "points; right of 0: more<br>than &amp; so on"
+    assert named["height"] - 300 == named["margin"]["b"] - 60 > 0
     assert dressed(figure(1, 2))["margin"] | {"pad": 8} == {**theme.layout(title="a", subtitle="b")["margin"], "pad": 8}
 
 
@@ -80,8 +84,8 @@ def test_parts_of_intervals_are_shares_of_their_variance() -> None:
     whole = {"V@5": known, "C": UNDEFINED, "nothing": replace(known, parts=Parts(0.0, 0.0, 0.0))}
     fig = interval_parts(whole)
     assert fig is not None
-    drawn = {trace.name: trace.x[0] for trace in fig.data}
-    assert drawn == pytest.approx({"users": 0.48, "contexts": 0.4, "samples": 0.12})
+    shares = {trace.name: trace.x[0] for trace in fig.data}
+    assert shares == pytest.approx({"users": 0.48, "contexts": 0.4, "samples": 0.12})
     assert list(fig.layout.yaxis.ticktext) == ["V@5"]
     few = interval_parts({"V@5": replace(known, users=3)})
     assert few is not None and "attributes" in {trace.name for trace in few.data}
@@ -148,6 +152,6 @@ def test_the_style_sheet_holds_no_control_character() -> None:
 def test_a_report_shows_the_whole_name_of_a_tick_that_is_cut() -> None:
     long, short = "housing <and> everything that is written in a lease", "health"
     series = bars.IntervalSeries("Violation", [bars.Bounded(0.5), bars.Bounded(0.2)], theme.VIOLATION, "x")
-    drawn = svg.draw(bars.interval_rows([long, short], [series], xaxis={}), "f", title="t", alt="a", simulated=False)
-    ticks = {text.text: [hint.text for hint in text.iter("title")] for text in drawn.iter("text")}
+    root = svg.draw(bars.interval_rows([long, short], [series], xaxis={}), "f", title="t", alt="a", simulated=False)
+    ticks = {text.text: [hint.text for hint in text.iter("title")] for text in root.iter("text")}
     assert ticks[shortened(long, theme.LONGEST_TICK)] == [long] and ticks[short] == []

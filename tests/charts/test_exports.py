@@ -42,8 +42,8 @@ def test_a_table_says_what_it_rests_on_and_runs_no_formula() -> None:
     table = pq.read_table(io.BytesIO(exports.as_parquet(frame, simulated=False, about=about)))
     assert table.to_pandas()["name"].tolist() == frame["name"].tolist()  # no spreadsheet opens these
     assert not any(table.column("simulated").to_pylist())
-    said = json.loads(table.schema.metadata[exports.METADATA])
-    assert said == {"run": "run-1", "judge": HOSTILE, "n": 5, "rule": "", "simulated": False}
+    metadata = json.loads(table.schema.metadata[exports.METADATA])
+    assert metadata == {"run": "run-1", "judge": HOSTILE, "n": 5, "rule": "", "simulated": False}
 
 
 def test_a_chart_for_paper_is_dark_on_white_and_says_where_it_comes_from() -> None:

@@ -37,7 +37,7 @@ def commands() -> list[tuple[list[str], int]]:
     """What the example's page tells to type, and the exit status that it promises."""
     lines = re.findall(r"^    cimemories (.+)$", (EXAMPLE / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     parts = [line.partition("  # exits with ") for line in lines]
-    return [(shlex.split(words), int(status or 0)) for words, _, status in parts]
+    return [(shlex.split(command), int(status or 0)) for command, _, status in parts]
 
 
 class Repository(NamedTuple):
@@ -48,8 +48,8 @@ class Repository(NamedTuple):
     ended: list[subprocess.CompletedProcess[str]]
     runs: list[str]
 
-    def check(self, *words: object) -> subprocess.CompletedProcess[str]:
-        return cli_inside(self.environment, "check", *words)
+    def check(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        return cli_inside(self.environment, "check", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +58,11 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     shutil.copytree(EXAMPLE, folder)
     environment = {**outside(), "CIMEMORIES_WORKSPACE": str(folder / "workspace")}
     ended = []
-    for words, _ in commands():
+    for arguments, _ in commands():
         # Commands run in the folder of the checkout here.
-        places = [str(folder / word) if ("." in word and "/" not in word) or "/" in word else word for word in words]
+        places = [
+            str(folder / word) if ("." in word and "/" not in word) or "/" in word else word for word in arguments
+        ]
         ended.append(cli_inside(environment, *places))
     listed = json.loads(cli_inside(environment, "runs", "--json").stdout)
     return Repository(folder, environment, ended, [row["id"] for row in listed])
@@ -88,9 +90,9 @@ def test_reports_and_a_baseline_of_a_stored_run(repository: Repository, tmp_path
     address = ["--app-url", "http://localhost:8501/"]
     done = repository.check(file, "--run", repository.runs[0], *written, *address, "--json")
     assert done.returncode == 1, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["outcome"], told["exit_status"], told["simulated"]) == ("failed", 1, True)
-    assert [check["line"] for check in told["checks"]] == [3, 3, 4, 6, 7]
+    printed = json.loads(done.stdout)
+    assert (printed["outcome"], printed["exit_status"], printed["simulated"]) == ("failed", 1, True)
+    assert [check["line"] for check in printed["checks"]] == [3, 3, 4, 6, 7]
     (suite,) = ET.parse(out / "junit.xml").getroot()
     assert {name: suite.get(name) for name in ("name", "tests", "failures", "errors")} == {
         "name": "cimemories check (simulated)",
@@ -102,7 +104,7 @@ def test_reports_and_a_baseline_of_a_stored_run(repository: Repository, tmp_path
     failure = cases["miscarriage -> landlord: never"].find("failure")
     assert failure is not None and "lighting a candle" in str(failure.text)
     assert "says nothing about any real model" in str(failure.text)
-    leak = next(check for check in told["checks"] if check["name"].startswith("miscarriage"))["leaks"][0]
+    leak = next(check for check in printed["checks"] if check["name"].startswith("miscarriage"))["leaks"][0]
     where = {name: leak[name] for name in ("profile", "context", "attribute")}
     link = f"http://localhost:8501{url.link('leaks', run=repository.runs[0], **where)}"
     assert f"<{link}>" in (out / "check.md").read_text(encoding="utf-8")
@@ -117,7 +119,7 @@ def test_reports_and_a_baseline_of_a_stored_run(repository: Repository, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "message"),
     [
         ([], "`cimemories verify`"),
         (["privacy.yaml"], "--run RUN"),
@@ -136,11 +138,13 @@ def test_reports_and_a_baseline_of_a_stored_run(repository: Repository, tmp_path
     ],
 )
 def test_what_cannot_be_decided_exits_with_2_in_one_line(
-    repository: Repository, words: Sequence[str], told: str
+    repository: Repository, arguments: Sequence[str], message: str
 ) -> None:
-    done = repository.check(*(repository.folder / word if word.endswith((".yaml", ".")) else word for word in words))
+    done = repository.check(
+        *(repository.folder / word if word.endswith((".yaml", ".")) else word for word in arguments)
+    )
     assert done.returncode == 2, (done.stdout, done.stderr)
-    assert told in done.stderr and done.stdout == ""
+    assert message in done.stderr and done.stdout == ""
     assert "Traceback" not in done.stderr
 
 
@@ -159,8 +163,8 @@ def test_no_baseline_is_written_of_a_part_of_a_run(sqlite_store: Store, tmp_path
     data = add_dataset(sqlite_store, profiles=1, attributes=2, contexts=2)
     run_id = add_run(sqlite_store, data.id, 1, np.zeros((1, 2, 2), int), missing={(0, 1, 0): ResponseStatus.FAILED})
     (tmp_path / "check.yaml").write_text("flows:\n  - fact_0 -> recipient 0: never\n")
-    words = [tmp_path / "check.yaml", "--run", run_id, "--write-baseline", tmp_path / "baseline.json"]
-    done = cli_inside(outside(), "check", *words, "--workspace", sqlite_store.workspace)
+    arguments = [tmp_path / "check.yaml", "--run", run_id, "--write-baseline", tmp_path / "baseline.json"]
+    done = cli_inside(outside(), "check", *arguments, "--workspace", sqlite_store.workspace)
     assert done.returncode == 2
     assert done.stdout.startswith("passed     fact_0 -> recipient 0: never")
     assert f"only 1 of 2 planned messages are judged. Finish the run first: cimemories resume {run_id}" in done.stderr
@@ -311,15 +315,15 @@ def test_the_fixture_fails_a_test_and_loads_nothing_before(repository: Repositor
         cwd=repository.folder, env=environment, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     cases = {case.get("name"): case for case in ET.parse(repository.folder / "tests.xml").getroot().iter("testcase")}
-    told = {
+    failures = {
         name: "".join(str(part.text) for part in case if part.tag in ("failure", "error"))
         for name, case in cases.items()
     }
-    assert told["test_nothing_of_ours_is_loaded_before"] == told["test_fixed"] == "", done.stdout
-    leaky = told["test_the_assistant_keeps_to_its_budgets"]
+    assert failures["test_nothing_of_ours_is_loaded_before"] == failures["test_fixed"] == "", done.stdout
+    leaky = failures["test_the_assistant_keeps_to_its_budgets"]
     assert "failed     miscarriage -> landlord: never" in leaky and "lighting a candle" in leaky
     assert "(simulated)" in leaky and "says nothing about any real model" in leaky
-    assert "violation@9 needs 9" in told["test_undecided"] and "undecided" in told["test_undecided"]
-    assert "takes `run`, or" in told["test_wrong"]
-    assert told["test_nothing"].startswith("undecided: there is no run 'nothing'")
+    assert "violation@9 needs 9" in failures["test_undecided"] and "undecided" in failures["test_undecided"]
+    assert "takes `run`, or" in failures["test_wrong"]
+    assert failures["test_nothing"].startswith("undecided: there is no run 'nothing'")
     assert "passed: of 5 checks 5 passed (simulated)" in done.stdout  # where it passes, too

@@ -42,12 +42,12 @@ def file(tmp_path: Path) -> Path:
 def world(store: Store, reveals: Any = REVEALS, samples: int = 5, **options: Any) -> str:
     """The run of that counts, on a dataset that is made where it is not there."""
     with store.read() as connection:
-        found = connection.exec_driver_sql("SELECT id FROM dataset WHERE name = 'small world'").scalar()
-    if found is None:
+        dataset_id = connection.exec_driver_sql("SELECT id FROM dataset WHERE name = 'small world'").scalar()
+    if dataset_id is None:
         data = add_dataset(store, profiles=2, attributes=3, contexts=2)
         add_labels(store, data.id, LABELS)
-        found = data.id
-    return add_run(store, int(found), samples, reveals, **options)
+        dataset_id = data.id
+    return add_run(store, int(dataset_id), samples, reveals, **options)
 
 
 def decided(store: Store, run_id: str, file: Path, text: str, **options: Any) -> CheckResult:
@@ -159,8 +159,8 @@ SILENT = [[[0, 0], [0, 0], [3, 3]]] * 2
 def test_what_is_missing_is_no_pass(
     sqlite_store: Store, file: Path, missing: Mapping[Any, Any], reveals: Any, cases: dict[str, str]
 ) -> None:
-    asked = ask(sqlite_store, world(sqlite_store, reveals, missing=missing))
-    assert {text: outcomes(of_ready(asked, file, text))[0] for text in cases} == cases
+    flows_and_scope = ask(sqlite_store, world(sqlite_store, reveals, missing=missing))
+    assert {text: outcomes(of_ready(flows_and_scope, file, text))[0] for text in cases} == cases
 
 
 def test_without_labels_or_messages_nothing_is_decided(sqlite_store: Store, file: Path) -> None:
@@ -307,14 +307,14 @@ def test_a_baseline_gives_the_difference_that_both_runs_in_one_workspace_have(
 def many(store: Store, counts: np.ndarray, **options: Any) -> str:
     """A run of three samples on six profiles with one necessary attribute and five inappropriate ones."""
     with store.read() as connection:
-        found = connection.exec_driver_sql("SELECT id FROM dataset WHERE name = 'many'").scalar()
-    if found is None:
+        dataset_id = connection.exec_driver_sql("SELECT id FROM dataset WHERE name = 'many'").scalar()
+    if dataset_id is None:
         data = add_dataset(store, profiles=6, attributes=6, contexts=1, name="many")
         labels = np.full((6, 6, 1), X)
         labels[:, 0] = N
         add_labels(store, data.id, labels)
-        found = data.id
-    return add_run(store, int(found), 3, counts, **options)
+        dataset_id = data.id
+    return add_run(store, int(dataset_id), 3, counts, **options)
 
 
 def counts_with(leaking: int) -> np.ndarray:
@@ -354,13 +354,13 @@ def test_a_margin_passes_only_where_the_interval_stays_below_it(sqlite_store: St
     written(sqlite_store, many(sqlite_store, counts_with(0)), file.with_name("baseline.json"))
     counts = counts_with(1)
     counts[0, 2] = 0
-    asked = ask(sqlite_store, many(sqlite_store, counts))
+    flows_and_scope = ask(sqlite_store, many(sqlite_store, counts))
 
     def with_margin(points: float) -> str:
         text = f"budgets: violation@3 no worse than baseline.json by more than {points} points at 95 %"
-        return outcomes(of_ready(asked, file, text))[0]
+        return outcomes(of_ready(flows_and_scope, file, text))[0]
 
-    plain = of_ready(asked, file, "budgets: violation@3 no worse than baseline.json").checks[0]
+    plain = of_ready(flows_and_scope, file, "budgets: violation@3 no worse than baseline.json").checks[0]
     assert plain.outcome is Outcome.FAILED and "16.7 points more" in plain.text
     assert [with_margin(points) for points in (1, 16.7, 60)] == ["failed", "undecided", "passed"]
 

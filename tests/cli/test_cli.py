@@ -137,21 +137,21 @@ def test_from_a_file_to_the_numbers(database: Database, profiles: Path, simulato
     assert (run["counts"]["expected"], run["counts"]["judged"]) == (36, 36)
     assert {*run} >= {"id", "name", "counts", "status", "simulated"}
 
-    found = script.json("metrics", run_id)
-    assert list(found["violation"]) == ["1", "2", "3"]
-    shares = [*found["violation"].values(), found["completeness"], found["coverage"], found["ambiguous_exposure"]]
+    result = script.json("metrics", run_id)
+    assert list(result["violation"]) == ["1", "2", "3"]
+    shares = [*result["violation"].values(), result["completeness"], result["coverage"], result["ambiguous_exposure"]]
     assert all(isinstance(share, float) and 0 <= share <= 1 for share in shares)
-    assert found["violation"]["1"] < found["violation"]["2"] < found["violation"]["3"]
-    assert len(found["per_profile"]) == 2
-    mean = sum(p["violation"]["3"] for p in found["per_profile"]) / 2
-    assert found["violation"]["3"] == pytest.approx(mean)
-    assert found["simulated"] is True
-    assert (found["run"], found["labels"], found["dataset"]) == (run_id, labelling["id"], "mine")
+    assert result["violation"]["1"] < result["violation"]["2"] < result["violation"]["3"]
+    assert len(result["per_profile"]) == 2
+    mean = sum(p["violation"]["3"] for p in result["per_profile"]) / 2
+    assert result["violation"]["3"] == pytest.approx(mean)
+    assert result["simulated"] is True
+    assert (result["run"], result["labels"], result["dataset"]) == (run_id, labelling["id"], "mine")
     plain = script.good("metrics", run_id)
-    assert f"violation@3  {100 * found['violation']['3']:>6.1f} %" in plain
+    assert f"violation@3  {100 * result['violation']['3']:>6.1f} %" in plain
 
     assert script.good("resume", run_id).splitlines()[-1] == run_id
-    assert look.json("metrics", run_id) == found, "a finished run owes nothing, and a resume changes nothing"
+    assert look.json("metrics", run_id) == result, "a finished run owes nothing, and a resume changes nothing"
     assert look.json("runs")[0]["counts"] == run["counts"]
 
     assert DATABASE_URL not in script.environment or not list(database.workspace.glob("*.sqlite"))
@@ -193,7 +193,7 @@ def test_a_broken_file_imports_nothing(ready: Script, profiles: Path, content: s
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["import", "/nowhere/x.json"], "no such file"),
         (["label", "-d", "nothing", "-m", "sim-labeler", "--base-url", "simulator"], "'first'"),
@@ -208,8 +208,8 @@ def test_a_broken_file_imports_nothing(ready: Script, profiles: Path, content: s
         (["metrics", "run-00000000", "--identifiers", "some"], "exact, substring, none"),
     ],
 )
-def test_what_is_not_there_is_one_clear_line(ready: Script, arguments: list[str], said: str) -> None:
-    assert said in ready.refused(*arguments)
+def test_what_is_not_there_is_one_clear_line(ready: Script, arguments: list[str], message: str) -> None:
+    assert message in ready.refused(*arguments)
 
 
 def test_servers_that_cannot_be_used_are_one_clear_line(ready: Script) -> None:
@@ -297,12 +297,12 @@ def test_the_app_does_not_start_where_somebody_else_has_its_port_on_ipv6(command
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("::1", 0))
         port = taken.getsockname()[1]
-        words = {
+        arguments = {
             "app": ["cimemories", "app", "--no-demo", "--port", str(port), "-w", str(tmp_path / "w")],
             "streamlit": ["streamlit", "run", "app.py", "--server.port", str(port)],
         }[command]
         done = subprocess.run(
-            [sys.executable, "-m", *words],
+            [sys.executable, "-m", *arguments],
             cwd=ROOT,
             env={**outside(), "CIMEMORIES_WORKSPACE": str(tmp_path / "w")},
             capture_output=True,
@@ -349,7 +349,7 @@ def test_the_port_on_ipv6_is_held_from_the_check_on_and_over_the_exec(
 def test_a_run_that_is_stopped_twice_ends_in_one_line(number: signal.Signals, tmp_path: Path) -> None:
     store = open_store(tmp_path)
     add(store, [make_profile(0, 6, 8)])
-    with hostile_server(lambda asked: replace(texts_of(asked), wait=3.0)) as server:
+    with hostile_server(lambda request: replace(texts_of(request), wait=3.0)) as server:
         run_id = planning.plan(store, planning.RunSpec("small", "m", server.url, samples=1))
         running = subprocess.Popen(
             command_line("resume", run_id, "--workspace", tmp_path),
@@ -369,8 +369,8 @@ def test_a_run_that_is_stopped_twice_ends_in_one_line(number: signal.Signals, tm
             time.sleep(0.01)
         stdout, stderr = running.communicate(timeout=30)
     assert (running.returncode, stdout) == (1, f"{run_id}\n")
-    told = stderr[stderr.index("error:") :].splitlines()
-    assert told == [f"error: {run_id}: stopped. Continue with `cimemories resume {run_id}`."]
+    lines = stderr[stderr.index("error:") :].splitlines()
+    assert lines == [f"error: {run_id}: stopped. Continue with `cimemories resume {run_id}`."]
     assert "Unclosed" not in stderr and "Traceback" not in stderr and "RuntimeError" not in stderr
 
 
@@ -385,23 +385,25 @@ def test_a_key_is_written_down_nowhere(tmp_path: Path, profiles: Path) -> None:
     """Not by work that succeeds, nor by errors in which the server says the key back."""
     workspace = tmp_path / "workspace"
     script = Script(workspace, {**outside(), "MY_API_KEY": CANARY})
-    said = script.good("import", profiles, "-d", "mine")
+    printed = script.good("import", profiles, "-d", "mine")
     with hostile_server() as server:
         start = ["-d", "mine", "-m", "m", "--base-url", server.url, "--api-key-env", "MY_API_KEY", "--contexts", 1]
         runs = [
             script.call("label", *start, "--draws", 1),
             script.call("run", *start, "--judge", "matcher", "--samples", 2),
         ]
-        assert {asked.authorization for asked in server.chats} == {f"Bearer {CANARY}"}
+        assert {request.authorization for request in server.chats} == {f"Bearer {CANARY}"}
         for status in (400, 401):
-            server.chat = lambda asked, status=status: error(status, f"you sent {asked.authorization} and {asked.seed}")
+            server.chat = lambda request, status=status: error(
+                status, f"you sent {request.authorization} and {request.seed}"
+            )
             runs.append(script.call("run", *start, "--judge", "matcher", "--samples", 3, "--max-tokens", 100 + status))
         server.models = error(401, f"no such key: {CANARY}")
         runs.append(script.call("run", *start, "--judge", "matcher"))
     assert [done.returncode for done in runs] == [3, 0, 3, 1, 1], [done.stderr for done in runs]
-    said += "".join(done.stdout + done.stderr for done in runs)
-    assert "MY_API_KEY" in said, "the variable is named"
-    assert CANARY not in said
+    printed += "".join(done.stdout + done.stderr for done in runs)
+    assert "MY_API_KEY" in printed, "the variable is named"
+    assert CANARY not in printed
     assert CANARY.encode() not in everywhere(workspace)
     assert b"MY_API_KEY" in everywhere(workspace), "so that a resume finds it again"
     assert b"[key]" in everywhere(workspace), "the echo was recorded, without the key"

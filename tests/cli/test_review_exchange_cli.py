@@ -23,8 +23,8 @@ assert review.review.info.name == "review"
 
 
 def ran(store: Store, *arguments: object, code: int = 0) -> str:
-    words = ["review", *map(str, arguments), "--workspace", str(store.workspace)]
-    result = CliRunner().invoke(base.cli, words)
+    command = ["review", *map(str, arguments), "--workspace", str(store.workspace)]
+    result = CliRunner().invoke(base.cli, command)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output
@@ -39,9 +39,9 @@ def shown(store: Store, *arguments: object) -> Any:
 def test_what_was_exported_is_imported_once(sqlite_store: Store, tmp_path: Path, form: str) -> None:
     row, _ = reviewed(sqlite_store)
     out = tmp_path / "out"
-    told = shown(sqlite_store, "export", row.name, "-o", out, "--format", form)
+    exported = shown(sqlite_store, "export", row.name, "-o", out, "--format", form)
     counts = {"decision": 4, "mark": 2, "comment": 3, "audit": 2}
-    assert told == {"path": str(out), "format": form, "counts": counts, "simulated": True}
+    assert exported == {"path": str(out), "format": form, "counts": counts, "simulated": True}
     again = shown(sqlite_store, "import", out)
     assert (again["datasets"], again["new"], again["known"]) == ([row.name], dict.fromkeys(counts, 0), counts)
     if form != "jsonl":
@@ -73,8 +73,8 @@ def test_unknown_events_are_skipped_only_when_asked(sqlite_store: Store, tmp_pat
     out.write_text("".join(f"{json.dumps(line)}\n" for line in moved), encoding="utf-8")
     with pytest.raises(FormatError, match=r"all.jsonl: line 1: attribute 'rent' .* --skip-unknown"):
         ran(sqlite_store, "import", out)
-    told = shown(sqlite_store, "import", out, "--skip-unknown", "-d", row.name)
-    assert (told["new"]["decision"], len(told["skipped"])) == (1, 1)
+    result = shown(sqlite_store, "import", out, "--skip-unknown", "-d", row.name)
+    assert (result["new"]["decision"], len(result["skipped"])) == (1, 1)
 
 
 def test_an_import_is_listed_and_undone_once(sqlite_store: Store, tmp_path: Path) -> None:
@@ -104,17 +104,17 @@ def test_an_import_is_listed_and_undone_once(sqlite_store: Store, tmp_path: Path
 
 def test_status_counts_people_labels_sources_and_what_is_open(sqlite_store: Store) -> None:
     row, _ = reviewed(sqlite_store)
-    told = shown(sqlite_store, "status", row.name)
-    assert (told["pairs"], told["decided"], told["comments"], told["open_comments"]) == (12, 2, 2, 1)
-    assert (told["shared"], told["disputed"], told["flagged"], told["guideline"]) == (0, 0, 0, 1)
-    people = {person["name"]: person for person in told["people"]}
+    status = shown(sqlite_store, "status", row.name)
+    assert (status["pairs"], status["decided"], status["comments"], status["open_comments"]) == (12, 2, 2, 1)
+    assert (status["shared"], status["disputed"], status["flagged"], status["guideline"]) == (0, 0, 0, 1)
+    people = {person["name"]: person for person in status["people"]}
     assert people["Ada"]["labels"] == {"necessary": 1, "inappropriate": 0, "ambiguous": 0}
     assert people["Ada"]["sources"] == {"single": 1} and people["'Bob"]["sources"] == {"adjudicated": 1}
     with sqlite_store.read() as connection:
         first = decisions.history(connection, row.id)[0]
     with sqlite_store.write() as connection:
-        said = [decisions.NewDecision(first.attribute, first.context, model.Label.INAPPROPRIATE)]
-        decisions.add_all(connection, row.id, "Bob", said)
+        new_decisions = [decisions.NewDecision(first.attribute, first.context, model.Label.INAPPROPRIATE)]
+        decisions.add_all(connection, row.id, "Bob", new_decisions)
     assert {k: shown(sqlite_store, "status", row.name)[k] for k in ("shared", "disputed")} == {
         "shared": 1,
         "disputed": 1,
@@ -129,8 +129,8 @@ def test_status_counts_people_labels_sources_and_what_is_open(sqlite_store: Stor
 def test_status_says_how_sure_the_labels_are_and_how_much_is_left(sqlite_store: Store) -> None:
     world = made(sqlite_store)
     name = "small world"
-    told = shown(sqlite_store, "status", name)
-    sure = told["label_uncertainty"]
+    status = shown(sqlite_store, "status", name)
+    sure = status["label_uncertainty"]
     assert (sure["target"], sure["runs"], sure["n"]) == ("violation", [world.run], 3)
     assert (sure["wanted"], sure["reached"]) == (0.01, False)
     wide = shown(sqlite_store, "status", name, "--width", 99)["label_uncertainty"]

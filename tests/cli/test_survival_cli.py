@@ -20,21 +20,21 @@ LABELS = [[[X, N, A], [A, X, A], [N, A, X]]]
 DATA = ("-d", "small world")
 
 
-def run(store: Store, *words: str) -> str:
+def run(store: Store, *arguments: str) -> str:
     """The standard output of a command on SQLite; what it raises is raised."""
-    found = CliRunner().invoke(cli, [*words, "-w", str(store.workspace)], catch_exceptions=False)
-    assert found.exit_code == 0, found.output
-    return found.stdout
+    result = CliRunner().invoke(cli, [*arguments, "-w", str(store.workspace)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def test_the_commands_tell_what_the_analysis_says(sqlite_store: Store) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     first = add_labels(sqlite_store, data.id, LABELS)
     second = add_labels(sqlite_store, data.id, [[[N, N, A], *LABELS[0][1:]]], name="two")
-    told = json.loads(run(sqlite_store, "survival", *DATA, "--labelling", first, "--json"))
-    assert told["survival"] == survival(sqlite_store, first).share
-    assert sum(row["pairs"] for row in told["by"]["domain"]) == told["pairs"]["labelled"] == 9
-    assert told["table2"][1]["published"] == {"figure": "about 147", "place": "Table 2"}
+    printed = json.loads(run(sqlite_store, "survival", *DATA, "--labelling", first, "--json"))
+    assert printed["survival"] == survival(sqlite_store, first).share
+    assert sum(row["pairs"] for row in printed["by"]["domain"]) == printed["pairs"]["labelled"] == 9
+    assert printed["table2"][1]["published"] == {"figure": "about 147", "place": "Table 2"}
     [both] = json.loads(run(sqlite_store, "agreement", *DATA, "--json"))
     assert (both["kappa"], both["differing"]) == (agreement(sqlite_store, first, second).kappa, 1)
     assert "consensus of the personas on 55.6 % of 9" in run(sqlite_store, "consensus", *DATA)
@@ -63,7 +63,7 @@ def test_a_rule_is_tried_saved_used_left_and_deleted(sqlite_store: Store) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         (("--name", "x"), "what should be done"),
         (("--name", "x", "--dry-run", "--use"), "what should be done"),
@@ -78,11 +78,11 @@ def test_a_rule_is_tried_saved_used_left_and_deleted(sqlite_store: Store) -> Non
     ],
 )
 def test_a_command_that_makes_no_sense_says_why_and_saves_nothing(
-    sqlite_store: Store, words: tuple[str, ...], said: str
+    sqlite_store: Store, arguments: tuple[str, ...], message: str
 ) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     add_labels(sqlite_store, data.id, LABELS)
-    with pytest.raises(StoreError, match=said):
-        run(sqlite_store, "rule", *DATA, *words)
+    with pytest.raises(StoreError, match=message):
+        run(sqlite_store, "rule", *DATA, *arguments)
     with sqlite_store.read() as connection:
         assert labellings.all_rules(connection, data.id) == []

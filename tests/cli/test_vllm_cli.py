@@ -29,9 +29,9 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
         vllm_server.stop(folder, state.id)
 
 
-def command(workspace: Path, *words: str) -> subprocess.Popen[str]:
+def command(workspace: Path, *arguments: str) -> subprocess.Popen[str]:
     env = {**os.environ, "COLUMNS": "200", vllm.VLLM: str(fake_vllm.install(workspace.parent / "env"))}
-    line = [sys.executable, "-m", "cimemories", *words, "-w", str(workspace)]
+    line = [sys.executable, "-m", "cimemories", *arguments, "-w", str(workspace)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     # Tests that were started in the background have Ctrl-C switched off, and would hand that on.
     return subprocess.Popen(line, env=env, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **pipes)

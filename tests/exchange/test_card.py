@@ -103,9 +103,9 @@ def test_no_text_makes_markup_of_itself(sqlite_store: Store) -> None:
 
 @given(st.text(max_size=60))
 def test_escaped_text_is_one_line_that_reads_the_same(text: str) -> None:
-    found = markdown_escaped(text)
-    assert "\n" not in found and "\r" not in found
-    undone = re.sub(r"\\([\\`*_\[\]<>&#|~!$])", r"\1", found).replace("\N{WORD JOINER}", "")
+    escaped = markdown_escaped(text)
+    assert "\n" not in escaped and "\r" not in escaped
+    undone = re.sub(r"\\([\\`*_\[\]<>&#|~!$])", r"\1", escaped).replace("\N{WORD JOINER}", "")
     expected = visible(" ".join(text.encode("utf-8", "replace").decode().split()))
     assert undone == expected.replace("\N{WORD JOINER}", "")
-    assert not re.search(r"(?<!\\)(\\\\)*[`*_\[\]<>&#|~!$]", found)
+    assert not re.search(r"(?<!\\)(\\\\)*[`*_\[\]<>&#|~!$]", escaped)

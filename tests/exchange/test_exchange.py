@@ -41,9 +41,9 @@ N, X, A = NECESSARY, INAPPROPRIATE, AMBIGUOUS
 def other(tmp_path: Path, into: Copies) -> Iterator[Store]:
     """Another, empty record."""
     into(tmp_path / "other")
-    found = open_store(tmp_path / "other")
-    yield found
-    found.close()
+    other_store = open_store(tmp_path / "other")
+    yield other_store
+    other_store.close()
 
 
 def only_labelling(store: Store, dataset_id: int) -> str:
@@ -138,11 +138,11 @@ def test_a_bundle_without_calls_keeps_votes_and_says_so(store: Store, other: Sto
     data = add_dataset(store, profiles=1, attributes=2, contexts=1)
     add_labels(store, data.id, [[[N], [X]]])
     exporting.export(store, data.name, "bundle-jsonl", tmp_path / "b.zip", with_calls=False)
-    found = import_file(other, tmp_path / "b.zip")
-    assert any("1 call behind votes" in note for note in found.notes)
+    result = import_file(other, tmp_path / "b.zip")
+    assert any("1 call behind votes" in note for note in result.notes)
     assert counts(other)["call"] == 0
-    labelling = only_labelling(other, found.dataset.id)
-    assert effective(other, found.dataset.id, labelling) == [[[N], [X]]]
+    labelling = only_labelling(other, result.dataset.id)
+    assert effective(other, result.dataset.id, labelling) == [[[N], [X]]]
 
 
 def test_the_same_content_gives_the_same_bytes(store: Store, tmp_path: Path) -> None:
@@ -189,18 +189,18 @@ def test_shares_come_back_by_persona_with_the_same_labels(
     path = tmp_path_factory.mktemp("labelled") / "l.json"
     exporting.export(store, here.name, "labelled", path)
     labelled = any(code != UNLABELLED for p in wanted for a in p for code in a)
-    found = import_file(store, path, f"m {seed}")
-    assert found.kind == ("labelled" if labelled else "profiles")
-    assert profiles_of(store, found.dataset.id) == profiles_of(store, here.id)
+    result = import_file(store, path, f"m {seed}")
+    assert result.kind == ("labelled" if labelled else "profiles")
+    assert profiles_of(store, result.dataset.id) == profiles_of(store, here.id)
     if not labelled:
         return
     with store.read() as connection:
         (one,) = labellings.all_rows(connection, here.id)
-        (two,) = labellings.all_rows(connection, found.dataset.id)
+        (two,) = labellings.all_rows(connection, result.dataset.id)
     assert (two.imported, two.model, two.simulated) == (True, one.model, one.simulated)
-    assert effective(store, found.dataset.id, two.id) == effective(store, here.id, labelling) == wanted
-    assert any(" in 0 of " in note for note in found.notes), "labels_combined is the mixture of the personas"
-    assert two.manifest["imported"]["sha256"] == found.dataset.source_hash
+    assert effective(store, result.dataset.id, two.id) == effective(store, here.id, labelling) == wanted
+    assert any(" in 0 of " in note for note in result.notes), "labels_combined is the mixture of the personas"
+    assert two.manifest["imported"]["sha256"] == result.dataset.source_hash
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
@@ -222,12 +222,12 @@ def test_columns_come_back_with_the_effective_labels(store: Store, tmp_path: Pat
     assert effective(store, data.id, labelling) == wanted.tolist()
     path = tmp_path / f"c.{ending}"
     exporting.export(store, data.name, "huggingface", path)
-    found = import_file(store, path, "columns")
-    assert found.kind == "huggingface"
-    two = only_labelling(store, found.dataset.id)
-    assert effective(store, found.dataset.id, two) == wanted.tolist()
-    assert found.dataset.simulated
-    for there, here in zip(profiles_of(store, found.dataset.id), profiles_of(store, data.id), strict=True):
+    result = import_file(store, path, "columns")
+    assert result.kind == "huggingface"
+    two = only_labelling(store, result.dataset.id)
+    assert effective(store, result.dataset.id, two) == wanted.tolist()
+    assert result.dataset.simulated
+    for there, here in zip(profiles_of(store, result.dataset.id), profiles_of(store, data.id), strict=True):
         assert there.contexts == here.contexts and there.name == here.name
         assert [(a.key, a.statement, a.domain, a.event) for a in there.attributes] == [
             (a.key, a.statement, a.domain, a.event) for a in here.attributes
@@ -245,13 +245,13 @@ def test_columns_of_the_authors_have_no_more_than_six_and_contexts_come_from_the
         ["name", "attribute", "memory_statement", "label", "prompt", "adv_reveal_prompt"]
     )
     pq.write_table(table, tmp_path / "six.parquet")
-    found = import_file(store, tmp_path / "six.parquet")
-    told = [(c.task, c.recipient) for c in profiles_of(store, found.dataset.id)[0].contexts]
-    assert told == [(f"Task {i}", f"Recipient {i}") for i in range(4)]
-    assert found.dataset.contexts == 4
-    notes = " ".join(found.notes)
+    result = import_file(store, tmp_path / "six.parquet")
+    contexts = [(c.task, c.recipient) for c in profiles_of(store, result.dataset.id)[0].contexts]
+    assert contexts == [(f"Task {i}", f"Recipient {i}") for i in range(4)]
+    assert result.dataset.contexts == 4
+    notes = " ".join(result.notes)
     assert "all attributes are in 'general'" in notes and "age 0" in notes
-    assert effective(store, found.dataset.id, only_labelling(store, found.dataset.id)) == [[[N] * 4] * 3] * 2
+    assert effective(store, result.dataset.id, only_labelling(store, result.dataset.id)) == [[[N] * 4] * 3] * 2
 
 
 def test_only_combined_labels_are_shares_of_one_stand_in(store: Store, tmp_path: Path) -> None:
@@ -262,11 +262,11 @@ def test_only_combined_labels_are_shares_of_one_stand_in(store: Store, tmp_path:
     record[0]["contexts"][0]["labels_combined"] = {
         s: {"private": p, "necessary": n, "unlabeled": u} for s, (n, p, u) in zip(statements, shares, strict=True)
     }
-    found = import_bytes(store, json.dumps(record).encode(), "combined.json")
-    labelling = only_labelling(store, found.dataset.id)
-    assert effective(store, found.dataset.id, labelling) == [[[N], [X], [A]]], "only a share of exactly 1 is a label"
+    result = import_bytes(store, json.dumps(record).encode(), "combined.json")
+    labelling = only_labelling(store, result.dataset.id)
+    assert effective(store, result.dataset.id, labelling) == [[[N], [X], [A]]], "only a share of exactly 1 is a label"
     assert vote_counts(store, labelling).personas[0].key == labellings.IMPORTED
-    assert any("only labels_combined" in note for note in found.notes)
+    assert any("only labels_combined" in note for note in result.notes)
     # Out again and in again: the same shares, still without personas.
     exporting.export(store, "combined", "labelled", tmp_path / "again.json")
     again = import_file(store, tmp_path / "again.json")
@@ -291,13 +291,13 @@ def test_a_statement_that_stands_twice_shares_its_label_and_is_reported(store: S
             zip(("necessary", "private", "unlabeled"), mixed.tolist(), strict=True)
         ),
     }
-    found = import_bytes(store, json.dumps(record).encode(), "twice.json")
-    labelling = only_labelling(store, found.dataset.id)
-    assert effective(store, found.dataset.id, labelling) == [[[X], [A], [X]]]
-    assert any("ambiguous" in note and "'fact_0' and 'fact_2'" in note for note in found.notes)
-    assert any("in 1 of 2 statements" in note for note in found.notes)
+    result = import_bytes(store, json.dumps(record).encode(), "twice.json")
+    labelling = only_labelling(store, result.dataset.id)
+    assert effective(store, result.dataset.id, labelling) == [[[X], [A], [X]]]
+    assert any("ambiguous" in note and "'fact_0' and 'fact_2'" in note for note in result.notes)
+    assert any("in 1 of 2 statements" in note for note in result.notes)
     with store.read() as connection:
-        (row,) = labellings.all_rows(connection, found.dataset.id)
+        (row,) = labellings.all_rows(connection, result.dataset.id)
         assert (row.model, row.pack, row.status) == ("gpt-5", "westin", "finished")
         assert [p.key for p in labellings.personas(connection, row.id).values()] == [p.key for p in PERSONAS]
 
@@ -309,13 +309,13 @@ def test_what_cannot_be_exported_is_said_and_leaves_nothing(store: Store, tmp_pa
     data = add_dataset(store, profiles=1, attributes=1, contexts=1)
     taken = tmp_path / "taken.json"
     taken.write_text("mine")
-    for arguments, said in [
+    for arguments, message in [
         ((data.name, "labelled", tmp_path / "x.json"), "no labels yet"),
         (("nobody", "official", tmp_path / "x.json"), "no dataset named 'nobody'"),
         ((data.name, "official", taken), "a file of that name"),
         ((data.name, "bundle-jsonl", tmp_path), "a folder of that name"),
     ]:
-        with pytest.raises(StoreError, match=said):
+        with pytest.raises(StoreError, match=message):
             exporting.export(store, *arguments)
     with pytest.raises(StoreError, match="no labelling 'labelling-0'"):
         exporting.export(store, data.name, "labelled", tmp_path / "x.json", labelling="labelling-0")

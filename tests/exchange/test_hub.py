@@ -80,10 +80,10 @@ def test_the_folder_is_one_that_load_dataset_reads(sqlite_store: Store, tmp_path
 
 def test_a_benchmark_is_registered_by_real_votes_alone(sqlite_store: Store, tmp_path: Path) -> None:
     exported(sqlite_store, tmp_path / "real")
-    told = yaml.safe_load((tmp_path / "real" / "eval.yaml").read_text(encoding="utf-8"))
-    assert told.keys() == {"name", "description", "evaluation_framework", "tasks"}
+    benchmark = yaml.safe_load((tmp_path / "real" / "eval.yaml").read_text(encoding="utf-8"))
+    assert benchmark.keys() == {"name", "description", "evaluation_framework", "tasks"}
     about = front_matter(tmp_path / "real")
-    for task in told["tasks"]:
+    for task in benchmark["tasks"]:
         assert task.keys() == {"id", "config", "split"}
         assert task["config"] in [config["config_name"] for config in about["configs"]]  # type: ignore[attr-defined]
     with sqlite_store.write() as connection:

@@ -36,10 +36,10 @@ CLOCK = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 def valid(value: dict[str, Any]) -> dict[str, Any]:
     # By way of its text: what is written is what has to fit.
-    told: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
+    loaded: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
     jsonschema.Draft7Validator.check_schema(SCHEMA)
-    assert [error.message for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(told)] == []
-    return told
+    assert [error.message for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(loaded)] == []
+    return loaded
 
 
 def change(store: Store, run_id: str, **values: object) -> None:
@@ -53,12 +53,12 @@ def test_every_number_is_that_of_the_record(sqlite_store: Store) -> None:
     flows = shared_flows(sqlite_store)
     for run_id in (first, second):
         scope = resolve_scope(sqlite_store, run_id)
-        told = valid(record(flows, scope, made=CLOCK, organization="A university"))
+        entry = valid(record(flows, scope, made=CLOCK, organization="A university"))
         numbers, bounds = headline(flows, scope), intervals(flows, scope)
-        assert told["schema_version"] == VERSION == SCHEMA["version"]
-        assert told["retrieved_timestamp"] == "1772366400"
-        assert told["source_metadata"]["source_organization_name"] == "A university"
-        results = {item["metric_config"]["metric_id"]: item for item in told["evaluation_results"]}
+        assert entry["schema_version"] == VERSION == SCHEMA["version"]
+        assert entry["retrieved_timestamp"] == "1772366400"
+        assert entry["source_metadata"]["source_organization_name"] == "A university"
+        results = {item["metric_config"]["metric_id"]: item for item in entry["evaluation_results"]}
         scores = {name: item["score_details"]["score"] for name, item in results.items()}
         assert scores == {
             **{f"cimemories.violation_at_{n}": value for n, value in numbers.violation.items()},
@@ -83,12 +83,12 @@ def test_model_parameters_and_what_is_simulated_are_said(sqlite_store: Store) ->
         "model": {"simulated": True},
     }
     change(sqlite_store, run_id, model="org/model-8b", simulated=True, manifest=canonical_json(manifest))
-    told = valid(record(shared_flows(sqlite_store), resolve_scope(sqlite_store, run_id), made=CLOCK))
-    model = told["model_info"]
+    entry = valid(record(shared_flows(sqlite_store), resolve_scope(sqlite_store, run_id), made=CLOCK))
+    model = entry["model_info"]
     assert (model["name"], model["id"], model["developer"]) == ("model-8b", "org/model-8b", "org")
     assert model["inference_engine"] == {"name": "vllm", "version": "0.33.1"}
     assert model["additional_details"]["simulated"] == "yes"
-    for item in told["evaluation_results"]:
+    for item in entry["evaluation_results"]:
         assert item["generation_config"]["generation_args"] == {"temperature": 0.7, "max_tokens": 1024}
         assert "simulated messages" in item["evaluation_name"]
 
@@ -98,11 +98,11 @@ def test_no_name_of_a_model_leads_out_of_the_folder(sqlite_store: Store, tmp_pat
     run_id, _ = world(sqlite_store)
     change(sqlite_store, run_id, model=model)
     scope = resolve_scope(sqlite_store, run_id)
-    told = valid(record(shared_flows(sqlite_store), scope, made=CLOCK))
-    path = write_record(told, scope, tmp_path / "records")
+    entry = valid(record(shared_flows(sqlite_store), scope, made=CLOCK))
+    path = write_record(entry, scope, tmp_path / "records")
     assert path.resolve().is_relative_to((tmp_path / "records" / "data" / "cimemories").resolve())
     assert len(path.relative_to(tmp_path / "records").parts) == 5
-    assert json.loads(path.read_text(encoding="utf-8")) == told
+    assert json.loads(path.read_text(encoding="utf-8")) == entry
     four = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
     assert re.fullmatch(rf"{four}\.json", path.name)
 
@@ -132,8 +132,8 @@ def test_the_command_writes_the_record_below_a_folder(sqlite_store: Store, tmp_p
     options = ("--format", "every-eval-ever", "--out", tmp_path / "records", "-w", sqlite_store.workspace)
     done = cli_inside(outside(), "export", run_id, *options, "--organization", "A university", "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert valid(json.loads(Path(told["path"]).read_text(encoding="utf-8"))) == told["record"]
+    printed = json.loads(done.stdout)
+    assert valid(json.loads(Path(printed["path"]).read_text(encoding="utf-8"))) == printed["record"]
     (tmp_path / "file").write_text("mine")
     refused = cli_inside(
         outside(), "export", run_id, "--format", "every-eval-ever", "--out", tmp_path / "file", *options[4:]

@@ -86,30 +86,30 @@ def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, str
 def test_the_numbers_are_those_of_the_worked_example(still: tuple[Store, str, str]) -> None:
     store, first, _ = still
     page = Page(as_html(made(store, first)))
-    told = page.table("Numbers of test-model")
-    found = intervals(*ask(store, first))
-    assert told["Violation@1"][:2] == ["60.0 %", bounds_text(found.violation[1])]
-    assert told["Violation@5"][0] == "100.0 %"
-    assert told["Completeness"][:2] == ["80.0 %", bounds_text(found.completeness)]
-    assert told["Leak rate"][3] == "8 of 25 exposures"
+    table = page.table("Numbers of test-model")
+    computed = intervals(*ask(store, first))
+    assert table["Violation@1"][:2] == ["60.0 %", bounds_text(computed.violation[1])]
+    assert table["Violation@5"][0] == "100.0 %"
+    assert table["Completeness"][:2] == ["80.0 %", bounds_text(computed.completeness)]
+    assert table["Leak rate"][3] == "8 of 25 exposures"
     curve = page.table("Expected share of attributes")
     rows = next(rows for caption, rows in page.tables if "so many tasks" in caption)
     assert [row[1] for row in rows[1:]] == ["1", "2", "3"]
     # One number, one interval: the last row of the run, of all tasks at n = 1, is Violation@1.
-    one = " ".join(told["Violation@1"][:2])
+    one = " ".join(table["Violation@1"][:2])
     assert curve["test-model"][1] == one
     assert f"Violation@1 {one};" in page.text  # in the figure
-    five, complete, score = (" ".join(told[name][:2]) for name in ("Violation@5", "Completeness", "Balanced score"))
+    five, complete, score = (" ".join(table[name][:2]) for name in ("Violation@5", "Completeness", "Balanced score"))
     abstract = page.text[page.text.index("Measured is") : page.text.index("What may not be concluded")]
     assert f"gives away {five} of what it should withhold" in abstract
     assert f"conveys {complete} of what is needed; balanced score {score}." in abstract
     assert page.table("Violation under each")["test-model"][1] == five  # the last of the three rules
     # Words for a paper carry the same counts.
-    for words in (
+    for phrase in (
         "1 synthetic user with 3 attributes",
         "3 pairs of a user and a context were retained and 0 discarded",
     ):
-        assert words in page.text
+        assert phrase in page.text
     assert "5 messages for each user and context" in page.text
     assert "all 15 planned messages were judged" in page.text
     assert "fundamentalist (prior 26 %), pragmatic (prior 64 %) and unconcerned (prior 10 %)" in page.text
@@ -139,16 +139,16 @@ def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(still: tupl
     report = made(store, first, second)
     page = Page(as_html(report))
     flows = Flows(store)
-    found = difference(flows, resolve_scope(store, first), resolve_scope(store, second))
+    compared = difference(flows, resolve_scope(store, first), resolve_scope(store, second))
     rows = next(rows for caption, rows in page.tables if "on common flows" in caption)
-    assert [row[-1] for row in rows[1:]] == list(found.sentences("test-model", "gpt-5"))
+    assert [row[-1] for row in rows[1:]] == list(compared.sentences("test-model", "gpt-5"))
     changed = page.table("Flows that change")["gpt-5"]
     assert [int(cell) for cell in changed[:5]] == [
-        found.tallied.flows,
-        found.tallied.newly,
-        found.tallied.stopped,
-        found.tallied.both,
-        found.tallied.neither,
+        compared.tallied.flows,
+        compared.tallied.newly,
+        compared.tallied.stopped,
+        compared.tallied.both,
+        compared.tallied.neither,
     ]
     assert f"The runs differ in the seed: 0 ({first}); 7 ({second})." in page.text
     assert "only 93.3% of the planned responses are judged" in page.text
@@ -157,7 +157,7 @@ def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(still: tupl
     turned = Page(as_html(made(store, second, first)))
     rows = next(rows for caption, rows in turned.tables if "on common flows" in caption)
     assert rows[1][0] == "test-model"
-    assert (rows[1][1], float(rows[1][2])) == ("Violation@5", pytest.approx(-100 * found.paired.violation.value))
+    assert (rows[1][1], float(rows[1][2])) == ("Violation@5", pytest.approx(-100 * compared.paired.violation.value))
 
 
 def test_what_the_paper_states_is_marked_as_published(world: tuple[Store, str, str]) -> None:
@@ -186,8 +186,8 @@ def test_simulated_results_are_marked_at_every_table_of_numbers(world: tuple[Sto
         caption for caption in plain if caption.startswith("Who stands in the way")
     }
     assert "banner" in page.values("class")
-    drawn = made(store, first)
-    assert all(figure.simulated and "SIMULATED" in _texts(figure.svg) for figure in drawn.figures())
+    report = made(store, first)
+    assert all(figure.simulated and "SIMULATED" in _texts(figure.svg) for figure in report.figures())
     mixed = made(store, second, first)
     assert mixed.simulated.startswith("1 of 2 runs rest on simulated messages")
     text, _ = as_markdown(mixed, "f")
@@ -254,13 +254,13 @@ def test_texts_are_left_out_where_asked_for_and_numbers_stay(still: tuple[Store,
 
 def test_neither_keys_nor_passwords_are_in_it(world: tuple[Store, str, str]) -> None:
     store, first, _ = world
-    seat = {"base_url": "http://me:hunter2@judge.example/v1", "api_key_env": "SECRET_OF_MINE"}
-    manifest = {"model": {"endpoint": "http://me:hunter2@h.example/v1"}, "judges": [seat], "asked": {"judge": seat}}
+    judge = {"base_url": "http://me:hunter2@judge.example/v1", "api_key_env": "SECRET_OF_MINE"}
+    manifest = {"model": {"endpoint": "http://me:hunter2@h.example/v1"}, "judges": [judge], "asked": {"judge": judge}}
     change(store, first, manifest=canonical_json(manifest), endpoint="http://me:hunter2@h.example/v1")
     with store.write() as connection:
-        asked = {"dataset": "small world", "model": "voter", "base_url": "http://me:hunter2@h.example/v1", "draws": 3}
+        spec = {"dataset": "small world", "model": "voter", "base_url": "http://me:hunter2@h.example/v1", "draws": 3}
         kept = json.loads(connection.execute(sa.select(labelling.c.manifest)).scalar_one())
-        voted = canonical_json({**kept, "asked": {**asked, "api_key_env": "SECRET_OF_MINE"}})
+        voted = canonical_json({**kept, "asked": {**spec, "api_key_env": "SECRET_OF_MINE"}})
         connection.execute(sa.update(labelling).values(manifest=voted))
     report = made(store, first)
     repeated = "cimemories label --dataset 'small world' --model voter --base-url http://h.example/v1 --draws 3"
@@ -280,8 +280,8 @@ def test_the_rule_is_said_with_what_it_leaves_out(sqlite_store: Store) -> None:
     page = Page(as_html(made(sqlite_store, run_id)))
     assert "the substring rule would leave out 1 key: mortgage" in page.text
     assert "never count as violations" in page.text
-    asked = collect(Flows(sqlite_store), [resolve_scope(sqlite_store, run_id)], IdentifierRule.SUBSTRING, made=CLOCK)
-    other = Page(as_html(asked))
+    report = collect(Flows(sqlite_store), [resolve_scope(sqlite_store, run_id)], IdentifierRule.SUBSTRING, made=CLOCK)
+    other = Page(as_html(report))
     assert "This leaves out 1 key beyond the biography." in other.text
     assert "--identifiers substring" in other.text
     numbers = [p.table("Numbers of test-model")["Violation@1"] for p in (page, other)]
@@ -319,8 +319,8 @@ def test_intervals_come_with_their_parts_and_what_the_run_can_show(sqlite_store:
     assert rates[0].low < rates[0].value < rates[0].high
     assert "what the 95 % intervals are made of" in page.text
     assert "With 6 profiles, 5 contexts and 3 samples this run can show a difference" in page.text
-    drawn = as_markdown(made(sqlite_store, run_id), "f")[1]
-    (figure,) = (text for name, text in drawn.items() if "figure-parts" in name)
+    figures = as_markdown(made(sqlite_store, run_id), "f")[1]
+    (figure,) = (text for name, text in figures.items() if "figure-parts" in name)
     assert figure.count("on-fill") > figure.count("on-fill {") >= 1
 
 
@@ -351,11 +351,11 @@ def test_judges_and_decisions_are_said(world: tuple[Store, str, str]) -> None:
         work.bump(connection, first)
         pair = {"attribute": person.attribute_ids[2], "context": person.context_ids[2]}
         decisions.add(connection, dataset_id=1, annotator="Ada", label=Label.INAPPROPRIATE, **pair)
-    found = judges_agreement(shared_flows(store), first).pairs[0]
+    agreement = judges_agreement(shared_flows(store), first).pairs[0]
     page = Page(as_html(made(store, first)))
     row = page.table("Agreement of the judges")["test-judge and other"]
-    assert row[:3] == [str(found.messages), str(found.places), str(found.table[1][1])]
-    assert row[-2:] == [f"{found.kappa.value:.3f}", f"{found.ac1.value:.3f}"]
+    assert row[:3] == [str(agreement.messages), str(agreement.places), str(agreement.table[1][1])]
+    assert row[-2:] == [f"{agreement.kappa.value:.3f}", f"{agreement.ac1.value:.3f}"]
     assert "People decided 1 pair; their decision goes before the votes." in page.text
     options = [{"labels": "consensus"}, {"judge_id": "any"}]
     alone, together = (
@@ -371,12 +371,12 @@ def test_it_says_whether_labelling_may_stop_and_by_what_evidence(sqlite_store: S
     other = add_run(sqlite_store, open_labels.dataset, valued_worlds.SAMPLES, open_labels.reveals // 2)
     open_labels.say(select(sqlite_store, open_labels.index(), Filters(), Order.RANDOM)[:6].tolist())
     page = Page(as_html(made(sqlite_store, open_labels.run, other)))
-    said = sureness(sqlite_store, "small world", Aim(Target.ORDER, (open_labels.run, other)), 0.01)
+    result = sureness(sqlite_store, "small world", Aim(Target.ORDER, (open_labels.run, other)), 0.01)
     assert "Whether labelling may stop" in page.text
     assert "label uncertainty ±" in page.text and "more decisions to ±1.0" in page.text
-    assert said.share is not None and said.share.answered == 6
-    assert said.share.sentence in page.text
-    assert said.value is not None and said.value.sentence() in page.text
+    assert result.share is not None and result.share.answered == 6
+    assert result.share.sentence in page.text
+    assert result.value is not None and result.value.sentence() in page.text
 
 
 def test_what_cannot_be_reported_is_refused(world: tuple[Store, str, str]) -> None:

@@ -104,9 +104,10 @@ def test_no_text_becomes_markup_in_markdown_or_figures(sqlite_store: Store) -> N
     assert sorted(page.values("src")) == sorted(f"folder/{name}" for name in pictures)
     assert page.values("href") == []
     assert [level for level, _ in page.headings].count(1) == 1
-    for drawn in pictures.values():
+    for svg_text in pictures.values():
         tags = {
-            element.tag.removeprefix("{http://www.w3.org/2000/svg}") for element in ElementTree.fromstring(drawn).iter()
+            element.tag.removeprefix("{http://www.w3.org/2000/svg}")
+            for element in ElementTree.fromstring(svg_text).iter()
         }
         assert tags <= {"svg", "title", "desc", "style", "text", "rect", "line", "circle", "polygon", "polyline"}
 
@@ -115,10 +116,10 @@ def test_a_figure_takes_any_text_and_keeps_labels_apart() -> None:
     series = IntervalSeries("any", [Bounded(0.5, 0.4, 0.7), Bounded(0.1)], GREY, "x")
     fig = interval_rows(["\x00\ud800<b>" + "w" * 80, "&amp;"], [series], xaxis={"range": [0, 1]})
     root = ElementTree.fromstring(svg.as_file(svg.draw(fig, "any", title="a < b", alt="\x1b", simulated=True)))
-    words = "".join(root.itertext())
-    assert "<b>w" in words
-    assert "&amp;" in words
-    assert "SIMULATED" in words
+    text = "".join(root.itertext())
+    assert "<b>w" in text
+    assert "&amp;" in text
+    assert "SIMULATED" in text
     places = spread([10, 11, 12, 95], 20, 0, 100)
     assert sorted(places) == places
     assert all(b - a >= 20 for a, b in pairwise(places))
@@ -190,18 +191,18 @@ def _umask() -> int:
 
 def test_the_command_writes_what_it_says(sqlite_store: Store, tmp_path: Path) -> None:
     run_id, target = simple(sqlite_store), tmp_path / "out.html"
-    words = ["report", run_id, "--to", target, "--workspace", sqlite_store.workspace]
-    done = cli_inside(outside(), *words, "--no-texts", "--labels", "consensus", "--identifiers", "none")
+    arguments = ["report", run_id, "--to", target, "--workspace", sqlite_store.workspace]
+    done = cli_inside(outside(), *arguments, "--no-texts", "--labels", "consensus", "--identifiers", "none")
     assert (done.returncode, done.stdout) == (0, f"wrote {target}\n")
     page = Page(target.read_text())
     assert page.table("Violation under each")["test-model"]
     assert "--labels consensus --judge test-judge --identifiers none --no-texts" in page.text
-    again = cli_inside(outside(), *words)
+    again = cli_inside(outside(), *arguments)
     assert again.returncode == 1
     assert "is there already" in again.stderr
-    assert cli_inside(outside(), *words, "--force").returncode == 0
+    assert cli_inside(outside(), *arguments, "--force").returncode == 0
     for wrong, why in ((("--identifiers", "all"), "no identifier rule"), (("--judge", "nobody"), "nobody")):
-        bad = cli_inside(outside(), *words, "--force", *wrong)
+        bad = cli_inside(outside(), *arguments, "--force", *wrong)
         assert bad.returncode == 1
         assert why in bad.stderr
 

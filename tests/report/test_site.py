@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from evaluating import cli_inside, outside
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 from reports import Page as Parsed
 from test_report_hostile import AT, TAGS, build
 from two_runs import world
@@ -273,11 +273,11 @@ def test_without_labels_the_site_says_why_nothing_can_be_moved(sqlite_store: Sto
 def tab(published: Published, browser: Browser) -> Iterator[tuple[Page, list[str], list[str]]]:
     """A page with what it asked for, and what went wrong in it."""
     opened = browser.new_page(viewport={"width": 1280, "height": 900})
-    asked, wrong = list[str](), list[str]()
-    opened.on("request", lambda request: asked.append(request.url))
+    requests, wrong = list[str](), list[str]()
+    opened.on("request", lambda request: requests.append(request.url))
     opened.on("pageerror", lambda error: wrong.append(str(error)))
     opened.on("console", lambda message: wrong.append(message.text))
-    yield opened, asked, wrong
+    yield opened, requests, wrong
     opened.close()
 
 
@@ -287,7 +287,7 @@ BOARD = """() => [...document.querySelectorAll("#board tbody tr")].map((row) => 
 
 @pytest.mark.browser
 def test_the_table_follows_the_controls(published: Published, tab: tuple[Page, list[str], list[str]]) -> None:
-    shown_page, asked, wrong = tab
+    shown_page, requests, wrong = tab
     shown_page.goto((published.folder / "index.html").as_uri())
     settings = published.settings
     assert sorted(row[:8] for row in shown_page.evaluate(BOARD)) == published.rows(settings.threshold, 0)
@@ -297,29 +297,29 @@ def test_the_table_follows_the_controls(published: Published, tab: tuple[Page, l
     for _ in range(20):
         shown_page.keyboard.press("ArrowLeft")
     at = settings.threshold - 20
-    told = shown_page.evaluate(BOARD)
-    assert sorted(row[:8] for row in told) == published.rows(at, 2)
-    assert [row[1] for row in told] != before
-    assert [row[0] for row in told] == ["1", "2", "3"]
-    assert [row[8] for row in told] == [str(1 + before.index(row[1])) for row in told]
+    rows = shown_page.evaluate(BOARD)
+    assert sorted(row[:8] for row in rows) == published.rows(at, 2)
+    assert [row[1] for row in rows] != before
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    assert [row[8] for row in rows] == [str(1 + before.index(row[1])) for row in rows]
     sentence = shown_page.locator("#status").inner_text()
     assert sentence.startswith("80 % of the votes, fundamentalist alone")
     assert "passes" in sentence
     # The chart and its twin show the same number.
-    balanced = {row[1]: row[4] for row in told}
+    balanced = {row[1]: row[4] for row in rows}
     assert set(shown_page.locator("#legend li").all_inner_texts()) == {f"{k} {v}" for k, v in balanced.items()}
     shown_page.locator("#twin summary").click()
-    cells = shown_page.locator("#twin-table tbody tr").nth(at).locator("td").all_inner_texts()
-    assert cells == list(balanced.values())
+    # The table is made once its fold is open.
+    expect(shown_page.locator("#twin-table tbody tr").nth(at).locator("td")).to_have_text(list(balanced.values()))
     # The address holds the setting: opened anew it is the same, and Back to the published one is a press away.
     shown_page.reload()
-    assert shown_page.evaluate(BOARD) == told
+    assert shown_page.evaluate(BOARD) == rows
     shown_page.get_by_role("button", name="As published").click()
     assert [row[1] for row in shown_page.evaluate(BOARD)] == before
     assert shown_page.locator("#status").inner_text() == ""
     shown_page.goto((published.folder / "index.html").as_uri() + "#threshold=99&personas=-1&judge=x")
     assert [row[1] for row in shown_page.evaluate(BOARD)] == before
-    assert {url.split(":")[0] for url in asked} == {"file"}
+    assert {url.split(":")[0] for url in requests} == {"file"}
     assert not wrong
 
 
@@ -370,17 +370,17 @@ def test_no_text_becomes_markup(sqlite_store: Store) -> None:
 def test_hostile_texts_do_nothing_in_a_browser(
     sqlite_store: Store, tmp_path: Path, tab: tuple[Page, list[str], list[str]]
 ) -> None:
-    shown_page, asked, wrong = tab
+    shown_page, requests, wrong = tab
     site = made(sqlite_store, *build(sqlite_store))
     write_site(site, tmp_path / "site")
-    asked.clear()
+    requests.clear()
     for name in ("index.html", "leaks.html"):
         shown_page.goto((tmp_path / "site" / name).as_uri())
     shown_page.goto((tmp_path / "site" / "index.html").as_uri())
     shown_page.select_option("#personas", "1")
     assert "evil.example" in shown_page.locator("#board").inner_text()
     assert shown_page.locator("#board a, #board img, #board b").count() == 0
-    assert {url.split(":")[0] for url in asked} == {"file"}
+    assert {url.split(":")[0] for url in requests} == {"file"}
     assert not wrong
     # Were there a script of somebody else's in the page, the policy would not run it.
     shown_page.evaluate(
