@@ -1,7 +1,7 @@
 """Who uses the app, and what they have typed so far: the annotator's name, and drafts of forms.
 
 The name is that of the account where people log in, else one that a person gives once: the browser remembers it
-(assets/shell.js writes the cookie), and the header of every page shows it.
+(assets/remember.js writes the cookie), and the header of every page shows it.
 
 A draft keeps a form over several steps. Streamlit forgets the value of a widget that a script run did not draw; a draft
 keeps it under a name of its own and gives it back to the widget when that comes again:
@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 from urllib.parse import unquote
+from uuid import uuid4
 
 import streamlit as st
 
 from cimemories.access.roles import MAY, Role
 from cimemories.text import has_control
-from cimemories.ui import login, safe, url
+from cimemories.ui import component, login, safe, url
 
 # ---- drafts
 
@@ -136,12 +137,13 @@ class Draft:
 # ---- the annotator's name
 
 
+_remember = component("remember")
 KEY = "annotator"
 COOKIE = "cimemories_name"
 LONGEST = 80
 # Ann and Anna are alike, Maria and Marie are not: a warning costs a click, a person counted twice an agreement.
 ALIKE = 0.85
-_PEOPLE, _TWIN, _CHANGED = f"{KEY}.people", f"{KEY}.twin", f"{KEY}.changed"
+_PEOPLE, _TWIN, _CHANGED, _GIVEN = f"{KEY}.people", f"{KEY}.twin", f"{KEY}.changed", f"{KEY}.given"
 
 
 def account() -> str:
@@ -214,6 +216,10 @@ def header(people: Callable[[], Sequence[str]]) -> None:
     st.session_state[_PEOPLE] = people
     name()
     st.session_state.pop(_CHANGED, None)  # this run shows the new name already
+    # Before the name is in sight: whoever sees it and reloads is still the same person.
+    with st.container(key="remember"):
+        data = {"cookie": COOKIE, "name": name(), "given": st.session_state.get(_GIVEN)}
+        _remember(key=f"{KEY}.remember", data=data)
     with st.container(key="who"):
         _who()
 
@@ -292,6 +298,7 @@ def set_name(text: str | None) -> None:
     st.session_state.pop(_TWIN, None)
     if text and not account():
         st.session_state[KEY] = _clean(text)
+        st.session_state[_GIVEN] = uuid4().hex
         st.session_state[_CHANGED] = True
         st.session_state["who.box"] = False
 

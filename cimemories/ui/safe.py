@@ -46,7 +46,7 @@ STYLE = f"""
 /* What shows that a page is at work would lie under the name. */
 [data-testid="stStatusWidget"] {{ position: fixed; top: .75rem; left: 50%; }}
 @media (max-width: 40rem) {{ [data-testid="stStatusWidget"] {{ left: 20%; }} }}
-.st-key-shell {{ position: absolute; height: 0; overflow: hidden; }}
+.st-key-shell, .st-key-remember {{ position: absolute; height: 0; overflow: hidden; }}
 .stPlotlyChart text[style*="fill: rgb(127, 128, 129)"] {{ fill: currentColor !important; }}
 /* Without a pointer that hovers, a chart's buttons are always there: over its title, were they not below it. */
 @media (hover: none) {{

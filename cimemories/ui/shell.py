@@ -1,6 +1,6 @@
-"""What the browser does for the whole app, in one component at the end of each run (assets/shell.js): it remembers the
-person's name, puts defaults into the address without a step for Back, focuses the field that asks for a name, and says
-whether the screen is a phone's."""
+"""What the browser does for the whole app, in one component at the end of each run (assets/shell.js): it puts defaults
+into the address without a step for Back, focuses the field that asks for a name, and says whether the screen is a
+phone's."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def draw() -> None:
     """Hand the browser what this run has changed. Once a run, whatever became of the page."""
     before, after, steps = url.unsent()
     data = {
-        "cookie": annotator.COOKIE,
-        "name": "" if annotator.account() else annotator.name(),
+        "named": bool(annotator.name()),
         "before": before,
         "after": after,
         "steps": steps,

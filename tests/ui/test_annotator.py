@@ -118,3 +118,10 @@ def test_the_browser_remembers_who_is_there_and_every_page_shows_it(tmp_path: Pa
         expect(second.locator(".st-key-who")).to_contain_text("Zoë Ångström · not you?")
         second.reload()
         expect(second.locator(".st-key-who")).to_contain_text("Zoë Ångström · not you?")
+        # A tab of somebody earlier that is drawn again does not become the name that the browser remembers.
+        page.get_by_role("link", name="Labels").click()
+        expect(page.locator(".ci-head h2")).to_have_text("Labels")
+        serving.settled(page)
+        expect(who).to_contain_text("Bruno · not you?")
+        second.reload()
+        expect(second.locator(".st-key-who")).to_contain_text("Zoë Ångström · not you?")

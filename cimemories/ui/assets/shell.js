@@ -1,4 +1,3 @@
-const YEAR_SECONDS = 365 * 24 * 3600;
 const FOCUS_MS = 100;
 const ASKED = ".st-key-name input";
 
@@ -6,12 +5,6 @@ const sorted = (query) => {
   const params = new URLSearchParams(query);
   params.sort();
   return params.toString();
-};
-
-const remember = (cookie, name) => {
-  const pair = `${cookie}=${encodeURIComponent(name)}`;
-  if (!name || document.cookie.split("; ").includes(pair)) return;
-  document.cookie = `${pair}; path=/; max-age=${YEAR_SECONDS}; samesite=strict`;
 };
 
 // Streamlit pushes each change of the query, so defaults come here instead. Only where the address is still the one that
@@ -26,38 +19,35 @@ const replace = (before, after) => {
 
 let last = null;
 
-// Not away from where somebody types.
-const focus = () => {
-  const field = document.querySelector(ASKED);
-  if (field && ["BODY", "A"].includes(document.activeElement?.tagName)) field.focus();
-};
-
-// The popover of the header is drawn when it is open, elsewhere in the document. Its field gets the focus from what opens
-// it, and again where the popover takes it away, until a key is pressed.
-const OWN = ".st-key-who-field input";
+// Gives a field the focus as soon as it is there, and again where drawing takes it away, until a key is pressed. away:
+// whether the focus may leave the element that has it.
 const LOOK_MS = 10000;
-let looking = false;
+const looking = new Set();
 
-const greet = () => {
-  if (looking) return;
-  looking = true;
+const focus = (query, away) => {
+  if (looking.has(query)) return;
+  looking.add(query);
   const end = performance.now() + LOOK_MS;
   let left = false; // with Esc, say, before the field was there
   document.addEventListener("keydown", () => (left = true), { capture: true, once: true });
   let kept = 0;
   const look = () => {
-    const field = document.querySelector(OWN);
+    const field = document.querySelector(query);
     if (field && document.activeElement === field) kept += 1;
     if (left || kept > 2 || performance.now() > end) {
-      looking = false;
+      looking.delete(query);
       return;
     }
-    if (field && document.activeElement !== field) field.focus();
+    if (field && document.activeElement !== field && away(document.activeElement)) field.focus();
     setTimeout(look, FOCUS_MS);
   };
   look();
 };
 
+// The popover of the header is drawn when it is open, elsewhere in the document. Its field gets the focus from what opens
+// it, and again where the popover takes it away, until a key is pressed.
+const OWN = ".st-key-who-field input";
+const greet = () => focus(OWN, () => true);
 document.addEventListener("click", (event) => event.target.closest?.(".st-key-who button") && greet());
 // Whoever was faster than this file: it comes after the page is drawn.
 if (document.querySelector(`${OWN}, .st-key-who button[aria-expanded='true']`)) greet();
@@ -124,12 +114,12 @@ NARROW.addEventListener("change", () => measure());
 export default function ({ data, setStateValue }) {
   measure = () => { if (NARROW.matches !== data.phone) setStateValue("phone", NARROW.matches); };
   measure();
-  remember(data.cookie, data.name);
   // Once: the same data come again while another page is opened, whose address they are not of.
   const now = JSON.stringify([data.before, data.after, data.steps]);
   if (now !== last) {
     last = now;
     replace(data.before, data.after);
   }
-  if (!data.name) setTimeout(focus, FOCUS_MS);
+  // Not away from where somebody types.
+  if (!data.named) focus(ASKED, (element) => !element || ["BODY", "A"].includes(element.tagName));
 }
