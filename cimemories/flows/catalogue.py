@@ -103,6 +103,7 @@ def save_rule(
     annotator: str,
     use: bool,
     least_votes: int | None = None,
+    both_lists: str = labellings.BOTH_LISTS[0],
 ) -> None:
     """Save a rule under a new name, and make it current where `use` says so. Raises StoreError as labellings.add_rule
     does."""
@@ -116,6 +117,7 @@ def save_rule(
             annotator=annotator,
             use=use,
             least_votes=least_votes,
+            both_lists=both_lists,
         )
 
 

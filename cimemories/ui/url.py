@@ -31,7 +31,7 @@ PARAMETERS = frozenset(
         *("who", "cell", "beside", "sweep", "among", "runs", "spheres", "recipients", "profiles", "strength"),
         *("quote", "agreement", "certainty", "kind", "basket", "against", "axis", "user", "sequence", "ns"),
         *("clock", "present", "messages", "rows", "columns", "roworder", "columnorder", "most", "measure", "recipient"),
-        *("key", "ranking", "identifiers", "subset", "target", "width", "share", "batch", "person", "action"),
+        *("key", "ranking", "identifiers", "subset", "target", "width", "share", "batch", "person", "action", "both"),
     }
 )
 PAGES = {

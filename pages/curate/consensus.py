@@ -64,6 +64,7 @@ def _family_warning(store: Store, labelling: LabellingRow) -> None:
 
 
 MOST_ROWS = 60
+BOTH_LISTS = dict(zip(labellings.BOTH_LISTS, ("Conflict, not counted", "Necessary"), strict=True))
 _MESSAGE = "consensus.message"
 
 
@@ -76,11 +77,13 @@ def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_ta
         safe.heading("A rule to try")
         threshold, priors = _sliders(current)
         least = current.least_votes
+        both = current.both_lists
         if not labelling.imported:
             least = least_votes("consensus", current.least_votes, labellings.MOST_VOTES)
+            both = _both_lists(both)
         effect: WhatIf | None = None
         with page.Reporting("This rule is not valid.", StoreError):
-            effect = what_if(store, labelling.id, threshold, priors, least or None)
+            effect = what_if(store, labelling.id, threshold, priors, least or None, both)
     with right:
         if effect is None:
             set_takeaway("Move a slider to see what another rule would do to the labels.")
@@ -106,15 +109,28 @@ def _sliders(current: AppliedRule) -> tuple[float, dict[str, float]]:
         else "Priors: " + ", ".join(f"{key} {exact_percent(prior)}" for key, prior in priors.items()) + ".",
         muted=True,
     )
-    if moved.any or url.get("votes"):
+    if moved.any or url.get("votes") or url.get("both"):
         st.button(
             "Back to the current rule", icon=":material/undo:", on_click=url.durable(_forget), key="consensus.back"
         )
     return (current.threshold if moved.threshold is None else moved.threshold), priors
 
 
+def _both_lists(now: str) -> str:
+    """What a vote that names a pair necessary and inappropriate is, as the URL has it, else as the rule says."""
+    return page.choice(
+        "A vote in both lists",
+        BOTH_LISTS,
+        "consensus.both",
+        "both",
+        default=now,
+        help="What it is when a persona names an attribute necessary and inappropriate in one answer. The authors' "
+        "code counts it as necessary.",
+    )
+
+
 def _forget() -> None:
-    url.put(threshold=None, priors=None, votes=None)
+    url.put(threshold=None, priors=None, votes=None, both=None)
 
 
 def _done(message: str, *, keep_sliders: bool = False) -> None:
@@ -203,6 +219,7 @@ def _save_form(store: Store, dataset: DatasetRow, effect: WhatIf) -> None:
             annotator=who,
             use=bool(use),
             least_votes=effect.after.least_votes,
+            both_lists=effect.after.both_lists,
         )
 
     def saved(_: None) -> None:
@@ -223,6 +240,7 @@ def _rules_table(store: Store, dataset: DatasetRow) -> None:
         "threshold": 1.0,
         "priors": "those of the labelling's persona pack",
         "votes": labellings.least_text(None),
+        "both": BOTH_LISTS[labellings.BOTH_LISTS[0]],
         "by": "",
         "created": pd.NaT,
     }
@@ -233,6 +251,7 @@ def _rules_table(store: Store, dataset: DatasetRow) -> None:
             "threshold": row.threshold,
             "priors": ", ".join(f"{key} {exact_percent(prior)}" for key, prior in row.priors.items()),
             "votes": labellings.least_text(row.least_votes),
+            "both": BOTH_LISTS[row.both_lists],
             "by": row.annotator,
             "created": pd.Timestamp(row.created),
         }
@@ -248,6 +267,7 @@ def _rules_table(store: Store, dataset: DatasetRow) -> None:
             "threshold": ("percent", "Threshold"),
             "priors": ("wide", "Priors"),
             "votes": ("text", "Votes needed"),
+            "both": ("text", "A vote in both lists"),
             "by": ("text", "Saved by"),
             "created": ("date", "Saved (UTC)"),
         },

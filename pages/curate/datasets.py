@@ -26,7 +26,7 @@ from cimemories.formats.official import FormatError
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, EndpointError
 from cimemories.llm.worker import SIMULATOR
 from cimemories.model import WorkStatus
-from cimemories.seeds import packs
+from cimemories.seeds import PUBLISHED, events_by_name, offline_events, packs
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
 from cimemories.store import work
@@ -565,6 +565,15 @@ def _from_templates(store: Store, request: _Request) -> None:
             "Per domain", 1, 7, 5, key="new.templates.per_domain", help=_PER_DOMAIN, width=NARROW
         )
         events = st.number_input("Life events", 1, 12, 3, key="new.templates.events", width=NARROW)
+        among = st.multiselect(
+            "Among",
+            [PUBLISHED, *sorted({*offline_events(), *events_by_name()})],
+            key="new.templates.among",
+            format_func=lambda name: "all of the authors' data" if name == PUBLISHED else name,
+            placeholder="the usual events",
+            help="Life events that are sampled from: any that have templates, or those of the authors' data",
+            width=WIDE,
+        )
     safe.inline(
         f"{count(request.profiles, 'profile')} with about {count(events * 9 * per_domain + 14, 'attribute')} "
         "each, created at once. For more, use cimemories generate --offline.",
@@ -581,6 +590,7 @@ def _from_templates(store: Store, request: _Request) -> None:
             per_domain=per_domain,
             events=events,
             contexts=request.contexts,
+            among=tuple(among),
         )
 
     def created(row: DatasetRow) -> None:

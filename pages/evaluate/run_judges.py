@@ -15,6 +15,11 @@ from cimemories.store.engine import StoreError
 from cimemories.ui import once, safe
 from cimemories.ui.annotator import Draft
 
+REFERENCE_SETS = (
+    "Sets prompts in the published layout, memories as plain lines without a mark, the recipient in lower case, name, "
+    "sex, address and age as sentences of the biography, no token limit, one request per sample, and judges at "
+    "temperature 0 that read all attributes at once."
+)
 SIM_JUDGE = "sim-judge"
 MATCHER, SIMULATED, SAME, OTHER = "matcher", "simulated", "same", "other"
 JUDGE_KINDS = {
@@ -25,11 +30,29 @@ JUDGE_KINDS = {
 }
 KEY_HELP = "Name of an environment variable of this app. The key itself is never stored or shown."
 MOST = 5
+SERVERS = "the server's"
 CHECKS = {
     "rules": "by rules (refusals, very short messages)",
     "model": "by the first judge's model",
     "none": "not checked",
 }
+
+
+def reference(draft: Draft) -> bool:
+    """The switch for the requests of the authors' own evaluation, and what it sets."""
+    chosen = draft.toggle(
+        "The paper's own settings", "reference", help="Requests in the form of the authors' own code: docs/runs.md"
+    )
+    if chosen:
+        safe.inline(REFERENCE_SETS, muted=True)
+    return chosen
+
+
+def set_by_reference(draft: Draft, label: str, field: str, value: str) -> None:
+    """A field that cannot be changed, with what the paper's own settings make of it. `label` must be a literal."""
+    key = f"{draft.name}.reference.{field}"
+    help = "Set by the paper's own settings"
+    st.text_input(safe.plain_label(label), value, key=key, disabled=True, help=help)
 
 
 def draw_judges(draft: Draft, *, simulated: bool, first: Sequence[str], same: bool = True, model: str = "") -> None:
@@ -111,6 +134,12 @@ def _more(draft: Draft, name: str, *, real: bool) -> None:
         f"{name}.reasoning",
         help="Reported separately. Needs a server that returns the model's reasoning.",
     )
+    if draft.get("reference"):
+        set_by_reference(draft, "Attributes per call", f"{name}.split", "all at once")
+        if real:
+            set_by_reference(draft, "Token limit per judgement", f"{name}.max_tokens", SERVERS)
+            _judge_fields(draft, name)
+        return
     split_help = "Splits long lists for judges that lose track. Parts are requested in sequence."
     draft.optional("Attributes per call", f"{name}.split", None, 1, 100_000, placeholder="all at once", help=split_help)
     if real:
@@ -123,19 +152,23 @@ def _more(draft: Draft, name: str, *, real: bool) -> None:
             help=f"Reasoning included. {JUDGE_TOKENS:,} leaves room for judges that reason first, and is lowered to "
             "half of a smaller context window. Leave empty to use the server's limit.",
         )
-        draft.text(
-            "Other request fields",
-            f"{name}.fields",
-            placeholder='{"top_p": 0.9}',
-            help="A JSON object. The temperature is 0 unless set here.",
-        )
+        _judge_fields(draft, name)
+
+
+def _judge_fields(draft: Draft, name: str) -> None:
+    draft.text(
+        "Other request fields",
+        f"{name}.fields",
+        placeholder='{"top_p": 0.9}',
+        help="A JSON object. The temperature is 0 unless set here.",
+    )
 
 
 def token_limit(
     draft: Draft, field: str, default: int, *, label: str = "Token limit per message", step: int = 128, help: str
 ) -> int | None:
     """The field for the most tokens of an answer; empty for the server's own limit."""
-    limit = draft.optional(label, field, default, 16, 131_072, step=step, placeholder="the server's", help=help)
+    limit = draft.optional(label, field, default, 16, 131_072, step=step, placeholder=SERVERS, help=help)
     return None if limit is None else int(limit)
 
 
@@ -181,7 +214,7 @@ def _spec(draft: Draft, name: str, number: int, base_url: str, key_env: str, sam
     kind = draft.get(f"{name}.kind", MATCHER)
     if kind == MATCHER:
         return JudgeSpec()
-    split = draft.get(f"{name}.split")
+    split = None if draft.get("reference") else draft.get(f"{name}.split")
     limit = draft.get(f"{name}.max_tokens", JUDGE_TOKENS)
     if kind == SIMULATED:
         return JudgeSpec("llm", SIM_JUDGE, SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS, split=split)

@@ -9,7 +9,7 @@ import streamlit as st
 from cimemories.compare.sweeps import first_pilot
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, estimate
-from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, Memory, RunSpec, look_up, plan
+from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, Memory, RunSpec, as_reference, look_up, plan
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.progress import in_words
@@ -79,6 +79,7 @@ THOUGHTS = {
 def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
     """Draw the step; what is still missing or does not go together, in words."""
     model = chosen(draft)
+    run_judges.reference(draft)
     left, middle, right = st.columns(3, gap="large")
     with left:
         safe.heading("Task")
@@ -162,7 +163,10 @@ def _prompt(draft: Draft) -> str:
     rest = [word for word, kind in (("judges", "judge"), ("memory", "memory")) if file.levels(kind)]
     also = f", which has prompts for {' and '.join(rest)} too" if rest else ""
     safe.inline(f"From {file.name}{also}.", muted=True)
-    if file.levels("judge"):
+    if draft.get("reference"):
+        if not file.biography:
+            safe.inline("It has no biography: name, sex, address and age stand in our own sentences.", muted=True)
+    elif file.levels("judge"):
         draft.toggle(
             "Judges that are models read with the file's wording",
             "own_judge",
@@ -195,8 +199,11 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
         help = "Decides which attributes are chosen, and the shuffled order"
         draft.integer("Memory seed", "memory_seed", 0, 0, 2**31 - 1, help=help)
     templates = {item: MEMORY_LINES.get(item, item) for item in levels("memory")}
-    help = "How a memory statement is written in the prompt"
-    draft.select("Attribute format", "template", templates, "bullets", help=help)
+    if draft.get("reference"):
+        run_judges.set_by_reference(draft, "Attribute format", "template", MEMORY_LINES["plain"])
+    else:
+        help = "How a memory statement is written in the prompt"
+        draft.select("Attribute format", "template", templates, "bullets", help=help)
     if kind in BY_LABELS and default_labelling(store, dataset.id) is None:
         page.notice(
             "This memory needs labels, and the dataset has none. Label it first, or choose all attributes or a random "
@@ -265,14 +272,22 @@ def _experiment_sampling(draft: Draft) -> str:
             run_judges.fields_of(draft.get("fields"))
         except StoreError as problem:
             missing = sentence(problem)
-    help = "A defence to compare with the plain model. Each adds one call per message."
-    draft.select("Mitigation", "mitigation", MITIGATIONS, help=help)
-    one, two = st.columns(2)
-    with one:
-        run_judges.token_limit(draft, "max_tokens", MESSAGE_TOKENS, help=LIMIT_HELP)
-    with two:
-        help = "Sent with each request if the server accepts it. Leave empty in most cases: some servers refuse it."
-        draft.optional("Seed", "seed", None, 0, 2**31 - 1, placeholder="none", help=help)
+    if draft.get("reference"):
+        run_judges.set_by_reference(draft, "Mitigation", "mitigation", MITIGATIONS["none"])
+        one, two = st.columns(2)
+        with one:
+            run_judges.set_by_reference(draft, "Token limit per message", "max_tokens", run_judges.SERVERS)
+        with two:
+            run_judges.set_by_reference(draft, "Seed", "seed", "none")
+    else:
+        help = "A defence to compare with the plain model. Each adds one call per message."
+        draft.select("Mitigation", "mitigation", MITIGATIONS, help=help)
+        one, two = st.columns(2)
+        with one:
+            run_judges.token_limit(draft, "max_tokens", MESSAGE_TOKENS, help=LIMIT_HELP)
+        with two:
+            help = "Sent with each request if the server accepts it. Leave empty in most cases: some servers refuse it."
+            draft.optional("Seed", "seed", None, 0, 2**31 - 1, placeholder="none", help=help)
     help = "For the first attempt at a request. Each retry doubles it."
     draft.integer("Request timeout (s)", "timeout", 120, 1, 3600, step=60, help=help)
     return missing
@@ -297,7 +312,9 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     if name not in names:
         raise StoreError(f"the dataset '{name}' no longer exists: go back and choose another.")
     row = data[names.index(name)]
-    wording = _judge_wording(draft)
+    # What the paper's own settings set keeps in the draft what was chosen before, and is not a part of the run.
+    reference = bool(draft.get("reference"))
+    wording = None if reference else _judge_wording(draft)
     judges = [
         replace(judge, prompt=wording, prices=prices(draft, f"judge.{judge.model}")) if judge.kind == "llm" else judge
         for judge in run_judges.specs(draft, model.base_url, model.key_env, model.model)
@@ -306,8 +323,9 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     prompts, level = _wording(draft)
     preset = preset_of(draft)
     sampling, temperature = _spec_sampling(draft)
-    limit = draft.get("max_tokens", MESSAGE_TOKENS)
-    return RunSpec(
+    limit = MESSAGE_TOKENS if reference else draft.get("max_tokens", MESSAGE_TOKENS)
+    memory = _spec_memory(draft)
+    spec = RunSpec(
         dataset=str(name),
         model=model.model,
         base_url=model.base_url,
@@ -320,12 +338,12 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
         temperature=temperature,
         sampling=sampling,
         max_tokens=None if limit is None else int(limit),
-        seed=None if draft.get("seed") is None else int(draft.get("seed")),
+        seed=None if reference or draft.get("seed") is None else int(draft.get("seed")),
         prompt_level=level,
-        prompts=prompts,
-        memory=_spec_memory(draft),
+        prompts={} if reference else prompts,
+        memory=replace(memory, template="plain") if reference else memory,
         thinking=draft.get("thinking", "default"),
-        mitigation=draft.get("mitigation", "none"),
+        mitigation="none" if reference else draft.get("mitigation", "none"),
         check=draft.get("check", "rules"),
         preset=preset.key if preset else None,
         timeout=float(draft.get("timeout", 120)),
@@ -334,6 +352,7 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
         cap=draft.get("cap") or None,
         fresh=bool(draft.get("fresh")),
     )
+    return as_reference(spec, prompt_file(draft) if draft.get("level") == OWN else None) if reference else spec
 
 
 def composition_of(draft: Draft) -> str:
@@ -531,7 +550,9 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
     )
     own = spec.prompts.get("respond")
     badge = page.simulated_badge() if spec.base_url == "simulator" else ""
+    reference = [("Settings", f"the paper's own, biography of {spec.reference.source}")] if spec.reference else []
     return [
+        *reference,
         ("Model", safe.join([spec.model, f" at {spec.base_url} " if not badge else " ", badge])),
         ("Dataset", ", ".join([spec.dataset, *limits])),
         ("Prompt", f"{spec.prompt_level}, from {own.source}" if own else spec.prompt_level),

@@ -96,6 +96,7 @@ def _from_file() -> SweepSpec | None:
 
 
 def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec | None:
+    reference = run_judges.reference(draft)
     left, right = st.columns(2, gap="large")
     with left:
         models = _models(store, draft)
@@ -118,6 +119,7 @@ def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec 
         **grid,
         "judges": _judges(draft, models),
         "check": draft.get("check", "rules"),
+        **({"reference": True} if reference else {}),
     }
     with st.popover("YAML", icon=":material/data_object:"):
         show_yaml(content, "run_sweep.yaml")
@@ -204,13 +206,17 @@ def _grid(draft: Draft) -> dict[str, object]:
     for item in memory:
         if problem := _refused(read_composition, item):
             page.error("This memory cannot be read.", problem)
-    mitigation = st.multiselect(
-        "Mitigations",
-        list(MITIGATIONS),
-        format_func=MITIGATIONS.__getitem__,
-        key=draft.key("mitigations", ["none"]),
-        help="A defence to compare with the plain model",
-    )
+    mitigation = ["none"]
+    if draft.get("reference"):
+        run_judges.set_by_reference(draft, "Mitigations", "mitigations", "none")
+    else:
+        mitigation = st.multiselect(
+            "Mitigations",
+            list(MITIGATIONS),
+            format_func=MITIGATIONS.__getitem__,
+            key=draft.key("mitigations", ["none"]),
+            help="A defence to compare with the plain model",
+        )
     thinking = st.multiselect(
         "Thinking",
         list(THINKING),
@@ -226,7 +232,11 @@ def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
     row, profiles, contexts, samples = run_new.draw_dataset(draft, data)
     one, two = st.columns(2)
     with one:
-        limit = run_judges.token_limit(draft, "max_tokens", MESSAGE_TOKENS, help=run_new.LIMIT_HELP)
+        if draft.get("reference"):
+            limit: int | None = MESSAGE_TOKENS  # as in a file that says nothing of it
+            run_judges.set_by_reference(draft, "Token limit per message", "max_tokens", run_judges.SERVERS)
+        else:
+            limit = run_judges.token_limit(draft, "max_tokens", MESSAGE_TOKENS, help=run_new.LIMIT_HELP)
     with two:
         cap = run_judges.cost_cap(draft, "sweep")
     content: dict[str, object] = {"dataset": row.name, "samples": samples}
@@ -269,7 +279,8 @@ def _plan(store: Store, spec: SweepSpec) -> None:
     # What is started is what was estimated: after any change the estimate no longer counts.
     source = repr(spec.source)
     judges = ", ".join("the matcher" if judge.kind != "llm" else judge.model for judge in spec.runs[0].judges)
-    safe.inline(f"{spec.name}: {cells} on {spec.dataset}, judged by {judges}.")
+    how = ", by the paper's own settings" if spec.runs[0].reference else ""
+    safe.inline(f"{spec.name}: {cells} on {spec.dataset}, judged by {judges}{how}.")
     if st.button("Estimate", icon=":material/calculate:", key="run_sweep.estimate"):
         try:
             with st.spinner("Counting calls"):

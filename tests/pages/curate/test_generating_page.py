@@ -118,3 +118,23 @@ def test_stopped_work_can_be_gone_on_with_or_discarded(store: Store, started: li
     assert "No dataset was created." not in said(app)
     with store.read() as connection:
         assert generations.all_rows(connection) == []
+
+
+def test_from_templates_of_chosen_events(store: Store) -> None:
+    app = opened(PAGE, view="new")
+    app.text_input(key="new.name").set_value("recovering").run()
+    app.number_input(key="new.count.Templates, no model").set_value(1).run()
+    app.number_input(key="new.templates.events").set_value(1).run()
+    app.multiselect(key="new.templates.among").set_value(["addiction recovery"]).run()
+    button(app, "Create profiles").click().run()
+    assert not app.exception
+    with store.read() as connection:
+        row = datasets.named(connection, "recovering")
+        attributes = datasets.profile_records(connection, row.id)
+        events = {a.event for record in attributes for a in record.profile.attributes}
+    assert "addiction recovery" in events and len(events - {"general", "", None, "addiction recovery"}) == 0
+    assert "among addiction recovery" in row.source_name
+    app.text_input(key="new.name").set_value("too many").run()
+    app.number_input(key="new.templates.events").set_value(2).run()
+    button(app, "Create profiles").click().run()
+    assert "2 events are too many: only 1" in said(app) and "too many" not in names(store)

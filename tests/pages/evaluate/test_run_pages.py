@@ -373,3 +373,48 @@ def test_more_of_a_plan_costs_as_much_as_nothing_recorded_would(store: Store) ->
     half = estimate(store, replace(spec, samples=2 * SAMPLES))
     assert half.cost_most and half.cost_once_more == pytest.approx(2 * half.cost_most, rel=0.05)
     assert estimate(store, replace(spec, prices=None, samples=2 * SAMPLES)).cost_once_more is None
+
+
+def test_the_papers_own_settings_are_those_of_the_command_line(store: Store, at_once: None) -> None:
+    add(store, small_profiles(1, PLACES))
+    app = step_two(opened(RUNS, tab="new"))
+    # What was chosen before and contradicts them neither gets into the run nor is lost.
+    app.selectbox(key="run_new.mitigation").set_value("gate").run()
+    app.number_input(key="run_new.judge.0.split").set_value(3).run()
+    app.toggle(key="run_new.reference").set_value(True).run()
+    assert "memories as plain lines" in said(app)
+    fixed = {item.label: item.value for item in app.text_input if item.disabled}
+    assert fixed["Mitigation"] == "none" and fixed["Token limit per message"] == "the server's"
+    assert fixed["Attribute format"] == "statement" and fixed["Attributes per call"] == "all at once"
+    button(app, "To the plan").click().run()
+    assert not app.exception and "the paper&#x27;s own, biography of seeds" in said(app)
+    button(app, "Start the run").click().run()
+    assert not app.exception
+    (row,) = rows(store)
+    judges = tuple(replace(judge, timeout=None) for judge in (simulated().judge,))
+    planned = planning.as_reference(replace(simulated(samples=SAMPLES), judge=judges[0], seed=None))
+    own = planning.plan(store, planned)
+    by_command = next(run for run in rows(store) if run.id == own)
+    for part in ("reference", "memory", "mitigation", "prompt", "parameters"):
+        assert row.manifest.recorded[part] == by_command.manifest.recorded[part], part
+    asked, other = (run.manifest.judge.recorded for run in (row, by_command))
+    assert asked["reference"] == other["reference"] and asked["max_tokens"] is asked["split"] is None
+    assert "reference settings" in said(app)
+    app = opened(RUNS, tab="new")
+    assert not app.exception
+
+
+def test_a_sweep_by_the_papers_own_settings(store: Store, at_once: None) -> None:
+    add(store, small_profiles(1, PLACES))
+    app = opened(RUNS, tab="sweeps")
+    app.multiselect(key="run_sweep.models").set_value([("sim-average", "simulator", DEFAULT_KEY_ENV)]).run()
+    app.multiselect(key="run_sweep.mitigations").set_value(["none", "gate"]).run()
+    app.number_input(key="run_sweep.samples").set_value(1).run()
+    app.toggle(key="run_sweep.reference").set_value(True).run()
+    assert "no token limit" in said(app) and not [w for w in app.multiselect if w.label == "Mitigations"]
+    button(app, "Estimate").click().run()
+    button(app, "Start the sweep").click().run()
+    assert not app.exception
+    (row,) = rows(store)
+    assert row.manifest.reference is not None and row.manifest.mitigation.kind == "none"
+    assert row.manifest.request is not None and row.manifest.request.recorded["max_tokens"] is None
