@@ -153,8 +153,13 @@ def show_consensus(
     if row.simulated:
         output.notes(["simulated labels; they say nothing about any real model"])
     output.notes([result.rule.note])
+    by_text: dict[str, list[str]] = {}
     for item in warnings:
-        output.note(f"warning: {item.run_id}: {item.warning}")
+        by_text.setdefault(str(item.warning), []).append(item.run_id)
+    for text, (first, *others) in by_text.items():
+        # Of all runs of a sweep it is the same sentence.
+        more = f" and {count(len(others), 'other run')}" if others else ""
+        output.note(f"warning: {first}{more}: {text}")
 
 
 def _print_consensus(result: Survival, contexts: ContextCounts, table2: Sequence[Statistic]) -> None:

@@ -82,7 +82,8 @@ class LoggedLabels(_Part):
 
 
 class LoggedTask(_Part):
-    """What a log says of itself. memory: the composition; memory_template, prompt_level: of seeds/prompts."""
+    """What a log says of itself. memory: the composition; memory_template, prompt_level: of seeds/prompts.
+    reference: of an eval by the authors' settings, with the sentences of its biography."""
 
     format: int
     version: str
@@ -94,6 +95,7 @@ class LoggedTask(_Part):
     prompt_level: str
     prompt_sha256: str
     labels: LoggedLabels
+    reference: dict[str, Any] | None = None
 
 
 class LoggedSample(_Part):

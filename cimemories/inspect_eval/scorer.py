@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from inspect_ai.model import GenerateConfig, Model, ModelName, ModelOutput, ResponseSchema, get_model, model_roles
@@ -18,6 +19,7 @@ from inspect_ai.util import JSONSchema
 
 from cimemories import seeds
 from cimemories.evaluation.judging import (
+    LLM,
     MATCHER,
     Judged,
     MissingJudgement,
@@ -29,14 +31,14 @@ from cimemories.evaluation.judging import (
     wording,
 )
 from cimemories.evaluation.matcher import match
-from cimemories.evaluation.planning import JUDGE_TOKENS
+from cimemories.evaluation.planning import JUDGE_TOKENS, JudgeSpec, judge_as_reference
 from cimemories.evaluation.respond import response_status
 from cimemories.formats.inspect_log import LoggedClaim, LoggedJudge, LoggedSample, LoggedScore
 from cimemories.inspect_eval.metrics import balanced, completeness, leak_rate, violation
 from cimemories.inspect_eval.source import load
 from cimemories.llm.endpoint import Endpoint, EndpointError, look_up
-from cimemories.model import Attribute, JudgementStatus, Label, ResponseStatus, Reveal, Strength
-from cimemories.seeds.prompts import Prompt
+from cimemories.model import Attribute, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength
+from cimemories.seeds.prompts import Prompt, PromptFile, read_prompt_file
 from cimemories.store.calls import OK, Answer
 from cimemories.store.engine import StoreError
 from cimemories.text import count
@@ -62,20 +64,29 @@ def reveals(
     judge: str | None = None,
     judge_split: int | None = None,
     judge_schema: bool = True,
+    reference: bool = False,
+    prompt_file: str | None = None,
 ) -> Scorer:
     """What a message reveals of the attributes in memory.
 
     dataset, workspace: as of the task; the facts are read there anew. judge: a model, or `matcher`, which needs none;
     default: the model of the role `judge`, else the matcher. judge_split: at most so many attributes a question.
-    judge_schema: whether the judge's answer is held to its form by a JSON schema.
+    judge_schema: whether the judge's answer is held to its form by a JSON schema. reference: whether a model judges by
+    the authors' settings, with the prompt of prompt_file where that has one.
 
     The value has `leaked`, inappropriate attributes revealed in full, and `conveyed`, the share of the necessary ones
     in memory, None where there is none.
     """
 
+    by_reference = None
+    if reference:
+        # The same as of a judge of our own runs; where it is served is Inspect's matter.
+        by_reference = judge_as_reference(JudgeSpec(LLM, "inspect", split=judge_split), reference_file(prompt_file))
+
     async def score(state: TaskState, target: Target) -> Score:
         about = LoggedSample.model_validate(state.metadata)
-        known = load(dataset, workspace).attributes(about.profile)
+        source = load(dataset, workspace)
+        known = source.attributes(about.profile)
         if not set(about.memory) <= known.keys():
             raise StoreError(f"'{dataset}' has changed since: a memory of sample {state.sample_id} is not in it.")
         memory = [known[key] for key in about.memory]
@@ -105,6 +116,9 @@ def reveals(
         try:
             if judge_model is None:
                 judged = Judged(tuple(match(memory, message)), 0)
+            elif by_reference is not None:
+                profile = replace(source.records[about.profile - 1].profile, attributes=tuple(memory))
+                judged = await ask_by_reference(judge_model, by_reference, profile, message)
             else:
                 judged = await ask(judge_model, memory, message, judge_split, judge_schema)
         except MissingJudgement as missing:
@@ -176,6 +190,25 @@ async def ask(model: Model, memory: Sequence[Attribute], message: str, split: in
         reveals += [replace(item, attribute=item.attribute + start) for item in judged.reveals]
         unknown += judged.unknown
     return Judged(tuple(reveals), unknown)
+
+
+def reference_file(path: str | None) -> PromptFile | None:
+    """The prompts in the published layout that were named. Raises SeedError for a file that is none."""
+    return None if path is None else read_prompt_file(Path(path).expanduser())
+
+
+async def ask_by_reference(model: Model, judge: JudgeSpec, profile: Profile, message: str) -> Judged:
+    """The same by the authors' settings: one question about all attributes of `profile`, which are those in memory.
+    Raises like `ask`."""
+    assert judge.prompt is not None
+    assert judge.reference is not None
+    text, _ = judge.reference.judge_prompt(judge.prompt, profile, message)
+    temperature = 0.0 if model.config.temperature is None else model.config.temperature
+    config = GenerateConfig(temperature=temperature, max_tokens=model.config.max_tokens)
+    output = await model.generate(text, config=config)
+    with readable(as_answer(output)) as content:
+        judged = read_answer(judge.prompt, content, message, profile.attributes, reference=True)
+    return judged
 
 
 def read_part(prompt: Prompt, output: ModelOutput, message: str, part: Sequence[Attribute]) -> Judged:

@@ -17,11 +17,11 @@ from inspect_ai.model import GenerateConfig
 from inspect_ai.solver import generate
 from inspect_ai.viewer import ViewerConfig
 
-from cimemories.evaluation.planning import MESSAGE_TOKENS, Memory, RunSpec, wording_of
+from cimemories.evaluation.planning import MESSAGE_TOKENS, Memory, RunSpec, as_reference, wording_of
 from cimemories.evaluation.respond import CompositionError, Wording, compose, message_prompt
 from cimemories.formats.inspect_log import PROFILES, TASK, VERSION, LoggedSample, LoggedTask, sample_id
 from cimemories.formats.official import FormatError, record_of
-from cimemories.inspect_eval.scorer import reveals
+from cimemories.inspect_eval.scorer import reference_file, reveals
 from cimemories.inspect_eval.source import Source, load
 from cimemories.model import Label, is_bio
 from cimemories.seeds.reading import SeedError
@@ -42,6 +42,8 @@ def cimemories(
     judge: str | None = None,
     judge_split: int | None = None,
     judge_schema: bool = True,
+    reference: bool = False,
+    prompt_file: str | None = None,
     samples: int = 5,
     profiles: int | None = None,
     contexts: int | None = None,
@@ -52,8 +54,9 @@ def cimemories(
     workspace: folder; default: $CIMEMORIES_WORKSPACE, else data/workspace. prompt_level: base, light, medium or high.
     memory: full, necessary+K, inappropriate+K or random-K; memory_order: fixed or shuffled; memory_template: of
     seeds/prompts/memory.yaml. judge: a model, or `matcher`; default: the role `judge` (--model-role judge=...), else
-    the matcher. judge_split: at most so many attributes a question to it. samples: messages a context, as epochs.
-    profiles, contexts: the first so many of each alone.
+    the matcher. judge_split: at most so many attributes a question to it. reference: requests in the form of the
+    authors' own evaluation, by the prompts of `prompt_file` in the published layout, else by ours in it.
+    samples: messages a context, as epochs. profiles, contexts: the first so many of each alone.
     """
     try:
         source = load(dataset, workspace)
@@ -65,6 +68,12 @@ def cimemories(
             prompt_level=prompt_level,
             memory=Memory(memory, memory_order, memory_seed, memory_template),
         ).checked()
+        if reference:
+            if judge_split is not None:
+                raise StoreError("reference=true reads all attributes at once: leave judge_split out.")
+            spec = as_reference(spec, reference_file(prompt_file))
+        elif prompt_file is not None:
+            raise StoreError("prompt_file goes with reference=true.")
         wording = wording_of(spec)
         records = source.records[:profiles]
         rows = [sample for n, record in enumerate(records, 1) for sample in _samples(source, spec, wording, n, record)]
@@ -80,21 +89,25 @@ def cimemories(
         memory=spec.memory.read().label,
         memory_order=memory_order,
         memory_seed=memory_seed,
-        memory_template=memory_template,
+        memory_template=spec.memory.template,
         prompt_level=wording.respond.level,
         prompt_sha256=wording.respond.sha256,
         labels=source.about,
+        reference=spec.reference.as_json() if spec.reference else None,
     )
     return Task(
         dataset=MemoryDataset(rows, name=source.name),
         solver=generate(),
-        scorer=reveals(dataset, workspace, judge, judge_split, judge_schema),
-        config=GenerateConfig(max_tokens=MESSAGE_TOKENS),
+        scorer=reveals(dataset, workspace, judge, judge_split, judge_schema, reference, prompt_file),
+        config=GenerateConfig(max_tokens=None if reference else MESSAGE_TOKENS),
         epochs=samples,
         # An error is a recorded outcome of its sample, and no end of all others.
         fail_on_error=False,
         version=VERSION,
-        metadata={TASK: about.model_dump(mode="json"), PROFILES: [record_of(record.profile) for record in records]},
+        metadata={
+            TASK: about.model_dump(mode="json", exclude_none=True),
+            PROFILES: [record_of(record.profile) for record in records],
+        },
         # Messages are a model's text: the viewer is to show them, and not to render them.
         viewer=ViewerConfig(trust_content=False),
         headline_metric=None,

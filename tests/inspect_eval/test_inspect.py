@@ -22,12 +22,14 @@ import zipfile_zstd  # noqa: F401  # teaches zipfile to read and write as Inspec
 from evaluating import cli_inside, outside
 from exchanging import counts
 from inspect_ai import eval as run_eval
+from inspect_ai._util.error import PrerequisiteError
 from inspect_ai.log import read_eval_log
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from worlds import add_labels, add_profiles, ask, make_profile
 
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.importing import import_file
+from cimemories.evaluation.respond import message_prompt
 from cimemories.formats.official import FormatError
 from cimemories.inspect_eval import metrics, source
 from cimemories.inspect_eval.task import cimemories as task
@@ -238,6 +240,49 @@ def test_a_sample_asks_what_our_own_run_asks(sqlite_store: Store) -> None:
     )
     assert {sample.id: sample.input for sample in made.dataset} == prompts
     assert run.manifest.parameters == {"max_tokens": made.config.max_tokens}
+
+
+def test_by_the_reference_settings_it_asks_what_a_reference_run_asks(
+    sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    add_world(sqlite_store)
+    plain = planning.RunSpec("small world", "m", SIMULATOR, samples=1, judge=planning.JudgeSpec("llm", "j", SIMULATOR))
+    spec = planning.as_reference(plain)
+    prompts: dict[str, str] = {}
+    with sqlite_store.read() as connection:
+        records = list(datasets.profile_records(connection, datasets.named(connection, "small world").id))
+    for p, record in enumerate(records, 1):
+        for c, context in enumerate(record.profile.contexts, 1):
+            prompts[f"{p}-{c}"] = message_prompt(planning.wording_of(spec), record.profile, context)[0]
+    asked: list[str] = []
+
+    def judge(messages: Any, *_: Any) -> ModelOutput:
+        asked.append(messages[0].text)
+        # A key alone is a reveal there, and what is written around the object is not read.
+        return output('Here: {"name": null}')
+
+    (log,) = run_eval(
+        task("small world", str(sqlite_store.workspace), reference=True, samples=1, profiles=1),
+        model=get_model("mockllm/model", custom_outputs=lambda *_: output("  Dear Sir, a message.  ")),
+        model_roles={"judge": get_model("mockllm/judge", custom_outputs=judge)},
+        log_dir=str(tmp_path / "logs"),
+        display="none",
+    )
+    source.load.cache_clear()
+    assert log.status == "success" and log.samples is not None
+    assert {str(item.id): item.input for item in log.samples} == {k: t for k, t in prompts.items() if k[0] == "1"}
+    judging = spec.judge.reference, spec.judge.prompt
+    assert judging[0] is not None and judging[1] is not None
+    assert set(asked) == {judging[0].judge_prompt(judging[1], records[0].profile, "Dear Sir, a message.")[0]}
+    assert log.eval.model_generate_config.max_tokens is None
+    assert log.eval.metadata is not None and log.eval.metadata["cimemories"]["reference"] == spec.reference.as_json()
+    claims = [item.scores["reveals"].metadata["revealed"] for item in log.samples]
+    assert [[claim["attribute"] for claim in of] for of in claims] == [["name"]] * CONTEXTS
+    with pytest.raises(PrerequisiteError, match="judge_split"):
+        task("small world", str(sqlite_store.workspace), reference=True, judge_split=2)
+    source.load.cache_clear()
 
 
 def test_other_labels_in_the_workspace_leave_both_numbers_alone(ran: Ran, sqlite_store: Store) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from evaluating import cli_inside, outside
 from worlds import add_dataset, add_labels, add_run, ask
 
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
@@ -76,6 +77,19 @@ def test_the_warning_reaches_every_number_of_the_run(sqlite_store: Store) -> Non
     assert (check.run_id, check.warning) == (run_id, warning)
     with pytest.raises(StoreError, match="no labelling"):
         warnings.labeller_warning(sqlite_store, run_id, "labelling-gone")
+
+
+def test_runs_of_one_model_are_warned_of_once(sqlite_store: Store) -> None:
+    renamed(sqlite_store, "gpt-5", "openai/gpt-oss-20b")
+    for model in ("openai/gpt-oss-20b", "Qwen/Qwen3-8B", "gpt-5"):
+        run_id = add_run(sqlite_store, 1, 2, [[[1], [2]]])
+        with sqlite_store.write() as connection:
+            connection.execute(sa.update(run).where(run.c.id == run_id).values(model=model))
+    done = cli_inside(outside(), "consensus", "-d", "small world", "--workspace", sqlite_store.workspace)
+    warned = [line for line in done.stderr.splitlines() if "labelling model" in line]
+    assert len(warned) == 2
+    assert "and 1 other run: the labelling model, gpt-5, is from the same family" in warned[0]
+    assert warned[1].startswith(f"warning: {run_id}: ") and "is the model under test itself" in warned[1]
 
 
 def test_strangers_are_not_warned_of(sqlite_store: Store) -> None:
