@@ -264,9 +264,9 @@ def review_audit(
 @review.command("assign")
 def assign_slice(
     dataset: Dataset,
-    name: Annotated[str, Argument(metavar="SLICE", help="Name of a slice of labels.")],
+    name: Annotated[str, Argument(metavar="SLICE", help="Name of a slice, of labels or of a judge's audit.")],
     people: Annotated[list[str] | None, Option("--to", help="A person; repeatable. None: anybody again.")] = None,
-    overlap: Annotated[int | None, Option(min=1, help="People a pair; default: everybody.")] = None,
+    overlap: Annotated[int | None, Option(min=1, help="People an item; default: everybody.")] = None,
     due: Annotated[str | None, Option(help="By when, e.g. 2026-12-31.")] = None,
     annotator: Annotated[str | None, Option(help="Your name; default: your login.")] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -275,13 +275,14 @@ def assign_slice(
 
     Example: cimemories review assign official "200 pairs, seed 0" --to Ada --to Bob --due 2026-12-31
     """
-    from cimemories.review.assignments import assign
-    from cimemories.review.sampling import label_slices
+    from cimemories.review.assignments import assign, slices
 
     store = open_store(workspace)
-    row = next((row for row in label_slices(store, _dataset_id(store, dataset)) if row.name == name), None)
+    row = next((row for row in slices(store, _dataset_id(store, dataset)) if row.name == name), None)
     if row is None:
-        raise StoreError(f"'{dataset}' has no slice of labels named '{name}'. Draw one on the Review page, Agreement.")
+        raise StoreError(
+            f"'{dataset}' has no slice named '{name}'. Sample one on the Review page, Agreement, or on Judge audit."
+        )
     assign(store, row.id, people or [], overlap=overlap, due=due, annotator=annotator or getpass.getuser())
     output.line(f"assigned '{name}' to {listed(people or []) or 'nobody'}")
 
@@ -300,7 +301,7 @@ def list_assignments(dataset: Dataset, as_json: AsJson = False, workspace: Works
         output.as_json(
             [
                 {
-                    **output.attributes(row.of, "name items overlap due"),
+                    **output.attributes(row.of, "name kind run items overlap due"),
                     **output.attributes(row, "decisions made"),
                     "done_by": row.done_by.isoformat() if row.done_by else None,
                     "people": [vars(pace) for pace in row.people],
@@ -328,6 +329,36 @@ def list_assignments(dataset: Dataset, as_json: AsJson = False, workspace: Works
                 for pace in row.people
             ],
         )
+
+
+@review.command("next")
+def next_slice(
+    person: Annotated[str | None, Option(help="Whose; default: your login.")] = None,
+    as_json: AsJson = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """List what is assigned to a person and not done, what is due first on top, with the address that shows the next.
+
+    Example: cimemories review next --person Ada
+    """
+    from cimemories.review.assignments import assigned_to
+
+    who = person or getpass.getuser()
+    every = assigned_to(open_store(workspace), who)
+    if as_json:
+        output.as_json(
+            [
+                {**output.attributes(item.of, "name kind dataset_name due"), "answered": item.answered}
+                | {"share": item.share, "address": item.address}
+                for item in every
+            ]
+        )
+        return
+    if not every:
+        output.note(f"nothing is left that is assigned to {who}")
+    for item in every:
+        output.line(item.sentence)
+        output.line(f"  {item.address}")
 
 
 def _dataset_id(store: Store, name: str) -> int:

@@ -1,30 +1,40 @@
-"""How far an assigned slice has come, how fast its people are, and whether it will be done in time."""
+"""Who answers what of an assigned slice, how far it has come, how fast its people are, and whether it will be done in
+time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from math import ceil
 from statistics import median
+from urllib.parse import urlencode
+
+import numpy as np
 
 from cimemories.access.roles import Role
+from cimemories.review.random_share import hashed
+from cimemories.store import audits
+from cimemories.store.audits import ATTRIBUTES, JUDGEMENTS, SLICE_LABELS, Flow, SliceRow
 from cimemories.store.engine import Store
 from cimemories.store.reviews import Plan
 from cimemories.store.team import assignments
-from cimemories.store.team.assignments import Answer, Assignment
+from cimemories.store.team.assignments import Answer, Assignment, Item
 from cimemories.text import count
 
 WINDOW_DAYS = 7  # a pace is that of the last days: people speed up, and go on holiday
+# What the items of a slice of each kind are, and what people do with them.
+UNITS = {SLICE_LABELS: "pair", JUDGEMENTS: "judgement", ATTRIBUTES: "attribute"}
+ANSWERS = {SLICE_LABELS: "decision", JUDGEMENTS: "verdict", ATTRIBUTES: "attribute read"}
 
 
 @dataclass(frozen=True)
 class Pace:
-    """One person in an assigned slice. answered: pairs on which their decision stands, `blind` of these made blind.
-    share: of the pairs how many are theirs: all where everybody decides all, else an equal part, rounded up. per_day:
-    answers a day over the last WINDOW_DAYS days, or since the first of them; 0 without any. seconds: the median that an
-    answer took; None where none was timed. last: when they answered last, '' if never."""
+    """One person in an assigned slice. answered: items on which their answer stands, `blind` of these made blind.
+    share: how many are theirs: all where everybody answers all, else an equal part; left: how many they can still be
+    given. per_day: answers a day over the last WINDOW_DAYS days, or since the first of them; 0 without any. seconds:
+    the median that an answer took; None where none was timed. last: when they answered last, '' if never."""
 
     person: str
     answered: int
@@ -33,12 +43,14 @@ class Pace:
     per_day: float
     seconds: float | None
     last: str
+    left: int
 
 
 @dataclass(frozen=True)
 class Progress:
-    """An assigned slice. decisions: how many there are to make, `made` of them made: of a pair no more count than are
-    wanted. done_by: the day on which the rest is made at the pace of all together; None where nobody is at it."""
+    """An assigned slice. decisions: how many answers there are to give, `made` of them given: of an item no more count
+    than are wanted. done_by: the day on which the rest is made at the pace of all together; None where nobody is at
+    it."""
 
     of: Assignment
     people: tuple[Pace, ...]
@@ -53,7 +65,8 @@ class Progress:
     @property
     def sentence(self) -> str:
         """'120 of 400 decisions made; due 2026-12-01, done about 2026-12-03 at this pace: 2 days late'."""
-        text = f"{count(self.made)} of {count(self.decisions, 'decision')} made"
+        what = "attributes read" if self.of.kind == ATTRIBUTES else f"{ANSWERS[self.of.kind]}s made"
+        text = f"{count(self.made)} of {count(self.decisions)} {what}"
         due = date.fromisoformat(self.of.due) if self.of.due else None
         if not self.left:
             return f"{text}: done"
@@ -67,24 +80,60 @@ class Progress:
         return f"{text}; {', '.join(parts)}"
 
 
-def progress_of(item: Assignment, answers: Sequence[Answer], now: datetime) -> Progress:
-    """How far an assignment has come at this moment (in UTC), by the decisions on its pairs."""
-    deciders = Counter(answer.pair for answer in answers)
+def deal(
+    items: Sequence[Item], people: Sequence[str], wanted: int, answers: Iterable[Answer] = ()
+) -> dict[str, set[Item]]:
+    """Which items each of these people answers, `wanted` people an item. Each item goes to those with the fewest so
+    far, of equals by a hash of both: shares differ by one at most, and any two people meet in about as many items.
+    Whoever has answered an item already keeps it, and what others have answered is wanted of so many fewer."""
+    answered: dict[Item, list[str]] = {}
+    for answer in answers:
+        answered.setdefault(answer.item, []).append(answer.annotator)
+    dealt: dict[str, set[Item]] = {name: set() for name in people}
+    numbers = np.array(items, np.int64).reshape(-1, 2)
+    ties = {name: hashed(n, numbers[:, 0], numbers[:, 1]).tolist() for n, name in enumerate(people)}
+    for at, item in enumerate(items):
+        before = answered.get(item, ())
+        kept = [name for name in before if name in dealt]
+        free = sorted((len(dealt[name]), ties[name][at], name) for name in people if name not in kept)
+        for name in (*kept, *(name for *_, name in free[: max(0, wanted - len(before))])):
+            dealt[name].add(item)
+    return dealt
+
+
+def own_items(item: Assignment, items: Sequence[Item], answers: Sequence[Answer], person: str) -> set[Item]:
+    """The items of an assigned slice that this person answers; of pairs with overlap those that they have answered, and
+    all that they can still be given. Empty for who is not assigned."""
+    if person not in item.people:
+        return set()
     if item.overlap is None:
-        # Everybody answers all: what others say of these pairs counts for nothing here.
+        return set(items)
+    if item.dealt:
+        return deal(items, item.people, item.wanted, answers)[person]
+    others = Counter(answer.item for answer in answers if answer.annotator != person)
+    own = {answer.item for answer in answers if answer.annotator == person}
+    return {each for each in items if each in own or others[each] < item.wanted}
+
+
+def progress_of(item: Assignment, items: Sequence[Item], answers: Sequence[Answer], now: datetime) -> Progress:
+    """How far an assignment has come at this moment (in UTC), by the answers to its items."""
+    deciders = Counter(answer.item for answer in answers)
+    if item.overlap is None:
+        # Everybody answers all: what others say of these items counts for nothing here.
         made = sum(answer.annotator in item.people for answer in answers)
     else:
         made = sum(min(number, item.wanted) for number in deciders.values())
     decisions = item.items * item.wanted
-    share = ceil(decisions / len(item.people)) if item.people else 0
-    people = tuple(_pace(name, [a for a in answers if a.annotator == name], share, now) for name in item.people)
+    people = tuple(_pace(item, name, items, answers, now) for name in item.people)
     speed = sum(person.per_day for person in people)
     left = decisions - made
     done_by = (now + timedelta(days=ceil(left / speed))).date() if speed else None
     return Progress(item, people, decisions, made, done_by)
 
 
-def _pace(name: str, own: Sequence[Answer], share: int, now: datetime) -> Pace:
+def _pace(item: Assignment, name: str, items: Sequence[Item], answers: Sequence[Answer], now: datetime) -> Pace:
+    own = [answer for answer in answers if answer.annotator == name]
+    theirs = own_items(item, items, answers, name)
     begin = now - timedelta(days=WINDOW_DAYS)
     recent = [at for answer in own if (at := datetime.fromisoformat(answer.created)) >= begin]
     # Of today's first hour no pace of thousands a day is made: a day is the least.
@@ -94,10 +143,11 @@ def _pace(name: str, own: Sequence[Answer], share: int, now: datetime) -> Pace:
         name,
         len(own),
         sum(answer.blind for answer in own),
-        share,
+        len(theirs) if item.dealt else item.share,
         len(recent) / days,
         median(timed) if timed else None,
         own[-1].created if own else "",
+        len(theirs - {answer.item for answer in own}),
     )
 
 
@@ -105,24 +155,65 @@ def progress(store: Store, *, dataset_id: int | None = None, person: str | None 
     """The assignments of a dataset, or of a person, those that are due first."""
     with store.read() as connection:
         assigned = assignments.assignments(connection, dataset_id=dataset_id, person=person)
-        every = [assignments.answers(connection, item.slice) for item in assigned]
-    return [progress_of(item, answers, datetime.now(UTC)) for item, answers in zip(assigned, every, strict=True)]
+        every = [
+            (item, assignments.items(connection, item), assignments.answers(connection, item)) for item in assigned
+        ]
+    return [progress_of(*of, datetime.now(UTC)) for of in every]
 
 
 @dataclass(frozen=True)
 class Mine:
-    """What somebody has been assigned: of how many pairs they have answered so many."""
+    """What somebody has been assigned and not done: of `share` items they have answered so many."""
 
     of: Assignment
     answered: int
     share: int
 
+    @property
+    def place(self) -> tuple[str, Mapping[str, str | int | None]]:
+        """The page on which they go on, and the parameters of its address."""
+        work = self.of
+        if work.kind == SLICE_LABELS:
+            query = {"dataset": work.dataset, "labelling": work.labelling, "slice": work.slice, "blind": 1}
+            return "review", query
+        return "judge_audit", {"run": work.run, "judge": work.judge, "slice": work.slice, "blind": 1}
+
+    @property
+    def address(self) -> str:
+        """That page in the app: '/judge_audit?run=run-3f9a&slice=4', say."""
+        where, query = self.place
+        return f"/{where}?{urlencode({name: value for name, value in query.items() if value is not None})}"
+
+    @property
+    def sentence(self) -> str:
+        """ "'first' of 'demo': 12 of about 50 pairs answered, due 2026-12-01"."""
+        about = "about " if self.of.overlap and not self.of.dealt else ""
+        due = f", due {self.of.due}" if self.of.due else ""
+        share = f"{about}{count(self.share, UNITS[self.of.kind])}"
+        return f"'{self.of.name}' of '{self.of.dataset_name}': {count(self.answered)} of {share} answered{due}"
+
 
 def assigned_to(store: Store, person: str) -> list[Mine]:
-    """What is assigned to a person and not done, those that are due first."""
-    open_ones = [item for item in progress(store, person=person) if item.left]
-    own = [(item, next(pace for pace in item.people if pace.person == person)) for item in open_ones]
-    return [Mine(item.of, pace.answered, pace.share) for item, pace in own if pace.answered < item.of.items]
+    """What is assigned to a person and not done, those that are due first. A slice of which nothing is left for them
+    is done, however far the others are."""
+    every = progress(store, person=person)
+    own = [(item, next(pace for pace in item.people if pace.person == person)) for item in every if item.left]
+    return [Mine(item.of, pace.answered, pace.share) for item, pace in own if pace.left]
+
+
+def own_flows(store: Store, item: Assignment, flows: Sequence[Flow], person: str) -> list[Flow]:
+    """Those of the messages and attributes of an assigned audit that this person is to read, in their order."""
+    with store.read() as connection:
+        items = assignments.items(connection, item)
+        answers = assignments.answers(connection, item) if item.dealt else []
+    own = own_items(item, items, answers, person)
+    return [flow for flow in flows if ((0, flow[1]) if item.kind == ATTRIBUTES else flow) in own]
+
+
+def slices(store: Store, dataset_id: int) -> list[SliceRow]:
+    """All slices of a dataset that can be assigned, oldest first."""
+    with store.read() as connection:
+        return audits.all_slices(connection, dataset_id)
 
 
 def assignment_of(store: Store, slice_id: int | None) -> Assignment | None:
@@ -134,13 +225,13 @@ def assignment_of(store: Store, slice_id: int | None) -> Assignment | None:
 
 
 def overlap_of(item: Assignment | None) -> Plan | None:
-    """How many people each pair of an assigned slice is given to; None where everybody decides all of it."""
+    """How many people each pair of an assigned slice of labels is given to; None where everybody decides all of it."""
     return None if item is None or item.overlap is None else Plan(1.0, item.overlap)
 
 
 def assign(
     store: Store, slice_id: int, people: Sequence[str], *, overlap: int | None, due: str | None, annotator: str
 ) -> None:
-    """Let these people decide a slice, as store.team.assignments.assign does; nobody: it is anybody's again."""
+    """Let these people work through a slice, as store.team.assignments.assign does; nobody: it is anybody's again."""
     with store.write(Role.CURATOR) as connection:
         assignments.assign(connection, slice_id, people, overlap=overlap, due=due, annotator=annotator)

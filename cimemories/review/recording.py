@@ -178,8 +178,8 @@ def _undo(connection: Connection, dataset_id: int, annotator: str, event: Event,
 @dataclass(frozen=True)
 class AuditState:
     """A slice as one reviewer sees it. undecided: the items without a verdict of theirs, in the slice's order, of a
-    slice of attributes without those that anybody found to leak; audited: how many of the slice's `total` items anybody
-    has given a verdict on."""
+    slice of attributes without those that anybody found to leak; total: how many items they are to answer; audited: on
+    how many of the whole slice anybody has given a verdict."""
 
     undecided: list[Flow]
     audited: int
@@ -193,18 +193,27 @@ def slice_flows(store: Store, slice_id: int) -> dict[Flow, SliceItem]:
 
 
 def audit_state(
-    store: Store, run_id: str, flows: Mapping[Flow, SliceItem], annotator: str, *, by_attribute: bool = False
+    store: Store,
+    run_id: str,
+    flows: Mapping[Flow, SliceItem],
+    annotator: str,
+    *,
+    by_attribute: bool = False,
+    own: Collection[Flow] | None = None,
 ) -> AuditState:
     """How far these items have come, for this reviewer and in all. by_attribute: they are messages of attributes, which
-    one confirmed reveal settles."""
+    one confirmed reveal settles. own: those that are assigned to this reviewer, who then answers for themselves: only
+    their own word settles an attribute. None: all of them, with what others have settled left out."""
     with store.read() as connection:
         of_run = audits.of_run(connection, run_id)
     # Theirs are taken before standing: another person's newer verdict must not hide them.
     mine = audits.standing(item for item in of_run if item.annotator == annotator)
     answered = {flow: audit for flow, audit in audits.standing(of_run).items() if flow in flows}
-    settled = {flow[1] for flow, audit in answered.items() if by_attribute and audits.says_revealed(audit.verdict)}
-    undecided = [flow for flow in flows if flow not in mine and flow[1] not in settled]
-    return AuditState(undecided, len(answered), len(flows))
+    words = answered if own is None else {flow: audit for flow, audit in mine.items() if flow in flows}
+    settled = {flow[1] for flow, audit in words.items() if by_attribute and audits.says_revealed(audit.verdict)}
+    given = flows if own is None else own
+    undecided = [flow for flow in given if flow not in mine and flow[1] not in settled]
+    return AuditState(undecided, len(answered), len(given))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,18 @@ from cimemories.model import Label
 from cimemories.review import queue
 from cimemories.review.assignments import assignment_of, overlap_of
 from cimemories.review.index import Facet, PairIndex, Positions, pair_index
-from cimemories.review.queue import UNLABELLED_NAME, Filters, Item, Order, Pair, items, question, select, undecided
+from cimemories.review.queue import (
+    UNLABELLED_NAME,
+    Filters,
+    Item,
+    Order,
+    Pair,
+    items,
+    open_to,
+    question,
+    select,
+    undecided,
+)
 from cimemories.review.random_share import SHARE
 from cimemories.review.recording import card_id, pair_of, record
 from cimemories.review.sampling import label_slices
@@ -261,6 +272,13 @@ def _queue(work: Work) -> None:
     shown = items(store, index, index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])) if pairs else []
     # Pairs are reserved under the name of the browser's tab, which its first message brings.
     waiting = workbench.place(KEY) is None
+    left = undecided(store, index, every, work.me)
+    done = len(every) - len(left)
+    assigned = assignment_of(store, work.filters.slice)
+    plan = overlap_of(assigned)
+    if assigned is not None and plan is not None:
+        # Of pairs with overlap only as many as are this person's part, and as others have left.
+        left = open_to(store, index, left, work.me, plan.people)[: max(0, assigned.share - done)]
     # A slice is one assigned set, however large; else the work comes in batches.
     batch = 0 if work.filters.slice else work.ordering.batch
     summary = _summary(work, index) if batch and workbench.batch(KEY) >= batch else []
@@ -274,8 +292,8 @@ def _queue(work: Work) -> None:
             keys=DECIDING,
             actions=ACTIONS,
             blind=blind,
-            done=len(every) - len(undecided(store, index, every, work.me)),
-            total=len(every),
+            done=done,
+            total=done + len(left),
             start=st.session_state.get(_START),
             address=("attribute", "context"),
             watch=bool(st.session_state.get(_HISTORY)),

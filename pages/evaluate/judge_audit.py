@@ -11,6 +11,7 @@ from cimemories.flows import catalogue
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.metrics.judge_uncertainty import attribute_slices, violation_audit
+from cimemories.review.assignments import assignment_of
 from cimemories.review.sampling import (
     ASSUMED,
     CLAIMED,
@@ -113,7 +114,7 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> tu
     by_attribute = chosen.kind == ATTRIBUTES
     audit = None if by_attribute else judge_audit.judge_audit(flows, scope, chosen.id)
     audited = violation_audit(flows, scope, chosen).messages if audit is None else audit.audited
-    work = judge_audit_queue.Work(store, scope, chosen, me, batch)
+    work = judge_audit_queue.Work(store, scope, chosen, me, batch, assignment_of(store, chosen.id))
     # Answers are blind only where the person does not know how right the judge has been so far.
     left = judge_audit_queue.progress(work) if named else None
     if named:
@@ -123,6 +124,9 @@ def _body(store: Store, scope: Scope, chosen: SliceRow | None, batch: int) -> tu
         ":material/casino:",
         "judge_audit.box.draw",
         lambda: _new_slice(store, scope, me),
+    )
+    url.page_link(
+        "team", "Assign slices", icon=":material/assignment_ind:", tab="assignments", dataset=scope.run.dataset
     )
     if left is not None:
         safe.inline(

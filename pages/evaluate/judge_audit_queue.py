@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 from cimemories.agreement import judge_audit
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.review.assignments import own_flows
 from cimemories.review.queue import spoken_of
 from cimemories.review.recording import (
     AuditState,
@@ -27,7 +28,8 @@ from cimemories.review.recording import (
 from cimemories.review.sampling import AuditItem, audit_items
 from cimemories.store.audits import ATTRIBUTES, Audit, AuditVerdict, Flow, SliceItem, SliceRow
 from cimemories.store.engine import Store, content_hash
-from cimemories.text import count
+from cimemories.store.team.assignments import Assignment
+from cimemories.text import count, listed
 from cimemories.ui import page, presses, safe, url, workbench
 from cimemories.ui.safe import Html, tag
 from cimemories.ui.workbench import Card, Event, Key
@@ -57,13 +59,25 @@ _HISTORY, _MEMORY = "judge_audit.box.history", "judge_audit.box.memory"
 
 @dataclass(frozen=True)
 class Work:
-    """Which queue it is: whose, of which slice, for which judge. batch: how many items are a batch."""
+    """Which queue it is: whose, of which slice, for which judge. batch: how many items are a batch. assigned: to whom
+    the slice is; None where it is anybody's."""
 
     store: Store
     scope: Scope
     slice: SliceRow
     me: str
     batch: int
+    assigned: Assignment | None = None
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this person is to answer it: the slice is anybody's, or assigned to them."""
+        return self.assigned is None or self.me in self.assigned.people
+
+    def state(self, flows: Mapping[Flow, SliceItem]) -> AuditState:
+        own = None if self.assigned is None else own_flows(self.store, self.assigned, list(flows), self.me)
+        by_attribute = self.slice.kind == ATTRIBUTES
+        return audit_state(self.store, self.scope.run.id, flows, self.me, by_attribute=by_attribute, own=own)
 
     @property
     def owner(self) -> str:
@@ -83,6 +97,9 @@ def draw(work: Work, audited: int, *, hidden: bool) -> None:
     if work.store.read_only:
         page.notice("This workspace is read-only, so verdicts cannot be recorded. Copy it to a writable folder.")
         return
+    if work.assigned is not None and not work.is_mine:
+        page.notice(f"This slice is assigned to {listed(work.assigned.people)}. Its figures are below.")
+        return
     known, hide = audited, hidden
     with failure.collecting(KEY, above):
         known, hide = _queue(work, above)
@@ -100,8 +117,7 @@ def progress(work: Work) -> str | None:
     page then says nothing of how right the judge is. None where it may."""
     if work.store.read_only or not _blind():
         return None
-    flows, by_attribute = slice_flows(work.store, work.slice.id), work.slice.kind == ATTRIBUTES
-    state = audit_state(work.store, work.scope.run.id, flows, work.me, by_attribute=by_attribute)
+    state = work.state(slice_flows(work.store, work.slice.id))
     if not state.undecided:
         return None
     left = count(len(state.undecided))
@@ -121,7 +137,7 @@ def _queue(work: Work, above: DeltaGenerator) -> tuple[int, bool]:
     workbench.keep_skipped(skipped, workbench.pending(KEY))
     with above:
         _record(work, flows)
-    state = audit_state(store, scope.run.id, flows, me, by_attribute=work.slice.kind == ATTRIBUTES)
+    state = work.state(flows)
     later = set(skipped.values())
     # Attributes are read in their order; single items are at random, so another tab may begin further on.
     begin = 0 if work.slice.kind == ATTRIBUTES else AHEAD * workbench.tab(KEY) % max(1, len(state.undecided))
@@ -147,11 +163,13 @@ def _queue(work: Work, above: DeltaGenerator) -> tuple[int, bool]:
             total=state.total,
             start=st.session_state.get(_START),
             watch=bool(st.session_state.get(_HISTORY)),
-            context=f"{scope.run.name}{simulated}, {scope.judge.name}, slice of {count(state.total, 'item')}",
+            context=f"{scope.run.name}{simulated}, {scope.judge.name}, slice of {count(work.slice.items, 'item')}",
             batch=work.batch,
             summary=_summary(work, flows, state, blind) if workbench.batch(KEY) >= work.batch else [],
             actions="szkjcb?",
-            empty="You have audited this slice. The figures are below.",
+            empty="You have audited this slice. The figures are below."
+            if work.assigned is None
+            else "You have audited what is assigned to you. The figures are below.",
             hiding="The judge's claim and quote show after your answer.",
         )
     with rail:
@@ -161,7 +179,8 @@ def _queue(work: Work, above: DeltaGenerator) -> tuple[int, bool]:
             "Memory of the message", ":material/psychology:", "judge_audit.box.memory", partial(_memory, work, item)
         )
         page.fold("History and comments", ":material/history:", _HISTORY, partial(_history, work, item, blind))
-        safe.inline(f"{count(done)} of {count(state.total, 'item')} of the slice done.", muted=True)
+        yours = "the slice" if work.assigned is None or work.assigned.overlap is None else "your part of the slice"
+        safe.inline(f"{count(done)} of {count(state.total, 'item')} of {yours} done.", muted=True)
     return state.audited, blind and bool(state.undecided)
 
 

@@ -14,7 +14,7 @@ from cimemories.flows.catalogue import Contents, contents, last_review
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.progress import ACTIVE
 from cimemories.model import WorkStatus
-from cimemories.review.assignments import assigned_to
+from cimemories.review.assignments import UNITS, assigned_to
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import Newest
 from cimemories.store.engine import Store, StoreError, shared_store
@@ -85,23 +85,18 @@ def main() -> None:
 
 
 def _assigned(store: Store) -> None:
-    """What this person has been assigned and not done, with the way to the next pair: before all else."""
+    """What this person has been assigned and not done, with the way to the next item: before all else."""
     me = annotator.name()
     for number, item in enumerate(assigned_to(store, me) if me else []):
-        work = item.of
         with st.container(border=True):
             text, action = st.columns([10, 3], vertical_alignment="center")
-            due = f", due {work.due}" if work.due else ""
-            share = f"{'about ' if work.overlap else ''}{count(item.share, 'pair')}"
             with text:
-                safe.inline(
-                    f"You are assigned '{work.name}' of '{work.dataset_name}': {item.answered} of {share} "
-                    f"answered{due}."
-                )
+                safe.inline(f"You are assigned {item.sentence}.")
             with action:
-                label = "Your next pair" if number == 0 else "Next pair of this slice"
-                query = {"dataset": work.dataset, "labelling": work.labelling, "slice": work.slice, "blind": 1}
-                url.page_link("review", safe.plain_label(label), icon=NEXT, **query)
+                unit = UNITS[item.of.kind]
+                label = f"Your next {unit}" if number == 0 else f"Next {unit} of this slice"
+                where, query = item.place
+                url.page_link(where, safe.plain_label(label), icon=NEXT, **query)
 
 
 def _state(room: Next) -> None:

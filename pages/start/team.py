@@ -10,9 +10,9 @@ import streamlit as st
 from cimemories.access.roles import MAY, Role
 from cimemories.flows.catalogue import all_datasets
 from cimemories.flows.catalogue import people as people_of_record
-from cimemories.review.assignments import Progress, assign, progress
-from cimemories.review.sampling import label_slices
-from cimemories.store.audits import SliceRow
+from cimemories.review.assignments import UNITS, Progress, assign, progress
+from cimemories.review.assignments import slices as slices_of
+from cimemories.store.audits import ATTRIBUTES, SliceRow
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.team import log, people
@@ -55,11 +55,12 @@ def _assignments(store: Store) -> str:
         page.notice(text)
     every = progress(store, dataset_id=dataset.id)
     assigned = {item.of.slice: item for item in every}
-    slices = sorted(label_slices(store, dataset.id), key=lambda row: (row.id not in assigned, row.id))
+    slices = sorted(slices_of(store, dataset.id), key=lambda row: (row.id not in assigned, row.id))
     if not slices:
         page.empty(
             "No slices yet",
-            "A slice is a random sample of labelled pairs. Draw one on Review, Agreement, then assign it here.",
+            "A slice is a random sample of labelled pairs or of a judge's answers. Sample one on Review, Agreement, or "
+            "on Judge audit, then assign it here.",
             lambda: url.page_link("review", "Draw a slice", icon=":material/casino:", dataset=chosen, tab="agreement"),
         )
     for row in slices:
@@ -68,18 +69,20 @@ def _assignments(store: Store) -> str:
     if every:
         _paces(every)
     left = sum(item.left for item in every)
-    return (
-        f"{count(len(every), 'assigned slice')}, {count(left, 'decision')} left." if every else "Nothing is assigned."
-    )
+    return f"{count(len(every), 'assigned slice')}, {count(left, 'answer')} left." if every else "Nothing is assigned."
 
 
 def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | None) -> None:
     safe.inline(row.name, strong=True)
+    unit = UNITS[row.kind]
+    # Of attributes a slice holds the messages that are read for them.
+    size = f"{count(row.items, 'message')} of attributes" if row.kind == ATTRIBUTES else count(row.items, unit)
     if item is None:
-        safe.inline(f"{count(row.items, 'pair')}, assigned to nobody: whoever opens it answers all.", muted=True)
+        safe.inline(f"{size}, assigned to nobody: whoever opens it answers all.", muted=True)
     else:
-        each = "everybody decides each pair" if item.of.overlap is None else f"{item.of.wanted} decide each pair"
-        safe.inline(f"{item.sentence}. {count(row.items, 'pair')}, {each}.")
+        people = count(item.of.wanted, "person", "people")
+        each = f"everybody answers each {unit}" if item.of.overlap is None else f"{people} for each {unit}"
+        safe.inline(f"{item.sentence}. {size}, {each}.")
         _table_of(item)
     if login.refusal(Role.CURATOR) is None and not store.read_only:
         page.fold(
@@ -91,13 +94,14 @@ def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress
 
 
 def _table_of(item: Progress) -> None:
+    share = "Of about" if item.of.overlap and not item.of.dealt else "Of"
     tables.listing(
         item.people,
         [pace.person for pace in item.people],
         {
             "person": ("text", "Person", lambda pace: pace.person),
             "answered": ("count", "Answered", lambda pace: pace.answered),
-            "share": ("count", "Of about", lambda pace: pace.share),
+            "share": ("count", share, lambda pace: pace.share),
             "blind": ("count", "Blind", lambda pace: pace.blind),
             "per_day": ("count", "A day", lambda pace: round(pace.per_day)),
             "seconds": ("count", "Seconds each", lambda pace: pace.seconds and round(pace.seconds, 1)),
@@ -118,8 +122,8 @@ def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | N
     )  # fmt: skip
     left, right, _ = st.columns([2, 2, 5])
     overlap = left.number_input(
-        "People a pair", 0, max(len(names), 1), (item.of.overlap or 0) if item else 0, key=f"{key}.overlap",
-        help="0: everybody decides each pair, as agreement needs it.",
+        "People an item", 0, max(len(names), 1), (item.of.overlap or 0) if item else 0, key=f"{key}.overlap",
+        help="0: everybody answers everything, as agreement of all needs it.",
     )  # fmt: skip
     due = right.date_input("Due", date.fromisoformat(item.of.due) if item and item.of.due else None, key=f"{key}.due")
     me = annotator.required()
@@ -141,7 +145,8 @@ def _paces(every: list[Progress]) -> None:
         [
             {
                 "slice": item.of.name,
-                "pairs": item.of.items,
+                "kind": item.of.kind,
+                "items": item.of.items,
                 "overlap": item.of.wanted,
                 "due": item.of.due or "",
                 **vars(pace),

@@ -5,29 +5,42 @@ from __future__ import annotations
 import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis.strategies import integers, lists, sampled_from, tuples
 from paging import FOLDS, HOME, button, opened, said
 from typer.testing import CliRunner
-from worlds import add_dataset, add_labels
+from worlds import add_dataset, add_labels, add_run
 
 from cimemories.cli import cli
+from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.scope import resolve_scope
 from cimemories.model import Label
 from cimemories.review import assignments, queue
+from cimemories.review.attribute_audit import draw_attribute_slice
 from cimemories.review.index import pair_index
 from cimemories.review.queue import Filters, Order
-from cimemories.review.sampling import draw_slice
-from cimemories.store import decisions
+from cimemories.review.recording import audit_state, slice_flows
+from cimemories.review.sampling import draw_audit_slice, draw_slice
+from cimemories.store import audits, decisions
+from cimemories.store.audits import ATTRIBUTES, JUDGEMENTS, AuditVerdict, NewVerdict
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.tables import claim
+from cimemories.store.team import assignments as store_assignments
 from cimemories.store.team import log
 from cimemories.store.team.assignments import Answer, Assignment
+from cimemories.ui import workbench
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
-TEAM = "pages/start/team.py"
+TEAM, AUDIT = "pages/start/team.py", "pages/evaluate/judge_audit.py"
 
 
 def sliced(store: Store) -> tuple[int, str, int]:
@@ -69,7 +82,9 @@ def test_each_pair_of_a_slice_is_decided_by_as_many_people_as_the_assignment_say
 
 
 def test_progress_and_pace_by_hand() -> None:
-    item = Assignment(1, "s", 1, "d", None, 10, ("Ada", "Bob", "Cleo"), 2, "2026-11-25", "Ada", "")
+    people = ("Ada", "Bob", "Cleo")
+    item = Assignment(1, "s", "labels", 1, "d", None, None, None, 10, people, 2, "2026-11-25", "Ada", "")
+    pairs = [(pair, 0) for pair in range(10)]
 
     def at(hours: float) -> str:
         return (NOW - timedelta(hours=hours)).isoformat()
@@ -78,16 +93,19 @@ def test_progress_and_pace_by_hand() -> None:
         return [Answer(person, (pair, 0), pair % 2 == 0, seconds, at(hours)) for pair in pairs]
 
     # Ada: 4 in the last two days; Bob: 1 today, 1 ten days ago; Dora, who is not assigned, answered what Ada has.
-    given = [*by("Bob", [9], 240), *by("Ada", [0, 1, 2, 3], 48, 4.0), *by("Dora", [0], 30), *by("Bob", [0], 1, 9.0)]
-    done = assignments.progress_of(item, given, NOW)
+    made = [*by("Bob", [9], 240), *by("Ada", [0, 1, 2, 3], 48, 4.0), *by("Dora", [0], 30), *by("Bob", [0], 1, 9.0)]
+    done = assignments.progress_of(item, pairs, made, NOW)
     ada, bob, cleo = done.people
     assert (ada.answered, ada.blind, ada.share, ada.seconds) == (4, 2, 7, 4.0) and ada.per_day == pytest.approx(2)
     assert (bob.answered, bob.per_day, bob.seconds) == (2, 1.0, 9.0) and (cleo.answered, cleo.last) == (0, "")
+    # Of pair 0 two others have decided, so Cleo is not asked; Bob has two of ten, Ada four.
+    assert (ada.left, bob.left, cleo.left) == (6, 8, 9)
     # Pair 0 has three deciders, of whom two count; 1, 2, 3 and 9 have one.
     assert (done.decisions, done.made) == (20, 6)
     # 14 left at 3 a day: five days from now, three after the day that it is due.
     assert done.sentence == "6 of 20 decisions made; due 2026-11-25, done about 2026-11-28 at this pace: 3 days late"
-    assert assignments.progress_of(item, [], NOW).sentence == "0 of 20 decisions made; due 2026-11-25, nobody is at it"
+    idle = assignments.progress_of(item, pairs, [], NOW)
+    assert idle.sentence == "0 of 20 decisions made; due 2026-11-25, nobody is at it"
 
 
 def test_an_assignment_that_makes_no_sense_is_refused_and_every_one_is_logged(store: Store) -> None:
@@ -156,3 +174,169 @@ def test_the_command_line_assigns_and_lists(sqlite_store: Store) -> None:
         12,
         ["Ada", "Bob"],
     )
+
+
+# ---- audits of a judge
+
+
+def audited_world(store: Store, kind: str) -> tuple[int, str, int]:
+    """A run of the labelled dataset, and a slice of its judge's answers: of judgements, or of whole attributes."""
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS)
+    run_id = add_run(store, data.id, 5, [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]])
+    flows, scope = Flows(store), resolve_scope(store, run_id)
+    if kind == ATTRIBUTES:
+        return data.id, run_id, draw_attribute_slice(flows, scope, number=2, n=2, seed=0, annotator="Ada", name="audit")
+    return data.id, run_id, draw_audit_slice(
+        flows, scope, size=12, seed=1, claimed=0.5, name="audit", annotator="Ada"
+    )  # fmt: skip
+
+
+def read_one(store: Store, dataset: int, run_id: str, slice_id: int, person: str, verdict: AuditVerdict) -> bool:
+    """A person opens the audit and gives a verdict on what comes next for them; False where nothing does."""
+    flows, item = slice_flows(store, slice_id), assignments.assignment_of(store, slice_id)
+    assert item is not None
+    own = assignments.own_flows(store, item, list(flows), person)
+    state = audit_state(store, run_id, flows, person, by_attribute=item.kind == ATTRIBUTES, own=own)
+    if not state.undecided:
+        return False
+    with store.write() as connection:
+        audits.add_all(connection, dataset, person, [NewVerdict(*state.undecided[0], verdict)])
+    return True
+
+
+@pytest.mark.parametrize("kind", [JUDGEMENTS, ATTRIBUTES])
+@pytest.mark.parametrize("overlap", [1, 2, None])
+def test_each_item_of_an_audit_is_read_by_as_many_people_as_the_assignment_says(
+    store: Store, kind: str, overlap: int | None
+) -> None:
+    dataset, run_id, slice_id = audited_world(store, kind)
+    people = ["Ada", "Bob", "Cleo"]
+    assignments.assign(store, slice_id, people, overlap=overlap, due=None, annotator="Ada")
+    for number in range(60):
+        # Ada finds everything in the first message she reads, the others find nothing: nobody settles it for another.
+        person = people[number % 3]
+        read_one(store, dataset, run_id, slice_id, person, AuditVerdict.FULL if person == "Ada" else AuditVerdict.NONE)
+    (item,) = assignments.progress(store, dataset_id=dataset)
+    wanted, size = overlap or 3, 2 if kind == ATTRIBUTES else 12
+    assert item.of.items == size and (item.decisions, item.made, item.left) == (size * wanted, size * wanted, 0)
+    assert [pace.answered for pace in item.people] == [pace.share for pace in item.people]
+    assert sum(pace.share for pace in item.people) == size * wanted
+    with store.read() as connection:
+        of = Counter(answer.item for answer in store_assignments.answers(connection, item.of))
+    assert len(of) == size and set(of.values()) == {wanted}
+    assert assignments.assigned_to(store, "Ada") == [] and not read_one(
+        store, dataset, run_id, slice_id, "Bob", AuditVerdict.NONE
+    )
+
+
+@settings(max_examples=40)
+@given(
+    size=integers(0, 60),
+    people=integers(1, 6),
+    overlap=integers(1, 6),
+    said=lists(tuples(integers(0, 59), sampled_from(["A", "B", "C", "outsider"])), max_size=20),
+)
+def test_items_are_dealt_evenly_and_what_is_answered_stays(
+    size: int, people: int, overlap: int, said: list[tuple[int, str]]
+) -> None:
+    names, items = [*"ABCDEF"[:people]], [(number, 7) for number in range(size)]
+    overlap = min(overlap, people)
+    fresh = assignments.deal(items, names, overlap)
+    assert sum(map(len, fresh.values())) == size * overlap
+    assert max(map(len, fresh.values())) - min(map(len, fresh.values())) <= 1
+    # Whoever answers what they were dealt changes nothing for anybody.
+    answers = [Answer(name, item, True, None, "") for name in names for item in sorted(fresh[name])[::2]]
+    assert assignments.deal(items, names, overlap, answers) == fresh
+    # Whatever was answered before, by whomever, counts: an item has its people, or fewer where outsiders have read it.
+    before = [Answer(name, items[n], True, None, "") for n, name in dict.fromkeys(said) if n < size]
+    dealt = assignments.deal(items, names, overlap, before)
+    for item in items:
+        deciders = {answer.annotator for answer in before if answer.item == item}
+        given = {name for name in names if item in dealt[name]}
+        assert deciders & set(names) <= given
+        assert len(given | deciders) == max(overlap, len(deciders))
+
+
+def test_an_audit_is_assigned_on_the_page_and_its_people_land_on_their_next_one(
+    app_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, drawn = app_store, dict[str, Any]()
+    monkeypatch.setattr(
+        workbench, "draw", lambda cards, **given: drawn.update(given, cards=[card.id for card in cards])
+    )
+    dataset, run_id, slice_id = audited_world(store, JUDGEMENTS)
+    app = opened(TEAM, *FOLDS, f"team.box.assign.{slice_id}", dataset=dataset)
+    assert "12 judgements, assigned to nobody" in said(app)
+    app.session_state["annotator"] = "Ada"
+    app.multiselect(key=f"team.assign.{slice_id}.people").set_value(["Ada", "Bob"]).run()
+    app.number_input(key=f"team.assign.{slice_id}.overlap").set_value(1).run()
+    button(app, "Assign").click().run()
+    assert not app.exception and "0 of 12 verdicts made" in said(app) and "1 person for each judgement" in said(app)
+
+    home = opened(HOME)
+    home.session_state["annotator"] = "Ada"
+    home.run()
+    link = next(item.proto for item in home.get("page_link") if item.proto.label == "Your next judgement")
+    assert link.page == "judge_audit" and "0 of 6 judgements answered" in said(home)
+    query = dict(parse_qsl(link.query_string))
+    assert query["run"] == run_id and query["slice"] == str(slice_id)
+
+    audit = opened(AUDIT, **query)
+    audit.text_input(key="annotator.field").set_value("Ada").run()
+    assert not audit.exception and (drawn["done"], drawn["total"], len(drawn["cards"])) == (0, 6, 6)
+    own = set(drawn["cards"])
+    assert read_one(store, dataset, run_id, slice_id, "Ada", AuditVerdict.NONE)
+    audit.run()
+    assert (drawn["done"], drawn["total"], len(drawn["cards"])) == (1, 6, 5)
+    other = opened(AUDIT, **query)
+    other.text_input(key="annotator.field").set_value("Bob").run()
+    assert not own & set(drawn["cards"]) and len(drawn["cards"]) == 6
+    drawn.clear()
+    stranger = opened(AUDIT, **query)
+    stranger.text_input(key="annotator.field").set_value("Dora").run()
+    assert not drawn and "This slice is assigned to Ada and Bob." in said(stranger)
+
+
+def test_the_bar_of_a_slice_with_overlap_counts_what_this_person_is_to_answer(
+    app_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, drawn = app_store, dict[str, Any]()
+    monkeypatch.setattr(workbench, "draw", lambda cards, **given: drawn.update(given))
+    dataset, labelling, slice_id = sliced(store)
+    assignments.assign(store, slice_id, ["Ada", "Bob"], overlap=1, due=None, annotator="Ada")
+
+    def bar() -> tuple[int, int]:
+        page = opened("pages/curate/review.py", dataset=dataset, labelling=labelling, slice=slice_id)
+        page.text_input(key="annotator.field").set_value("Ada").run()
+        assert not page.exception
+        return drawn["done"], drawn["total"]
+
+    assert bar() == (0, 3)
+    assert turn(store, dataset, labelling, slice_id, "Ada", take=1) == 1
+    assert bar() == (1, 3)
+    # Bob is faster: of six pairs four are his, so one is left for Ada.
+    with store.write() as connection:
+        connection.execute(sa.delete(claim))  # what is on Ada's screen is not Bob's
+    assert turn(store, dataset, labelling, slice_id, "Bob", take=4) == 4
+    assert bar() == (1, 2)
+    with store.write() as connection:
+        connection.execute(sa.delete(claim))
+    assert turn(store, dataset, labelling, slice_id, "Bob", take=4) == 1
+    assert bar() == (1, 1) and assignments.assigned_to(store, "Ada") == []
+
+
+def test_the_command_line_assigns_an_audit_and_names_the_next(sqlite_store: Store) -> None:
+    _, run_id, slice_id = audited_world(sqlite_store, JUDGEMENTS)
+    base = ["--workspace", str(sqlite_store.workspace)]
+
+    def ran(*arguments: str) -> str:
+        done = CliRunner().invoke(cli, ["review", *arguments, *base])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    ran("assign", "small world", "audit", "--to", "Ada", "--to", "Bob", "--overlap", "1", "--due", "2026-12-01")
+    shown = ran("next", "--person", "Ada")
+    assert "'audit' of 'small world': 0 of 6 judgements answered, due 2026-12-01" in shown
+    assert f"/judge_audit?run={run_id}&judge=" in shown and f"slice={slice_id}" in shown
+    assert json.loads(ran("next", "--person", "Dora", "--json")) == []

@@ -1,32 +1,39 @@
-"""Who decides which slice, by when, and how many people decide each of its pairs."""
+"""Who works through which slice, by when, and how many people answer each of its items."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from math import ceil
 
 import sqlalchemy as sa
 
-from cimemories.store.audits import SLICE_LABELS, slice_row
+from cimemories.store import audits
+from cimemories.store.audits import ATTRIBUTES, SLICE_LABELS, Flow, slice_row
 from cimemories.store.engine import StoreError, now, one_line, plain_name
 from cimemories.store.tables import assignee, assignment, dataset, decision, slice, slice_item
 from cimemories.store.team import log
 
 MOST_ASSIGNEES = 100
+Item = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A slice of labels that people are to decide. overlap: how many of them decide a pair, None for all of them; due:
-    a date as text, None without one; items: pairs."""
+    """A slice that people are to work through. overlap: how many of them answer an item, None for all of them; due: a
+    date as text, None without one; items: pairs, judgements, or attributes of which each is read to its end. labelling,
+    run, judge: what the slice was drawn of, None where it names none."""
 
     slice: int
     name: str
+    kind: str
     dataset: int
     dataset_name: str
     labelling: str | None
+    run: str | None
+    judge: int | None
     items: int
     people: tuple[str, ...]
     overlap: int | None
@@ -36,8 +43,19 @@ class Assignment:
 
     @property
     def wanted(self) -> int:
-        """How many people are to decide each pair."""
+        """How many people are to answer each item."""
         return min(self.overlap or len(self.people), len(self.people))
+
+    @property
+    def share(self) -> int:
+        """How many items one person answers: all, or an equal part of what is wanted, rounded up."""
+        return min(self.items, ceil(self.items * self.wanted / len(self.people))) if self.people else 0
+
+    @property
+    def dealt(self) -> bool:
+        """Whether it is fixed who answers which item: of an audit, so that any two people share about as many. Pairs
+        with overlap go to whoever comes first."""
+        return self.overlap is not None and self.kind != SLICE_LABELS
 
 
 def assign(
@@ -49,16 +67,14 @@ def assign(
     due: str | None = None,
     annotator: str,
 ) -> None:
-    """Let these people decide a slice, in the place of those before; nobody: the slice is anybody's again. Raises
-    StoreError for a slice that is not of labels, a date that is none, and an overlap of more people than there are."""
+    """Let these people work through a slice, in the place of those before; nobody: the slice is anybody's again. Raises
+    StoreError for a slice that is not there, a date that is none, and an overlap of more people than there are."""
     row = slice_row(connection, slice_id)
     names = list(dict.fromkeys(plain_name(name, "person") for each in people if (name := one_line(each))))
-    if row.kind != SLICE_LABELS:
-        raise StoreError(f"'{row.name}' is no slice of labels. Only those are assigned.")
     if len(names) > MOST_ASSIGNEES:
         raise StoreError(f"a slice can be assigned to {MOST_ASSIGNEES} people, not {len(names)}.")
     if overlap is not None and not 1 <= overlap <= max(len(names), 1):
-        raise StoreError(f"each pair can be decided by 1 to {len(names)} of these people, not {overlap}.")
+        raise StoreError(f"each item can be answered by 1 to {len(names)} of these people, not {overlap}.")
     if due is not None:
         try:
             due = date.fromisoformat(due).isoformat()
@@ -78,10 +94,16 @@ def assignments(
     connection: sa.Connection, *, dataset_id: int | None = None, person: str | None = None, slice_id: int | None = None
 ) -> list[Assignment]:
     """The assignments of a dataset, of a person, or of a slice, those that are due first; without a date last."""
-    sizes = sa.select(slice_item.c.slice, sa.func.count().label("size")).group_by(slice_item.c.slice).subquery()
+    sizes = (
+        sa.select(slice_item.c.slice, sa.func.count().label("size"))
+        .add_columns(sa.func.count(slice_item.c.attribute.distinct()).label("attributes"))
+        .group_by(slice_item.c.slice)
+        .subquery()
+    )
     query = (
-        sa.select(assignment, slice.c.name, slice.c.dataset, slice.c.manifest, dataset.c.name.label("dataset_name"))
-        .add_columns(sa.func.coalesce(sizes.c.size, 0).label("items"))
+        sa.select(assignment, slice.c.name, slice.c.kind, slice.c.dataset, slice.c.manifest)
+        .add_columns(dataset.c.name.label("dataset_name"))
+        .add_columns(sa.case((slice.c.kind == ATTRIBUTES, sizes.c.attributes), else_=sizes.c.size).label("items"))
         .join(slice, slice.c.id == assignment.c.slice)
         .join(dataset, dataset.c.id == slice.c.dataset)
         .outerjoin(sizes, sizes.c.slice == slice.c.id)
@@ -94,32 +116,73 @@ def assignments(
         query = query.where(assignment.c.slice.in_(sa.select(assignee.c.slice).where(assignee.c.name == person)))
     rows = connection.execute(query).mappings().all()
     named: dict[int, list[str]] = {}
-    for row in connection.execute(sa.select(assignee).where(assignee.c.slice.in_([row["slice"] for row in rows]))):
-        named.setdefault(row.slice, []).append(row.name)
-    matching = [
-        Assignment(
-            people=tuple(sorted(named.get(row["slice"], ()))),
-            labelling=_labelling(row["manifest"]),
-            **{name: value for name, value in row.items() if name != "manifest"},
+    for each in connection.execute(sa.select(assignee).where(assignee.c.slice.in_([row["slice"] for row in rows]))):
+        named.setdefault(each.slice, []).append(each.name)
+    matching = []
+    for row in rows:
+        manifest = json.loads(row["manifest"])
+        run, judge, labelling = (manifest.get(name) for name in ("run", "judge", "labelling"))
+        matching.append(
+            Assignment(
+                people=tuple(sorted(named.get(row["slice"], ()))),
+                labelling=labelling if isinstance(labelling, str) else None,
+                run=run if isinstance(run, str) else None,
+                judge=judge if isinstance(judge, int) else None,
+                **{name: value for name, value in row.items() if name not in ("manifest", "items")},
+                items=row["items"] or 0,
+            )
         )
-        for row in rows
-    ]
     return sorted(matching, key=lambda item: (item.due or "9999", item.slice))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The decision of a person that stands on a pair of a slice."""
+    """What somebody's word on an item of a slice is, as it stands: a decision on a pair (attribute, context), a verdict
+    on a judgement (response, attribute), or all verdicts on an attribute (0, attribute). blind: all of it was."""
 
     annotator: str
-    pair: tuple[int, int]
+    item: Item
     blind: bool
     seconds: float | None
     created: str
 
 
-def answers(connection: sa.Connection, slice_id: int) -> list[Answer]:
-    """Everybody's standing decisions on the pairs of a slice, without adjudications, in the order they were made."""
+def answers(connection: sa.Connection, of: Assignment) -> list[Answer]:
+    """Everybody's standing answers to the items of a slice, without adjudications, in the order they were made. An
+    attribute is answered by who found it in one of its messages, or read them all."""
+    if of.kind == SLICE_LABELS:
+        return _decisions(connection, of.slice)
+    flows = [(item.response or 0, item.attribute) for item in audits.slice_items(connection, of.slice)]
+    by_person = _verdicts(connection, of, flows)
+    if of.kind == ATTRIBUTES:
+        messages: dict[int, list[Flow]] = {}
+        for flow in flows:
+            messages.setdefault(flow[1], []).append(flow)
+        every = [
+            answer
+            for verdicts in by_person.values()
+            for attribute, own in messages.items()
+            if (answer := _attribute(attribute, own, verdicts)) is not None
+        ]
+    else:
+        every = [
+            Answer(item.annotator, flow, item.blind, item.seconds, item.created)
+            for verdicts in by_person.values()
+            for flow, item in verdicts.items()
+        ]
+    return sorted(every, key=lambda answer: answer.created)
+
+
+def items(connection: sa.Connection, of: Assignment) -> list[Item]:
+    """The items of a slice as answers name them, in their order."""
+    every = audits.slice_items(connection, of.slice)
+    if of.kind == SLICE_LABELS:
+        return [(item.attribute, item.context) for item in every]
+    named = ((0 if of.kind == ATTRIBUTES else item.response or 0, item.attribute) for item in every)
+    return list(dict.fromkeys(named))
+
+
+def _decisions(connection: sa.Connection, slice_id: int) -> list[Answer]:
     same = sa.and_(slice_item.c.attribute == decision.c.attribute, slice_item.c.context == decision.c.context)
     rows = connection.execute(
         sa.select(decision)
@@ -127,7 +190,7 @@ def answers(connection: sa.Connection, slice_id: int) -> list[Answer]:
         .where(slice_item.c.slice == slice_id, decision.c.source != "adjudicated")
         .order_by(decision.c.created, decision.c.id)
     )
-    standing: dict[tuple[str, tuple[int, int]], Answer] = {}
+    standing: dict[tuple[str, Item], Answer] = {}
     for row in rows:
         pair = row.attribute, row.context
         # Taken out and put in again: what stands comes in the order of its last word.
@@ -138,6 +201,23 @@ def answers(connection: sa.Connection, slice_id: int) -> list[Answer]:
     return list(standing.values())
 
 
-def _labelling(manifest: str) -> str | None:
-    value = json.loads(manifest).get("labelling")
-    return value if isinstance(value, str) else None
+def _verdicts(connection: sa.Connection, of: Assignment, flows: Sequence[Flow]) -> dict[str, dict[Flow, audits.Audit]]:
+    """By person their standing verdicts on these flows."""
+    wanted, made = set(flows), dict[str, list[audits.Audit]]()
+    for item in audits.of_run(connection, of.run) if of.run else ():
+        if item.flow in wanted:
+            made.setdefault(item.annotator, []).append(item)
+    return {person: audits.standing(own) for person, own in made.items()}
+
+
+def _attribute(attribute: int, messages: Iterable[Flow], verdicts: dict[Flow, audits.Audit]) -> Answer | None:
+    """A person's answer to an attribute, by their verdicts on its messages; None while they are at it."""
+    every = list(messages)
+    read = [verdicts[flow] for flow in every if flow in verdicts]
+    if len(read) < len(every) and not any(audits.says_revealed(item.verdict) for item in read):
+        return None
+    timed = [item.seconds for item in read if item.seconds is not None]
+    last = max(item.created for item in read)
+    return Answer(
+        read[0].annotator, (0, attribute), all(item.blind for item in read), sum(timed) if timed else None, last
+    )
