@@ -1,16 +1,19 @@
-"""The login of an organisation, where the app's secrets set one up (st.login): its buttons, who is logged in, and what
-their role lets them do. Roles are held by the record (store/team/people.py) and checked there; what is here disables
-what would be refused, and says who may."""
+"""The login of an organisation, where the app's secrets set one up (st.login): its buttons, who is logged in, what
+their role lets them do, and that a login ends on the page on which it began. Roles are held by the record
+(store/team/people.py) and checked there; what is here disables what would be refused, and says who may."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 import streamlit as st
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.auth_util import get_cookie_with_chunks, get_secrets_auth_section
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.web.server.server_util import AUTH_COOKIE_NAME, get_cookie_secret
@@ -18,8 +21,11 @@ from streamlit.web.server.starlette.starlette_app_utils import decode_signed_val
 
 from cimemories.access import roles
 from cimemories.access.roles import Actor, Role
-from cimemories.ui import safe
+from cimemories.ui import safe, url
 
+LOGIN, CALLBACK = "/auth/login", "/oauth2callback"
+RETURN = "cimemories_return"  # the cookie with the page that a login began on
+RETURN_SECONDS, LONGEST_RETURN = 15 * 60, 2000
 _HELD = "login.held"  # the actor of this session, and who the admins are
 
 
@@ -108,3 +114,73 @@ def offer_logout() -> None:
     """The button that logs out, in the sidebar of every page where somebody is logged in."""
     if getattr(st.user, "is_logged_in", False):
         st.sidebar.button("Log out", on_click=st.logout, icon=":material/logout:", type="tertiary")
+
+
+# ---- back to the page that the login began on
+
+
+def page_of(path: str, query: str, base: str = "") -> str:
+    """The address of one of our pages, made anew of its name and of the parameters that we know: whatever comes in, it
+    leads nowhere else. '' for what is no page of ours. base: the path below which the app is served."""
+    name = path.removeprefix(base).removeprefix("/") if path.startswith(f"{base}/") else ""
+    if name not in url.PAGES:
+        return ""
+    known = [(key, value) for key, value in parse_qsl(query) if key in url.PARAMETERS]
+    address = f"{base}/{name}{'?' if known else ''}{urlencode(known)}"
+    return address if len(address) <= LONGEST_RETURN else f"{base}/{name}"
+
+
+def _split(address: str) -> SplitResult:
+    """The parts of an address; of what is none, empty ones."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
+
+
+class Returning:
+    """ASGI middleware: who followed a link and had to log in first lands on it afterwards. Streamlit (1.67) sends
+    everybody to Home. Where the login begins the browser says on which page; a cookie keeps it until the provider sends
+    the person back."""
+
+    def __init__(self, app: ASGIApp, base: str = "") -> None:
+        self.app, self.base = app, base
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "").removeprefix(self.base) if scope["type"] == "http" else ""
+        if path not in (LOGIN, CALLBACK):
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer = MutableHeaders(raw=message["headers"])
+                self._keep(headers, answer) if path == LOGIN else self._lead(headers, answer)
+                message = {**message, "headers": answer.raw}
+            await send(message)
+
+        await self.app(scope, receive, sent)
+
+    def _keep(self, headers: Headers, answer: MutableHeaders) -> None:
+        """Keep the page on which the person is; of another site's address nothing."""
+        came = _split(headers.get("referer", ""))
+        page = page_of(came.path, came.query, self.base) if came.netloc == headers.get("host") else ""
+        cookie = Response()
+        if page:
+            cookie.set_cookie(
+                RETURN, quote(page, safe=""), RETURN_SECONDS, path=f"{self.base}/", httponly=True, samesite="lax"
+            )
+        else:
+            cookie.delete_cookie(RETURN, path=f"{self.base}/")  # of a login that was begun before
+        answer.append("set-cookie", cookie.headers["set-cookie"])
+
+    def _lead(self, headers: Headers, answer: MutableHeaders) -> None:
+        """Lead to the page that was kept, in the place of Home; a cookie is anybody's word, so it is read anew."""
+        kept = _split(unquote(cookie_parser("; ".join(headers.getlist("cookie"))).get(RETURN, "")))
+        page = page_of(kept.path, kept.query, self.base)
+        if page and answer.get("location", "").rstrip("/") == self.base:
+            answer["location"] = page
+        gone = Response()
+        gone.delete_cookie(RETURN, path=f"{self.base}/")
+        answer.append("set-cookie", gone.headers["set-cookie"])

@@ -306,7 +306,8 @@ def protected(workspace: Path) -> dict[str, Any]:
         disable_writing()
     roles.ask_by(login.actor)
     base = str(st.get_option("server.baseUrlPath") or "").strip("/")
-    site = Site(is_host_allowed, login.configured, login.logged_in, _inline_scripts(), f"/{base}" if base else "")
+    below = f"/{base}" if base else ""
+    site = Site(is_host_allowed, login.configured, login.logged_in, _inline_scripts(), below)
 
     # At its first element Streamlit looks whether it runs in a REPL, by a stack with the sources of every module: 0.3 s
     # of the first page, for a warning that is none of a server's.
@@ -321,7 +322,8 @@ def protected(workspace: Path) -> dict[str, Any]:
             Thread(target=_import_parts, daemon=True).start()
             yield
 
-    return {"middleware": [Middleware(Guard, gate=gate, site=site)], "lifespan": lifespan}
+    passed = [Middleware(Guard, gate=gate, site=site), Middleware(login.Returning, base=below)]
+    return {"middleware": passed, "lifespan": lifespan}
 
 
 def _parts(pages: Path) -> list[Path]:

@@ -15,6 +15,7 @@ from worlds import add_dataset
 from cimemories.access.roles import Role
 from cimemories.store.engine import open_store
 from cimemories.store.team import log, people
+from cimemories.ui import login
 
 pytestmark = pytest.mark.browser
 ACCOUNTS = {
@@ -54,12 +55,14 @@ def test_people_log_in_by_a_provider_are_held_to_their_roles_and_log_out(
             log_in(page, "Ada")
             expect(page.locator(".st-key-who")).to_contain_text("Ada")
 
-            # An account of the same name and address, which nobody has verified, is somebody else, and looks.
+            # An account of the same name and address, which nobody has verified, is somebody else, and looks. After
+            # the login they are where the link led.
             other = browser.new_context().new_page()
-            other.goto(f"{address}/team")
+            other.goto(f"{address}/team?tab=people&next=https%3A%2F%2Fevil.test")
             log_in(other, "Mallory")
             expect(other.locator(".st-key-who")).to_contain_text("Ada (2)")
-            other.goto(f"{address}/team?tab=people")
+            assert other.url == f"{address}/team?tab=people"
+            assert login.RETURN not in {cookie["name"] for cookie in other.context.cookies()}
             expect(other.get_by_text(re.compile("takes the role admin, and you are a viewer. Ask Ada"))).to_be_visible()
 
             # What an admin changes holds at once, in a tab that is open.
