@@ -52,7 +52,8 @@ def show_metrics(
 ) -> None:
     """Show a run's violation and completeness with 95 % intervals, and its coverage.
 
-    Also shown is its score by the norm of each persona alone.
+    Also shown is its score by the norm of each persona alone and, of a run behind a gate or a memory system, what was
+    recalled of what is stored, and said of what was recalled.
 
     --json adds constant baselines, every breakdown, and what each identifier rule leaves out.
 
@@ -73,6 +74,7 @@ def show_metrics(
         output.as_json(all_numbers(flows, scope, rule) | {"per_norm": scores.as_json()})
         return
     _print_headline(flows, scope, rule)
+    _print_recalled(flows, scope, rule)
     _print_norms(scores)
     if group_by is not None:
         frame = breakdown(flows, scope, group_by, headline(flows, scope, rule).n, rule)
@@ -141,6 +143,30 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     made = {f"violation@{numbers.n}": bounds.violation[numbers.n], "completeness": bounds.completeness}
     texts = [f"{name}: {text}" for name, item in made.items() if (text := sentences.made_of(item))]
     output.notes([*texts, *([rare] if (rare := sentences.unseen(bounds.completeness.users)) else [])])
+
+
+def _print_recalled(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
+    from cimemories.metrics import sentences
+    from cimemories.metrics.headline import headline
+    from cimemories.metrics.recalled.split import OUTCOMES, recalled_numbers
+
+    recalled = recalled_numbers(flows, scope, headline(flows, scope, rule).n, rule)
+    if recalled is None:
+        return
+    output.line("")
+    whole = {f"violation@{recalled.n}": recalled.violation[recalled.n], "completeness": recalled.completeness}
+    output.table(
+        ("stored, recalled, said", *output.right(sentences.OUTCOME_NAMES[name] for name in OUTCOMES), ">of samples"),
+        [
+            *((name, *(percent(getattr(split, outcome)) for outcome in OUTCOMES), "") for name, split in whole.items()),
+            *(
+                (f"{label} flows", *(percent(item.share(outcome)) for outcome in OUTCOMES), item.draws)
+                for label, item in recalled.by_label.items()
+            ),
+        ],
+        whole=True,
+    )
+    output.line(f"{sentences.recalled(scope.run.name, recalled)}.")
 
 
 def _print_norms(scores: PerNorm) -> None:

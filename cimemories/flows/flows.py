@@ -69,7 +69,7 @@ def flow_rows(
             connection, run_id, judges, scope.need, grounded=scope.grounded, profiles=profiles
         )
         reveals = frame_of(claims, ["attribute", "context", "memory", "reveals"])
-        verdicts = _verdict_changes(connection, scope, held) if scope.people else []
+        verdicts = [change[1:] for change in verdict_changes(connection, scope, held)]
         history = decisions.history(connection, scope.run.dataset) if scope.labels == Labels.DECISIONS else []
         planned = sorted({int(p) for p in by_memory["profile"]})
         columns = [attribute.c[name] for name in ATTRIBUTES]
@@ -116,20 +116,23 @@ def _held_draws(by_memory: pd.DataFrame, held: PartialMemories, attributes: pd.D
     return frame.groupby(PAIR, as_index=False, sort=False).sum()
 
 
-def _verdict_changes(connection: sa.Connection, scope: Scope, held: PartialMemories) -> list[tuple[int, int, int]]:
-    """By how much people's standing verdicts move the count of reveals: (attribute, context, + or -).
+def verdict_changes(connection: sa.Connection, scope: Scope, held: PartialMemories) -> list[tuple[int, int, int, int]]:
+    """By how much people's standing verdicts move the count of reveals: (response, attribute, context, + or -).
 
     Where one of the judges has no judgement of the response, the flow has no draw there that a verdict could speak for,
     and the verdict waits.
     """
+    if not scope.people:
+        return []
     claims = judgements.claims_on_audited(connection, scope.run.id, scope.judge_ids, grounded=scope.grounded)
     return [
         (
+            verdict.response,
             verdict.attribute,
             verdict.context,
             int(verdict.revealed) - int(claims[verdict.response][verdict.attribute] >= scope.need),
         )
-        for verdict in scope.people or ()
+        for verdict in scope.people
         if verdict.response in claims and judgements.memory_holds(held, verdict.memory, verdict.attribute)
     ]
 

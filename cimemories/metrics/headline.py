@@ -16,8 +16,11 @@ from cimemories.labels.votes import WHOLE
 from cimemories.metrics import sentences
 from cimemories.metrics.blocks import counted_numbers, places_of
 from cimemories.metrics.breakdown import By, breakdown, run_baselines, run_dropped
+from cimemories.metrics.heatmap import By as Side
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.judge_uncertainty import violation_audits
+from cimemories.metrics.recalled.groups import recalled_by
+from cimemories.metrics.recalled.split import recalled_numbers
 from cimemories.metrics.violation import LeakRate, balanced
 from cimemories.metrics.warnings import (
     TaskCheck,
@@ -378,8 +381,8 @@ def _by_n(values: dict[int, float]) -> dict[str, float | None]:
 def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[str, object]:
     """The headline with its intervals, the constant baselines, every breakdown (at the headline's n), and under each
     identifier rule the violations and what the rule leaves out; by n Violation@n corrected for its judge's errors,
-    where people have audited attributes. Numbers that are undefined are null. Without breakdowns for a run that does
-    not fit into memory."""
+    where people have audited attributes; of a run behind a gate or a memory system what was recalled (`recalled`).
+    Numbers that are undefined are null. Without breakdowns for a run that does not fit into memory."""
     bounds, numbers = intervals(flows, scope, rule), headline(flows, scope, rule)
     audited = violation_audits(flows, scope, rule)
     return numbers.as_json() | {
@@ -408,7 +411,16 @@ def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRul
             }
             for other in IdentifierRule
         },
+        **_recalled(flows, scope, rule, numbers.n),
     }
+
+
+def _recalled(flows: Flows, scope: Scope, rule: IdentifierRule, n: int) -> dict[str, object]:
+    recalled = recalled_numbers(flows, scope, n, rule)
+    if recalled is None:  # all that is stored is in every prompt: no key, so that other runs read as before
+        return {}
+    sides = {str(by): recalled_by(flows, scope, by, rule).to_dict("records") for by in (Side.DOMAIN, Side.CONTEXT)}
+    return {"recalled": recalled.as_json() | {"by": sides}}
 
 
 def _records(flows: Flows, scope: Scope, by: By, rule: IdentifierRule, n: int) -> list[dict[str, object]]:

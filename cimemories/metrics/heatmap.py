@@ -9,7 +9,7 @@ necessary pairs. A cell without a pair has no value, which is not 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -95,7 +95,7 @@ class Places:
 
 @cached
 def places(flows: Flows, scope: Scope, by: By) -> Places:
-    """One side of the heatmaps of a run. Of a large run without the codes of attributes: `_of_block` has those of a
+    """One side of the heatmaps of a run. Of a large run without the codes of attributes: `of_block` has those of a
     block."""
     if flows.is_large(scope):
         return _places_of_large(flows, scope, by)
@@ -142,7 +142,7 @@ def _places_of_large(flows: Flows, scope: Scope, by: By) -> Places:
     return replace(_of_texts(by, np.array([*every], object), np.ones(len(every), np.bool_)), codes=none)
 
 
-def _of_block(side: Places, data: FlowArrays) -> Places:
+def of_block(side: Places, data: FlowArrays) -> Places:
     """The same places with the codes of the flows of a block."""
     if side.by.of_context:
         return side
@@ -309,15 +309,22 @@ def grid(
     flows: Flows, scope: Scope, rows: By, columns: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> Grid:
     """The heatmap of a run by two different things. Raises ValueError where they are the same, or n < 1."""
+    return grid_of(flows, scope, rows, columns, n, counted_blocks(flows, scope, rule))
+
+
+def grid_of(
+    flows: Flows, scope: Scope, rows: By, columns: By, n: int, counted: Iterable[tuple[FlowArrays, CountedFlows]]
+) -> Grid:
+    """The heatmap of these flows of a run, in blocks of profiles (`counted_blocks`). Raises as `grid`."""
     if rows == columns:
         raise ValueError(f"a heatmap needs two different sides, both are {rows}")
     sides = places(flows, scope, rows), places(flows, scope, columns)
     shape = (len(sides[0]), len(sides[1]))
     pairs, sums = np.zeros((2, shape[0] * shape[1]), np.int64), np.zeros((3, shape[0] * shape[1]))
     large = flows.is_large(scope)
-    for data, counted in counted_blocks(flows, scope, rule):
-        own = (_of_block(sides[0], data), _of_block(sides[1], data)) if large else sides
-        here, there = _cell_sums(own, counted, n)
+    for data, those in counted:
+        own = (of_block(sides[0], data), of_block(sides[1], data)) if large else sides
+        here, there = _cell_sums(own, those, n)
         pairs += here
         sums += there
     leaked, draws, reveals = sums

@@ -87,11 +87,18 @@ def planned_responses(
 
 
 def judged_draws(
-    connection: sa.Connection, run_id: str, judge_ids: Sequence[int], profiles: Sequence[int] | None = None
+    connection: sa.Connection,
+    run_id: str,
+    judge_ids: Sequence[int],
+    profiles: Sequence[int] | None = None,
+    *,
+    by_shown: bool = False,
 ) -> sa.CursorResult[tuple]:
     """Responses that every one of these judges has judged, counted: columns profile, context, level, memory, draws.
-    `reveal_counts` looks for claims in these responses."""
-    group = response.c.profile, response.c.context, response.c.level, response.c.memory
+    `reveal_counts` looks for claims in these responses. by_shown: apart by what reached the prompt, with a column
+    `shown` before the counts, here and there."""
+    group = [response.c.profile, response.c.context, response.c.level, response.c.memory]
+    group += [response.c.shown] if by_shown else []
     return connection.execute(
         sa.select(*group, sa.func.count().label("draws"))
         .select_from(_judged_by_all(judge_ids))
@@ -114,10 +121,12 @@ def reveal_counts(
     *,
     grounded: bool = False,
     profiles: Sequence[int] | None = None,
+    by_shown: bool = False,
 ) -> sa.CursorResult[tuple]:
     """In how many responses that all of these judges have judged at least `need` of them claim an attribute in full
     (grounded: with a quote that stands in the message): columns attribute, context, memory, reveals."""
-    group = reveal.c.attribute, response.c.context, response.c.memory
+    group = [reveal.c.attribute, response.c.context, response.c.memory]
+    group += [response.c.shown] if by_shown else []
     own = sa.and_(
         judgement.c.response == response.c.id,
         judgement.c.judge.in_(judge_ids),
@@ -142,8 +151,21 @@ def reveal_counts(
         .having(sa.func.count() >= need)
         .subquery()
     )
-    columns = agreed.c.attribute, agreed.c.context, agreed.c.memory
+    columns = [agreed.c[column.name] for column in group]
     return connection.execute(sa.select(*columns, sa.func.count().label("reveals")).group_by(*columns))
+
+
+def recalls(connection: sa.Connection, run_id: str) -> bool:
+    """Whether something chose what reached the prompt of a run's messages: a gate or a memory system. False while no
+    message has come through one."""
+    query = sa.select(response.c.id).where(response.c.run == run_id, response.c.shown.is_not(None)).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def shown_of(connection: sa.Connection, response_ids: Iterable[int]) -> dict[int, str | None]:
+    """By response the hash of what reached its prompt; None: all that its memory holds."""
+    rows = rows_in_chunks(connection, sa.select(response.c.id, response.c.shown), response.c.id, response_ids)
+    return {row["id"]: row["shown"] for row in rows}
 
 
 def _judged_by_all(judge_ids: Sequence[int]) -> sa.FromClause:

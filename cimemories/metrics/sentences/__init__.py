@@ -22,4 +22,5 @@ from cimemories.metrics.sentences.families import *
 from cimemories.metrics.sentences.numbers import *
 from cimemories.metrics.sentences.people import *
 from cimemories.metrics.sentences.plans import *
+from cimemories.metrics.sentences.recalled import *
 from cimemories.metrics.sentences.runs import *

@@ -1,0 +1,70 @@
+"""What was recalled and said by domain, context, or another side of a heatmap: counts of judged samples, pooled over
+profiles, and the heatmap of what was recalled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from cimemories.flows.arrays import CountedFlows, FlowArrays, IdentifierRule, count
+from cimemories.flows.flows import Flows, cached
+from cimemories.flows.labels import LABELS
+from cimemories.flows.recalled import recalled_blocks
+from cimemories.flows.scope import Scope
+from cimemories.metrics.heatmap import By, Grid, grid_of, of_block, places
+from cimemories.metrics.recalled.split import OF_LABELS, OUTCOMES, label_mask, outcome_counts
+
+
+@cached
+def recalled_by(flows: Flows, scope: Scope, by: By, rule: IdentifierRule = IdentifierRule.EXACT) -> pd.DataFrame:
+    """One row a place of this side (heatmap.places) and label, places without a judged flow left out: id, place (in
+    full), name (short), label, flows, draws, recalled, exposure (recalled / draws), and how many draws came to each of
+    OUTCOMES, which add up to draws."""
+    side = places(flows, scope, by)
+    sums = np.zeros((len(OF_LABELS), 1 + len(OUTCOMES), len(side)), np.int64)
+    for counts in recalled_blocks(flows, scope, rule):
+        data = counts.data
+        own = of_block(side, data) if flows.is_large(scope) else side
+        parts = outcome_counts(counts)
+        for at, label in enumerate(OF_LABELS):
+            p, a, c = np.nonzero(label_mask(counts, label))
+            place = own.of(p * data.draws.shape[1] + a, c)
+            for row, values in enumerate([np.ones(len(p)), *(part[p, a, c] for part in parts)]):
+                sums[at, row] += np.bincount(place, weights=values, minlength=len(side)).astype(np.int64)
+    flows_of, outcomes = sums[:, 0], sums[:, 1:]
+    # By place, labels of one beneath each other.
+    spots, kinds = np.nonzero(flows_of.T)
+    frame = pd.DataFrame(
+        {
+            "id": [side.ids[i] for i in spots],
+            "place": [side.titles[i] for i in spots],
+            "name": [side.names[i] for i in spots],
+            "label": [str(LABELS[OF_LABELS[i]]) for i in kinds],
+            "flows": flows_of[kinds, spots],
+            "draws": outcomes[kinds, :, spots].sum(axis=1),
+            **{outcome: outcomes[kinds, k, spots] for k, outcome in enumerate(OUTCOMES)},
+        }
+    )
+    recalled = frame["recalled_and_said"] + frame["recalled_not_said"]
+    frame.insert(6, "recalled", recalled)
+    frame.insert(7, "exposure", recalled / frame["draws"])
+    return frame
+
+
+@cached
+def recalled_grid(
+    flows: Flows, scope: Scope, rows: By, columns: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
+) -> Grid:
+    """The heatmap of a run with 'recalled' in the place of 'revealed': its violation is the share of inappropriate
+    pairs recalled in n samples, its completeness the share of necessary samples that recalled. Raises ValueError where
+    both sides are the same, or n < 1."""
+
+    def counted() -> Iterator[tuple[FlowArrays, CountedFlows]]:
+        for counts in recalled_blocks(flows, scope, rule):
+            data = replace(counts.data, reveals=counts.recalled)
+            yield data, count(data)
+
+    return grid_of(flows, scope, rows, columns, n, counted())
