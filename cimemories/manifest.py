@@ -115,14 +115,24 @@ class JudgePart(Part):
     reference: Json | None = None  # read by evaluation.reference.Reference.of
 
 
+class SystemPart(Part):
+    """A memory system. options: all of them, defaults too."""
+
+    name: str = ""
+    version: str = ""
+    options: Json = {}
+
+
 class MemoryPart(Part):
-    """What the assistant held. labels: where those came from that the memory was composed by."""
+    """What the assistant held. labels: where those came from that the memory was composed by. system: what recalled of
+    it; None: all of it was in the prompt."""
 
     composition: str = "full"
     order: str = "fixed"
     seed: int = 0
     template: PromptPart | None = None
     labels: Json | None = None
+    system: SystemPart | None = None
 
 
 class MitigationPart(Part):

@@ -36,13 +36,15 @@ from cimemories.evaluation.planning import (
 )
 from cimemories.evaluation.respond import (
     GATE,
+    MEMORY,
     RESPOND,
     REWRITE,
+    Lost,
     Mitigation,
     Slot,
     Writer,
     compose,
-    response_job,
+    response_jobs,
     restrict,
 )
 from cimemories.llm.capabilities import Server
@@ -207,8 +209,9 @@ class Counter:
         # Made up, so nothing of it can be in the record: counted here, where the others were counted when looked up.
         if item.shortest is not None:
             counted = self._counted(job)
-            counted.draws += item.times
-            self._ask(item, item.times)
+            # Behind a gate a made-up answer leads to one sample, behind a memory system's to all of a message.
+            counted.draws += item.times * len(job.draws)
+            self._ask(item, item.times * len(job.draws))
         texts = step.made_up(MESSAGE)
         if not texts:
             return
@@ -253,7 +256,14 @@ def slots_of(
 # A rule of thumb for English, used until a recorded call has told the model's own ratio.
 CHARACTERS_A_TOKEN = 4.0
 Manifests = Sequence[tuple[str, RunManifest]]  # of runs by their ids, the newest first
-TITLES = {GATE: "gate", RESPOND: "messages", REWRITE: "rewrites", "judge": "judgements", "check": "task checks"}
+TITLES = {
+    MEMORY: "memory system",
+    GATE: "gate",
+    RESPOND: "messages",
+    REWRITE: "rewrites",
+    "judge": "judgements",
+    "check": "task checks",
+}
 
 
 @dataclass(frozen=True)
@@ -478,7 +488,10 @@ def estimate(
             memories = None if what.is_plain else compose(what, record, source.labels if source else None)
             slots = slots_of(record, spec.samples, memories, contexts)
             places += len(slots)
-            counter.count([response_job(writer, slot) for slot in slots])
+            items = list(response_jobs(writer, slots))
+            counter.count([item for item in items if isinstance(item, Job)])
+            for lost in (item for item in items if isinstance(item, Lost)):
+                unreachable[f"the memory system fails, and its messages are not counted: {lost.cause}"] = None
         if not places:
             raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
         stages, assumptions = _stages(_Experience(connection, manifests, prepared), counter)
@@ -519,6 +532,7 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
         judges,
         Mitigation(spec.mitigation),
         prepared.server.schema,
+        prepared.composition.system,
     )
 
 

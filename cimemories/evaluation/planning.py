@@ -24,6 +24,7 @@ from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.identity import server_id
+from cimemories.memory.systems import SystemSpec
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import KEYS, Prompt, PromptFile, reference_prompts
 from cimemories.seeds.reading import SeedError
@@ -180,7 +181,8 @@ class RunSpec:
             raise StoreError("a run needs at least one sample for each context (on the command line: --samples).")
         for name in (self.model, *(judge.model for judge in self.judges)):
             plain_name(name, "model")
-        self.memory.read()
+        if self.memory.read().system is not None:
+            self._check_system()
         _one_of("thinking", self.thinking, THINKING)
         _one_of("mitigation", self.mitigation, tuple(Mitigation))
         _one_of("check", self.check, CHECKS)
@@ -200,6 +202,13 @@ class RunSpec:
             raise StoreError("the task check by a model is asked of the first judge's model, and no judge is a model.")
         self._check_money()
         return self
+
+    def _check_system(self) -> None:
+        """Raises StoreError for what makes no sense beside a memory system."""
+        if self.mitigation == Mitigation.GATE:
+            raise StoreError("a gate and a memory system both choose what is recalled: leave one of them out.")
+        if self.reference is not None:
+            raise StoreError("the authors' settings have no memory system: leave --reference or the system out.")
 
     def _check_money(self) -> None:
         models = [judge for judge in self.judges if judge.kind == LLM]
@@ -611,6 +620,7 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
             "seed": what.seed,
             "template": _named(wording.lines),
             "labels": dict(source.origin) if source else None,
+            **({"system": _system(what.system)} if what.system else {}),
         },
         "mitigation": {"kind": str(spec.mitigation), "prompt": _named(wording.before) if wording.before else None},
         "parameters": prepared.parameters,
@@ -631,6 +641,10 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
             "server": server.version,
         },
     }
+
+
+def _system(system: SystemSpec) -> dict[str, object]:
+    return {"name": system.name, "version": system.make().version, "options": dict(system.options)}
 
 
 def _name(spec: RunSpec, dataset: str) -> str:

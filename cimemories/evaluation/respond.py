@@ -14,16 +14,18 @@ context and number, and count every attribute of the profile, so that one which 
     all_not_share+5   what is inappropriate, 5 of the necessary ones, all others
     iid-31            31 of those that are necessary or inappropriate, all others
 
-Of ours, which ones are taken, and the order where it is shuffled, follow from one seeded order of a user's attributes.
-So a smaller memory is always a part of the larger one of the same kind and seed, and what contexts share stands first
-in the same order, where a server can cache it. Identifiers (name, address ...) that are not necessary are left out of
-the two compositions that go by labels: no message with them counts as a violation.
+And what a memory system recalls of all attributes, by `system:NAME` with its options (memory/systems.py, recalling.py).
+Of the compositions, which attributes are taken, and the order where it is shuffled, follow from one seeded order of a
+user's attributes. So a smaller memory is always a part of the larger one of the same kind and seed, and what contexts
+share stands first in the same order, where a server can cache it. Identifiers (name, address ...) that are not
+necessary are left out of the two compositions that go by labels: no message with them counts as a violation.
 
 Two mitigations can be compared with the plain model. With a gate the model is first asked which memories the task
 needs, sample by sample, and only those go into the prompt of the message; samples that chose alike are one request.
 With a rewrite the message is written with all memories, and rewritten without what its recipient should not know. Both
-belong to the system under test: its memory stays the whole memory, so its flows are those of the plain run. A message
-whose gate or draft went wrong is missing with that cause.
+belong to the system under test: its memory stays the whole memory, so its flows are those of the plain run. So it is
+with a memory system, which stores all attributes. A message whose gate, draft, ingest or recall went wrong is missing
+with that cause.
 """
 
 from __future__ import annotations
@@ -40,10 +42,12 @@ from random import Random
 import sqlalchemy as sa
 
 from cimemories.evaluation.judging import Judge, JudgeInput, Step, judge_at_once, judgement_job, response_format
+from cimemories.evaluation.recalling import Ingested, Recall, RecallError, ingest
 from cimemories.evaluation.reference import Reference
 from cimemories.llm import client
 from cimemories.llm.client import Client, one_line
 from cimemories.llm.executor import Job, opening_of
+from cimemories.memory.systems import MemorySystemError, Question, SystemSpec, is_system, read_system
 from cimemories.model import Attribute, ChatRequest, Context, Label, Profile, ResponseStatus, is_bio
 from cimemories.seeds.prompts import Prompt
 from cimemories.store import datasets, runs
@@ -71,6 +75,7 @@ class Kind(StrEnum):
     ALL_SHARE = "all_share"
     ALL_NOT_SHARE = "all_not_share"
     IID = "iid"
+    SYSTEM = "system"
 
     @property
     def is_published(self) -> bool:
@@ -87,38 +92,49 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class Composition:
-    """What is held. number: of the other kind (necessary, inappropriate), or of all (random); 0 for full."""
+    """What is held. number: of the other kind (necessary, inappropriate), or of all (random); 0 for full. system: what
+    recalls of it, which is all attributes then."""
 
     kind: Kind = Kind.FULL
     number: int = 0
     order: Order = Order.FIXED
     seed: int = 0
+    system: SystemSpec | None = None
 
     @property
     def label(self) -> str:
         """As responses carry it and `composition` reads it; order and seed are not in it."""
+        if self.system is not None:
+            return self.system.label
         if self.kind == Kind.FULL:
             return "full"
         return f"{self.kind}{'-' if self.kind in (Kind.RANDOM, Kind.IID) else '+'}{self.number}"
 
     @property
     def needs_labels(self) -> bool:
-        return self.kind not in (Kind.FULL, Kind.RANDOM)
+        return self.kind not in (Kind.FULL, Kind.RANDOM, Kind.SYSTEM)
 
     @property
     def is_plain(self) -> bool:
         """Whether it is all attributes in their order, in every context."""
-        return self.kind == Kind.FULL and self.order == Order.FIXED
+        return self.kind in (Kind.FULL, Kind.SYSTEM) and self.order == Order.FIXED
 
 
 def read_composition(text: str, order: str = Order.FIXED, seed: int = 0) -> Composition:
     """The composition that a label names. Raises CompositionError for any other text."""
+    if is_system(text.strip()):
+        if order != Order.FIXED:
+            raise CompositionError("a memory system orders what it recalls itself: leave the memory's order at fixed.")
+        try:
+            return Composition(Kind.SYSTEM, seed=seed, system=read_system(text))
+        except MemorySystemError as error:
+            raise CompositionError(str(error)) from None
     match = _LABEL.fullmatch(text.strip())
     if match is None:
         raise CompositionError(
             f"there is no memory composition '{text}'. There are: full, necessary+K (all necessary, K inappropriate), "
-            "inappropriate+K (all inappropriate, K necessary), random-K (K of all), and those of the authors' code: "
-            "all_share+K, all_not_share+K, iid-K."
+            "inappropriate+K (all inappropriate, K necessary), random-K (K of all), those of the authors' code "
+            "(all_share+K, all_not_share+K, iid-K), and memory systems (system:bm25:k=20)."
         )
     if order not in tuple(Order):
         raise CompositionError(f"the memory's order is fixed or shuffled, not '{order}'.")
@@ -261,7 +277,8 @@ def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
 
 # Finish reasons by which servers say that the message was withheld; a polite no in the text is not seen here.
 _REFUSALS = frozenset({"content_filter", "refusal"})
-RESPOND, GATE, REWRITE = "respond", "gate", "rewrite"
+RESPOND, GATE, REWRITE, MEMORY = "respond", "gate", "rewrite", "memory"
+MEMORY_TOKENS = 4096  # least limit of an answer to a memory system: a summary is longer than a message
 
 
 @dataclass(frozen=True)
@@ -278,7 +295,7 @@ class Wording:
 @dataclass(frozen=True)
 class Writer:
     """How messages are asked for in a run. parameters: further fields of every request, as sent. schema: the form of
-    response_format that the server takes."""
+    response_format that the server takes. system: what recalls from the memory; None: all of it is in the prompt."""
 
     client: Client
     model: str
@@ -288,6 +305,7 @@ class Writer:
     judges: Sequence[Judge]
     mitigation: Mitigation
     schema: str
+    system: SystemSpec | None = None
 
     def request(self, text: str, more: Mapping[str, object] | None = None) -> ChatRequest:
         return ChatRequest(self.model, (("user", text),), {**self.parameters, **(more or {})}, self.seed)
@@ -296,11 +314,12 @@ class Writer:
 @dataclass(frozen=True)
 class Slot:
     """Where messages are written: the memory (the profile with its attributes alone), the context, and by sample the
-    id of the response that it is to become."""
+    id of the response that it is to become. recall: what a memory system put into the prompt instead."""
 
     memory: ProfileRecord
     context: Context
     responses: Mapping[int, int]
+    recall: Recall | None = None
 
     @property
     def task(self) -> dict[str, str]:
@@ -321,6 +340,22 @@ def message_prompt(wording: Wording, memory: Profile, context: Context) -> tuple
     return wording.respond.render(memories=lines, **_task(context)), lines
 
 
+@dataclass(frozen=True)
+class Lost:
+    """Messages of a slot that cannot be asked for, because its memory system failed."""
+
+    slot: Slot
+    cause: str
+
+
+def response_jobs(writer: Writer, slots: Sequence[Slot]) -> Iterator[Job | Lost]:
+    """The first calls for slots of one profile: those of `response_job`, or what a memory system asks before them."""
+    if writer.system is None:
+        yield from (response_job(writer, slot) for slot in slots)
+    elif slots:
+        yield from _ingested(writer, writer.system, slots, ())
+
+
 def response_job(writer: Writer, slot: Slot) -> Job:
     """The first call for all samples that are owed in one slot: the message itself, or what a mitigation asks."""
     # Sorted: neighbouring draws can be asked for as one request of several samples.
@@ -334,11 +369,12 @@ def response_job(writer: Writer, slot: Slot) -> Job:
         # Each sample has a gate of its own: it is a part of what is drawn, not of what is given.
         return Job(GATE, writer.client, request, samples, _GateStep(writer, slot), opening=opening_of(text, listed))
     step = _DraftStep(writer, slot) if writer.mitigation == Mitigation.REWRITE else _MessageStep(writer, slot)
-    return _message(writer, slot, slot.memory, samples, step)
+    shown = slot.recall.shown if slot.recall else slot.memory.profile
+    return _message(writer, slot, shown, samples, step)
 
 
-def _message(writer: Writer, slot: Slot, shown: ProfileRecord, samples: tuple[int, ...], step: Step) -> Job:
-    text, lines = message_prompt(writer.wording, shown.profile, slot.context)
+def _message(writer: Writer, slot: Slot, shown: Profile, samples: tuple[int, ...], step: Step) -> Job:
+    text, lines = message_prompt(writer.wording, shown, slot.context)
     return Job(RESPOND, writer.client, writer.request(text), samples, step, opening=opening_of(text, lines))
 
 
@@ -368,6 +404,7 @@ class _MessageStep(Step):
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         jobs: list[Job] = []
+        shown, recall = (self.shown, None) if self.slot.recall is None else _keep(connection, self.slot.recall)
         for sample, answer in outcomes.items():
             status, cause = response_status(answer)
             response_id = self.slot.responses[sample]
@@ -381,7 +418,8 @@ class _MessageStep(Step):
                 finish_reason=answer.finish_reason,
                 call_key=answer.key,
                 before=self.before.get(sample),
-                shown=self.shown,
+                shown=shown,
+                recall=recall,
             )
             # Where the end of a commit was not heard of, it is done again: then the message is there already.
             there = fresh or runs.rests_on(connection, response_id, answer.key)
@@ -417,6 +455,7 @@ def _lose(
     connection: sa.Connection, slot: Slot, sample: int, answer: Answer, status: ResponseStatus, cause: str
 ) -> None:
     """Write down a message that will never be asked for, because what comes before it went wrong."""
+    shown, recall = (None, None) if slot.recall is None else _keep(connection, slot.recall)
     runs.settle(
         connection,
         slot.responses[sample],
@@ -426,7 +465,30 @@ def _lose(
         reasoning=answer.reasoning,
         finish_reason=answer.finish_reason,
         call_key=answer.key,
+        shown=shown,
+        recall=recall,
     )
+
+
+def _keep(connection: sa.Connection, recall: Recall) -> tuple[str, str]:
+    """Write what was recalled; returns the hashes of its attributes and of itself."""
+    shown = datasets.keep_memories(connection, recall.record.profile, recall.record.attributes)
+    return shown, datasets.keep_recall(connection, recall.record)
+
+
+def lose(connection: sa.Connection, lost: Lost, call_key: str | None = None) -> None:
+    """Write down messages whose memory system failed. They are owed again when the run is resumed."""
+    for response_id in lost.slot.responses.values():
+        runs.settle(
+            connection,
+            response_id,
+            status=ResponseStatus.FAILED,
+            cause=f"memory: {lost.cause}",
+            text=None,
+            reasoning=None,
+            finish_reason=None,
+            call_key=call_key,
+        )
 
 
 @dataclass(frozen=True)
@@ -479,7 +541,8 @@ class _GateStep(Step):
         writer, slot, jobs = self.writer, self.slot, []
         for attribute_ids, keys in chosen.items():
             step = _MessageStep(writer, slot, datasets.memory_hash(slot.memory.id, attribute_ids), keys)
-            jobs.append(_message(writer, slot, restrict(slot.memory, attribute_ids), tuple(sorted(keys)), step))
+            shown = restrict(slot.memory, attribute_ids).profile
+            jobs.append(_message(writer, slot, shown, tuple(sorted(keys)), step))
         return jobs
 
 
@@ -510,3 +573,81 @@ class _DraftStep(Step):
 
     def made_up(self, message: str) -> tuple[str, ...]:
         return (message,)
+
+
+# ---- memory systems
+
+
+def _ingested(
+    writer: Writer, system: SystemSpec, slots: Sequence[Slot], answers: tuple[str, ...]
+) -> Iterator[Job | Lost]:
+    """What comes after these answers to a system's ingest: its next question, or the slots with what it recalls."""
+    try:
+        took = ingest(system, slots[0].memory, answers)
+    except RecallError as error:
+        yield from (Lost(slot, str(error)) for slot in slots)
+        return
+    if isinstance(took, Question):
+        yield _question(writer, took, _QuestionStep(writer, system, slots, took, answers))
+        return
+    yield from (_recalled(writer, slot, took, ()) for slot in slots)
+
+
+def _recalled(writer: Writer, slot: Slot, system: Ingested, answers: tuple[str, ...]) -> Job | Lost:
+    """The same of a recall for one slot."""
+    bare = message_prompt(writer.wording, replace(slot.memory.profile, attributes=()), slot.context)[0]
+    try:
+        given = system.recall(slot.context, bare, answers)
+    except RecallError as error:
+        return Lost(slot, str(error))
+    if isinstance(given, Question):
+        return _question(writer, given, _QuestionStep(writer, system.spec, (slot,), given, answers, system))
+    return response_job(writer, replace(slot, recall=given))
+
+
+def _question(writer: Writer, question: Question, step: Step) -> Job:
+    limits = {n: MEMORY_TOKENS for n, v in writer.parameters.items() if n in _LIMITS and int(str(v)) < MEMORY_TOKENS}
+    form = response_format(question.schema, writer.schema) if question.schema else {}
+    # One draw: what is recalled is the same for all samples of a message.
+    return Job(MEMORY, writer.client, writer.request(question.text, {**limits, **form}), (0,), step)
+
+
+_LIMITS = ("max_tokens", "max_completion_tokens")
+
+
+@dataclass(frozen=True)
+class _QuestionStep(Step):
+    """A memory system goes on with the answer to its question. slots: whose messages rest on it."""
+
+    writer: Writer
+    system: SystemSpec
+    slots: Sequence[Slot]
+    question: Question
+    answers: tuple[str, ...]
+    ingested: Ingested | None = None  # None: the question was asked by the ingest
+
+    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        jobs: list[Job] = []
+        for answer, item in self._after(outcomes):
+            if isinstance(item, Lost):
+                lose(connection, item, answer.key)
+            else:
+                jobs.append(item)
+        return jobs
+
+    def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        return [item for _, item in self._after(outcomes) if isinstance(item, Job)]
+
+    def made_up(self, message: str) -> tuple[str, ...]:
+        return tuple(self.question.made_up)
+
+    def _after(self, outcomes: Mapping[int, Answer]) -> Iterator[tuple[Answer, Job | Lost]]:
+        for answer in outcomes.values():  # of the one draw
+            status, cause = response_status(answer)
+            answers = (*self.answers, answer.content or "")
+            if status != ResponseStatus.OK:
+                yield from ((answer, Lost(slot, str(cause))) for slot in self.slots)
+            elif self.ingested is None:
+                yield from ((answer, item) for item in _ingested(self.writer, self.system, self.slots, answers))
+            else:
+                yield from ((answer, _recalled(self.writer, slot, self.ingested, answers)) for slot in self.slots)

@@ -33,7 +33,7 @@ from cimemories.evaluation.planning import (
     with_identity,
 )
 from cimemories.evaluation.reference import Reference
-from cimemories.evaluation.respond import Mitigation, Slot, Wording, Writer, response_job, restrict
+from cimemories.evaluation.respond import Lost, Mitigation, Slot, Wording, Writer, lose, response_jobs, restrict
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
@@ -42,6 +42,7 @@ from cimemories.llm.executor import Job, Progress
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.source import MakeClient, Source, Unit
 from cimemories.manifest import JudgePart, PromptPart, RequestPart
+from cimemories.memory.systems import MemorySystemError, SystemSpec
 from cimemories.model import Context
 from cimemories.seeds.prompts import FROM_SEEDS, Prompt
 from cimemories.store import calls, datasets, judgements, runs, work
@@ -284,9 +285,14 @@ def jobs_by_unit(
                 store.retry(partial(_judge_at_once, store, judge, read))
             else:
                 yield job
-        for group in owed.messages:
-            assert writer is not None
-            yield response_job(writer, Slot(owed.memories[group.memory], owed.context(group.context), group.samples))
+        if writer is None:
+            return
+        slots = [Slot(owed.memories[g.memory], owed.context(g.context), g.samples) for g in owed.messages]
+        for first in response_jobs(writer, slots):
+            if isinstance(first, Lost):
+                store.retry(partial(_write_lost, store, first))
+            else:
+                yield first
 
     return jobs
 
@@ -330,6 +336,12 @@ def _judge_at_once(store: Store, judge: Judge, read: JudgeInput) -> None:
         judge_at_once(connection, judge, read)
 
 
+def _write_lost(store: Store, lost: Lost) -> None:
+    """Write down messages whose memory system failed, in a transaction of their own."""
+    with store.write(relaxed=True) as connection:
+        lose(connection, lost)
+
+
 def _writer(
     connection: sa.Connection, row: RunRow, client: MakeClient, endpoint: Endpoint, judges: list[Judge]
 ) -> Writer:
@@ -343,7 +355,26 @@ def _writer(
         judges,
         Mitigation(manifest.mitigation.kind),
         manifest.model.json_schema,
+        _system(row),
     )
+
+
+def _system(row: RunRow) -> SystemSpec | None:
+    """The memory system of a run. Raises StoreError where it is not here, or is another version than was planned."""
+    planned = row.manifest.memory.system
+    if planned is None:
+        return None
+    try:
+        system = SystemSpec(planned.name, planned.options)
+        version = system.make().version
+    except MemorySystemError as error:
+        raise StoreError(f"{row.id} recalls by the memory system {planned.name}, and {error}") from None
+    if version != planned.version:
+        raise StoreError(
+            f"{row.id} was planned with version {planned.version} of the memory system {planned.name}, and here it is "
+            f"{version}: the rest would not be comparable. Install that version, or start a new run."
+        )
+    return system
 
 
 def _client(make: MakeClient, endpoint: Endpoint, simulated: bool, n_at_once: bool) -> Client:

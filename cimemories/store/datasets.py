@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -26,6 +26,7 @@ from cimemories.store.tables import (
     memory,
     profile,
     profile_context,
+    recall,
     run,
     sweep,
 )
@@ -58,6 +59,79 @@ def memories_of(connection: sa.Connection, hashes: Collection[str]) -> dict[str,
     """Attribute ids of each memory, in the order of the prompt. A hash that is unknown is left out."""
     rows = rows_in_chunks(connection, sa.select(memory.c.hash, memory.c.attributes), memory.c.hash, hashes)
     return {row["hash"]: tuple(json.loads(row["attributes"])) for row in rows}
+
+
+@dataclass(frozen=True)
+class RecalledLine:
+    """A line that a memory system put into the prompt, the ids of the attributes that it carries, and its score. A line
+    without attributes is ungrounded: nobody can tell what of the memory it repeats."""
+
+    text: str
+    attributes: tuple[int, ...] = ()
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class RecallRecord:
+    """What a memory system recalled of a profile for one context: lines in the order of the prompt. seconds: of ingest
+    and recall beside recorded calls; cost: as the system tells it."""
+
+    profile: int
+    system: str
+    lines: tuple[RecalledLine, ...]
+    seconds: float | None = None
+    cost: Mapping[str, float] | None = None
+
+    @property
+    def attributes(self) -> tuple[int, ...]:
+        """The ids of the attributes that were recalled, in the order of the prompt, each once."""
+        return tuple(dict.fromkeys(a for line in self.lines for a in line.attributes))
+
+    @property
+    def ungrounded(self) -> int:
+        return sum(not line.attributes for line in self.lines)
+
+    @property
+    def hash(self) -> str:
+        """Its name. Time and cost are not in it: they differ each time."""
+        lines = [[line.text, list(line.attributes), line.score] for line in self.lines]
+        return content_hash([self.profile, self.system, lines])
+
+
+def keep_recall(connection: sa.Connection, item: RecallRecord) -> str:
+    """Write what was recalled where it is new; returns its hash."""
+    digest = item.hash
+    lines = [{"text": line.text, "attributes": line.attributes, "score": line.score} for line in item.lines]
+    connection.execute(
+        insert_ignore(connection, recall).values(
+            hash=digest,
+            profile=item.profile,
+            system=item.system,
+            lines=json.dumps(lines, ensure_ascii=False),
+            ungrounded=item.ungrounded,
+            seconds=item.seconds,
+            cost=None if item.cost is None else json.dumps(dict(item.cost)),
+        )
+    )
+    return digest
+
+
+def recalls_of(connection: sa.Connection, hashes: Collection[str]) -> dict[str, RecallRecord]:
+    """What was recalled, by hash. A hash that is unknown is left out."""
+    rows = rows_in_chunks(connection, sa.select(recall), recall.c.hash, hashes)
+    return {
+        row["hash"]: RecallRecord(
+            row["profile"],
+            row["system"],
+            tuple(
+                RecalledLine(line["text"], tuple(line["attributes"]), line["score"])
+                for line in json.loads(row["lines"])
+            ),
+            row["seconds"],
+            json.loads(row["cost"]) if row["cost"] else None,
+        )
+        for row in rows
+    }
 
 
 # ---- profile lists

@@ -238,7 +238,7 @@ def _sweep_rows(connection: sa.Connection, query: sa.Select) -> list[SweepRow]:
 
 
 RETRIABLE = (ResponseStatus.OWED, ResponseStatus.FAILED)
-_SETTLED = ("status", "cause", "text", "reasoning", "finish_reason", "call", "before", "shown")
+_SETTLED = ("status", "cause", "text", "reasoning", "finish_reason", "call", "before", "shown", "recall")
 # Built once: building it anew for every response would cost several times what carrying it out does.
 _SETTLE = (
     sa.update(response)
@@ -454,13 +454,15 @@ def settle(
     text: str | None,
     reasoning: str | None,
     finish_reason: str | None,
-    call_key: str,
+    call_key: str | None,
     before: str | None = None,
     shown: str | None = None,
+    recall: str | None = None,
 ) -> bool:
     """Write what came of one planned response. False where it had been settled already, which then stays. before: key
-    of the gate's or the draft's call; shown: hash of what the gate let into the prompt."""
-    values = (status, cause, text, reasoning, finish_reason, call_key, before, shown)
+    of the gate's or the draft's call; shown: hash of what a gate or a memory system let into the prompt; recall: hash
+    of what the latter recalled. call_key: None where a memory system failed before any call."""
+    values = (status, cause, text, reasoning, finish_reason, call_key, before, shown, recall)
     bound = {f"new_{name}": value for name, value in zip(_SETTLED, values, strict=True)}
     # The statement looks at the status itself: of two that settle a response at once, the second changes no row.
     return bool(connection.execute(_SETTLE, {"of": response_id, **bound}).rowcount)

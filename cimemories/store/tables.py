@@ -312,8 +312,9 @@ response = _table(
     *optional(Text, "cause", "text", "reasoning", "finish_reason"),
     to_call(),
     *optional(Text, "memory"),  # hash of what the assistant holds here; null: all attributes in their order
-    *optional(Text, "shown"),  # hash of what a gate let into the prompt; null: all of it
+    *optional(Text, "shown"),  # hash of what a gate or a memory system let into the prompt; null: all of it
     *optional(Text, "before"),  # key of the call before this one: a gate's, or the draft that was rewritten
+    *optional(Text, "recall"),  # hash of what a memory system recalled; null: there was none, or it failed
     # Its index, from the left, serves all that is asked of a run, or of one profile in it.
     UniqueConstraint("run", "profile", "context", "level", "sample"),
     Index("ix_response_profile", "profile"),
@@ -627,6 +628,18 @@ memory = _table(
     *to("profile"),
     *required(Text, "attributes"),  # JSON list of attribute ids, in the order of the prompt
     Index("ix_memory_profile", "profile"),
+)
+
+# What a memory system recalled of a profile for one context; a response names it by its hash.
+recall = _table(
+    "recall",
+    *key("hash"),
+    *to("profile"),
+    *required(Text, "system", "lines"),  # lines: JSON, in the order of the prompt (store/datasets.py)
+    *required(Integer, "ungrounded"),  # lines that carry no attribute
+    *optional(Float, "seconds"),
+    *optional(Text, "cost"),  # JSON, as the system tells it
+    Index("ix_recall_profile", "profile"),
 )
 
 # Every call that a run asked or took from the record, of whatever kind: what its tokens and failures are counted from.

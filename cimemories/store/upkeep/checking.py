@@ -21,6 +21,7 @@ MOST_LINES = 20
 REFERENCES = (
     ("response", "memory", "memory", "hash"),
     ("response", "shown", "memory", "hash"),
+    ("response", "recall", "recall", "hash"),
     ("response", "before", "call", "key"),
     ("run", "sweep", "sweep", "id"),
     ("freeze", "labelling", "labelling", "id"),

@@ -1,0 +1,164 @@
+"""Recalling: what a memory system is asked and gives back, checked and mapped to the profile's attributes.
+
+A system may be somebody else's code, and its lines a model's text: neither is trusted. Whatever it raises, and whatever
+it returns that is no recall, is a `RecallError` with its cause, by which the message is missing. A line that does not
+say which attributes it carries is searched for them by the rules of the matcher (a whole statement, a distinctive
+value); one in which none is found is ungrounded, and counted as that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import TypeVar
+
+from cimemories.evaluation.matcher import match
+from cimemories.llm.client import one_line
+from cimemories.memory.systems import Line, MemorySystem, Question, Recalled, SystemSpec
+from cimemories.model import GENERAL, LONGEST_STATEMENT, Attribute, Context, Profile
+from cimemories.store.datasets import ProfileRecord, RecalledLine, RecallRecord
+from cimemories.store.engine import storable
+
+MOST_LINES = 10_000
+MOST_QUESTIONS = 200  # of one ingest or recall: a system that never stops asking would never stop paying
+_LONGEST_CAUSE = 200
+
+T = TypeVar("T")
+
+
+class RecallError(Exception):
+    """Ingest or recall went wrong; the message says how, as one line."""
+
+
+@dataclass(frozen=True)
+class Recall:
+    """What was recalled for one context, as it is recorded, and the profile that the prompt is written of: its
+    attributes are the lines."""
+
+    record: RecallRecord
+    shown: Profile
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """An instance of a system that has taken in a profile. found: attributes by the lines in which they were looked
+    for, which contexts share."""
+
+    spec: SystemSpec
+    system: MemorySystem
+    record: ProfileRecord
+    found: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def recall(self, context: Context, prompt: str, answers: Sequence[str]) -> Recall | Question:
+        """What it recalls for a context, or what it asks after these answers. prompt: what the model is asked, without
+        any memory. Raises RecallError."""
+        begin = time.perf_counter()
+        given = _guarded("recall", lambda: _advance(self.system.recall(context, prompt), answers))
+        if isinstance(given, Question):
+            return given
+        if not isinstance(given, Recalled) or not isinstance(given.lines, Sequence):
+            raise RecallError(f"recall returned {_name(given)} instead of Recalled")
+        if len(given.lines) > MOST_LINES:
+            raise RecallError(f"recall returned more than {MOST_LINES:,} lines")
+        lines = tuple(map(self._line, given.lines))
+        seconds = time.perf_counter() - begin
+        kept = RecallRecord(self.record.id, self.spec.label, lines, seconds, _cost(given.cost))
+        return Recall(kept, _shown(self.record, lines))
+
+    def _line(self, line: object) -> RecalledLine:
+        """A line as it is recorded. Raises RecallError for what is none."""
+        if not isinstance(line, Line) or not isinstance(line.text, str):
+            raise RecallError(f"recall returned {_name(line)} among its lines")
+        if len(line.text) > LONGEST_STATEMENT:
+            raise RecallError(f"recall returned a line of more than {LONGEST_STATEMENT:,} characters")
+        text, ids = storable(line.text), self.record.attribute_ids
+        positions = self._found(text) if line.attributes is None else line.attributes
+        if not isinstance(positions, Sequence):
+            raise RecallError(f"recall returned {_name(positions)} for the attributes of a line")
+        # A bool is an int in Python, and -1 a position.
+        if any(type(position) is not int or not 0 <= position < len(ids) for position in positions):
+            raise RecallError("recall named an attribute that the profile does not have")
+        is_number = isinstance(line.score, int | float) and isfinite(line.score)
+        score = float(line.score) if is_number and line.score is not None else None
+        return RecalledLine(text, tuple(dict.fromkeys(ids[p] for p in positions)), score)
+
+    def _found(self, text: str) -> tuple[int, ...]:
+        if text not in self.found:
+            reveals = match(self.record.profile.attributes, text)
+            self.found[text] = tuple(reveal.attribute for reveal in reveals)
+        return self.found[text]
+
+
+def ingest(spec: SystemSpec, record: ProfileRecord, answers: Sequence[str]) -> Ingested | Question:
+    """A new instance that has taken in this profile, or what it asks after these answers. Raises RecallError."""
+
+    def run() -> Ingested | Question:
+        system = spec.make()
+        asked = _advance(system.ingest(record.profile), answers)
+        return asked if isinstance(asked, Question) else Ingested(spec, system, record)
+
+    return _guarded("ingest", run)
+
+
+def _guarded(what: str, run: Callable[[], T]) -> T:
+    """What `run` gives; whatever it raises as a RecallError."""
+    try:
+        return run()
+    except RecallError:
+        raise
+    except Exception as error:
+        said = one_line(storable(str(error)))[:_LONGEST_CAUSE]
+        raise RecallError(f"{what} failed ({_name(error)}{f': {said}' if said else ''})") from error
+
+
+def _name(value: object) -> str:
+    return one_line(storable(type(value).__name__))[:_LONGEST_CAUSE]
+
+
+def _advance(given: Generator[Question, str, T] | T, answers: Sequence[str]) -> Question | T:
+    """What was given, where it is no generator; else what the generator ends with, or what it asks after the
+    answers."""
+    if not isinstance(given, Generator):
+        return given
+    try:
+        asked = next(given)
+        for answer in answers:
+            asked = given.send(answer)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    given.close()
+    if not isinstance(asked, Question) or not isinstance(asked.text, str):
+        raise RecallError(f"it yielded {_name(asked)} instead of a Question")
+    if len(answers) >= MOST_QUESTIONS:
+        raise RecallError(f"it asks more than {MOST_QUESTIONS} questions")
+    return asked
+
+
+def _cost(cost: object) -> Mapping[str, float] | None:
+    if not isinstance(cost, Mapping):
+        return None
+    numbers = {
+        storable(str(name))[:40]: float(value)
+        for name, value in list(cost.items())[:20]
+        if isinstance(value, int | float) and isfinite(value)
+    }
+    return numbers or None
+
+
+def _shown(record: ProfileRecord, lines: Sequence[RecalledLine]) -> Profile:
+    """The profile with the lines as its attributes. A line that is a statement of the profile to the letter is that
+    attribute, so that a template finds its key and domain; any other has a domain only where its attributes share
+    it."""
+    of = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
+
+    def attribute(line: RecalledLine) -> Attribute:
+        own = [of[i] for i in line.attributes]
+        if len(own) == 1 and own[0].statement == line.text:
+            return own[0]
+        domains = {item.domain for item in own}
+        key = own[0].key if len(own) == 1 else "memory"
+        return Attribute(key, None, domains.pop() if len(domains) == 1 else GENERAL, GENERAL, line.text)
+
+    return replace(record.profile, attributes=tuple(map(attribute, lines)))

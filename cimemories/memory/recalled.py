@@ -1,0 +1,64 @@
+"""What a memory system gives back and may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+class MemorySystemError(ValueError):
+    """A memory system that is not there, or options that it does not take; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line for the prompt. attributes: positions in the profile of those that it carries; None: not known, so that
+    they are looked for in the text. score: how well it fits the task, in the system's own unit."""
+
+    text: str
+    attributes: Sequence[int] | None = None
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """Lines for one prompt, in their order. cost: what the system itself has paid for them, by name of the unit; calls
+    that were asked as questions are counted by the run."""
+
+    lines: Sequence[Line]
+    cost: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A call that a system wants to be made and recorded. text: the prompt; schema: response_format of the answer, by
+    servers that take one. made_up: answers that stand in when a plan is priced, from the one that leads to the longest
+    prompts to the one that leads to the shortest."""
+
+    text: str
+    made_up: Sequence[str]
+    schema: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a system. Its type is that of its default."""
+
+    name: str
+    default: object
+
+    def read(self, text: str) -> object:
+        """The value in a text. Raises MemorySystemError where it is of another type."""
+        if isinstance(self.default, bool):
+            if text.lower() in ("true", "false"):
+                return text.lower() == "true"
+            raise MemorySystemError(f"{self.name} is true or false, not '{text}'.")
+        try:
+            if isinstance(self.default, int):
+                return int(text)
+            if isinstance(self.default, float):
+                return float(text)
+        except ValueError:
+            what = "whole number" if isinstance(self.default, int) else "number"
+            raise MemorySystemError(f"{self.name} is a {what}, not '{text}'.") from None
+        return text

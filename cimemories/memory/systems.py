@@ -1,0 +1,152 @@
+"""The interface of a memory system, and how one is named: `system:bm25:k=20`.
+
+A system is given a profile's memory statements once (`ingest`), and says for each task which lines reach the prompt
+(`recall`). Other packages add theirs by an entry point of the group `cimemories.memory`, whose name is the system's and
+whose value is a callable. The callable's keyword arguments are the system's options, each with a default that tells its
+type:
+
+    class Newest:
+        name, version = "newest", "1"
+
+        def __init__(self, k: int = 20) -> None:
+            self.k = k
+
+        def ingest(self, profile: Profile) -> None:
+            self.statements = [attribute.statement for attribute in profile.attributes]
+
+        def recall(self, context: Context, prompt: str) -> Recalled:
+            return Recalled(tuple(Line(text) for text in self.statements[-self.k :]))
+
+One instance serves one profile, in a thread of the run. A system that needs a model can leave the asking to the run:
+`ingest` and `recall` may be generators that yield a `Question` and are sent the text of its answer. Each is a recorded
+call, asked once whatever happens. A generator may be run again from its start with the answers so far, so it must
+change nothing but its own instance, `recall` not even that."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol, TypeVar
+
+from cimemories.memory import retrieval
+from cimemories.memory.recalled import Line, MemorySystemError, Option, Question, Recalled
+from cimemories.model import Context, Profile
+
+__all__ = ["Line", "MemorySystem", "MemorySystemError", "Option", "Question", "Recalled", "SystemSpec", "read_system"]
+
+GROUP = "cimemories.memory"
+PREFIX = "system:"
+LONGEST_LABEL = 200
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+
+T = TypeVar("T")
+Asking = Generator[Question, str, T]
+
+
+class MemorySystem(Protocol):
+    """What a memory system must have. version: recorded with every run; one that was planned with another version is
+    not resumed."""
+
+    name: str
+    version: str
+
+    def ingest(self, profile: Profile) -> Asking[None] | None:
+        """Take in a profile's attributes, in their order; called once, before any recall."""
+
+    def recall(self, context: Context, prompt: str) -> Asking[Recalled] | Recalled:
+        """What reaches the prompt of this task. prompt: what the model is asked, without any memory."""
+
+
+@dataclass(frozen=True)
+class SystemSpec:
+    """A memory system with all its options, those that were not given at their defaults."""
+
+    name: str
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """As runs carry it and `read_system` reads it: `k`, and the options that are not at their defaults."""
+        usual = {option.name: option.default for option in options_of(self.name)}
+        given = [f"{n}={_text(v)}" for n, v in self.options.items() if n == "k" or v != usual.get(n)]
+        return f"{PREFIX}{self.name}" + (f":{','.join(given)}" if given else "")
+
+    def make(self) -> MemorySystem:
+        """A new instance, for one profile. Raises MemorySystemError where it refuses its options or cannot be made."""
+        try:
+            system: MemorySystem = _factory(self.name)(**self.options)
+        except MemorySystemError:
+            raise
+        except Exception as error:
+            raise MemorySystemError(f"the memory system '{self.name}' cannot be made: {error}") from error
+        if missing := [part for part in ("name", "version", "ingest", "recall") if not hasattr(system, part)]:
+            raise MemorySystemError(f"the memory system '{self.name}' has no {', '.join(missing)}.")
+        return system
+
+
+def names() -> tuple[str, ...]:
+    """All systems that can be named here: the built-in ones, then those of other packages."""
+    return (*BUILT_IN, *(name for name in sorted(_registered()) if name not in BUILT_IN))
+
+
+def options_of(name: str) -> tuple[Option, ...]:
+    """The options of a system, in their order. Raises MemorySystemError for one that is not there."""
+    parameters = inspect.signature(_factory(name)).parameters.values()
+    if wrong := next((p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD,)), None):
+        raise MemorySystemError(f"the memory system '{name}' has an option without a default: {wrong}.")
+    return tuple(Option(p.name, p.default) for p in parameters if p.default is not p.empty)
+
+
+def read_system(text: str) -> SystemSpec:
+    """The system that `system:NAME[:OPTION=VALUE,...]` names. Raises MemorySystemError for a name that nothing here
+    has, an option that it does not know, and a value of the wrong type or out of range."""
+    text = text.strip()
+    if len(text) > LONGEST_LABEL or not text.isprintable():
+        raise MemorySystemError(f"a memory system is named on one line of at most {LONGEST_LABEL} characters.")
+    name, _, given = text.removeprefix(PREFIX).partition(":")
+    known = {option.name: option for option in options_of(name)}
+    options = {option.name: option.default for option in known.values()}
+    for item in filter(None, given.split(",")):
+        key, sign, value = item.partition("=")
+        if not sign or key not in known:
+            there = ", ".join(known) or "none"
+            raise MemorySystemError(f"'{item}' is no option of the memory system '{name}': it has {there}.")
+        options[key] = known[key].read(value)
+    spec = SystemSpec(name, options)
+    spec.make()  # the system itself knows which values make sense
+    return spec
+
+
+def is_system(composition: str) -> bool:
+    """Whether the memory of a run, by its label, was recalled by a system."""
+    return composition.startswith(PREFIX)
+
+
+BUILT_IN: Mapping[str, Callable[..., MemorySystem]] = {"bm25": retrieval.Bm25}
+
+
+@cache
+def _registered() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP) if _NAME.fullmatch(point.name)}
+
+
+def _factory(name: str) -> Callable[..., MemorySystem]:
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if name not in _registered():
+        raise MemorySystemError(f"there is no memory system '{name[:40]}'. There are: {', '.join(names())}.")
+    try:
+        factory: Callable[..., MemorySystem] = _registered()[name].load()
+    except Exception as error:  # a package of somebody else's may raise anything when it is imported
+        raise MemorySystemError(
+            f"the memory system '{name}' cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    return factory
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
