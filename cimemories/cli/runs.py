@@ -40,6 +40,7 @@ from cimemories.store import datasets as store_datasets
 from cimemories.store import runs as store_runs
 from cimemories.store import work as store_work
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_patiently, open_store
+from cimemories.store.team import log
 
 if TYPE_CHECKING:
     from cimemories.evaluation.costs import Prices
@@ -397,6 +398,10 @@ def resume(
         from cimemories.evaluation.costs import raise_cap
 
         raise_cap(store, work_id, cap)
+    if not queued:  # what the app starts is in the log by then
+        with store.write() as connection:
+            store_work.load(connection, work_id)
+            log.add(connection, f"{store_work.kind_of(work_id)}.resumed", work_id)
     work_on(store, work_id, work, base_url, judge_base_url, queued=queued)
 
 
@@ -406,11 +411,12 @@ def pause(work_id: Work, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
 
     Example: cimemories pause run-3f9a1c2e
     """
+    from cimemories.flows import catalogue
     from cimemories.model import WorkStatus
 
     store = open_store(workspace)
-    with store.write() as connection:
-        store_work.request_pause(connection, work_id)
+    catalogue.pause(store, work_id)
+    with store.read() as connection:
         status = WorkStatus(store_work.load(connection, work_id)["status"])
     if status == WorkStatus.PAUSING:
         output.note(f"{work_id}: pausing after its current calls. Continue with `cimemories resume {work_id}`.")
@@ -426,9 +432,9 @@ def cancel(work_id: Work, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
 
     Example: cimemories cancel run-3f9a1c2e
     """
-    store = open_store(workspace)
-    with store.write() as connection:
-        store_work.request_cancel(connection, work_id)
+    from cimemories.flows import catalogue
+
+    catalogue.cancel(open_store(workspace), work_id)
 
 
 @cli.command()

@@ -620,6 +620,8 @@ class Author:
             source_hash=content_hash(["generation", row.id]),
         )
         generations.set_dataset(connection, row.id, dataset_id)
+        name = log.dataset_name(connection, dataset_id)
+        log.add(connection, "dataset.created", name, profiles=len(profiles), generation=row.id)
 
 
 @dataclass(frozen=True)

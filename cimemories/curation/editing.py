@@ -26,6 +26,7 @@ from cimemories.store import datasets, labellings, runs, versions
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, storable
 from cimemories.store.runs import RunRow
+from cimemories.store.team import log
 from cimemories.store.versions import Edit, EditRow, Kind, Rests, Side, Version
 from cimemories.text import count, listed
 
@@ -324,6 +325,7 @@ def save(
             return Saved(dataset_id, now.target, row, True, 0, 0)
         _, number = versions.next_name(connection, dataset_id)
         new = versions.copy(connection, dataset_id, now.target, number)
+        log.add(connection, "dataset.version_made", now.target, of=log.dataset_name(connection, dataset_id))
         done = versions.apply_edit(connection, new, checked)
         row = versions.add(connection, new, done, annotator=who, reason=edit_line(reason))
         # After the edit: only then is it known which pairs are still the same.
@@ -386,6 +388,7 @@ def new_version(store: Store, dataset_id: int) -> tuple[int, str]:
         name, number = versions.next_name(connection, dataset_id)
         new = versions.copy(connection, dataset_id, name, number)
         versions.carry_decisions(connection, dataset_id, new)
+        log.add(connection, "dataset.version_made", name, of=log.dataset_name(connection, dataset_id))
         return new, name
 
 
@@ -471,4 +474,5 @@ def add_pack(store: Store, dataset: str, pack: str, *, annotator: str) -> Added:
             edit = checked_value(context_edit(None, None, context))
             done = versions.apply_edit(connection, row.id, edit)
             versions.add(connection, row.id, done, annotator=who, reason=f"pack {pack}")
+        log.add(connection, "dataset.pack_added", dataset, pack=pack, contexts=len(fresh))
     return Added(dataset, pack, len(fresh), len(contexts) - len(fresh))

@@ -31,6 +31,7 @@ from cimemories.store.calls import Answer, Exchange, Wanted, request_body
 from cimemories.store.engine import Store, StoreError, canonical_json, content_hash, now
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import call
+from cimemories.store.team import log
 
 # Jobs of one look-up and of one transaction; between two of them others can write.
 AT_ONCE = 64
@@ -141,6 +142,7 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
         result.there += len(recorded)
         result.unknown, result.unknown_ids = len(unknown), tuple(unknown[:NAMED])
         _finish(store, run_id, result.owed)
+        log.note(store, "run.batch_imported", run_id, file=path.name, answers=result.settled)
     return result
 
 

@@ -52,6 +52,7 @@ from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import IMPORTED, RunRow
 from cimemories.store.tables import run as run_table
 from cimemories.store.tables import run_judge
+from cimemories.store.team import log
 
 StopWhen = Callable[[Progress], str | None]
 
@@ -446,6 +447,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
         values = {"manifest": canonical_json(manifest), "simulated": simulated}
         connection.execute(sa.update(run_table).where(run_table.c.id == run_id).values(**values))
         work.queue(connection, run_id)
+        log.add(connection, "run.judges_added", run_id, judges=", ".join(judge.model for judge in judges))
     return ids
 
 

@@ -32,7 +32,7 @@ from cimemories.metrics.sentences import audit_sample
 from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.metrics.violation import by_outcome, missing_flows
 from cimemories.model import Strength
-from cimemories.review.sampling import ASSUMED, judged_by
+from cimemories.review.sampling import ASSUMED, judged_by, log_drawn
 from cimemories.store import audits, judgements
 from cimemories.store.audits import SliceItem
 from cimemories.store.engine import StoreError, content_hash
@@ -241,6 +241,8 @@ def draw_attribute_slice(
         ],
     }
     with flows.store.write(Role.CURATOR) as connection:
-        return audits.add_slice(
+        made = audits.add_slice(
             connection, scope.run.dataset, audits.ATTRIBUTES, name, seed, manifest, annotator, items
         )
+        log_drawn(connection, made)
+        return made

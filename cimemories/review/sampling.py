@@ -321,9 +321,18 @@ def draw_slice(store: Store, labelling_id: str, *, size: int, seed: int, annotat
     }
     with store.write(Role.CURATOR) as connection:
         name = name.strip() or f"{count(size, 'pair')}, seed {seed}"
-        return audits.add_slice(
+        made = audits.add_slice(
             connection, labelled.dataset_id, audits.SLICE_LABELS, name, seed, manifest, annotator, items
         )
+        log_drawn(connection, made)
+        return made
+
+
+def log_drawn(connection: sa.Connection, slice_id: int) -> None:
+    """Log that a slice was drawn, by its name, and of what."""
+    row = audits.slice_row(connection, slice_id)
+    of = row.manifest.get("run") or row.manifest.get("labelling")
+    log.add(connection, "slice.drawn", row.name, kind=row.kind, of=of, items=row.items, seed=row.seed)
 
 
 def label_slices(store: Store, dataset_id: int) -> list[SliceRow]:
@@ -341,8 +350,9 @@ def slice_items(store: Store, slice_id: int) -> list[SliceItem]:
 def delete_slice(store: Store, slice_id: int) -> None:
     """Delete a slice; answers to its pairs stay."""
     with store.write(Role.CURATOR) as connection:
+        name = audits.slice_row(connection, slice_id).name
         audits.delete_slice(connection, slice_id)
-        log.add(connection, "slice.deleted", f"slice {slice_id}")
+        log.add(connection, "slice.deleted", name)
 
 
 def progress(store: Store, dataset_id: int, items: Sequence[SliceItem]) -> dict[str, tuple[int, int]]:
@@ -542,7 +552,9 @@ def draw_audit_slice(
         ],
     }
     with flows.store.write(Role.CURATOR) as connection:
-        return audits.add_slice(connection, scope.run.dataset, JUDGEMENTS, name, seed, manifest, annotator, items)
+        made = audits.add_slice(connection, scope.run.dataset, JUDGEMENTS, name, seed, manifest, annotator, items)
+        log_drawn(connection, made)
+        return made
 
 
 def _systematic(generator: np.random.Generator, total: int, number: int) -> Ints:

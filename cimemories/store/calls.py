@@ -40,6 +40,7 @@ from cimemories.store.engine import (
     values_of,
 )
 from cimemories.store.tables import call, request, run, run_call, same_server, server
+from cimemories.store.team import log
 
 # ---- experience
 #
@@ -257,6 +258,7 @@ def tie(connection: sa.Connection, one: str, other: str, author: str) -> Tie:
     connection.execute(
         statement.values(first=first, second=second, author=plain_name(author, "annotator"), created=now())
     )
+    log.add(connection, "servers.tied", first, other=second)
     return next(item for item in ties(connection) if (item.first, item.second) == (first, second))
 
 
@@ -268,6 +270,7 @@ def untie(connection: sa.Connection, one: str, other: str) -> None:
         raise StoreError(
             f"nobody said that {first} and {second} are the same server. `cimemories same-server` lists who said what."
         )
+    log.add(connection, "servers.untied", first, other=second)
 
 
 def _pair(connection: sa.Connection, one: str, other: str) -> tuple[str, str]:

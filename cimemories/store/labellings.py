@@ -41,6 +41,7 @@ from cimemories.store.tables import (
     rule,
     vote,
 )
+from cimemories.store.team import log
 from cimemories.text import count
 
 IMPORTED = "imported"  # the endpoint of a labelling whose shares came from a file, without votes
@@ -591,6 +592,7 @@ def add_rule(
     row = connection.execute(insert_ignore(connection, rule).values(**values).returning(rule.c.id)).first()
     if row is None:
         raise StoreError(f"a rule named '{wanted}' exists already. Choose another name, or delete that one first.")
+    _log_rule(connection, dataset_id, "saved", wanted, threshold=f"{threshold:g}", least_votes=least_votes)
     if use:
         _make_current(connection, dataset_id, int(row[0]))
     return int(row[0])
@@ -611,6 +613,11 @@ def delete_rule(connection: sa.Connection, dataset_id: int, name: str) -> None:
     if row.current:
         _make_current(connection, dataset_id, None)
     connection.execute(sa.delete(rule).where(rule.c.id == row.id))
+    _log_rule(connection, dataset_id, "deleted", row.name)
+
+
+def _log_rule(connection: sa.Connection, dataset_id: int, what: str, name: str, **details: object) -> None:
+    log.add(connection, f"rule.{what}", log.dataset_name(connection, dataset_id), rule=name, **details)
 
 
 def _make_current(connection: sa.Connection, dataset_id: int, rule_id: int | None) -> None:
@@ -628,3 +635,6 @@ def _make_current(connection: sa.Connection, dataset_id: int, rule_id: int | Non
     connection.execute(sa.update(rule).where(rule.c.dataset == dataset_id).values(current=False))
     if rule_id is not None:
         connection.execute(sa.update(rule).where(rule.c.id == rule_id).values(current=True))
+    after = current_rule(connection, dataset_id)
+    names = [held.name if held else PAPER_RULE for held in (before, after)]
+    _log_rule(connection, dataset_id, "used", names[1], before=names[0])

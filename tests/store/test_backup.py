@@ -76,6 +76,11 @@ def small(sqlite_store: Store, tmp_path: Path) -> Path:
     return back_up(sqlite_store, tmp_path / "small.zip").path
 
 
+def and_its_entry(rows: dict[str, int]) -> dict[str, int]:
+    """These counts in a record that was restored, whose log tells of it."""
+    return {**rows, "audit_log": rows["audit_log"] + 1}
+
+
 # --- there and back ---
 
 
@@ -95,7 +100,7 @@ def test_a_restored_record_gives_the_same_numbers(store: Store, tmp_path: Path) 
     assert not workspace.exists(), "what could not be restored leaves nothing behind"
     restore(made.path, workspace, url, replace=bool(url))
     again = open_store(workspace, url)
-    assert counts(again) == rows
+    assert counts(again) == and_its_entry(rows)
     assert numbers(again, run_id) == before
     assert (workspace / "packs" / "personas" / "mine.yaml").read_text() == "title: mine\n"
     assert [path.name for path in (workspace / "baskets").iterdir()] == ["für später (2).json"]
@@ -117,7 +122,7 @@ def test_a_record_moves_between_the_engines(database: Database, tmp_path: Path) 
     for workspace, url in ((tmp_path / "other", None), (tmp_path / "back", database.url)):
         moved = open_store(workspace, url) if url or workspace.exists() else None
         if moved is not None:
-            assert counts(moved) == rows
+            assert counts(moved) == and_its_entry(rows)
             assert numbers(moved, run_id) == before
             add_dataset(moved, name="goes on")
             moved.close()

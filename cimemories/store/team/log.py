@@ -2,8 +2,8 @@
 there is none without the act and no act without it.
 
 A decision on one pair is its own evidence, as is a verdict, a comment and an edit: each has its author and time. What
-is here is the rest: roles, imports and exports, freezes and deletions, runs, guideline, overlap, assignments, and
-decisions in bulk.
+is here is the rest: roles, imports and exports, freezes and deletions, backups, runs, rules, guideline, overlap, slices
+and who is assigned them, and decisions in bulk.
 """
 
 from __future__ import annotations

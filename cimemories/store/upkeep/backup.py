@@ -36,6 +36,7 @@ from cimemories.store import work
 from cimemories.store.engine import Store, StoreError, connect_read_only, now, open_store, record_address, sqlite_path
 from cimemories.store.problems import explained
 from cimemories.store.tables import generation, labelling, run, sweep
+from cimemories.store.team import log
 from cimemories.store.upkeep.transfer import (
     clear,
     copy_rows,
@@ -144,6 +145,8 @@ def back_up(store: Store, target: Path, *, overwrite: bool = False, portable: bo
         raise StoreError(f"{target}: nothing was backed up: {explained(error)}") from error
     except OSError as error:
         raise StoreError(f"{target}: the backup cannot be written: {explained(error)}") from error
+    # After the file is there: it does not tell of itself, and a record that is read-only tells of nothing.
+    log.note(store, "backup.made", target.name, rows=sum(backup.counts.values()))
     return Made(target, backup, notes)
 
 
@@ -445,6 +448,8 @@ def _restore(
             target.engine.dispose()
             restore_postgres(target.engine, folder / POSTGRES_MEMBER, backup.counts, _end_work_sql(backup))
             store_engine.upgrade_schema(target.engine)
+            with target.write() as writing:
+                _log_restored(writing, path, backup)
     finally:
         target.close()
     return None
@@ -489,6 +494,7 @@ def _make_ready(path: Path, file: Path, backup: Backup) -> None:
     store = open_store(file.parent, f"sqlite:///{file}")
     try:
         with store.write() as writing:
+            _log_restored(writing, path, backup)
             for table in WORK:
                 active = table.c.status.in_(work.ACTIVE)
                 gone = {"host": None, "pid": None, "process_started": None, "heartbeat": None}
@@ -500,6 +506,10 @@ def _make_ready(path: Path, file: Path, backup: Backup) -> None:
     with closing(sqlite3.connect(file)) as connection:
         # It is moved alone: what open_store's WAL mode has left in a log beside it comes into the file here.
         connection.execute("PRAGMA journal_mode = DELETE")
+
+
+def _log_restored(connection: sa.Connection, path: Path, backup: Backup) -> None:
+    log.add(connection, "backup.restored", path.name, of=backup.created, rows=sum(backup.counts.values()))
 
 
 def _require_tables(path: Path, names: Iterable[str], schema: str) -> None:

@@ -35,6 +35,7 @@ from cimemories.store.tables import (
     run_judge,
     sweep,
 )
+from cimemories.store.team import log
 from cimemories.store.upkeep.backup import BACKUP_DRAFT, DRAFT, abandoned, remove_abandoned
 
 LABEL, GENERATE = "label", "generate"
@@ -90,6 +91,8 @@ def purge(store: Store) -> Purge:
         unused = sa.except_(sa.select(request.c.hash), sa.select(call.c.request))
         connection.execute(sa.delete(request).where(request.c.hash.in_(unused)))
         files = list(_leftover_files(connection, store.workspace))
+        if not planned.nothing:
+            log.add(connection, "workspace.purged", str(store.workspace), calls=planned.calls, files=planned.files)
     # Once the transaction is committed: a file cannot be brought back by a rollback.
     for file in files:
         file.unlink(missing_ok=True)
