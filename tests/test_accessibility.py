@@ -126,9 +126,9 @@ def look(page: Page, at: Look) -> None:
     page.emulate_media(color_scheme=at[0])  # type: ignore[arg-type]
     page.set_viewport_size({"width": at[1][0], "height": at[1][1]})
     if page.locator(".stApp").count():
-        page.wait_for_function(THEMED, arg=at[0] == "dark")
+        page.wait_for_function(THEMED, arg=at[0] == "dark", polling=100)
         serving.settled(page)  # the app draws again for another theme; what is to go fades
-        page.wait_for_function(THEMED, arg=at[0] == "dark")
+        page.wait_for_function(THEMED, arg=at[0] == "dark", polling=100)
 
 
 STILL = "() => !document.getAnimations().some((change) => change instanceof CSSTransition)"
@@ -136,7 +136,7 @@ STILL = "() => !document.getAnimations().some((change) => change instanceof CSST
 
 def violations(page: Page, within: str) -> list[str]:
     """What axe finds below `within`, without what is Streamlit's own."""
-    page.wait_for_function(STILL)  # what a slow run has drawn anew still fades in, and is paler meanwhile
+    page.wait_for_function(STILL, polling=100)  # what a slow run has drawn anew still fades in, and is paler meanwhile
     if not page.evaluate("() => Boolean(window.axe)"):
         page.evaluate((Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
     return list(page.evaluate(AUDIT, [within, RULES, [[rule, those] for rule, those, _ in STREAMLITS]]))
@@ -171,10 +171,10 @@ def unfold(page: Page) -> None:
         opened = "fold => !fold.isConnected || fold.parentElement.open"
         fold.click()
         try:
-            page.wait_for_function(opened, arg=fold, timeout=20_000)
+            page.wait_for_function(opened, arg=fold, timeout=20_000, polling=100)
         except TimeoutError:
             fold.click()  # once, on a machine with a lot to do, a fold stayed closed; this test is not about that
-            page.wait_for_function(opened, arg=fold)
+            page.wait_for_function(opened, arg=fold, polling=100)
     serving.settled(page)
 
 
