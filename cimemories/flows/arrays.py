@@ -20,6 +20,7 @@ import pandas as pd
 from cimemories.flows import parts
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
+from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope
 
 Ints = npt.NDArray[np.integer[Any]]
@@ -53,7 +54,8 @@ class FlowArrays:
     the record's ids along their axes. read_at: at how many samples each flow is read at most, [profile, attribute,
     context], where another run has fewer of it; None: at all of its own. planned: how many samples of each flow were
     asked for, [profile, attribute, context], at least its draws and 0 where there is no flow; None: as many as were
-    judged. The integers are as small as they can be: sum them, do not multiply them.
+    judged. part: what of the files of a large run these profiles are; None: the whole of a run. The integers are as
+    small as they can be: sum them, do not multiply them.
     """
 
     reveals: Ints
@@ -65,6 +67,7 @@ class FlowArrays:
     names: Names
     read_at: Ints | None = None
     planned: Ints | None = None
+    part: Part | None = None
 
     @property
     def whole(self) -> bool:
@@ -131,13 +134,98 @@ def blocks(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXA
     if not flows.is_large(scope):
         yield flow_arrays(flows, scope, rule)
         return
-    width, contexts = axes(flows, scope)
     for file in flows.parts(scope):
-        names, profiles = _names(pd.DataFrame(flows.part(file, _NAMES)), width)
-        own = [int(c) for c in flows.part(file, _CONTEXTS)["context"]]
-        columns = flows.part(file, _COUNTS, [width, len(own)])
-        data = _dense(columns, names, profiles, own)
-        yield _under(data if tuple(own) == contexts else _spread(data, contexts), rule)
+        yield part_arrays(flows, scope, Part((file,)), rule)
+
+
+def part_arrays(flows: Flows, scope: Scope, part: Part, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
+    """The arrays of some profiles of a large run, with the attributes and contexts of all of them."""
+    width, contexts = axes(flows, scope)
+    names, profiles = _names(pd.DataFrame(flows.part(part, _NAMES)), width)
+    own = [int(c) for c in flows.part(part, _CONTEXTS)["context"]]
+    data = _dense(flows.part(part, _COUNTS, [width, len(own)]), names, profiles, own)
+    return _under(replace(data if tuple(own) == contexts else _spread(data, contexts), part=part), rule)
+
+
+def arrays_with(flows: Flows, scope: Scope, profile: int, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
+    """The arrays that hold a profile (by its record id): those of its block in a large run, else of all. Raises
+    KeyError for a profile that the run does not have."""
+    if not flows.is_large(scope):
+        data = flow_arrays(flows, scope, rule)
+        if profile in data.profiles:
+            return data
+    else:
+        for file, (first, last) in zip(flows.parts(scope), ranges(flows, scope), strict=True):
+            if first <= profile <= last:
+                data = part_arrays(flows, scope, Part((file,)), rule)
+                if profile in data.profiles:
+                    return data
+    raise KeyError(f"the run has no profile {profile}")
+
+
+@cached
+def ranges(flows: Flows, scope: Scope) -> tuple[tuple[int, int], ...]:
+    """The first and the last profile (record ids) of each file of a large run."""
+    query = "SELECT min(profile) AS first, max(profile) AS last FROM {pairs}"
+    ends = [flows.part(Part((file,)), query) for file in flows.parts(scope)]
+    return tuple((int(end["first"][0]), int(end["last"][0])) for end in ends)
+
+
+def side_by_side(
+    flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule = IdentifierRule.EXACT
+) -> Iterator[list[FlowArrays]]:
+    """Runs of one dataset, the same profiles of each at a time: those that some run lacks may be among them. One turn
+    where all of them fit into memory."""
+    large = next((i for i, scope in enumerate(scopes) if flows.is_large(scope)), None)
+    if large is None:
+        yield [flow_arrays(flows, scope, rule) for scope in scopes]
+        return
+    for number in range(len(flows.parts(scopes[large]))):
+        if len(every := beside(flows, scopes, large, number, rule)) == len(scopes):
+            yield every
+
+
+def beside(
+    flows: Flows, scopes: Sequence[Scope], lead: int, number: int, rule: IdentifierRule = IdentifierRule.EXACT
+) -> list[FlowArrays]:
+    """Block `number` of the run at `lead` and the profiles of its stretch in the others; fewer than the runs are where
+    one has none of them."""
+    first, last = ranges(flows, scopes[lead])[number]
+    found = []
+    for scope in scopes:
+        if not flows.is_large(scope):
+            whole = flow_arrays(flows, scope, rule)
+            at = np.flatnonzero((np.array(whole.profiles) >= first) & (np.array(whole.profiles) <= last))
+            found += [_some(whole, at)] if len(at) else []
+            continue
+        files, own = flows.parts(scope), ranges(flows, scope)
+        if number < len(own) and own[number] == (first, last):
+            found.append(part_arrays(flows, scope, Part((files[number],)), rule))
+            continue
+        part = Part(
+            tuple(file for file, (low, high) in zip(files, own, strict=True) if low <= last and high >= first),
+            (first, last),
+        )
+        if part.files and len(flows.part(part, "SELECT profile FROM {pairs} LIMIT 1")["profile"]):
+            found.append(part_arrays(flows, scope, part, rule))
+    return found
+
+
+def _some(data: FlowArrays, at: Ints) -> FlowArrays:
+    """The same of some profiles. at: places along the axis."""
+    names = data.names
+    own = Names(names.attribute[at], names.key[at], names.domain[at], names.event[at], names.bio[at])
+    draws = data.draws[at]
+    return replace(
+        data,
+        reveals=data.reveals[at],
+        draws=draws,
+        labels=data.labels[at],
+        counted=data.counted[at],
+        profiles=tuple(data.profiles[p] for p in at),
+        names=own,
+        planned=draws if data.whole else data.planned_draws[at],
+    )
 
 
 def counted_blocks(
@@ -153,7 +241,7 @@ def counted_blocks(
 def axes(flows: Flows, scope: Scope) -> tuple[int, tuple[int, ...]]:
     """How many attributes a profile of a large run has at most, and the contexts of all of them."""
     query = "SELECT max(position) + 1 AS width, list(DISTINCT context ORDER BY context) AS contexts FROM {pairs}"
-    every = [flows.part(file, query) for file in flows.parts(scope)]
+    every = [flows.part(Part((file,)), query) for file in flows.parts(scope)]
     contexts = sorted({int(context) for part in every for context in part["contexts"][0]})
     return max((int(part["width"][0]) for part in every), default=0), tuple(contexts)
 
@@ -368,6 +456,19 @@ def count(data: FlowArrays) -> CountedFlows:
     judged = (data.draws > 0).any(axis=1)
     labelled = np.asarray((data.labels >= AMBIGUOUS).any(axis=1))
     return CountedFlows(wrong, needed, (sums[0], sums[1]), kept & judged, labelled & judged)
+
+
+_DECIDED = "SELECT profile, position, context FROM {pairs} WHERE decided"
+
+
+def decided_pairs(flows: Flows, scope: Scope, data: FlowArrays) -> tuple[Ints, Ints, Ints]:
+    """Where people's decisions count in these arrays of a run, as positions along each axis."""
+    rows = flows.arrays(scope, _DECIDED) if data.part is None else flows.part(data.part, _DECIDED)
+    profiles, contexts = np.array(data.profiles, np.int64), np.array(data.contexts, np.int64)
+    here = np.isin(rows["profile"], profiles) & np.isin(rows["context"], contexts)
+    here &= rows["position"] < data.counted.shape[1]
+    p, a, c = (rows[name][here].astype(np.int64) for name in ("profile", "position", "context"))
+    return np.searchsorted(profiles, p), a, np.searchsorted(contexts, c)
 
 
 @cached

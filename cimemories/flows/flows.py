@@ -36,6 +36,7 @@ from cachetools import LRUCache
 from cimemories.flows import parts
 from cimemories.flows.cache import MOST, Cache, workspace_cached
 from cimemories.flows.labels import CODES, INAPPROPRIATE, NECESSARY, UNLABELLED, cache_file, labels_under, write_cache
+from cimemories.flows.parts import Part
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
 from cimemories.model import is_bio
 from cimemories.store import decisions, judgements
@@ -297,11 +298,12 @@ class Flows:
 
         return self.cached(("parts of a relation", scope.version), built)
 
-    def part(self, file: Path, sql: str, parameters: list[object] | None = None) -> dict[str, npt.NDArray[Any]]:
-        """The answer of one part, as `arrays` has it, with texts as objects; `{pairs}` stands for its rows."""
+    def part(self, part: Part, sql: str, parameters: list[object] | None = None) -> dict[str, npt.NDArray[Any]]:
+        """The answer of one part of a large run, as `arrays` has it, with texts as objects; `{pairs}` stands for its
+        rows."""
         cursor = self._duckdb.cursor()  # of its own: parts are read while other relations are
         try:
-            result = cursor.execute(sql.format(pairs=_read(file)), parameters or [])
+            result = cursor.execute(sql.format(pairs=part.sql), parameters or [])
             return {column: np.asarray(values) for column, values in result.fetchnumpy().items()}
         finally:
             cursor.close()

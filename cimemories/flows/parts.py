@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -25,6 +26,23 @@ from cimemories.store.tables import attribute, profile
 LARGE_PAIRS = 20_000_000  # from there on a run is counted in blocks: dense arrays of so many pairs take 2 GB
 PROFILES_A_PART = 250  # 1.8 million pairs at the sizes of the released profiles
 _MOST_ATTRIBUTES = 400  # of a profile; with fewer pairs than this makes nothing has to be counted
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some profiles of a large run: all in these files, or those of a stretch of record ids (first, last)."""
+
+    files: tuple[Path, ...]
+    stretch: tuple[int, int] | None = None
+
+    @property
+    def sql(self) -> str:
+        """Its rows, as what stands after FROM. Names of folders are the user's, so they are quoted."""
+        files = ", ".join("'" + str(file).replace("'", "''") + "'" for file in self.files)
+        rows = f"read_parquet([{files}])"
+        if self.stretch is None:
+            return rows
+        return f"(SELECT * FROM {rows} WHERE profile BETWEEN {self.stretch[0]} AND {self.stretch[1]})"
 
 
 def pairs_at_most(store: Store, scope: Scope) -> int:

@@ -27,7 +27,7 @@ baseline. Without any repetition it would end above: the baseline repeats by cha
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -43,7 +43,7 @@ from cimemories.flows.arrays import (
     FlowArrays,
     IdentifierRule,
     Ints,
-    flow_arrays,
+    blocks,
     inappropriate_mask,
     mean_or_nan,
     retained,
@@ -51,9 +51,10 @@ from cimemories.flows.arrays import (
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
+from cimemories.metrics.blocks import supported_n
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.uncertainty import LEAST_USERS, LEVEL, Interval, share_bounds
-from cimemories.metrics.violation import Exposures, exposures, missing_flows, no_leak_probabilities
+from cimemories.metrics.violation import Exposures, exposures, no_leak_probabilities
 from cimemories.metrics.warnings import reading_n
 from cimemories.store import judgements
 
@@ -145,7 +146,15 @@ class Effort:
 @cached
 def effort(flows: Flows, scope: Scope) -> Effort:
     """What is judged of a run's retained contexts; sentences count this, and not what was planned."""
-    return effort_of(flow_arrays(flows, scope), scope.run.samples)
+    every = [effort_of(data, scope.run.samples) for data in blocks(flows, scope)]
+    return Effort(
+        max(own.tasks for own in every),
+        max(own.planned_tasks for own in every),
+        # A block without a judged message says nothing of how many one has.
+        min((own.fewest for own in every if own.most), default=0),
+        max(own.most for own in every),
+        scope.run.samples,
+    )
 
 
 def effort_of(data: FlowArrays, samples: int) -> Effort:
@@ -202,6 +211,26 @@ def curves(exposed: Exposures, tasks: Ints, ns: Sequence[int]) -> Curves:
         values[i, some] = np.take_along_axis(first, steps[some], axis=1)
         variances[i, some] = np.take_along_axis(spread, steps[some], axis=1)
     return Curves(tuple(ns), values, variances, tasks, number)
+
+
+def together(parts: Sequence[Curves]) -> Curves:
+    """The curves of blocks of profiles, in their order, as one: pure."""
+    if len(parts) == 1:
+        return parts[0]
+    most = max(part.values.shape[2] for part in parts)
+    return Curves(
+        parts[0].ns,
+        np.concatenate([_held(part.values, most) for part in parts], axis=1),
+        np.concatenate([_held(part.variances, most) for part in parts], axis=1),
+        np.concatenate([part.tasks for part in parts]),
+        np.concatenate([part.attributes for part in parts]),
+    )
+
+
+def _held(values: Floats, steps: int) -> Floats:
+    """Curves with so many steps, held at their last value. values: [..., k]."""
+    more = steps - values.shape[-1]
+    return np.concatenate([values, np.repeat(values[..., -1:], more, axis=-1)], axis=-1)
 
 
 def signature_means(tasks: Ints, counts: Ints, q: Floats, most: int) -> tuple[Floats, Ints]:
@@ -315,13 +344,16 @@ class FirstLeaks:
     leaked: Bools
 
 
-def order_of(data: FlowArrays, profile: int, how: Order = Order.LISTED, seed: int = 0) -> Ints:
-    """The retained contexts of a profile in an order: [T], places along the arrays's axis. profile: place, too."""
+def order_of(
+    data: FlowArrays, profile: int, how: Order = Order.LISTED, seed: int = 0, number: int | None = None
+) -> Ints:
+    """The retained contexts of a profile in an order: [T], places along the arrays's axis. profile: place, too; number:
+    its place among all profiles of the run, where the arrays are a block of it."""
     # Those without a judged message too: a user meets these tasks all the same.
     kept = np.flatnonzero(retained(data.labels[profile][None])[0])
     if how == Order.SHUFFLED:
         # The profile is a part of the seed, so that users do not share one order.
-        return np.random.default_rng([seed, profile]).permutation(kept)
+        return np.random.default_rng([seed, profile if number is None else number]).permutation(kept)
     if how == Order.WORST:
         mask = exposed_of(data, profile)[:, kept]
         leaking = (mask & (data.reveals[profile][:, kept] > 0)).sum(axis=0)
@@ -416,7 +448,7 @@ def survival(leaks: Sequence[FirstLeaks], clock: Clock = Clock.TASKS) -> Surviva
         nothing = np.full(1, np.nan)
         return Survival(clock, np.zeros(1, np.int64), nothing, nothing, nothing, np.zeros(1, np.int64), 0, 0)
     times = np.arange(int(time.max()) + 1)
-    at_risk = (time[:, None] >= times).sum(axis=0)
+    at_risk = np.bincount(time)[::-1].cumsum()[::-1]  # whose time is that or later
     # Without any leak there is nothing to estimate: the curve stays at 1 and has no width.
     if not leaked.any():
         whole = np.ones(len(times))
@@ -596,20 +628,30 @@ def accumulation(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRu
     run = scope.run
     with flows.store.read() as connection:
         judged = judgements.judged_by_all(connection, run.id, scope.judge_ids)
-    most = reading_n(judged, run.expected, run.samples, missing_flows(flows, scope, rule).supported_n(run.samples))
+    most = reading_n(judged, run.expected, run.samples, supported_n(flows, scope, rule))
     ends = intervals(flows, scope, rule).violation
-    return accumulation_of(flow_arrays(flows, scope, rule), {n: ends[n] for n in range(1, most + 1)})
+    return _accumulation(blocks(flows, scope, rule), {n: ends[n] for n in range(1, most + 1)})
 
 
 def accumulation_of(data: FlowArrays, ends: Mapping[int, Interval]) -> Accumulation:
     """The same of arrays: pure. ends: the interval of violation at each n that the curves are drawn at."""
-    exposed = exposures(data)
-    every = curves(exposed, tasks(data.labels, data.draws), tuple(ends))
-    return Accumulation(every, every.mean(), exposed.flows, ends)
+    return _accumulation([data], ends)
+
+
+def _accumulation(every: Iterable[FlowArrays], ends: Mapping[int, Interval]) -> Accumulation:
+    parts, flows = [], 0
+    for data in every:
+        exposed = exposures(data)
+        flows += exposed.flows
+        parts.append(curves(exposed, tasks(data.labels, data.draws), tuple(ends)))
+    whole = together(parts)
+    return Accumulation(whole, whole.mean(), flows, ends)
 
 
 @cached
 def baseline(flows: Flows, scope: Scope, n: int, rule: IdentifierRule = IdentifierRule.EXACT) -> Floats:
     """The independence baseline of a run (see `independent`), its mean over the profiles that have a curve: [k]."""
-    values = independent(flow_arrays(flows, scope, rule), n)
-    return np.array([mean_or_nan(column) for column in values.T])
+    every = [independent(data, n) for data in blocks(flows, scope, rule)]
+    most = max(values.shape[1] for values in every)
+    whole = np.concatenate([_held(values, most) for values in every])
+    return np.array([mean_or_nan(column) for column in whole.T])

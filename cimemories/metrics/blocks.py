@@ -172,6 +172,13 @@ def places_of(flows: Flows, scope: Scope) -> tuple[tuple[int, ...], tuple[int, .
     return whole.profiles, whole.contexts
 
 
+def supported_n(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> int | None:
+    """`violation.Missing.supported_n` of a run of any size."""
+    if flows.is_large(scope):
+        return counted_numbers(flows, scope, rule).supported_n(scope.run.samples)
+    return missing_flows(flows, scope, rule).supported_n(scope.run.samples)
+
+
 @cached
 def judged_digest(flows: Flows, scope: Scope) -> str:
     """Names the flows of a run that are judged: two runs with the same digest judged the same flows."""
@@ -205,8 +212,8 @@ def terms(
     """The terms of a run in blocks: of Violation@n by n, of completeness, of the ends that missing messages leave (none
     where nothing is missing), and the variances that labels leave open, by n and of completeness."""
     parts = [
-        _block(data, counted, label_sums(data, part_posterior(flows, scope, data, file), ns), ns)
-        for file, (data, counted) in zip(flows.parts(scope), counted_blocks(flows, scope, rule), strict=True)
+        _block(data, counted, label_sums(data, part_posterior(flows, scope, data), ns), ns)
+        for data, counted in counted_blocks(flows, scope, rule)
     ]
     used = np.flatnonzero(np.any([part.used for part in parts], axis=0))
     sums = [added([part.sums[min(side, len(part.sums) - 1)] for part in parts]) for side in range(3)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ from cimemories.flows.arrays import (
     Ints,
     Texts,
     blocks,
+    decided_pairs,
     flow_arrays,
     inappropriate_mask,
     is_identifier,
@@ -35,8 +37,10 @@ from cimemories.flows.arrays import (
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, TOO_FEW, TOO_FEW_NAME, UNLABELLED
+from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness, violation
+from cimemories.metrics.blocks import places_of
 from cimemories.store import datasets
 
 
@@ -150,11 +154,56 @@ def breakdown(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule =
     """One row a group, by name: its Violation@n with the (profile, attribute) pairs behind it, per-exposure leak rate,
     completeness, ambiguous exposure, the flows that each rests on, and coverage (judged over planned draws of its
     flows). Shares are 0 to 1, nan where a group has no such flow."""
-    planned = _dense(flows, scope, "expected")
-    frame = measured(flow_arrays(flows, scope, rule), grouping(flows, scope, by, rule), n, planned)
+    found = [
+        (groups.names, _sums(data, groups, n, data.planned_draws))
+        for data, groups in grouped_blocks(flows, scope, by, rule)
+    ]
+    # A profile is in one block: its rows stand below each other. Other groups are in all blocks, and their sums add up.
+    if by == By.PROFILE:
+        frame = pd.concat([_frame(names, sums) for names, sums in found], ignore_index=True)
+    else:
+        frame = _frame(found[0][0], reduce(_GroupSums.plus, [sums for _, sums in found]))
     # The padding of the arrays has the empty name; nothing else without a name has any flow.
     used = frame[["inappropriate_flows", "necessary_flows", "ambiguous_flows"]].sum(axis=1) > 0
     return frame[used | (frame["group"] != "")].reset_index(drop=True)
+
+
+def grouped_blocks(
+    flows: Flows, scope: Scope, by: By, rule: IdentifierRule = IdentifierRule.EXACT
+) -> Iterator[tuple[FlowArrays, Grouping]]:
+    """The arrays of a run in blocks of profiles, each with the groups of its flows: the same names in every block, of
+    profiles those of the block."""
+    if not flows.is_large(scope):
+        yield flow_arrays(flows, scope, rule), grouping(flows, scope, by, rule)
+        return
+    names, first = _group_names(flows, scope, by), 0
+    for data in blocks(flows, scope, rule):
+        if by == By.PROFILE:
+            own = names[first : first + len(data.profiles)]
+            first += len(data.profiles)
+            yield data, Grouping(own, np.arange(len(own))[:, None, None])
+        elif by in _TEXTS:
+            texts = getattr(data.names, _TEXTS[by]).astype(str)
+            yield data, Grouping(names, np.searchsorted(np.array(names), texts)[:, :, None])
+        else:
+            yield data, _of_contexts(flows, scope, by, data.contexts)
+
+
+# What a side of attributes is called in the arrays, which is also what its column is called.
+_TEXTS = {By.DOMAIN: "domain", By.EVENT: "event", By.ATTRIBUTE: "key"}
+
+
+def _group_names(flows: Flows, scope: Scope, by: By) -> tuple[str, ...]:
+    """Of a large run; of attributes with the empty name of the padding, of contexts none."""
+    if by == By.PROFILE:
+        with flows.store.read() as connection:
+            users = datasets.profile_names(connection, scope.run.dataset)
+        return _numbered([users[p] for p in places_of(flows, scope)[0]])
+    if by not in _TEXTS:
+        return ()
+    query = f"SELECT DISTINCT {_TEXTS[by]} AS text FROM {{pairs}} WHERE {_TEXTS[by]} IS NOT NULL"
+    every = (flows.part(Part((file,)), query)["text"].tolist() for file in flows.parts(scope))
+    return tuple(sorted({"", *(str(text) for texts in every for text in texts)}))
 
 
 def grouping(flows: Flows, scope: Scope, by: By, rule: IdentifierRule = IdentifierRule.EXACT) -> Grouping:
@@ -167,47 +216,94 @@ def grouping(flows: Flows, scope: Scope, by: By, rule: IdentifierRule = Identifi
             names = _numbered([users[p] for p in data.profiles])
             return Grouping(names, np.arange(len(names))[:, None, None])
         case By.CONTEXT | By.SPHERE:
-            with flows.store.read() as connection:
-                rows = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
-            if by == By.CONTEXT:
-                names = _numbered([f"{rows[c].recipient}: {rows[c].task}" for c in data.contexts])
-                return Grouping(names, np.arange(len(names))[None, None, :])
-            return _named(np.array([rows[c].sphere or "" for c in data.contexts], object), (1, 1, -1))
+            return _of_contexts(flows, scope, by, data.contexts)
         case _:
-            texts = {By.DOMAIN: data.names.domain, By.EVENT: data.names.event, By.ATTRIBUTE: data.names.key}[by]
+            texts = getattr(data.names, _TEXTS[by])
             return _named(texts, (*texts.shape, 1))
+
+
+def _of_contexts(flows: Flows, scope: Scope, by: By, contexts: Sequence[int]) -> Grouping:
+    with flows.store.read() as connection:
+        rows = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
+    if by == By.CONTEXT:
+        names = _numbered([f"{rows[c].recipient}: {rows[c].task}" for c in contexts])
+        return Grouping(names, np.arange(len(names))[None, None, :])
+    return _named(np.array([rows[c].sphere or "" for c in contexts], object), (1, 1, -1))
+
+
+@dataclass(frozen=True)
+class _GroupSums:
+    """What `measured` rests on, as sums over profiles: of blocks of profiles they add up. violation, completeness: the
+    means of profiles' own means, summed, and how many profiles they are of, [2, groups]; attributes: [groups]; counts:
+    flows, reveals and draws of what violation, completeness and ambiguous exposure rest on, [3, 3, groups]; coverage:
+    judged and planned draws, [2, groups]."""
+
+    violation: Floats
+    completeness: Floats
+    attributes: Ints
+    counts: Floats
+    coverage: Floats
+
+    def plus(self, other: _GroupSums) -> _GroupSums:
+        return _GroupSums(
+            self.violation + other.violation,
+            self.completeness + other.completeness,
+            self.attributes + other.attributes,
+            self.counts + other.counts,
+            self.coverage + other.coverage,
+        )
 
 
 def measured(data: FlowArrays, groups: Grouping, n: int, planned: Ints | None = None) -> pd.DataFrame:
     """`breakdown` of arrays: pure. planned: draws that were planned, [profile, attribute, context]; None: as judged."""
+    return _frame(groups.names, _sums(data, groups, n, data.draws if planned is None else planned))
+
+
+def _sums(data: FlowArrays, groups: Grouping, n: int, planned: Ints) -> _GroupSums:
     size = len(groups.names)
     leaking = _Rows(inappropriate_mask(data.draws, data.labels, data.counted), groups)
     needed = _Rows(necessary_mask(data.draws, data.labels), groups)
     unclear: Bools = (data.labels == AMBIGUOUS) & retained(data.labels)[:, None, :] & (data.draws > 0)
-    ambiguous = _Rows(unclear, groups)
-    everything = _Rows((data.draws if planned is None else planned) > 0, groups)
+    everything = _Rows(planned > 0, groups)
     violation, attributes = _violation(data, leaking, n, size)
-    expected = everything.sums(data.draws if planned is None else planned, size)
-    # 0 / 1 where a group has no such flow; nan stands there in the frame.
-    rates = [
-        part.sums(data.reveals, size) / np.maximum(part.sums(data.draws, size), 1) for part in (leaking, ambiguous)
+    counts = [
+        [part.sums(values, size) for values in (np.ones_like(data.draws), data.reveals, data.draws)]
+        for part in (leaking, needed, _Rows(unclear, groups))
     ]
-    numbers = [part.sums(np.ones_like(data.draws), size).astype(np.int64) for part in (leaking, needed, ambiguous)]
+    return _GroupSums(
+        violation,
+        _completeness(data, needed, size),
+        attributes,
+        np.array(counts),
+        np.stack([everything.sums(values, size) for values in (data.draws, planned)]),
+    )
+
+
+def _frame(names: Sequence[str], sums: _GroupSums) -> pd.DataFrame:
+    numbers = sums.counts[:, 0].astype(np.int64)
+    # 0 / 1 where a group has no such flow; nan stands there in the frame.
+    rates = sums.counts[:, 1] / np.maximum(sums.counts[:, 2], 1)
+    judged, expected = sums.coverage
     frame = pd.DataFrame(
         {
-            "group": list(groups.names),
-            "violation": violation,
-            "attributes": attributes,
+            "group": list(names),
+            "violation": _mean(sums.violation),
+            "attributes": sums.attributes,
             "leak_rate": np.where(numbers[0] > 0, rates[0], np.nan),
             "inappropriate_flows": numbers[0],
-            "completeness": _completeness(data, needed, size),
+            "completeness": _mean(sums.completeness),
             "necessary_flows": numbers[1],
-            "ambiguous_exposure": np.where(numbers[2] > 0, rates[1], np.nan),
+            "ambiguous_exposure": np.where(numbers[2] > 0, rates[2], np.nan),
             "ambiguous_flows": numbers[2],
-            "coverage": np.where(expected > 0, everything.sums(data.draws, size) / np.maximum(expected, 1), np.nan),
+            "coverage": np.where(expected > 0, judged / np.maximum(expected, 1), np.nan),
         }
     )
     return frame[COLUMNS]
+
+
+def _mean(sums: Floats) -> Floats:
+    total, profiles = sums
+    return np.where(profiles > 0, total / np.maximum(profiles, 1), np.nan)
 
 
 class _Rows:
@@ -227,9 +323,9 @@ class _Rows:
 
 
 def _violation(data: FlowArrays, rows: _Rows, n: int, size: int) -> tuple[Floats, Ints]:
-    """V@n of each group, and how many (profile, attribute) pairs it is the mean of."""
+    """V@n of each group as `_over_profiles` has it, and how many (profile, attribute) pairs it is the mean of."""
     if not rows.flat.size:
-        return np.full(size, np.nan), np.zeros(size, np.int64)
+        return np.zeros((2, size)), np.zeros(size, np.int64)
     q = violation.no_leak_probabilities(data.reveals.reshape(-1)[rows.flat], data.draws.reshape(-1)[rows.flat], n)
     # Owners are smaller than the factor, so each (group, attribute) has a number of its own.
     key = rows.group * (data.counted.size + 1) + rows.owner
@@ -257,26 +353,13 @@ def _completeness(data: FlowArrays, rows: _Rows, size: int) -> Floats:
 
 
 def _over_profiles(values: Floats, group: Ints, profile: Ints, size: int, profiles: int) -> Floats:
-    """The mean over profiles of the mean over what each has in the group: [groups]; nan where none has any."""
+    """The sum over profiles of the mean over what each has in the group, and how many have anything: [2, groups]."""
     cell = group.astype(np.int64) * profiles + profile
     total = np.bincount(cell, weights=values, minlength=size * profiles).reshape(size, profiles)
     number = np.bincount(cell, minlength=size * profiles).reshape(size, profiles)
     # 0 stands for a profile that has nothing in the group: it is left out by the divisor below.
     means = np.where(number > 0, total / np.maximum(number, 1), 0.0)
-    with_any = (number > 0).sum(axis=1)
-    return np.where(with_any > 0, means.sum(axis=1) / np.maximum(with_any, 1), np.nan)
-
-
-def _dense(flows: Flows, scope: Scope, column: str) -> Ints:
-    """A column of the flow relation in the shape of the arrays; 0 where there is no flow."""
-    data = flow_arrays(flows, scope)
-    rows = flows.arrays(scope, f"SELECT profile, position, context, {column} FROM {{flow}}")
-    dense = np.zeros(data.draws.shape, np.int16)
-    # Both lists are sorted, and hold every id that comes: searchsorted finds its position.
-    p = np.searchsorted(np.array(data.profiles, np.int64), rows["profile"])
-    c = np.searchsorted(np.array(data.contexts, np.int64), rows["context"])
-    dense[p, rows["position"], c] = rows[column]
-    return dense
+    return np.stack([means.sum(axis=1), (number > 0).sum(axis=1).astype(np.float64)])
 
 
 def _named(texts: Texts, shape: tuple[int, ...]) -> Grouping:
@@ -362,10 +445,15 @@ def flow_coverage(
     flows: Flows, scope: Scope, by: By = By.DOMAIN, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> FlowCoverage:
     """Of the flows of a run, those that the headline numbers of this scope rest on, by group."""
-    data = flow_arrays(flows, scope, rule)
-    is_flow, decided = _dense(flows, scope, "expected") > 0, _dense(flows, scope, "decided") > 0
-    codes = part_codes(data.labels, data.draws, data.counted, is_flow)
-    return counted(codes, decided, grouping(flows, scope, by, rule))
+    tables = []
+    for data, groups in grouped_blocks(flows, scope, by, rule):
+        decided = np.zeros(data.draws.shape, np.bool_)
+        decided[decided_pairs(flows, scope, data)] = True
+        codes = part_codes(data.labels, data.draws, data.counted, data.planned_draws > 0)
+        tables.append((groups.names, _counts(codes, decided, groups)))
+    if by == By.PROFILE:
+        return _coverage([name for names, _ in tables for name in names], np.concatenate([t for _, t in tables]))
+    return _coverage(tables[0][0], np.sum([table for _, table in tables], axis=0))
 
 
 def part_codes(labels: Ints, draws: Ints, counted_: Bools, is_flow: Bools) -> Ints:
@@ -388,8 +476,9 @@ def part_codes(labels: Ints, draws: Ints, counted_: Bools, is_flow: Bools) -> In
     return codes
 
 
-def counted(codes: Ints, decided: Bools, groups: Grouping) -> FlowCoverage:
-    """Flows counted by part and group: pure. codes, decided: [profile, attribute, context]."""
+def _counts(codes: Ints, decided: Bools, groups: Grouping) -> Ints:
+    """Flows by group and part, and as the last column those of people: [groups, parts + 1]. codes, decided: [profile,
+    attribute, context]."""
     size, width = len(groups.names), len(PARTS)
     flat = np.flatnonzero(codes >= 0)
     group = np.broadcast_to(groups.codes, codes.shape).reshape(-1)[flat].astype(np.int64)
@@ -397,10 +486,15 @@ def counted(codes: Ints, decided: Bools, groups: Grouping) -> FlowCoverage:
     table = np.bincount(group * width + part, minlength=size * width).reshape(size, width)
     # The first two parts are those that the headline covers.
     of_people = decided.reshape(-1)[flat] & (part < 2)
-    frame = pd.DataFrame({"group": list(groups.names), "pairs": table.sum(axis=1), "speaks": table[:, :2].sum(axis=1)})
+    return np.column_stack([table, np.bincount(group[of_people], minlength=size)])
+
+
+def _coverage(names: Sequence[str], table: Ints) -> FlowCoverage:
+    parts = table[:, :-1]
+    frame = pd.DataFrame({"group": list(names), "pairs": parts.sum(axis=1), "speaks": parts[:, :2].sum(axis=1)})
     frame["share"] = frame["speaks"] / np.maximum(frame["pairs"], 1)
-    frame["decided"] = np.bincount(group[of_people], minlength=size)
+    frame["decided"] = table[:, -1]
     for position, name in enumerate(PARTS):
-        frame[name] = table[:, position]
-    whole = {name: int(table[:, position].sum()) for position, name in enumerate(PARTS)}
-    return FlowCoverage(whole | {"decided": int(of_people.sum())}, frame[frame["pairs"] > 0].reset_index(drop=True))
+        frame[name] = parts[:, position]
+    whole = {name: int(parts[:, position].sum()) for position, name in enumerate(PARTS)}
+    return FlowCoverage(whole | {"decided": int(table[:, -1].sum())}, frame[frame["pairs"] > 0].reset_index(drop=True))

@@ -382,7 +382,7 @@ def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRul
     """The headline with its intervals, the constant baselines, every breakdown (at the headline's n), and under each
     identifier rule the violations and what the rule leaves out; by n Violation@n corrected for its judge's errors,
     where people have audited attributes; of a run behind a gate or a memory system what was recalled (`recalled`).
-    Numbers that are undefined are null. Without breakdowns for a run that does not fit into memory."""
+    Numbers that are undefined are null."""
     bounds, numbers = intervals(flows, scope, rule), headline(flows, scope, rule)
     audited = violation_audits(flows, scope, rule)
     return numbers.as_json() | {
@@ -403,7 +403,7 @@ def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRul
             }
             for item in run_baselines(flows, scope, rule)
         ],
-        "by": {} if flows.is_large(scope) else {str(by): _records(flows, scope, by, rule, numbers.n) for by in By},
+        "by": {str(by): _records(flows, scope, by, rule, numbers.n) for by in By},
         "identifier_rules": {
             str(other): {
                 "violation": {str(n): _number(value) for n, value in headline(flows, scope, other).violation.items()},

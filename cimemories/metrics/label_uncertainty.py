@@ -24,11 +24,19 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
-from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays, pair_rows
+from cimemories.flows.arrays import (
+    Bools,
+    Floats,
+    FlowArrays,
+    IdentifierRule,
+    Ints,
+    decided_pairs,
+    flow_arrays,
+    pair_rows,
+)
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import (
     AMBIGUOUS,
@@ -45,7 +53,6 @@ from cimemories.metrics.uncertainty import NORMAL_95
 from cimemories.metrics.violation import no_leak_probabilities, no_leak_probability
 
 WIDTH = 0.01  # half-width of the label uncertainty that is wanted where none is named, as a share
-_DECIDED = "SELECT profile, position, context FROM {pairs} WHERE decided"
 
 
 # Profiles computed at once where nothing but a variance is wanted: what stands between then fits into the processor's
@@ -112,10 +119,7 @@ def posterior(flows: Flows, scope: Scope) -> Posterior:
     """The posterior of the pairs of a run: people's decisions are settled, the others as `posterior_of` has them. Runs
     on the same pairs with the same labels share one."""
     data = flow_arrays(flows, scope)
-    decided = flows.query(scope, _DECIDED)
-    p = np.searchsorted(np.array(data.profiles, np.int64), decided["profile"].to_numpy(np.int64))
-    c = np.searchsorted(np.array(data.contexts, np.int64), decided["context"].to_numpy(np.int64))
-    at = p, decided["position"].to_numpy(np.int64), c
+    at = decided_pairs(flows, scope, data)
     counts: VoteCounts | None = None
     priors: tuple[float, ...] = ()
     if scope.labelling is not None:
@@ -134,16 +138,14 @@ def posterior(flows: Flows, scope: Scope) -> Posterior:
     return flows.cached(rests_on, compute)
 
 
-def part_posterior(flows: Flows, scope: Scope, data: FlowArrays, file: Path) -> Posterior:
-    """The same of one part of a large run. data: the arrays of that file."""
-    decided = flows.part(file, _DECIDED)
-    p = np.searchsorted(np.array(data.profiles, np.int64), decided["profile"])
-    at = p, decided["position"], np.searchsorted(np.array(data.contexts, np.int64), decided["context"])
+def part_posterior(flows: Flows, scope: Scope, data: FlowArrays) -> Posterior:
+    """The same of some profiles of a run (arrays.blocks): their votes alone are read."""
+    at = decided_pairs(flows, scope, data)
     if scope.labelling is None:
         return posterior_of(data, None, ()).settled(at, data.labels[at])
-    priors = (scope.rule or rule_of(flows.store, scope.labelling.id)).priors
-    counts = votes_of(flows.store, scope.labelling, data.profiles)
-    return posterior_of(data, counts, priors).settled(at, data.labels[at])
+    rule = scope.rule or rule_of(flows.store, scope.labelling.id)
+    counts = votes_of(flows.store, scope.labelling, data.profiles).under(rule.both_lists)
+    return posterior_of(data, counts, rule.priors).settled(at, data.labels[at])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, arrays_with, blocks
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics.accumulation import (
@@ -26,6 +26,7 @@ from cimemories.metrics.accumulation import (
     ordered_curve,
     survival,
 )
+from cimemories.metrics.blocks import places_of
 from cimemories.store import datasets
 
 
@@ -98,11 +99,11 @@ class OneUser:
 @cached
 def users(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[int, str]:
     """The profiles of the run that have a curve, in the dataset's order: record id -> name."""
-    data, every = flow_arrays(flows, scope, rule), accumulation(flows, scope, rule).curves
+    profiles, every = places_of(flows, scope)[0], accumulation(flows, scope, rule).curves
     with flows.store.read() as connection:
         ids = datasets.profile_ids(connection, scope.run.dataset)
         sizes = datasets.sizes(connection, scope.run.dataset)
-    counted = {p for p, number in zip(data.profiles, every.attributes, strict=True) if number}
+    counted = {p for p, number in zip(profiles, every.attributes, strict=True) if number}
     return {p: size.name for p, size in zip(ids, sizes.values(), strict=True) if p in counted}
 
 
@@ -118,10 +119,20 @@ def first_leak(
 ) -> Survival:
     """Time to the first leak over the attributes of one profile, or of all (None), each in its own order. Tasks without
     a judged message are no time: what they would have revealed is not known."""
-    data = flow_arrays(flows, scope, rule)
-    positions = range(len(data.profiles)) if profile is None else [data.profiles.index(profile)]
-    orders = [(p, order_of(data, p, order, seed)) for p in positions]
-    return survival([first_leaks(data, p, path[_judged(data, p, path)]) for p, path in orders], clock)
+    every = [arrays_with(flows, scope, profile, rule)] if profile is not None else blocks(flows, scope, rule)
+    numbers = _numbers(flows, scope)
+    leaks = []
+    for data in every:
+        positions = range(len(data.profiles)) if profile is None else [data.profiles.index(profile)]
+        for p in positions:
+            path = order_of(data, p, order, seed, numbers[data.profiles[p]])
+            leaks.append(first_leaks(data, p, path[_judged(data, p, path)]))
+    return survival(leaks, clock)
+
+
+def _numbers(flows: Flows, scope: Scope) -> dict[int, int]:
+    """The places of a run's profiles among each other, by their record ids."""
+    return {profile: number for number, profile in enumerate(places_of(flows, scope)[0])}
 
 
 def _judged(data: FlowArrays, position: int, path: Ints) -> Bools:
@@ -140,11 +151,9 @@ def one_user(
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> OneUser:
     """A profile (by its record id) in an order. Raises KeyError for one that the run does not have."""
-    data, whole = flow_arrays(flows, scope, rule), accumulation(flows, scope, rule).curves
-    if profile not in data.profiles:
-        raise KeyError(f"the run has no profile {profile}")
-    position = data.profiles.index(profile)
-    path = order_of(data, position, order, seed)
+    data, whole = arrays_with(flows, scope, profile, rule), accumulation(flows, scope, rule).curves
+    position, number = data.profiles.index(profile), _numbers(flows, scope)[profile]
+    path = order_of(data, position, order, seed, number)
     with flows.store.read() as connection:
         record = datasets.profile_record(connection, profile)
         contexts = {
@@ -159,10 +168,10 @@ def one_user(
         profile=profile,
         name=record.profile.name,
         order=order,
-        attributes=int(whole.attributes[position]),
+        attributes=int(whole.attributes[number]),
         steps=_steps(data, position, path, lines[max(whole.ns)], statements, contexts),
         curves=lines,
-        expected={n: whole.values[i, position, judged] for i, n in enumerate(whole.ns)},
+        expected={n: whole.values[i, number, judged] for i, n in enumerate(whole.ns)},
     )
 
 

@@ -15,11 +15,14 @@ from cimemories.flows import parts
 from cimemories.flows.arrays import IdentifierRule, blocks, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
-from cimemories.flows.scope import resolve_scope
+from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.metrics import breakdown as groups
+from cimemories.metrics.accumulation import Order, accumulation, baseline, effort
 from cimemories.metrics.breakdown import run_baselines, run_dropped
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By, as_frame, grid
 from cimemories.metrics.intervals import intervals
+from cimemories.metrics.one_user import first_leak, one_user, users
 from cimemories.model import Label, ResponseStatus
 from cimemories.store import decisions
 from cimemories.store.engine import Store, StoreError
@@ -80,8 +83,30 @@ def everything(store: Store, ids: list[str]) -> list[Any]:
             numbers += [run_baselines(flows, scope, rule), run_dropped(flows, scope, rule, IdentifierRule.SUBSTRING)]
     for rows, columns in ((By.DOMAIN, By.CONTEXT), (By.PROFILE, By.SPHERE), (By.ATTRIBUTE, By.RECIPIENT)):
         numbers.append(as_frame(grid(flows, scopes[0], rows, columns, 2)).to_dict("list"))
+    for by in groups.By:
+        numbers.append(groups.breakdown(flows, scopes[0], by, 3).to_dict("list"))
+        covered = groups.flow_coverage(flows, scopes[0], by)
+        numbers += [covered.whole, covered.frame.to_dict("list")]
+    numbers += accumulated(flows, scopes[0])
     board = leaderboard(flows, scopes)
     return [*numbers, [(own.run.id, own.rank, own.outside, own.places) for own in board.lines], board.constants]
+
+
+def accumulated(flows: Flows, scope: Scope) -> list[Any]:
+    """The curves of a run, and one user's tasks."""
+    whole, people = accumulation(flows, scope), users(flows, scope)
+    numbers: list[Any] = [whole.frame().to_dict("list"), whole.flows, whole.attributes, effort(flows, scope), people]
+    numbers += [baseline(flows, scope, n).tolist() for n in whole.curves.ns]
+    last = list(people)[-1]
+    for order in Order:
+        shown = one_user(flows, scope, last, order, 4)
+        numbers += [shown.frame().to_dict("list"), {n: line.tolist() for n, line in shown.expected.items()}]
+        for profile in (None, last):
+            leaks = first_leak(flows, scope, profile, order, 4)
+            numbers += [leaks.private.tolist(), leaks.low.tolist(), leaks.at_risk.tolist(), leaks.leaked]
+    with pytest.raises(KeyError):
+        one_user(flows, scope, 10**9)
+    return numbers
 
 
 @pytest.mark.parametrize("lost", [False, True])
