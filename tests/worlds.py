@@ -186,8 +186,9 @@ def add_run(
     judge: str = "test-judge",
     simulated: bool = False,
     status: WorkStatus = WorkStatus.FINISHED,
+    profiles: slice = slice(None),
 ) -> str:
-    """A run with its judged responses; returns its id.
+    """A run with its judged responses; returns its id. profiles: those that it is planned for.
 
     reveals: in how many judged samples an attribute is revealed in full, [profile, attribute, context] or by
     (attribute id, context id); they fall on the first judged samples. missing: what became of single samples, by
@@ -197,7 +198,7 @@ def add_run(
     people = records(store, dataset_id)
     counts = _by_pair(people, reveals)
     with store.write() as connection:
-        run_id = plan_run(connection, dataset_id, samples, judge=judge, simulated=simulated)
+        run_id = plan_run(connection, dataset_id, samples, judge=judge, simulated=simulated, profiles=profiles)
         judge_id = judgements.of_run(connection, run_id)[0].id
         key = add_call(connection, f"answer for {run_id}")
         calls.link(connection, [(run_id, key)])
@@ -216,9 +217,15 @@ def add_run(
 
 
 def plan_run(
-    connection: sa.Connection, dataset_id: int, samples: int, *, judge: str = "test-judge", simulated: bool = False
+    connection: sa.Connection,
+    dataset_id: int,
+    samples: int,
+    *,
+    judge: str = "test-judge",
+    simulated: bool = False,
+    profiles: slice = slice(None),
 ) -> str:
-    """A run on a whole dataset, all of it still owed; returns its id."""
+    """A run on a dataset, all of it still owed; returns its id. profiles: those that it is planned for."""
     values = {
         "name": "small run",
         "dataset": dataset_id,
@@ -236,7 +243,7 @@ def plan_run(
     run_id = runs.add(connection, values, manifest={})
     judgements.assign(connection, run_id, [add_judge(connection, judge)])
     context_ids = [row.id for row in datasets.contexts(connection, dataset_id)]
-    runs.plan(connection, run_id, datasets.profile_ids(connection, dataset_id), context_ids, samples)
+    runs.plan(connection, run_id, datasets.profile_ids(connection, dataset_id)[profiles], context_ids, samples)
     return run_id
 
 

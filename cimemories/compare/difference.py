@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from cimemories.compare.common_flows import PairedRuns, compared_in_blocks, paired_in_blocks
 from cimemories.compare.leaderboard import Leaderboard, Line, names, none_for_nan, same_dataset
-from cimemories.flows.arrays import IdentifierRule, flow_arrays, necessary_mask
+from cimemories.flows.arrays import IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
 from cimemories.labels.votes import describe_pairs
 from cimemories.metrics import sentences
-from cimemories.metrics.intervals import Paired, Tallied, by_domain, changes, common, paired_arrays
+from cimemories.metrics.intervals import Paired, Tallied, by_domain, changes, common, defined_in_both, paired_arrays
 from cimemories.metrics.judge_uncertainty import audited_difference
 from cimemories.metrics.power import Noise, repeat_noise
 from cimemories.metrics.sentences import Ranked, Ranking, Tested, alone, family
@@ -39,10 +40,10 @@ class Difference:
     domains: one row a domain with `violation` and `completeness` differences, their bounds (`_low`, `_high`) and what
     they rest on (`attributes`, `necessary_flows`); nan where a domain has none. flows: one row a common inappropriate
     flow that newly leaks or stopped leaking (`change`), with what it is about and the reveals and draws of either side;
-    the most revealed first. noise: how far apart two runs of models that are alike would lie on these flows. warnings:
-    in what the runs differ apart from their models. adjusted: as in `tests`; None where this is the only comparison
-    (`together`). corrected: (n, the difference of Violation@n corrected for the judges' errors), where people audited
-    attributes of both runs.
+    the most revealed first, of runs too large for memory at most common_flows.MOST_CHANGED of each kind. noise: how far
+    apart two runs of models that are alike would lie on these flows. warnings: in what the runs differ apart from their
+    models. adjusted: as in `tests`; None where this is the only comparison (`together`). corrected: (n, the difference
+    of Violation@n corrected for the judges' errors), where people audited attributes of both runs.
     """
 
     first: Scope
@@ -160,9 +161,13 @@ def paired_on_common(
     fewest = min(first.run.samples, second.run.samples)
     at = min(n or fewest, fewest)
     key = ("paired on common", first.version, second.version, rule, at)
-    return flows.cached(
-        key, lambda: paired_arrays(*common(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule)), at)
-    )
+    return flows.cached(key, lambda: _paired(flows, first, second, rule, at))
+
+
+def _paired(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule, n: int) -> Paired:
+    if flows.is_large(first) or flows.is_large(second):
+        return paired_in_blocks(flows, first, second, rule, n)
+    return paired_arrays(*common(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule)), n)
 
 
 def ranking(flows: Flows, board: Leaderboard) -> Ranking | None:
@@ -207,21 +212,33 @@ def takeaway(flows: Flows, board: Leaderboard) -> str:
 
 
 def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule) -> Difference:
-    one, two = common(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule))
     n = min(first.run.samples, second.run.samples)
-    # By the labels of both: the two may be held against different ones.
-    needed = necessary_mask(one.draws, one.labels) & necessary_mask(two.draws, two.labels)
-    tallied, changed = changes(one, two)
+    found = _compared(flows, first, second, rule, n)
     return Difference(
         first=first,
         second=second,
-        paired=paired_on_common(flows, first, second, rule),
-        tallied=tallied,
-        necessary=int(needed.sum()),
-        domains=by_domain(one, two, n),
-        flows=_named(flows, first, pd.DataFrame(changed)),
-        noise=repeat_noise(one, two, n),
+        paired=found.paired,
+        tallied=found.tallied,
+        necessary=found.necessary,
+        domains=found.domains,
+        flows=_named(flows, first, found.changed),
+        noise=found.noise,
         warnings=(),
+    )
+
+
+def _compared(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule, n: int) -> PairedRuns:
+    if flows.is_large(first) or flows.is_large(second):
+        return compared_in_blocks(flows, first, second, rule, n)
+    one, two = common(flow_arrays(flows, first, rule), flow_arrays(flows, second, rule))
+    tallied, changed = changes(one, two)
+    return PairedRuns(
+        paired_on_common(flows, first, second, rule),
+        tallied,
+        pd.DataFrame(changed),
+        by_domain(one, two, n),
+        repeat_noise(one, two, n),
+        defined_in_both(one, two)[1],
     )
 
 

@@ -21,14 +21,15 @@ import numpy as np
 import pandas as pd
 import sqlalchemy as sa
 
+from cimemories.compare.common_flows import RunPart, left_of_each, parts_in_blocks
 from cimemories.compare.ranking import DECIMALS, common_samples, memory_text, ranked_group, why_not_ranked
 from cimemories.evaluation.costs import Cost, run_cost
-from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays, inappropriate_mask
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.scope import Combine, Scope, messages_first, parts_of, resolve_scope, simulated_parts
 from cimemories.metrics import completeness, sentences, violation
-from cimemories.metrics.blocks import judged_digest, places_of
+from cimemories.metrics.blocks import each_block, judged_digest, places_of
 from cimemories.metrics.breakdown import Baseline, run_baselines
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import intervals, intervals_on, shared
@@ -388,14 +389,15 @@ def leaderboard(
     group = ranked_group(every)
     # All that have full coverage, ranked or not, so that they can be drawn together along a sweep.
     common_n = min((common_samples(item, n) for item in every if item.covered), default=None)
-    parts = _common_flows(flows, [every[i].scope for i in group], rule)
+    ranked = [every[i].scope for i in group]
+    parts = _common_flows(flows, ranked, rule)
     part_of = dict(zip(group, parts, strict=True)) if parts is not None else {}
     lines = []
     for i, (scope, numbers) in enumerate(zip(scopes, every, strict=True)):
         own = line(flows, scope, rule, common_n if numbers.covered else n, warned=warned)
         part = part_of.get(i)
         if part is not None:
-            own = _on_part(flows, own, part, tuple(scopes[j].version for j in group), rule)
+            own = _on_part(flows, own, part, ranked, rule)
         lines.append(replace(own, outside=why_not_ranked(numbers, every[group[0]] if group else None, i in part_of)))
     widest = max(lines, key=lambda item: item.numbers.flows, default=None)
     return Leaderboard(
@@ -408,44 +410,57 @@ def leaderboard(
     )
 
 
-def _common_flows(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule) -> list[FlowArrays | None] | None:
-    """Of each run the part that all of them judged; None for each where that is the whole of every one. None where
-    nothing inappropriate, or nothing necessary, is left although each run has it."""
+def _common_flows(
+    flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule
+) -> Sequence[FlowArrays | None] | Sequence[int | None] | None:
+    """Of each run the part that all of them judged, of runs that do not fit into memory its place among these scopes;
+    None for each where that is the whole of every one. None where nothing inappropriate, or nothing necessary, is left
+    although each run has it."""
 
-    def compute() -> list[FlowArrays | None] | None:
+    def compute() -> Sequence[FlowArrays | None] | Sequence[int | None] | None:
         if any(flows.is_large(scope) for scope in scopes):
-            # Too large to be cut: ranked where all judged the same flows.
-            return [None] * len(scopes) if len({judged_digest(flows, scope) for scope in scopes}) == 1 else None
+            if len({judged_digest(flows, scope) for scope in scopes}) == 1:
+                return [None] * len(scopes)
+            found = np.any(each_block(flows, scopes, rule, left_of_each), axis=0)
+            return list(range(len(scopes))) if found.all() else None
         every = [flow_arrays(flows, scope, rule) for scope in scopes]
         parts = shared(every)
         if all(part is whole for part, whole in zip(parts, every, strict=True)):
             return [None] * len(parts)
-        left = [inappropriate_mask(d.draws, d.labels, d.counted).any() and (d.draws > 0).any() for d in parts]
-        return list(parts) if all(left) else None
+        return list(parts) if all(has.all() for has in left_of_each(flows, scopes, parts)) else None
 
     if len(scopes) < 2:
         return [None] * len(scopes)
     return flows.cached(("ranked flows", *(scope.version for scope in scopes), rule), compute)
 
 
-def _on_part(flows: Flows, whole: Line, part: FlowArrays, others: tuple[str, ...], rule: IdentifierRule) -> Line:
-    """The line of a run with the numbers of a part of it. others: versions of all runs that the part is common to."""
+def _on_part(flows: Flows, whole: Line, part: FlowArrays | int, others: Sequence[Scope], rule: IdentifierRule) -> Line:
+    """The line of a run with the numbers of a part of it. part: the arrays, or the place of the run among others.
+    others: all runs that the part is common to."""
+    versions = tuple(scope.version for scope in others)
 
     def compute() -> Line:
-        bounds = intervals_on(flows, whole.scope, part, (whole.n,))
-        own = violation.by_profile(part.reveals, part.draws, part.labels, part.counted, whole.n)
-        complete = completeness.by_profile(part.reveals, part.draws, part.labels)
+        if isinstance(part, int):
+            key = ("parts of large runs", *versions, rule, whole.n)
+            own = flows.cached(key, lambda: parts_in_blocks(flows, others, rule, whole.n))[part]
+        else:
+            own = RunPart(
+                intervals_on(flows, whole.scope, part, (whole.n,)),
+                violation.by_profile(part.reveals, part.draws, part.labels, part.counted, whole.n),
+                completeness.by_profile(part.reveals, part.draws, part.labels),
+                (part.profiles, part.contexts),
+            )
         return replace(
             whole,
-            violation=bounds.violation[whole.n],
-            completeness=bounds.completeness,
-            balanced=bounds.balanced,
-            violation_spread=_deviation(own.tolist()),
-            completeness_spread=_deviation(complete.tolist()),
-            places=(part.profiles, part.contexts),
+            violation=own.bounds.violation[whole.n],
+            completeness=own.bounds.completeness,
+            balanced=own.bounds.balanced,
+            violation_spread=_deviation(own.violation.tolist()),
+            completeness_spread=_deviation(own.completeness.tolist()),
+            places=own.places,
         )
 
-    line_on_common = flows.cached(("line on common", whole.scope.version, others, rule, whole.n), compute)
+    line_on_common = flows.cached(("line on common", whole.scope.version, versions, rule, whole.n), compute)
     return replace(line_on_common, numbers=whole.numbers)
 
 

@@ -180,9 +180,13 @@ def side_by_side(
     if large is None:
         yield [flow_arrays(flows, scope, rule) for scope in scopes]
         return
+    found = False
     for number in range(len(flows.parts(scopes[large]))):
         if len(every := beside(flows, scopes, large, number, rule)) == len(scopes):
+            found = True
             yield every
+    if not found:  # no profile in common: what has none says so
+        yield [next(blocks(flows, scope, rule)) for scope in scopes]
 
 
 def beside(

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -23,14 +25,16 @@ from cimemories.flows.arrays import (
     IdentifierRule,
     Ints,
     blocks,
+    count,
     counted_blocks,
     flow_arrays,
+    side_by_side,
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import TOO_FEW
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness
-from cimemories.metrics.label_uncertainty import LabelSums, label_sums, part_posterior
+from cimemories.metrics.label_uncertainty import LabelSums, Posterior, label_sums, part_posterior
 from cimemories.metrics.uncertainty import (
     SampleSums,
     Terms,
@@ -49,6 +53,23 @@ from cimemories.metrics.violation import (
     missing_flows,
     rate_over,
 )
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def each_block(
+    flows: Flows,
+    scopes: Sequence[Scope],
+    rule: IdentifierRule,
+    ask: Callable[Concatenate[Flows, Sequence[Scope], Sequence[FlowArrays], P], T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> list[T]:
+    """What `ask` says of each block of the same profiles of these runs (arrays.side_by_side), in their order. ask: a
+    function of a module."""
+    return [ask(flows, scopes, every, *args, **kwargs) for every in side_by_side(flows, scopes, rule)]
+
 
 # ---- the headline
 
@@ -127,12 +148,12 @@ def counted_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = Identifie
     if not flows.is_large(scope):
         (one,) = counted_blocks(flows, scope, rule)
         return count_block(*one, missing_flows(flows, scope, rule), scope.run.samples)
-    return joined(
-        [
-            count_block(data, counted, missing(data, counted.inappropriate), scope.run.samples)
-            for data, counted in counted_blocks(flows, scope, rule)
-        ]
-    )
+    return joined(each_block(flows, [scope], rule, _count_block))
+
+
+def _count_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays]) -> Counted:
+    counted = count(every[0])
+    return count_block(every[0], counted, missing(every[0], counted.inappropriate), scopes[0].run.samples)
 
 
 def joined(parts: Sequence[Counted]) -> Counted:
@@ -194,7 +215,7 @@ def judged_digest(flows: Flows, scope: Scope) -> str:
 
 
 @dataclass(frozen=True)
-class _Block:
+class BlockTerms:
     """The terms of one block over all contexts (`sampled` apart), and the contexts that they rest on: [contexts]."""
 
     violation: Mapping[int, Terms]
@@ -211,21 +232,24 @@ def terms(
 ) -> tuple[dict[int, Terms], Terms, tuple[dict[int, Terms], ...], dict[int, float], float]:
     """The terms of a run in blocks: of Violation@n by n, of completeness, of the ends that missing messages leave (none
     where nothing is missing), and the variances that labels leave open, by n and of completeness."""
-    parts = [
-        _block(data, counted, label_sums(data, part_posterior(flows, scope, data), ns), ns)
-        for data, counted in counted_blocks(flows, scope, rule)
-    ]
+    return terms_of(each_block(flows, [scope], rule, _terms_of_block, ns), ns)
+
+
+def terms_of(
+    parts: Sequence[BlockTerms], ns: Sequence[int]
+) -> tuple[dict[int, Terms], Terms, tuple[dict[int, Terms], ...], dict[int, float], float]:
+    """The same of blocks that are counted already."""
     used = np.flatnonzero(np.any([part.used for part in parts], axis=0))
     sums = [added([part.sums[min(side, len(part.sums) - 1)] for part in parts]) for side in range(3)]
-    conveyed = _together([part.conveyed for part in parts], used, sums[0].of_completeness())
-    exposed = {n: _together([part.violation[n] for part in parts], used, sums[0].of_violation(n)) for n in ns}
+    conveyed = together([part.conveyed for part in parts], used, sums[0].of_completeness())
+    exposed = {n: together([part.violation[n] for part in parts], used, sums[0].of_violation(n)) for n in ns}
     ends: tuple[dict[int, Terms], ...] = ()
     if any(part.ends for part in parts):
         planned = np.flatnonzero(np.any([part.used | part.planned for part in parts], axis=0))
         ends = tuple(
             {
                 # Where a block lost nothing, both ends are what was judged.
-                n: _together(
+                n: together(
                     [(part.ends[side] if part.ends else part.violation)[n] for part in parts],
                     planned,
                     sums[1 + side].of_violation(n),
@@ -234,14 +258,20 @@ def terms(
             }
             for side in (0, 1)
         )
-    labels = parts[0].labels
-    for part in parts[1:]:
-        labels = labels.plus(part.labels)
+    labels = reduce(LabelSums.plus, [part.labels for part in parts])
     by_n, needed = labels.variances(ns)
     return exposed, conveyed, ends, {n: max(value, 0.0) for n, value in by_n.items()}, max(needed, 0.0)
 
 
-def _block(data: FlowArrays, counted: CountedFlows, labels: LabelSums, ns: tuple[int, ...]) -> _Block:
+def _terms_of_block(
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], ns: tuple[int, ...]
+) -> BlockTerms:
+    return block_terms(every[0], part_posterior(flows, scopes[0], every[0]), ns)
+
+
+def block_terms(data: FlowArrays, believed: Posterior, ns: tuple[int, ...]) -> BlockTerms:
+    """The terms of one block. believed: of the labels of its pairs."""
+    counted = count(data)
     leaks, needed = counted.inappropriate, counted.necessary
     gaps = missing(data, leaks)
     every = np.arange(len(data.contexts))
@@ -250,20 +280,20 @@ def _block(data: FlowArrays, counted: CountedFlows, labels: LabelSums, ns: tuple
     def rests_on(*parts: Entries) -> Bools:
         return np.isin(every, contexts_of(*parts))
 
-    return _Block(
+    return BlockTerms(
         violation=violation_terms_each(leaks, ns, every, sampled=False),
         conveyed=completeness_terms(needed, every),
         ends=tuple(violation_terms_each(end, ns, every, sampled=False) for end in ends),
         used=rests_on(leaks, needed),
         planned=rests_on(gaps.not_revealing),
         sums=tuple(sample_sums(by_outcome(end), needed) for end in (leaks, *ends)),
-        labels=labels,
+        labels=label_sums(data, believed, ns),
     )
 
 
-def _together(parts: Sequence[Terms], contexts: Ints, samples: float) -> Terms:
-    """The terms of all blocks. samples: the sum of the samples' variances, which is all that a variance asks of them:
-    it is spread evenly over the profiles that have a number."""
+def together(parts: Sequence[Terms], contexts: Ints, samples: float) -> Terms:
+    """The terms of all blocks, over these contexts. samples: the sum of the samples' variances, which is all that a
+    variance asks of them: it is spread evenly over the profiles that have a number."""
     own = np.concatenate([part.own for part in parts])
     users = int((~np.isnan(own)).sum())
     return replace(

@@ -10,7 +10,7 @@ the run that lost messages would seem to leak less.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -105,7 +105,7 @@ def intervals(
     every one up to the run's samples. Raises ValueError for an n < 1."""
     ns = ns or tuple(range(1, scope.run.samples + 1))
     if flows.is_large(scope):
-        return _intervals_by_terms(*blocks.terms(flows, scope, rule, ns))
+        return intervals_by_terms(*blocks.terms(flows, scope, rule, ns))
     counted = counted_flows(flows, scope, rule)
     leaks_variances, needed_variance = label_variances(flows, scope, ns, rule)
     lost = missing_flows(flows, scope, rule)
@@ -178,18 +178,18 @@ def _intervals(
     if not lost.nothing:
         planned = np.union1d(contexts, contexts_of(lost.not_revealing))
         ends = tuple(violation_terms_each(flows, ns, planned) for flows in (lost.not_revealing, lost.leaking))
-    return _intervals_by_terms(exposed, conveyed, ends, labels, labels_needed)
+    return intervals_by_terms(exposed, conveyed, ends, labels, labels_needed)
 
 
-def _intervals_by_terms(
+def intervals_by_terms(
     exposed: Mapping[int, Terms],
     conveyed: Terms,
     ends: Sequence[Mapping[int, Terms]],
     labels: Mapping[int, float],
     labels_needed: float,
 ) -> Intervals:
-    """exposed, ends: by n; ends: with every missing message silent, and with every one revealing; empty where none is
-    missing."""
+    """`intervals` of these terms and variances of labels (blocks.terms). exposed, ends: by n; ends: with every missing
+    message silent, and with every one revealing; empty where none is missing."""
     violation = {n: share_interval(terms, labels.get(n, math.nan)) for n, terms in exposed.items()}
     bounds = {n: (item.low, item.high) for n, item in violation.items()}
     for n in exposed if ends else ():
@@ -245,23 +245,45 @@ def paired_arrays(first: FlowArrays, second: FlowArrays, n: int) -> Paired:
     are taken as given: they are the same on both sides."""
     leaks, needed = common_entries(first, second)
     every = np.unique(np.concatenate([part.contexts for part in (*leaks, *needed)]))
-    violation = violation_terms(leaks[0], n, every), violation_terms(leaks[1], n, every)
-    completeness = completeness_terms(needed[0], every), completeness_terms(needed[1], every)
-    intervals = []
-    for (before, after), (one, two) in ((violation, leaks), (completeness, needed)):
-        # Each number rests on its own contexts: those of the other would only seem to add samples.
-        own = np.isin(every, np.union1d(one.contexts, two.contexts))
-        apart = after.combined(1.0, before, -1.0)
-        intervals.append(difference_interval(replace(apart, without=apart.without[:, own])))
-    return Paired(
-        n,
+    both = PairTerms(
         profiles=len(set(first.profiles) & set(second.profiles)),
-        violation=intervals[0],
-        completeness=intervals[1],
-        first=(violation[0].value, completeness[0].value),
-        second=(violation[1].value, completeness[1].value),
-        balanced=_balanced_difference(violation, completeness),
+        violation=(violation_terms(leaks[0], n, every), violation_terms(leaks[1], n, every)),
+        completeness=(completeness_terms(needed[0], every), completeness_terms(needed[1], every)),
+        # Each number rests on its own contexts: those of the other would only seem to add samples.
+        own=(
+            np.isin(every, np.union1d(leaks[0].contexts, leaks[1].contexts)),
+            np.isin(every, np.union1d(needed[0].contexts, needed[1].contexts)),
+        ),
     )
+    return paired_by_terms(both, n)
+
+
+@dataclass(frozen=True)
+class PairTerms:
+    """The terms of two runs on common flows, (first, second) each, over the same contexts. own: [contexts], those that
+    violation rests on, and those of completeness. profiles: how many the runs have in common."""
+
+    profiles: int
+    violation: tuple[Terms, Terms]
+    completeness: tuple[Terms, Terms]
+    own: tuple[Bools, Bools]
+
+
+def paired_by_terms(both: PairTerms, n: int) -> Paired:
+    """The difference of two runs whose terms these are."""
+    violation, completeness = (
+        apart_interval(after.combined(1.0, before, -1.0), own)
+        for (before, after), own in zip((both.violation, both.completeness), both.own, strict=True)
+    )
+    sides = zip(both.violation, both.completeness, strict=True)
+    first, second = ((leaked.value, conveyed.value) for leaked, conveyed in sides)
+    apart = _balanced_difference(both.violation, both.completeness)
+    return Paired(n, both.profiles, violation, completeness, first, second, apart)
+
+
+def apart_interval(apart: Terms, own: Bools) -> Interval:
+    """The interval of a difference. own: [contexts], those that it rests on."""
+    return difference_interval(replace(apart, without=apart.without[:, own]))
 
 
 def common_entries(first: FlowArrays, second: FlowArrays) -> tuple[list[Entries], list[Entries]]:
@@ -390,32 +412,57 @@ def by_domain(first: FlowArrays, second: FlowArrays, n: int) -> pd.DataFrame:
     """The differences inside each domain, of two runs on common flows: domain, `violation` and `completeness` with
     `_low`, `_high` and `_p` (Holm's adjusted p over all domains, so that one of nine is no finding by chance), and what
     they rest on (`attributes`, `necessary_flows`); nan where a domain has none."""
+    rows = []
+    for name, one, two in in_domains(first, second):
+        paired = paired_arrays(one, two, n)
+        rows.append((name, paired.violation, paired.completeness, *defined_in_both(one, two)))
+    return domain_frame(rows)
+
+
+def in_domains(first: FlowArrays, second: FlowArrays) -> Iterator[tuple[str, FlowArrays, FlowArrays]]:
+    """Two runs on common flows, of one domain at a time."""
     names = first.names.domain
-    leaking = inappropriate_mask(first.draws, first.labels, first.counted) & inappropriate_mask(
-        second.draws, second.labels, second.counted
-    )
-    needed = necessary_mask(first.draws, first.labels) & necessary_mask(second.draws, second.labels)
-    rows, pairs = [], []
     for name in sorted({str(name) for name in names[first.names.attribute >= 0]}):
         # Only reveals and draws are cut, not labels: what is retained does not depend on the domain.
         inside = (names == name)[:, :, None]
-        paired = paired_arrays(_only(first, inside), _only(second, inside), n)
-        pairs.append(paired)
-        rows.append(
+        yield name, _only(first, inside), _only(second, inside)
+
+
+def defined_in_both(first: FlowArrays, second: FlowArrays) -> tuple[int, int]:
+    """How many attributes have a flow that can violate in both runs, and how many flows completeness rests on in
+    both."""
+    leaking = inappropriate_mask(first.draws, first.labels, first.counted) & inappropriate_mask(
+        second.draws, second.labels, second.counted
+    )
+    # By the labels of both: the two may be held against different ones.
+    needed = necessary_mask(first.draws, first.labels) & necessary_mask(second.draws, second.labels)
+    return int(leaking.any(axis=2).sum()), int(needed.sum())
+
+
+def domain_frame(rows: Sequence[tuple[str, Interval, Interval, int, int]]) -> pd.DataFrame:
+    """What `by_domain` gives. rows: name, differences of violation and completeness, attributes, necessary flows."""
+    frame = pd.DataFrame(
+        [
             {
                 "domain": name,
-                **_columns("violation", paired.violation),
-                "attributes": int((leaking & inside).any(axis=2).sum()),
-                **_columns("completeness", paired.completeness),
-                "necessary_flows": int((needed & inside).sum()),
+                **_columns("violation", violation),
+                "violation_p": math.nan,
+                "attributes": attributes,
+                **_columns("completeness", completeness),
+                "completeness_p": math.nan,
+                "necessary_flows": necessary,
             }
-        )
-    columns = ["domain", "violation", "violation_low", "violation_high", "violation_p", "attributes"]
-    columns += ["completeness", "completeness_low", "completeness_high", "completeness_p", "necessary_flows"]
-    frame = pd.DataFrame(rows, columns=columns)
-    for measure in ("violation", "completeness"):
-        frame[f"{measure}_p"] = holm([getattr(paired, measure).p for paired in pairs])
+            for name, violation, completeness, attributes, necessary in rows
+        ],
+        columns=DOMAIN_COLUMNS,
+    )
+    for side, measure in enumerate(("violation", "completeness"), start=1):
+        frame[f"{measure}_p"] = holm([row[side].p for row in rows])  # type: ignore[union-attr]
     return frame
+
+
+DOMAIN_COLUMNS = ["domain", "violation", "violation_low", "violation_high", "violation_p", "attributes"]
+DOMAIN_COLUMNS += ["completeness", "completeness_low", "completeness_high", "completeness_p", "necessary_flows"]
 
 
 def _columns(name: str, interval: Interval) -> dict[str, float]:

@@ -355,14 +355,28 @@ def repeat_noise(first: FlowArrays, second: FlowArrays, n: int) -> Noise:
     the reveals of a flow would be any of the samples of both together (Fisher's exact test has the same reference).
     Exact for given profiles and contexts, with flows independent of each other: a message that leaks several attributes
     at once makes for more. nan where nothing can be compared. Raises ValueError for n < 1."""
+    return noise_of(noise_sums(first, second, n))
+
+
+def noise_sums(first: FlowArrays, second: FlowArrays, n: int) -> Floats:
+    """What `repeat_noise` rests on, which adds up over blocks of profiles: of violation and of completeness, the
+    profiles' variances summed and how many profiles they are of, [2, 2]."""
     wrong = inappropriate_mask(first.draws, first.labels, first.counted) & inappropriate_mask(
         second.draws, second.labels, second.counted
     )
     right = necessary_mask(first.draws, first.labels) & necessary_mask(second.draws, second.labels)
-    return Noise(_violation_noise(first, second, wrong, n), _completeness_noise(first, second, right))
+    return np.array([_violation_noise(first, second, wrong, n), _completeness_noise(first, second, right)])
 
 
-def _violation_noise(first: FlowArrays, second: FlowArrays, mask: Bools, n: int) -> float:
+def noise_of(sums: Floats) -> Noise:
+    """The noise floor of what `noise_sums` gives: 1.96 standard errors of a mean over profiles."""
+    violation, completeness = (
+        float(ndtri(_TWO_SIDED)) * math.sqrt(spread) / users if users else math.nan for spread, users in sums.tolist()
+    )
+    return Noise(violation, completeness)
+
+
+def _violation_noise(first: FlowArrays, second: FlowArrays, mask: Bools, n: int) -> tuple[float, int]:
     """E (product of q1 - product of q2)^2 = product of E q1^2 + product of E q2^2 - 2 product of E q1 q2 for each
     attribute, E over which of the samples are the first run's (hypergeometric)."""
     at = np.flatnonzero(mask)
@@ -395,7 +409,7 @@ def _dealt(one: int, two: int, reveals: int, n: int) -> tuple[float, float, floa
     return first, second, both
 
 
-def _completeness_noise(first: FlowArrays, second: FlowArrays, mask: Bools) -> float:
+def _completeness_noise(first: FlowArrays, second: FlowArrays, mask: Bools) -> tuple[float, int]:
     """The variance of x / N1 - (R - x) / N2 with x hypergeometric is R (M - R) / ((M - 1) N1 N2), M = N1 + N2."""
     at = np.flatnonzero(mask)
     one, two, reveals = _counts(first, second, at)
@@ -414,8 +428,8 @@ def _counts(first: FlowArrays, second: FlowArrays, at: Ints) -> tuple[Ints, Ints
     return one, two, first.reveals.reshape(-1)[at].astype(np.int64) + second.reveals.reshape(-1)[at]
 
 
-def _reach(total: Floats, units: Ints) -> float:
-    """1.96 standard errors of a mean over profiles of means over units. total: sum of the units' variances."""
-    users = int((units > 0).sum())
+def _reach(total: Floats, units: Ints) -> tuple[float, int]:
+    """The variances of means over units, summed over profiles, and how many of these have any. total: sum of the units'
+    variances."""
     within = np.where(units > 0, np.maximum(total, 0.0) / np.maximum(units, 1) ** 2, 0.0)
-    return float(ndtri(_TWO_SIDED)) * math.sqrt(float(within.sum())) / users if users else math.nan
+    return float(within.sum()), int((units > 0).sum())

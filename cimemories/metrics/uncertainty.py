@@ -169,9 +169,10 @@ class Terms:
         )
 
 
-def violation_terms(flows: Entries, n: int, kept: Sequence[int] | Ints | None = None) -> Terms:
-    """Terms of Violation@n from its flows. kept: the contexts that count as such, all with any flow where None."""
-    return violation_terms_each(flows, (n,), kept)[n]
+def violation_terms(flows: Entries, n: int, kept: Sequence[int] | Ints | None = None, *, sampled: bool = True) -> Terms:
+    """Terms of Violation@n from its flows. kept: the contexts that count as such, all with any flow where None.
+    sampled: as in `violation_terms_each`."""
+    return violation_terms_each(flows, (n,), kept, sampled=sampled)[n]
 
 
 def violation_terms_each(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from worlds import add_labels, add_profiles, add_run, make_profile, records
 
+from cimemories.compare.difference import difference, paired_on_common, takeaway
 from cimemories.compare.leaderboard import leaderboard
 from cimemories.flows import parts
 from cimemories.flows.arrays import IdentifierRule, blocks, flow_arrays
@@ -63,7 +64,10 @@ def world(store: Store, seed: int, *, lost: bool) -> list[str]:
         places = np.argwhere(chance.random((PEOPLE, 5, SAMPLES)) < 0.2)
         gone = {(int(p), int(c), int(s)): ResponseStatus.REFUSED for p, c, s in places if c < sizes[p][1]}
     reveals_by_run = [chance.binomial(SAMPLES, chance.beta(0.5, 2, shape)) for _ in range(2)]
-    ids = [add_run(store, dataset.id, SAMPLES, reveals, missing=gone) for reveals in reveals_by_run]
+    # The second has fewer profiles and samples, so that its blocks begin elsewhere.
+    ids = [add_run(store, dataset.id, SAMPLES, reveals_by_run[0], missing=gone)]
+    reveals = np.minimum(reveals_by_run[1], SAMPLES - lost)
+    ids.append(add_run(store, dataset.id, SAMPLES - lost, reveals, profiles=slice(2, None)))
     new = [
         decisions.NewDecision(p.attribute_ids[-1], p.context_ids[1], Label.INAPPROPRIATE, uid=str(i))
         for i, p in enumerate(records(store, dataset.id)[::2])
@@ -88,8 +92,12 @@ def everything(store: Store, ids: list[str]) -> list[Any]:
         covered = groups.flow_coverage(flows, scopes[0], by)
         numbers += [covered.whole, covered.frame.to_dict("list")]
     numbers += accumulated(flows, scopes[0])
+    for first, second in (scopes, scopes[::-1]):
+        apart = difference(flows, first, second)
+        numbers += [apart.as_json(), apart.flows.to_dict("list"), paired_on_common(flows, first, second, n=1)]
+    numbers.append([takeaway(flows, leaderboard(flows, scopes))])
     board = leaderboard(flows, scopes)
-    return [*numbers, [(own.run.id, own.rank, own.outside, own.places) for own in board.lines], board.constants]
+    return [*numbers, [own.as_record() for own in board.lines], board.constants, board.cut]
 
 
 def accumulated(flows: Flows, scope: Scope) -> list[Any]:
@@ -113,6 +121,7 @@ def accumulated(flows: Flows, scope: Scope) -> list[Any]:
 def test_blocks_add_up_to_the_run_at_once(store: Store, monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
     ids = world(store, 3 + lost, lost=lost)
     at_once = everything(store, ids)
+    assert at_once[-1] is not lost  # whole runs are ranked on the profiles that both have
     monkeypatch.setattr(parts, "LARGE_PAIRS", 0)
     monkeypatch.setattr(parts, "PROFILES_A_PART", 1 if lost else 3)
     same(everything(store, ids), at_once)

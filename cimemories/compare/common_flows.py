@@ -1,0 +1,245 @@
+"""Runs on their common flows in blocks of profiles: what a comparison of runs that do not fit into memory rests on.
+
+A block leaves each profile's terms, and sums; the blocks together give what both runs at once would (metrics/blocks.py
+says why). Runs that fit into memory are one block, and take the way of intervals.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pandas as pd
+
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, inappropriate_mask
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.metrics.blocks import BlockTerms, block_terms, each_block, terms_of, together
+from cimemories.metrics.intervals import (
+    Intervals,
+    Paired,
+    PairTerms,
+    Tallied,
+    apart_interval,
+    changes,
+    common,
+    common_entries,
+    defined_in_both,
+    domain_frame,
+    in_domains,
+    intervals_by_terms,
+    paired_by_terms,
+    shared,
+)
+from cimemories.metrics.label_uncertainty import part_posterior
+from cimemories.metrics.power import Noise, noise_of, noise_sums
+from cimemories.metrics.uncertainty import (
+    Interval,
+    SampleSums,
+    Terms,
+    added,
+    completeness_terms,
+    contexts_of,
+    sample_sums,
+    violation_terms,
+)
+from cimemories.metrics.violation import by_outcome
+
+MOST_CHANGED = 10_000  # changed flows of each kind that are listed of runs too large for memory
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The terms of one block over all contexts, without the samples' part, and what gives that of all blocks: the sums
+    of (first, second)."""
+
+    terms: PairTerms
+    sums: tuple[SampleSums, SampleSums]
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """One domain of a block: the differences of violation and completeness, the contexts that each rests on, the sums
+    of both runs, attributes and necessary flows."""
+
+    terms: tuple[Terms, Terms]
+    own: tuple[Bools, Bools]
+    sums: tuple[SampleSums, SampleSums]
+    attributes: int
+    necessary: int
+
+
+@dataclass(frozen=True)
+class _Block:
+    pair: _Pair
+    domains: dict[str, _Apart]
+    tallied: Tallied
+    changed: pd.DataFrame
+    noise: Floats
+    necessary: int
+
+
+@dataclass(frozen=True)
+class PairedRuns:
+    """What `difference` says of two runs: domains as intervals.by_domain has them, changed as intervals.changes, of
+    each kind at most MOST_CHANGED, the most revealed; necessary: flows that completeness rests on in both."""
+
+    paired: Paired
+    tallied: Tallied
+    changed: pd.DataFrame
+    domains: pd.DataFrame
+    noise: Noise
+    necessary: int
+
+
+def paired_in_blocks(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule, n: int) -> Paired:
+    """intervals.paired_arrays of two runs of any size, on their common flows."""
+    return _paired(each_block(flows, [first, second], rule, _pair_of_block, n), n)
+
+
+def compared_in_blocks(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule, n: int) -> PairedRuns:
+    """Everything that is said of two runs of any size, on their common flows."""
+    parts = each_block(flows, [first, second], rule, _compared_block, n)
+    names = sorted({name for part in parts for name in part.domains})
+    return PairedRuns(
+        _paired([part.pair for part in parts], n),
+        _tallied([part.tallied for part in parts]),
+        most_changed(pd.concat([part.changed for part in parts], ignore_index=True)),
+        domain_frame(
+            [_domain(name, [part.domains[name] for part in parts if name in part.domains], n) for name in names]
+        ),
+        noise_of(np.sum([part.noise for part in parts], axis=0)),
+        sum(part.necessary for part in parts),
+    )
+
+
+def _pair_of_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int) -> _Pair:
+    one, two = common(*every)
+    return _pair(one, two, n)
+
+
+def _compared_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int) -> _Block:
+    one, two = common(*every)
+    tallied, changed = changes(one, two)
+    domains = {}
+    for name, before, after in in_domains(one, two):
+        pair = _pair(before, after, n)
+        violation, completeness = (
+            second.combined(1.0, first, -1.0) for first, second in (pair.terms.violation, pair.terms.completeness)
+        )
+        domains[name] = _Apart((violation, completeness), pair.terms.own, pair.sums, *defined_in_both(before, after))
+    necessary = defined_in_both(one, two)[1]
+    return _Block(
+        _pair(one, two, n), domains, tallied, most_changed(pd.DataFrame(changed)), noise_sums(one, two, n), necessary
+    )
+
+
+def _pair(one: FlowArrays, two: FlowArrays, n: int) -> _Pair:
+    leaks, needed = common_entries(one, two)
+    every = np.arange(len(one.contexts))
+    # The samples' part of a block alone would be another one: `sums` give it of all.
+    violation = [violation_terms(part, n, every, sampled=False) for part in leaks]
+    completeness = [completeness_terms(part, every) for part in needed]
+    own = np.isin(every, contexts_of(*leaks)), np.isin(every, contexts_of(*needed))
+    first, second = (sample_sums(by_outcome(wrong), right) for wrong, right in zip(leaks, needed, strict=True))
+    terms = PairTerms(len(one.profiles), (violation[0], violation[1]), (completeness[0], completeness[1]), own)
+    return _Pair(terms, (first, second))
+
+
+def _paired(parts: Sequence[_Pair], n: int) -> Paired:
+    own = [np.any([part.terms.own[side] for part in parts], axis=0) for side in (0, 1)]
+    every = np.flatnonzero(own[0] | own[1])
+    sums = [added([part.sums[run] for part in parts]) for run in (0, 1)]
+    violation = [
+        together([part.terms.violation[run] for part in parts], every, sums[run].of_violation(n)) for run in (0, 1)
+    ]
+    completeness = [
+        together([part.terms.completeness[run] for part in parts], every, sums[run].of_completeness()) for run in (0, 1)
+    ]
+    return paired_by_terms(
+        PairTerms(
+            sum(part.terms.profiles for part in parts),
+            (violation[0], violation[1]),
+            (completeness[0], completeness[1]),
+            (own[0][every], own[1][every]),
+        ),
+        n,
+    )
+
+
+def _domain(name: str, parts: Sequence[_Apart], n: int) -> tuple[str, Interval, Interval, int, int]:
+    sums = [added([part.sums[run] for part in parts]) for run in (0, 1)]
+    # The variance of a difference is that of both runs.
+    samples = sum(each.of_violation(n) for each in sums), sum(each.of_completeness() for each in sums)
+    intervals = []
+    for side in (0, 1):
+        own = np.any([part.own[side] for part in parts], axis=0)
+        apart = together([part.terms[side] for part in parts], np.arange(len(own)), samples[side])
+        intervals.append(apart_interval(apart, own))
+    attributes, necessary = sum(part.attributes for part in parts), sum(part.necessary for part in parts)
+    return name, intervals[0], intervals[1], attributes, necessary
+
+
+def _tallied(parts: Sequence[Tallied]) -> Tallied:
+    return Tallied(*(sum(getattr(part, field.name) for part in parts) for field in fields(Tallied)))
+
+
+def most_changed(changed: pd.DataFrame) -> pd.DataFrame:
+    """Of each kind the most revealed, at most MOST_CHANGED; what ties as `difference` lists it."""
+    if len(changed) <= MOST_CHANGED:
+        return changed
+    most = np.maximum(
+        changed["first_reveals"] / changed["first_draws"], changed["second_reveals"] / changed["second_draws"]
+    )
+    order = ["most", "profile", "context", "attribute"]
+    ranked = changed.assign(most=most).sort_values(order, ascending=[False, True, True, True])
+    return ranked.groupby("newly", sort=False).head(MOST_CHANGED).drop(columns="most").reset_index(drop=True)
+
+
+# ---- many runs
+
+
+def left_of_each(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays]) -> list[Bools]:
+    """Whether each run has something inappropriate, and something judged, in what all of them judged: [runs, 2]."""
+    return [
+        np.array([inappropriate_mask(d.draws, d.labels, d.counted).any(), (d.draws > 0).any()]) for d in shared(every)
+    ]
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """The numbers of a part of a run: intervals, each profile's own numbers, profiles and contexts."""
+
+    bounds: Intervals
+    violation: Floats
+    completeness: Floats
+    places: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def parts_in_blocks(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule, n: int) -> list[RunPart]:
+    """What all these runs judged, of each, counted in blocks of profiles."""
+    found = each_block(flows, scopes, rule, _terms_of_parts, (n,))
+    profiles = tuple(p for _, (own, _) in found for p in own)
+    parts = []
+    for i in range(len(scopes)):
+        terms = [every[i] for every, _ in found]
+        parts.append(
+            RunPart(
+                intervals_by_terms(*terms_of(terms, (n,))),
+                np.concatenate([part.violation[n].own for part in terms]),
+                np.concatenate([part.conveyed.own for part in terms]),
+                (profiles, found[0][1][1]),
+            )
+        )
+    return parts
+
+
+def _terms_of_parts(
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], ns: tuple[int, ...]
+) -> tuple[list[BlockTerms], tuple[tuple[int, ...], tuple[int, ...]]]:
+    parts = shared(every)
+    terms = [
+        block_terms(part, part_posterior(flows, scope, part), ns) for scope, part in zip(scopes, parts, strict=True)
+    ]
+    return terms, (parts[0].profiles, parts[0].contexts)
