@@ -113,10 +113,13 @@ def _coded(codes: Sequence[int], position: Codes) -> Codes:
     return np.array(codes, np.int64)[position] if codes else position
 
 
+LOOKED_UP, MOST_STEPS = 1_000, 20  # attributes of one query, and queries beyond which all of a dataset are read
+
+
 def describe_pairs(connection: sa.Connection, dataset_id: int, pairs: pd.DataFrame) -> pd.DataFrame:
     """These pairs (columns attribute, context: ids) in their order, with what a person reads beside their further
     columns: profile (id), user, key, domain, statement, recipient, task."""
-    attributes = connection.execute(
+    query = (
         sa.select(
             attribute.c.id,
             attribute.c.profile,
@@ -127,7 +130,12 @@ def describe_pairs(connection: sa.Connection, dataset_id: int, pairs: pd.DataFra
         )
         .join(profile, attribute.c.profile == profile.c.id)
         .where(profile.c.dataset == dataset_id)
-    ).all()
+    )
+    wanted = [int(i) for i in pairs["attribute"].unique()]
+    # A few of a dataset of any size are looked up, and not found among all of them.
+    steps = [wanted[start : start + LOOKED_UP] for start in range(0, len(wanted), LOOKED_UP)]
+    queries = [query.where(attribute.c.id.in_(own)) for own in steps] if len(steps) <= MOST_STEPS else [query]
+    attributes = [row for one in queries for row in connection.execute(one).all()]
     contexts = connection.execute(
         sa.select(context.c.id, context.c.recipient, context.c.task).where(context.c.dataset == dataset_id)
     ).all()

@@ -194,12 +194,16 @@ def numbered(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(unique)
 
 
-# Codes grow from ambiguous to inappropriate, so DESC puts inappropriate flows first; draws > 0 keeps the ratio defined.
+# draws > 0 keeps the ratio defined.
 _CELL_FLOWS = f"""
-    SELECT profile, attribute, key, domain, event, context, label, decided, reveals, draws
+    SELECT profile, attribute, key, domain, event, context, label, decided, reveals, draws, ordinal
     FROM {{flow}}
     WHERE retained AND draws > 0 AND (label = {NECESSARY} OR label = {INAPPROPRIATE} AND NOT {{identifier}}) {{there}}
-    ORDER BY label DESC, reveals::DOUBLE / draws DESC, profile, ordinal, context
+"""
+# Codes grow from ambiguous to inappropriate, so DESC puts inappropriate flows first.
+_LISTED = """
+    SELECT * EXCLUDE (ordinal) FROM ({cell})
+    ORDER BY label DESC, reveals::DOUBLE / draws DESC, profile, ordinal, context {page}
 """
 # arrays.is_identifier once more, as SQL: both have to say the same.
 _IDENTIFIER = {
@@ -211,17 +215,39 @@ _COLUMN = {By.DOMAIN: "domain", By.EVENT: "event", By.ATTRIBUTE: "key"}
 
 
 def cell_flows(
-    flows: Flows, scope: Scope, cell: Mapping[By, str], n: int, rule: IdentifierRule = IdentifierRule.EXACT
+    flows: Flows,
+    scope: Scope,
+    cell: Mapping[By, str],
+    n: int,
+    rule: IdentifierRule = IdentifierRule.EXACT,
+    page: tuple[int, int] | None = None,
 ) -> pd.DataFrame:
     """The labelled flows of one cell: profile, attribute, key, domain, event, context, label (code), decided, reveals,
     draws, violation (1 - q), user (the profile's name), statement, recipient; inappropriate first, most revealed on
     top.
 
-    cell: the places that the cell belongs to, by their ids (`Places`).
+    cell: the places that the cell belongs to, by their ids (`Places`). page: (how many to skip, how many then) in this
+    order, found on the disk without the others; None: all, of a run that does not fit into memory the first CELL_PAGE.
     """
-    if flows.is_large(scope):  # millions of flows in a cell, and the statements of all attributes in memory
-        raise parts.too_large(scope)
-    users, statements, contexts = _texts(flows, scope)
+    sql, values = _cell(flows, scope, cell, rule)
+    frame = flows.query(scope, _LISTED.replace("{cell}", sql).replace("{page}", _paged(flows, [scope], page)), values)
+    return _worded(flows, scope, frame, n)
+
+
+CELL_PAGE = 50  # flows of a cell that are read at once, of runs that do not fit into memory
+
+
+def _paged(flows: Flows, scopes: Sequence[Scope], page: tuple[int, int] | None) -> str:
+    """The end of a query. Of a large run millions of flows may be in a cell."""
+    if page is None and not any(flows.is_large(scope) for scope in scopes):
+        return ""
+    skipped, most = page or (0, CELL_PAGE)
+    return f"LIMIT {int(most)} OFFSET {int(skipped)}"
+
+
+def _cell(flows: Flows, scope: Scope, cell: Mapping[By, str], rule: IdentifierRule) -> tuple[str, list[object]]:
+    """The rows of a cell as SQL, with its parameters."""
+    contexts = _contexts(flows, scope)
     clauses, values = "", list[object]()
     for by, value in cell.items():
         if by in (By.RECIPIENT, By.SPHERE):
@@ -240,14 +266,29 @@ def cell_flows(
             values.append(value)
     # replace, not format: `{flow}` is for Flows.query. Only texts of this module go into the SQL; what was asked for is
     # a parameter.
-    sql = _CELL_FLOWS.replace("{identifier}", _IDENTIFIER[rule]).replace("{there}", clauses)
-    frame = flows.query(scope, sql, values)
+    return _CELL_FLOWS.replace("{identifier}", _IDENTIFIER[rule]).replace("{there}", clauses), values
+
+
+def _worded(flows: Flows, scope: Scope, frame: pd.DataFrame, n: int) -> pd.DataFrame:
+    """The flows with the words that a person reads: of a large run those of these flows are read alone."""
+    contexts = _contexts(flows, scope)
+    if flows.is_large(scope):
+        wanted = [[int(i) for i in frame[name].unique()] for name in ("profile", "attribute")]
+        with flows.store.read() as connection:
+            users, statements = datasets.wording_of(connection, *wanted)
+    else:
+        users, statements, _ = _texts(flows, scope)
     return frame.assign(
         violation=1.0 - no_leak_probabilities(frame["reveals"].to_numpy(), frame["draws"].to_numpy(), n),
         user=[users[p] for p in frame["profile"]],
         statement=[statements[a] for a in frame["attribute"]],
         recipient=[contexts[c].recipient for c in frame["context"]],
     )
+
+
+def _contexts(flows: Flows, scope: Scope) -> dict[int, Context]:
+    with flows.store.read() as connection:
+        return {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
 
 
 @dataclass(frozen=True)
@@ -528,10 +569,14 @@ def flows_of_both(
     cell: Mapping[By, str],
     n: int,
     rule: IdentifierRule = IdentifierRule.EXACT,
+    page: tuple[int, int] | None = None,
 ) -> pd.DataFrame:
     """The flows of one cell in two runs, in the columns of cell_flows, those of the first before those that the second
     has alone; with reveals_other and draws_other (null where a run has not the flow) and `more_in_other`, whether the
-    second reveals it in a larger share of its samples. Those that differ most are on top."""
+    second reveals it in a larger share of its samples. Those that differ most are on top. page: as in cell_flows."""
+    if page is not None or flows.is_large(scope) or flows.is_large(other):
+        cells = [_cell(flows, own, cell, rule) for own in (scope, other)]
+        return _page_of_both(flows, (scope, other), cells, n, _paged(flows, [scope, other], page))
     first, second = cell_flows(flows, scope, cell, n, rule), cell_flows(flows, other, cell, n, rule)
     counts = second[[*KEYS, "reveals", "draws"]]
     frame = first.merge(counts, how="left", on=KEYS, suffixes=("", "_other"))
@@ -545,6 +590,39 @@ def flows_of_both(
     after = (frame["reveals_other"] / frame["draws_other"]).astype(float).fillna(0.0)
     frame = frame.assign(more_in_other=after > before, apart=(after - before).abs())
     return frame.sort_values("apart", ascending=False, kind="stable").drop(columns="apart").reset_index(drop=True)
+
+
+# In the order of flows_of_both: what the first has not counts as 0, and stands after what ties with it.
+_BOTH = """
+    WITH one AS ({first}), two AS ({second})
+    SELECT profile, attribute, coalesce(one.key, two.key) AS key, coalesce(one.domain, two.domain) AS domain,
+           coalesce(one.event, two.event) AS event, context, coalesce(one.label, two.label) AS label,
+           coalesce(one.decided, two.decided) AS decided, one.reveals AS reveals, one.draws AS draws,
+           two.reveals AS reveals_other, two.draws AS draws_other
+    FROM one FULL JOIN two USING (profile, attribute, context)
+    ORDER BY abs(coalesce(two.reveals::DOUBLE / two.draws, 0) - coalesce(one.reveals::DOUBLE / one.draws, 0)) DESC,
+             one.draws IS NULL, coalesce(one.label, two.label) DESC,
+             coalesce(one.reveals::DOUBLE / one.draws, two.reveals::DOUBLE / two.draws) DESC, profile,
+             coalesce(one.ordinal, two.ordinal), context
+    {page}
+"""
+
+
+def _page_of_both(
+    flows: Flows, scopes: tuple[Scope, Scope], cells: list[tuple[str, list[object]]], n: int, page: str
+) -> pd.DataFrame:
+    """`flows_of_both`, found on the disk without the rest."""
+    (first, values), (second, of_second) = cells
+    second = second.replace("{flow}", flows.table(scopes[1]))
+    sql = _BOTH.replace("{first}", first).replace("{second}", second).replace("{page}", page)
+    frame = flows.query(scopes[0], sql, [*values, *of_second])
+    counts = ["reveals", "draws", "reveals_other", "draws_other"]
+    frame = frame.astype(dict.fromkeys(counts, np.float64))  # nan where a run has not the flow
+    # What the violation is of: the first run where it has the flow.
+    own = frame.assign(**{k: frame[k].fillna(frame[f"{k}_other"]).astype(np.int64) for k in ("reveals", "draws")})
+    worded = _worded(flows, scopes[0], own, n).assign(reveals=frame["reveals"], draws=frame["draws"])
+    before, after = ((frame[r] / frame[d]).fillna(0.0) for r, d in (counts[:2], counts[2:]))
+    return worded[[*worded.columns.drop(counts[2:]), *counts[2:]]].assign(more_in_other=after > before)
 
 
 MOST_CLUSTERED = 400  # ordering leaves takes cubic time

@@ -566,6 +566,17 @@ def wording(connection: sa.Connection, dataset_id: int) -> tuple[dict[int, str],
     return profile_names(connection, dataset_id), {row.id: row.statement for row in statements}
 
 
+def wording_of(
+    connection: sa.Connection, profiles: Sequence[int], attributes: Sequence[int]
+) -> tuple[dict[int, str], dict[int, str]]:
+    """`wording` of these alone, by their ids: at most some hundreds of each."""
+    names = connection.execute(sa.select(profile.c.id, profile.c.name).where(profile.c.id.in_(profiles)))
+    statements = connection.execute(
+        sa.select(attribute.c.id, attribute.c.statement).where(attribute.c.id.in_(attributes))
+    )
+    return {row.id: row.name for row in names}, {row.id: row.statement for row in statements}
+
+
 def dataset_hash(connection: sa.Connection, dataset_id: int) -> str:
     """A hash over all profiles, attributes and contexts: what a run names as the data it ran on. Ids and spheres are no
     part of it, so that the same content in two workspaces has the same hash."""

@@ -91,7 +91,7 @@ READING = (
         "compare.sensitivity.stop",
         "consensus.back",
         "home.evaluate",
-        "heatmaps.cell.all",
+        "heatmaps.cell.",
     ),
     *(
         "heatmaps.close",

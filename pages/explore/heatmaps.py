@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
@@ -35,6 +36,7 @@ from cimemories.flows.scope import Scope
 from cimemories.metrics import heatmap, sentences, warnings
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import (
+    CELL_PAGE,
     By,
     Difference,
     Grid,
@@ -231,16 +233,24 @@ def _flows(
     name = f"{grid.rows.names[row]} to {grid.columns.titles[column]}"
     if not grid.columns.by.of_context or grid.rows.by.of_context:
         name = f"{grid.rows.titles[row]}, {grid.columns.titles[column]}"
-    frame = (
-        cell_flows(flows, scope, cell, grid.n) if other is None else flows_of_both(flows, scope, other, cell, grid.n)
-    )
     place = f"{scope.run.id}.{'.'.join(cell.values())}"
-    listed = len(frame) if st.session_state.get(_WHOLE) == place else min(DRAWER_MOST, len(frame))
+    # Of a run that does not fit into memory a page at a time: the session holds where it begins.
+    paged = flows.is_large(scope) or (other is not None and flows.is_large(other))
+    start = st.session_state.get(_START, {}).get(place, 0) if paged else 0
+    at = (start, CELL_PAGE) if paged else None
+    frame = (
+        cell_flows(flows, scope, cell, grid.n, page=at)
+        if other is None
+        else flows_of_both(flows, scope, other, cell, grid.n, page=at)
+    )
+    listed = len(frame) if paged or st.session_state.get(_WHOLE) == place else min(DRAWER_MOST, len(frame))
     left, right, closing = st.columns([10, 2, 1], vertical_alignment="center")
     with left:
         safe.heading(name)
         of_which = "" if other is None else " of the run that reveals it more often"
         limited = f" Listed are {count(listed)} of {count(len(frame), 'flow')}." if listed < len(frame) else ""
+        if paged and len(frame):
+            limited = f" Listed are flows {count(start + 1)} to {count(start + len(frame))}."
         text = f"{_counts(grid, selected)}{limited} Select a row to read the messages{of_which}."
         safe.inline(text, muted=True)
     with closing:
@@ -267,7 +277,9 @@ def _flows(
             simulated=scope.simulated + (other.simulated if other else ()),
             about=about,
         )
-        if limited:
+        if paged:
+            _turn_pages(place, start, more=len(frame) == CELL_PAGE)
+        elif limited:
             st.button(
                 "List all",
                 key="heatmaps.cell.all",
@@ -301,6 +313,22 @@ def _flows(
             profile=int(flow["profile"]),
             context=int(flow["context"]),
             attribute=int(flow["attribute"]),
+        )
+
+
+def _turn_pages(place: str, start: int, *, more: bool) -> None:
+    """Buttons to the flows before and after those of the cell that are listed."""
+
+    def turn(by: int) -> None:
+        st.session_state[_START] = {place: max(start + by, 0)}
+
+    for name, by, there in (("Previous", -CELL_PAGE, start > 0), ("Next", CELL_PAGE, more)):
+        st.button(
+            f"{name} {CELL_PAGE}",
+            key=f"heatmaps.cell.{name.lower()}",
+            type="tertiary",
+            disabled=not there,
+            on_click=url.durable(partial(turn, by)),
         )
 
 
@@ -357,6 +385,7 @@ DRAWER_ROWS, DRAWER_TABLE = 4, 178  # flows of a cell that are in sight at once,
 # Flows of a cell that are sent at once: with 100 profiles all of them are over 200 kB a click, and few are in sight.
 DRAWER_MOST = 50
 _WHOLE = "heatmaps.cell.whole"  # the cell all of whose flows are listed
+_START = "heatmaps.cell.start"  # by cell, how many of its flows stand before the page that is listed
 NOBODY = "none"
 LAST = "heatmaps.cell"
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from worlds import add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.compare.difference import difference, paired_on_common, takeaway
@@ -21,12 +25,12 @@ from cimemories.metrics import breakdown as groups
 from cimemories.metrics.accumulation import Order, accumulation, baseline, effort
 from cimemories.metrics.breakdown import run_baselines, run_dropped
 from cimemories.metrics.headline import headline
-from cimemories.metrics.heatmap import By, as_frame, grid
+from cimemories.metrics.heatmap import By, as_frame, cell_flows, flows_of_both, grid
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.one_user import first_leak, one_user, users
 from cimemories.model import Label, ResponseStatus
 from cimemories.store import decisions
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.engine import Store, StoreError, open_store
 
 PEOPLE, SAMPLES = 7, 4
 
@@ -115,6 +119,43 @@ def accumulated(flows: Flows, scope: Scope) -> list[Any]:
     with pytest.raises(KeyError):
         one_user(flows, scope, 10**9)
     return numbers
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**16), page=st.integers(1, 9), side=st.sampled_from([By.DOMAIN, By.PROFILE, By.ATTRIBUTE]))
+def test_pages_of_a_cell_are_the_cell(
+    two_ways: tuple[Flows, Flows, list[Scope]], seed: int, page: int, side: By
+) -> None:
+    at_once, large, scopes = two_ways
+    whole = grid(at_once, scopes[0], side, By.CONTEXT, 2)
+    filled = np.argwhere(whole.violation_pairs + whole.completeness_pairs > 0)
+    row, column = filled[seed % len(filled)]
+    cell = {side: whole.rows.ids[row], By.CONTEXT: whole.columns.ids[column]}
+    for ask, more in ((cell_flows, ()), (flows_of_both, (scopes[1],))):
+        every = ask(at_once, scopes[0], *more, cell, 2)
+        starts = range(0, len(every) + 1, page)
+        pages = [ask(large, scopes[0], *more, cell, 2, page=(start, page)) for start in starts]
+        read = pd.concat(pages, ignore_index=True)
+        pd.testing.assert_frame_equal(read, every, check_dtype=False, atol=1e-12)
+        assert list(read.columns) == list(every.columns)
+
+
+@pytest.fixture(scope="module")
+def two_ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Flows, Flows, list[Scope]]]:
+    """Two runs at once, and in files of two profiles."""
+    store = open_store(tmp_path_factory.mktemp("two ways"))
+    scopes = [resolve_scope(store, run_id) for run_id in world(store, 8, lost=True)]
+    at_once, large = Flows(store), Flows(store)
+    with pytest.MonkeyPatch.context() as patch:
+        for scope in scopes:
+            flow_arrays(at_once, scope)
+        patch.setattr(parts, "PROFILES_A_PART", 2)
+        patch.setattr(parts, "LARGE_PAIRS", 0)
+        for scope in scopes:
+            large.table(scope)
+        patch.setattr(at_once, "is_large", lambda scope: False)
+        yield at_once, large, scopes
+    store.close()
 
 
 @pytest.mark.parametrize("lost", [False, True])
