@@ -238,7 +238,6 @@ CELL_PAGE = 50  # flows of a cell that are read at once, of runs that do not fit
 
 
 def _paged(flows: Flows, scopes: Sequence[Scope], page: tuple[int, int] | None) -> str:
-    """The end of a query. Of a large run millions of flows may be in a cell."""
     if page is None and not any(flows.is_large(scope) for scope in scopes):
         return ""
     skipped, most = page or (0, CELL_PAGE)
@@ -264,13 +263,12 @@ def _cell(flows: Flows, scope: Scope, cell: Mapping[By, str], rule: IdentifierRu
         else:
             clauses += f" AND {_COLUMN[by]} = ?"
             values.append(value)
-    # replace, not format: `{flow}` is for Flows.query. Only texts of this module go into the SQL; what was asked for is
-    # a parameter.
+    # replace, not format: `{flow}` is for Flows.query. What was asked for is a parameter.
     return _CELL_FLOWS.replace("{identifier}", _IDENTIFIER[rule]).replace("{there}", clauses), values
 
 
 def _worded(flows: Flows, scope: Scope, frame: pd.DataFrame, n: int) -> pd.DataFrame:
-    """The flows with the words that a person reads: of a large run those of these flows are read alone."""
+    """The flows with what a person reads; of a large run nothing else is read."""
     contexts = _contexts(flows, scope)
     if flows.is_large(scope):
         wanted = [[int(i) for i in frame[name].unique()] for name in ("profile", "attribute")]

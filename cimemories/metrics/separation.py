@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import reduce
 
 import numpy as np
 from scipy.special import betainc, stdtr
@@ -24,6 +25,7 @@ from cimemories.flows.arrays import (
     FlowArrays,
     IdentifierRule,
     Ints,
+    count,
     counted_flows,
     entries,
     flow_arrays,
@@ -32,6 +34,7 @@ from cimemories.flows.arrays import (
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics import heatmap
+from cimemories.metrics.blocks import each_block
 from cimemories.metrics.breakdown import By, Grouping, grouping
 from cimemories.metrics.uncertainty import LEAST_USERS, difference_interval, holm, violation_terms
 from cimemories.metrics.violation import no_leak_probabilities, no_leak_probability
@@ -127,23 +130,63 @@ def cell_standing(cells: Ints, clusters: Ints, wrong: Floats, number: int, of: i
     """The cell with the highest sum of `wrong` against every other. cells, clusters: [flows], positions below number
     and of; wrong: [flows], 0 to 1. p is the larger one of two: that of the differences between clusters (users), and
     the exact binomial one, since few pairs may happen not to vary. None without a flow."""
-    with_any = np.bincount(cells, minlength=number) > 0
-    if not with_any.any():
-        return None
-    sums = np.where(with_any, np.bincount(cells, weights=wrong, minlength=number), np.nan)
-    first = int(np.nanargmax(sums))
+    sums = _cell_sums(cells, clusters, wrong, number, of)
+    first = sums.first
+    return None if first is None else _stands(sums, first, _shared_with(first, cells, clusters, wrong, number, of))
+
+
+@dataclass(frozen=True)
+class _CellSums:
+    """Of each cell: pairs, the sum of `wrong`, and the squares of its sums by cluster, summed; clusters: how many have
+    any flow. Of blocks of profiles they add up where no cluster is in two of them."""
+
+    pairs: Ints
+    wrong: Floats
+    squares: Floats
+    clusters: int
+
+    @property
+    def first(self) -> int | None:
+        """The cell with the highest sum; None without a flow."""
+        with_any = self.pairs > 0
+        return int(np.nanargmax(np.where(with_any, self.wrong, np.nan))) if with_any.any() else None
+
+    def plus(self, other: _CellSums) -> _CellSums:
+        return _CellSums(
+            self.pairs + other.pairs,
+            self.wrong + other.wrong,
+            self.squares + other.squares,
+            self.clusters + other.clusters,
+        )
+
+
+def _cell_sums(cells: Ints, clusters: Ints, wrong: Floats, number: int, of: int) -> _CellSums:
+    cell, _, parts = _by_cluster(cells, clusters, wrong, number, of)
+    return _CellSums(
+        np.bincount(cells, minlength=number),
+        np.bincount(cells, weights=wrong, minlength=number).astype(np.float64),
+        np.bincount(cell, weights=parts**2, minlength=number).astype(np.float64),
+        int(np.count_nonzero(np.bincount(clusters, minlength=of))),
+    )
+
+
+def _shared_with(first: int, cells: Ints, clusters: Ints, wrong: Floats, number: int, of: int) -> Floats:
+    """What each cell has in common with the first, summed over clusters: [cells]."""
     cell, cluster, parts = _by_cluster(cells, clusters, wrong, number, of)
     own = np.zeros(of)
     own[cluster[cell == first]] = parts[cell == first]
-    squares = np.bincount(cell, weights=parts**2, minlength=number)
-    common = np.bincount(cell, weights=parts * own[cluster], minlength=number)
-    used = int(np.count_nonzero(np.bincount(clusters, minlength=of)))
-    apart = sums[first] - np.nan_to_num(sums)
+    common: Floats = np.bincount(cell, weights=parts * own[cluster], minlength=number).astype(np.float64)
+    return common
+
+
+def _stands(sums: _CellSums, first: int, common: Floats) -> Standing | None:
+    values = np.where(sums.pairs > 0, sums.wrong, np.nan)
+    apart = values[first] - sums.wrong
     p = np.maximum(
-        mean_p(apart, squares[first] + squares - 2 * common, used),
-        fewer_by_chance(np.full(number, sums[first]), np.nan_to_num(sums)),
+        mean_p(apart, sums.squares[first] + sums.squares - 2 * common, sums.clusters),
+        fewer_by_chance(np.full(len(values), values[first]), sums.wrong),
     )
-    return standing(sums, np.where(with_any, p, np.nan), first)
+    return standing(values, np.where(sums.pairs > 0, p, np.nan), first)
 
 
 DENSE = 8_000_000  # cells x clusters up to which one count is quicker than sorting the flows: 64 MB of sums
@@ -172,36 +215,81 @@ def worst_cell(
 ) -> Cell | None:
     """The cell with the most leaked pairs (violation: each counts by its 1 - q), or with the most left out of what is
     necessary (completeness: each by 1 - r / N), and how it stands to the others. None where no cell has a pair."""
-    counted = counted_flows(flows, scope, rule)
-    part = counted.inappropriate if measure == "violation" else counted.necessary
     sides = heatmap.places(flows, scope, rows), heatmap.places(flows, scope, columns)
-    width = len(sides[1])
-    cells = sides[0].of(part.owners, part.contexts) * width + sides[1].of(part.owners, part.contexts)
-    by_user = heatmap.By.PROFILE not in (rows, columns)
-    clusters, of = _clusters(part, by_user=by_user)
-    # Each cell's number is that of `heatmap.grid`: its share times its pairs.
-    chance = (
-        1.0 - no_leak_probabilities(part.kinds[:, 1], part.kinds[:, 0], n)
-        if measure == "violation"
-        else 1.0 - part.kinds[:, 1] / np.maximum(part.kinds[:, 0], 1)
-    )
-    wrong = np.asarray(part.each(chance), np.float64)
-    result = cell_standing(cells, clusters, wrong, len(sides[0]) * width, of)
+    asked = _Asked(sides, n, measure, heatmap.By.PROFILE not in (rows, columns), rule)
+    found = each_block(flows, [scope], rule, _sums_of_cells, asked)
+    # Too few users say nothing of users: attributes are the clusters then.
+    if asked.by_user and sum(each.clusters for each in found) < LEAST_USERS:
+        asked = replace(asked, by_user=False)
+        found = each_block(flows, [scope], rule, _sums_of_cells, asked)
+    sums = reduce(_CellSums.plus, found)
+    if sums.first is None:
+        return None
+    common = np.sum(each_block(flows, [scope], rule, _shared_with_cell, asked, sums.first), axis=0)
+    result = _stands(sums, sums.first, common)
     if result is None:
         return None
-    row, column = divmod(result.first, width)
-    pairs = int((cells == result.first).sum())
-    share = result.value / pairs
-    return Cell(sides[0].names[row], sides[1].names[column], share, pairs, result)
+    row, column = divmod(result.first, len(sides[1]))
+    pairs = int(sums.pairs[result.first])
+    return Cell(sides[0].names[row], sides[1].names[column], result.value / pairs, pairs, result)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is asked of the cells of a heatmap: its sides, n and measure, and whether users are the clusters, else
+    attributes."""
+
+    sides: tuple[heatmap.Places, heatmap.Places]
+    n: int
+    measure: str
+    by_user: bool
+    rule: IdentifierRule
+
+    @property
+    def number(self) -> int:
+        return len(self.sides[0]) * len(self.sides[1])
+
+    def of(self, part: Entries, data: FlowArrays, *, whole: bool) -> Ints:
+        """The cell of each flow. whole: whether the arrays are those of the run that the sides are of."""
+        rows, columns = self.sides if whole else (heatmap.of_block(side, data) for side in self.sides)
+        return rows.of(part.owners, part.contexts) * len(columns) + columns.of(part.owners, part.contexts)
+
+    def entries(self, flows: Flows, scope: Scope, data: FlowArrays, *, whole: bool) -> Entries:
+        """The flows that the measure rests on. whole: whether the arrays are all of the run."""
+        counted = counted_flows(flows, scope, self.rule) if whole else count(data)
+        return counted.inappropriate if self.measure == "violation" else counted.necessary
+
+
+def _sums_of_cells(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], asked: _Asked) -> _CellSums:
+    return _cell_sums(*_cells(flows, scopes[0], every[0], asked))
+
+
+def _shared_with_cell(
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], asked: _Asked, first: int
+) -> Floats:
+    return _shared_with(first, *_cells(flows, scopes[0], every[0], asked))
+
+
+def _cells(flows: Flows, scope: Scope, data: FlowArrays, asked: _Asked) -> tuple[Ints, Ints, Floats, int, int]:
+    """Of the flows of a block: cell, cluster, and what is wrong; how many cells and clusters there are."""
+    whole = not flows.is_large(scope)
+    part = asked.entries(flows, scope, data, whole=whole)
+    # Each cell's number is that of `heatmap.grid`: its share times its pairs.
+    chance = (
+        1.0 - no_leak_probabilities(part.kinds[:, 1], part.kinds[:, 0], asked.n)
+        if asked.measure == "violation"
+        else 1.0 - part.kinds[:, 1] / np.maximum(part.kinds[:, 0], 1)
+    )
+    clusters, of = _clusters(part, by_user=asked.by_user)
+    return asked.of(part, data, whole=whole), clusters, np.asarray(part.each(chance), np.float64), asked.number, of
 
 
 def _clusters(part: Entries, *, by_user: bool) -> tuple[Ints, int]:
     """What the flows are clustered in, and how many there may be: users; attributes where there are too few users, or
     each cell is of one user alone."""
     profiles, attributes, _ = part.shape
-    users = part.owners // max(attributes, 1)
-    if by_user and np.unique(users).size >= LEAST_USERS:
-        return users.astype(np.int64), max(profiles, 1)
+    if by_user:
+        return (part.owners // max(attributes, 1)).astype(np.int64), max(profiles, 1)
     return part.owners.astype(np.int64), max(profiles * attributes, 1)
 
 
@@ -228,45 +316,86 @@ def cell_changes(
 ) -> CellChanges:
     """Tests of the second run against the first in every cell. sides: the places of the first run; widest: names of
     row and column of the cell with the largest difference."""
-    first, second = (counted_flows(flows, scope, rule) for scope in scopes)
-    data = [flow_arrays(flows, scope, rule) for scope in scopes]
-    parts = [c.inappropriate if measure == "violation" else c.necessary for c in (first, second)]
-    shared, (at, other) = _shared(parts, data)
-    if not shared.size:
+    asked = _Asked(sides, n, measure, heatmap.By.PROFILE not in (sides[0].by, sides[1].by), rule)
+    found = each_block(flows, scopes, rule, _changes_of_cells, asked)
+    if asked.by_user and sum(users for _, users in found) < LEAST_USERS:
+        found = each_block(flows, scopes, rule, _changes_of_cells, replace(asked, by_user=False))
+    whole = reduce(_Changes.plus, [each for each, _ in found])
+    if not whole.pairs.any():
         return CellChanges(0, 0, 0, False)
-    one, two = parts
-    counts = [part.kinds[part.outcomes[position]] for part, position in ((one, at), (two, other))]
-    values = _change(counts[0], counts[1], n if measure == "violation" else None)
-    width = len(sides[1])
-    owners, contexts = one.owners[at], one.contexts[at]
-    cells = sides[0].of(owners, contexts) * width + sides[1].of(owners, contexts)
-    by_user = heatmap.By.PROFILE not in (sides[0].by, sides[1].by)
-    clusters, of = _clusters(one, by_user=by_user)
-    p, sums, pairs = change_tests(cells, clusters[at], values, len(sides[0]) * width, of)
-    adjusted = np.array(holm(np.where(pairs > 0, p, np.nan).tolist()))
+    p = whole.p()
+    adjusted = np.array(holm(np.where(whole.pairs > 0, p, np.nan).tolist()))
     clear = adjusted < SIGNIFICANT
     names = sides[0].names, sides[1].names
     named = widest[0] in names[0] and widest[1] in names[1]
-    cell = names[0].index(widest[0]) * width + names[1].index(widest[1]) if named else -1
+    cell = names[0].index(widest[0]) * len(sides[1]) + names[1].index(widest[1]) if named else -1
     return CellChanges(
-        int((pairs > 0).sum()),
-        int((clear & (sums > 0)).sum()),
-        int((clear & (sums < 0)).sum()),
+        int((whole.pairs > 0).sum()),
+        int((clear & (whole.sums > 0)).sum()),
+        int((clear & (whole.sums < 0)).sum()),
         bool(cell >= 0 and clear[cell]),
     )
+
+
+def _changes_of_cells(
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], asked: _Asked
+) -> tuple[_Changes, int]:
+    """The changes of a block, and how many users the first run has in it."""
+    whole = not any(map(flows.is_large, scopes))
+    one, two = (asked.entries(flows, scope, d, whole=whole) for scope, d in zip(scopes, every, strict=True))
+    _, (at, other) = _shared((one, two), every)
+    counts = [part.kinds[part.outcomes[position]] for part, position in ((one, at), (two, other))]
+    values = _change(counts[0], counts[1], asked.n if asked.measure == "violation" else None)
+    clusters, of = _clusters(one, by_user=asked.by_user)
+    cells = asked.of(one, every[0], whole=whole)[at]
+    users = np.unique(one.owners // max(one.shape[1], 1)).size
+    return _changes(cells, clusters[at], values, asked.number, of), users
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """Of each cell: the sum of its flows' changes, rises and falls apart, the squares of its sums by cluster, summed,
+    and how many flows it has. clusters: how many there are. Of blocks of profiles they add up."""
+
+    sums: Floats
+    rises: Floats
+    falls: Floats
+    squares: Floats
+    pairs: Ints
+    clusters: int
+
+    def plus(self, other: _Changes) -> _Changes:
+        mine, others = ([getattr(each, field.name) for field in fields(_Changes)] for each in (self, other))
+        return _Changes(*(own + more for own, more in zip(mine, others, strict=True)))
+
+    def p(self) -> Floats:
+        tested = mean_p(self.sums, self.squares, self.clusters), fewer_by_chance(self.rises, self.falls)
+        larger: Floats = np.maximum(*tested)
+        return larger
 
 
 def change_tests(cells: Ints, clusters: Ints, changes: Floats, number: int, of: int) -> tuple[Floats, Floats, Ints]:
     """Of each cell: p that its flows changed by chance alone, the sum of their changes, and how many they are. changes:
     [flows], -1 to 1. p is the larger one of Student's t over clusters and the exact sign test."""
-    sums: Floats = np.bincount(cells, weights=changes, minlength=number).astype(np.float64)
-    rises: Floats = np.bincount(cells, weights=np.maximum(changes, 0), minlength=number).astype(np.float64)
-    falls: Floats = np.bincount(cells, weights=np.maximum(-changes, 0), minlength=number).astype(np.float64)
+    found = _changes(cells, clusters, changes, number, of)
+    return found.p(), found.sums, found.pairs
+
+
+def _changes(cells: Ints, clusters: Ints, changes: Floats, number: int, of: int) -> _Changes:
     cell, _, parts = _by_cluster(cells, clusters, changes, number, of)
-    squares: Floats = np.bincount(cell, weights=parts**2, minlength=number).astype(np.float64)
-    used = int(np.count_nonzero(np.bincount(clusters, minlength=of)))
-    p: Floats = np.maximum(mean_p(sums, squares, used), fewer_by_chance(rises, falls))
-    return p, sums, np.bincount(cells, minlength=number)
+
+    def summed(at: Ints, values: Floats) -> Floats:
+        total: Floats = np.bincount(at, weights=values, minlength=number).astype(np.float64)
+        return total
+
+    return _Changes(
+        summed(cells, changes),
+        summed(cells, np.maximum(changes, 0)),
+        summed(cells, np.maximum(-changes, 0)),
+        summed(cell, parts**2),
+        np.bincount(cells, minlength=number),
+        int(np.count_nonzero(np.bincount(clusters, minlength=of))),
+    )
 
 
 def _shared(parts: Sequence[Entries], data: Sequence[FlowArrays]) -> tuple[Ints, tuple[Ints, Ints]]:

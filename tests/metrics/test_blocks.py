@@ -25,9 +25,10 @@ from cimemories.metrics import breakdown as groups
 from cimemories.metrics.accumulation import Order, accumulation, baseline, effort
 from cimemories.metrics.breakdown import run_baselines, run_dropped
 from cimemories.metrics.headline import headline
-from cimemories.metrics.heatmap import By, as_frame, cell_flows, flows_of_both, grid
+from cimemories.metrics.heatmap import By, as_frame, cell_flows, flows_of_both, grid, places
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.one_user import first_leak, one_user, users
+from cimemories.metrics.separation import cell_changes, worst_cell
 from cimemories.model import Label, ResponseStatus
 from cimemories.store import decisions
 from cimemories.store.engine import Store, StoreError, open_store
@@ -91,6 +92,13 @@ def everything(store: Store, ids: list[str]) -> list[Any]:
             numbers += [run_baselines(flows, scope, rule), run_dropped(flows, scope, rule, IdentifierRule.SUBSTRING)]
     for rows, columns in ((By.DOMAIN, By.CONTEXT), (By.PROFILE, By.SPHERE), (By.ATTRIBUTE, By.RECIPIENT)):
         numbers.append(as_frame(grid(flows, scopes[0], rows, columns, 2)).to_dict("list"))
+    sides = places(flows, scopes[0], By.DOMAIN), places(flows, scopes[0], By.CONTEXT)
+    for measure in ("violation", "completeness"):
+        numbers.append(worst_cell(flows, scopes[0], By.DOMAIN, By.CONTEXT, 2, measure))
+        numbers.append(worst_cell(flows, scopes[0], By.PROFILE, By.RECIPIENT, 3, measure))
+        changed = cell_changes(flows, (scopes[0], scopes[1]), sides, 2, measure, ("", ""))
+        numbers.append(changed)
+        assert changed.cells
     for by in groups.By:
         numbers.append(groups.breakdown(flows, scopes[0], by, 3).to_dict("list"))
         covered = groups.flow_coverage(flows, scopes[0], by)
@@ -146,15 +154,12 @@ def two_ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Flows, 
     store = open_store(tmp_path_factory.mktemp("two ways"))
     scopes = [resolve_scope(store, run_id) for run_id in world(store, 8, lost=True)]
     at_once, large = Flows(store), Flows(store)
+    large.is_large = lambda scope: True  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
-        for scope in scopes:
-            flow_arrays(at_once, scope)
         patch.setattr(parts, "PROFILES_A_PART", 2)
-        patch.setattr(parts, "LARGE_PAIRS", 0)
         for scope in scopes:
             large.table(scope)
-        patch.setattr(at_once, "is_large", lambda scope: False)
-        yield at_once, large, scopes
+    yield at_once, large, scopes
     store.close()
 
 
