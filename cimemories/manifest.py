@@ -135,6 +135,15 @@ class MemoryPart(Part):
     system: SystemPart | None = None
 
 
+class SessionsPart(Part):
+    """Of a run whose tasks remember earlier messages; read by evaluation.sessions.Sessions.of."""
+
+    order: str = "fixed"
+    seed: int = 0
+    kept: str = ""
+    template: PromptPart | None = None
+
+
 class MitigationPart(Part):
     kind: str = "none"
     prompt: PromptPart | None = None
@@ -173,6 +182,7 @@ class RunManifest(Part):
     cap: float | None = None
     fresh: bool = False
     reference: Json | None = None  # of a run by the authors' settings
+    sessions: SessionsPart | None = None  # of a run with sessions
     seeds_hash: str | None = None
     request: RequestPart | None = Field(default=None, alias="asked")
     versions: Json = {}

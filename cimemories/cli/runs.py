@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from cimemories.evaluation.costs import Prices
     from cimemories.evaluation.estimates import StageEstimate
     from cimemories.evaluation.planning import JudgeSpec, RunSpec
+    from cimemories.evaluation.sessions import Sessions
     from cimemories.seeds.prompts import Prompt, PromptFile
 
 
@@ -149,6 +150,11 @@ class MessageOptions:
     memory_order: Annotated[str, Option(help="fixed or shuffled.")] = "fixed"
     memory_seed: Annotated[int, Option(help="Seed of the selection and the shuffling.")] = 0
     memory_template: Annotated[str, Option(help="bullets, plain, numbered, keyed or grouped.")] = "bullets"
+    sessions: Annotated[
+        str | None, Option(help="Tasks remember earlier messages: all of them, or last-N; default: each begins anew.")
+    ] = None
+    session_order: Annotated[str, Option(help="Order of a user's tasks: fixed or shuffled.")] = "fixed"
+    session_seed: Annotated[int, Option(help="Seed of a shuffled order.")] = 0
     thinking: Annotated[str, Option(help="default, on, off, low, medium or high.")] = "default"
     mitigation: Annotated[str, Option(help="none, gate or rewrite.")] = "none"
     check: Annotated[
@@ -191,8 +197,19 @@ class MessageOptions:
             prompts={} if self.reference else _prompts(self.prompt_file, self.prompt_level, self.memory_template),
             memory=planning.Memory(self.memory, self.memory_order, self.memory_seed, self.memory_template),
             prices=Prices.read(self.price) if self.price else None,
+            sessions=self._sessions,
             **output.attributes(self, plain),
         )
+
+    @property
+    def _sessions(self) -> Sessions | None:
+        from cimemories.evaluation.sessions import read_sessions
+
+        if self.sessions is None:
+            if self.session_order != "fixed" or self.session_seed:
+                raise StoreError("--session-order and --session-seed go with --sessions all or --sessions last-N.")
+            return None
+        return read_sessions(self.sessions, self.session_order, self.session_seed)
 
 
 def run_spec(dataset: str, model: str, base_url: str, messages: MessageOptions, judge_options: JudgeOptions) -> RunSpec:

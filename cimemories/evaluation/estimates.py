@@ -47,6 +47,7 @@ from cimemories.evaluation.respond import (
     response_jobs,
     restrict,
 )
+from cimemories.evaluation.sessions import Sessions, Task, beginnings, session_order
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError
@@ -80,8 +81,8 @@ class Counted:
     """One kind of call to one model. draws: all that are planned; recorded: of them, what the record answers.
 
     Characters are of prompts that are still to be asked: `least` without memories that a gate may leave out, `shared`
-    of a beginning that the prompt before had too. unknown: in how many of them a message stands that is not written
-    yet; it is not among the characters.
+    of a beginning that the prompt before had too. unknown: how often a message stands in them that is not written yet;
+    it is not among the characters.
     """
 
     requests: int = 0
@@ -98,7 +99,7 @@ class Counted:
     def prompt(self, text: str, shortest: str, times: int) -> None:
         """Count a prompt that is to be asked so many times. shortest: what it may be instead."""
         bare = text.replace(MESSAGE, "")
-        self.unknown += times * (len(bare) < len(text))
+        self.unknown += times * (len(text) - len(bare)) // len(MESSAGE)
         shared = common(self.last, bare)
         self.characters += len(bare) * times
         self.least += len(shortest.replace(MESSAGE, "")) * times
@@ -488,6 +489,9 @@ def estimate(
             memories = None if what.is_plain else compose(what, record, source.labels if source else None)
             slots = slots_of(record, spec.samples, memories, contexts)
             places += len(slots)
+            if spec.sessions is not None:
+                held_in = [c for c in record.context_ids if c in contexts and (memories is None or c in memories)]
+                slots = _first(spec.sessions, record, dict(zip(held_in, slots, strict=True)))
             items = list(response_jobs(writer, slots))
             counter.count([item for item in items if isinstance(item, Job)])
             for lost in (item for item in items if isinstance(item, Lost)):
@@ -496,6 +500,13 @@ def estimate(
             raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
         stages, assumptions = _stages(_Experience(connection, manifests, prepared), counter)
     return Estimate(places, places * spec.samples, stages, assumptions, concurrency, spec.cap, tuple(unreachable))
+
+
+def _first(sessions: Sessions, record: ProfileRecord, by_id: Mapping[int, Slot]) -> list[Slot]:
+    """Where the sessions of a profile begin. by_id: its slots by the id of their context."""
+    order = session_order(sessions, record, by_id)
+    tasks = [Task(c, by_id[c].context, by_id[c].memory, by_id[c].responses, {}) for c in order]
+    return [Slot.at(place, responses) for place, responses in beginnings(sessions, tasks)]
 
 
 def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> Server | None:

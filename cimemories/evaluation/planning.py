@@ -20,6 +20,7 @@ from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import Composition, Labels, Mitigation, Wording, compose, read_composition
+from cimemories.evaluation.sessions import Sessions
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
@@ -142,6 +143,7 @@ class RunSpec:
     None: not known. max_tokens: limit of one message; None sends none. timeout: seconds for one request, more with each
     retry. cap: what the run may cost, in the unit of the prices, which then have to be known. fresh: nothing that other
     work has recorded serves. reference: by the authors' settings, see `as_reference`.
+    sessions: whether tasks remember the messages of earlier ones; None: each begins anew.
     """
 
     dataset: str
@@ -170,6 +172,7 @@ class RunSpec:
     cap: float | None = None
     fresh: bool = False
     reference: Reference | None = None
+    sessions: Sessions | None = None
 
     @property
     def judges(self) -> tuple[JudgeSpec, ...]:
@@ -186,6 +189,8 @@ class RunSpec:
         _one_of("thinking", self.thinking, THINKING)
         _one_of("mitigation", self.mitigation, tuple(Mitigation))
         _one_of("check", self.check, CHECKS)
+        if self.sessions and (self.reference or self.memory.read().system):
+            raise StoreError("sessions go neither with a memory system nor with --reference: leave one of them out.")
         for settings in (self.sampling, *(judge.fields for judge in self.judges)):
             # Set by hand they would contradict what the manifest and the keys of the calls say was asked.
             reserved = sorted(RESERVED & set(settings))
@@ -248,11 +253,11 @@ class RunSpec:
 def _fields(spec: RunSpec | JudgeSpec) -> dict[str, object]:
     values = {item.name: _plain(getattr(spec, item.name)) for item in fields(spec)}
     # Only where it is one: what is planned is compared with runs from before there was such a setting.
-    return {name: value for name, value in values.items() if name != "reference" or value is not None}
+    return {name: v for name, v in values.items() if name not in ("reference", "sessions") or v is not None}
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, Reference):
+    if isinstance(value, Reference | Sessions):
         return value.as_json()
     if isinstance(value, Prompt):
         return {"level": value.level, "source": value.source, "sha256": value.sha256}
@@ -563,7 +568,7 @@ def write(
     # In the transaction that writes the responses, so that the hash is of the data they are planned for.
     data_hash = datasets.dataset_hash(connection, dataset.id)
     prompt = prepared.wording.respond
-    for wording in (prompt, prepared.wording.lines, prepared.wording.before, *(judge.prompt for judge in judges)):
+    for wording in (*prepared.wording.all, *(judge.prompt for judge in judges)):
         if wording is not None:
             keep(connection, wording)
     calls.keep_servers(connection, [server.identity, *(judge.server.identity for judge in judges if judge.server)])
@@ -631,6 +636,7 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
         "cap": spec.cap,
         "fresh": spec.fresh,
         **({"reference": spec.reference.as_json()} if spec.reference else {}),
+        **({"sessions": spec.sessions.manifest(_named(wording.earlier))} if spec.sessions and wording.earlier else {}),
         "seeds_hash": seeds.seeds_hash(),
         "asked": spec.as_json(),
         "versions": {
@@ -653,6 +659,7 @@ def _name(spec: RunSpec, dataset: str) -> str:
         str(spec.mitigation): "none",
         spec.memory.composition: "full",
         f"thinking {spec.thinking}": "thinking default",
+        f"sessions {spec.sessions.label if spec.sessions else ''}": "sessions ",
     }
     more = ", ".join(mark for mark, usual in marks.items() if mark != usual)
     return f"{spec.model} on {dataset}" + (f" ({more})" if more else "")
@@ -675,6 +682,7 @@ def wording_of(spec: RunSpec) -> Wording:
         lines=given.get("memory") or seeds.load_prompt("memory", spec.memory.template),
         before=None if kind == Mitigation.NONE else given.get(kind) or seeds.load_prompt(kind),
         reference=spec.reference,
+        earlier=None if spec.sessions is None else given.get("session") or seeds.load_prompt("session"),
     )
 
 

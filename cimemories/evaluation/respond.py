@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -44,6 +44,7 @@ import sqlalchemy as sa
 from cimemories.evaluation.judging import Judge, JudgeInput, Step, judge_at_once, judgement_job, response_format
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, ingest
 from cimemories.evaluation.reference import Reference
+from cimemories.evaluation.sessions import Place
 from cimemories.llm import client
 from cimemories.llm.client import Client, one_line
 from cimemories.llm.executor import Job, opening_of
@@ -284,12 +285,18 @@ MEMORY_TOKENS = 4096  # least limit of an answer to a memory system: a summary i
 @dataclass(frozen=True)
 class Wording:
     """The prompts of a run: of the message, of one memory, and of what a mitigation asks before or after it. reference:
-    of a run by the authors' settings, which has no template of a memory."""
+    of a run by the authors' settings, which has no template of a memory. earlier: of an earlier message in memory,
+    where the run has sessions."""
 
     respond: Prompt
     lines: Prompt
     before: Prompt | None
     reference: Reference | None = None
+    earlier: Prompt | None = None
+
+    @property
+    def all(self) -> tuple[Prompt | None, ...]:
+        return self.respond, self.lines, self.before, self.earlier
 
 
 @dataclass(frozen=True)
@@ -314,12 +321,18 @@ class Writer:
 @dataclass(frozen=True)
 class Slot:
     """Where messages are written: the memory (the profile with its attributes alone), the context, and by sample the
-    id of the response that it is to become. recall: what a memory system put into the prompt instead."""
+    id of the response that it is to become. recall: what a memory system put into the prompt instead. place: where
+    these samples stand in their sessions; None without any."""
 
     memory: ProfileRecord
     context: Context
     responses: Mapping[int, int]
     recall: Recall | None = None
+    place: Place | None = None
+
+    @classmethod
+    def at(cls, place: Place, responses: Mapping[int, int]) -> Slot:
+        return cls(place.task.memory, place.task.context, responses, place=place)
 
     @property
     def task(self) -> dict[str, str]:
@@ -331,13 +344,14 @@ def _task(context: Context) -> dict[str, str]:
     return {"recipient": one_line(context.recipient), "task": one_line(context.task)}
 
 
-def message_prompt(wording: Wording, memory: Profile, context: Context) -> tuple[str, str]:
+def message_prompt(wording: Wording, memory: Profile, context: Context, place: Place | None = None) -> tuple[str, str]:
     """What a model is asked for a message, as the one message of a user, and the part of it that is the memory. memory:
-    the profile with the attributes in memory alone."""
+    the profile with the attributes in memory alone. place: in the sessions, whose earlier messages stand behind it."""
     if wording.reference is not None:
         return wording.reference.message_prompt(wording.respond, memory, context)
     lines = memory_lines(wording.lines, memory.attributes)
-    return wording.respond.render(memories=lines, **_task(context)), lines
+    earlier = place.lines(wording.earlier) if place is not None and wording.earlier is not None else ""
+    return wording.respond.render(memories="\n".join(filter(None, (lines, earlier))), **_task(context)), lines
 
 
 @dataclass(frozen=True)
@@ -374,8 +388,20 @@ def response_job(writer: Writer, slot: Slot) -> Job:
 
 
 def _message(writer: Writer, slot: Slot, shown: Profile, samples: tuple[int, ...], step: Step) -> Job:
-    text, lines = message_prompt(writer.wording, shown, slot.context)
+    text, lines = message_prompt(writer.wording, shown, slot.context, slot.place)
     return Job(RESPOND, writer.client, writer.request(text), samples, step, opening=opening_of(text, lines))
+
+
+def _next_in_session(writer: Writer, slot: Slot, outcomes: Mapping[int, Answer]) -> list[Job]:
+    """The next task of each sample, which remembers the message that these answers are; none without sessions."""
+    jobs = []
+    for sample, answer in outcomes.items():
+        text = answer.content if response_status(answer)[0] == ResponseStatus.OK else None
+        place = slot.place.after(sample, text) if slot.place is not None else None
+        if place is not None:
+            # A request for each sample: what was written differs, and so do the prompts.
+            jobs.append(response_job(writer, Slot.at(place, {sample: place.task.owed[sample]})))
+    return jobs
 
 
 def response_status(answer: Answer) -> tuple[ResponseStatus, str | None]:
@@ -405,6 +431,8 @@ class _MessageStep(Step):
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         jobs: list[Job] = []
         shown, recall = (self.shown, None) if self.slot.recall is None else _keep(connection, self.slot.recall)
+        ours: dict[int, Answer] = {}
+        place = self.slot.place
         for sample, answer in outcomes.items():
             status, cause = response_status(answer)
             response_id = self.slot.responses[sample]
@@ -420,9 +448,12 @@ class _MessageStep(Step):
                 before=self.before.get(sample),
                 shown=shown,
                 recall=recall,
+                earlier=place.contexts if place is not None else None,
             )
             # Where the end of a commit was not heard of, it is done again: then the message is there already.
             there = fresh or runs.rests_on(connection, response_id, answer.key)
+            if there:
+                ours[sample] = answer
             # What was settled by another call has its judgements from that one: judging this text would mix the two.
             if there and status == ResponseStatus.OK:
                 for judge, read, job in self._judgements(sample, answer):
@@ -430,19 +461,22 @@ class _MessageStep(Step):
                         judge_at_once(connection, judge, read)
                     else:
                         jobs.append(job)
-        return jobs
+        return [*jobs, *_next_in_session(self.writer, self.slot, ours)]
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        return [
+        judgements = [
             job
             for sample, answer in outcomes.items()
             if response_status(answer)[0] == ResponseStatus.OK
             for _, _, job in self._judgements(sample, answer)
             if job is not None
         ]
+        return [*judgements, *_next_in_session(self.writer, self.slot, outcomes)]
 
     def made_up(self, message: str) -> tuple[str, ...]:
-        return (message,) if any(judge.client is not None for judge in self.writer.judges) else ()
+        place = self.slot.place
+        goes_on = place is not None and any(place.after(sample, message) for sample in self.slot.responses)
+        return (message,) if goes_on or any(judge.client is not None for judge in self.writer.judges) else ()
 
     def _judgements(self, sample: int, answer: Answer) -> Iterator[tuple[Judge, JudgeInput, Job | None]]:
         """Each judge, what it reads, and the call that it needs; None where it needs none."""
@@ -467,6 +501,7 @@ def _lose(
         call_key=answer.key,
         shown=shown,
         recall=recall,
+        earlier=slot.place.contexts if slot.place is not None else None,
     )
 
 
@@ -505,10 +540,16 @@ class _GateStep(Step):
         # Written before the messages that name their hash, in the transaction that settles the gate.
         for attribute_ids in chosen:
             datasets.keep_memories(connection, self.slot.memory.id, attribute_ids)
-        return self._messages(chosen)
+        return [*self._messages(chosen), *self._without(outcomes, lost)]
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        return self._messages(self._read(outcomes)[0])
+        chosen, lost = self._read(outcomes)
+        return [*self._messages(chosen), *self._without(outcomes, lost)]
+
+    def _without(self, outcomes: Mapping[int, Answer], lost: Iterable[int]) -> list[Job]:
+        """Where a session goes on without the messages that will never be asked for."""
+        none = {sample: replace(outcomes[sample], content=None) for sample in lost}
+        return _next_in_session(self.writer, self.slot, none)
 
     def made_up(self, message: str) -> tuple[str, ...]:
         # The longest prompt lets every memory through, the shortest none: between them lies what a gate may choose.
@@ -564,7 +605,9 @@ class _DraftStep(Step):
         writer, slot, jobs = self.writer, self.slot, []
         assert writer.wording.before is not None
         for sample, answer in outcomes.items():
-            if response_status(answer)[0] == ResponseStatus.OK:
+            if response_status(answer)[0] != ResponseStatus.OK:
+                jobs += _next_in_session(writer, slot, {sample: answer})
+            else:
                 text = writer.wording.before.render(draft=answer.content or "", **slot.task)
                 step = _MessageStep(writer, slot, None, {sample: answer.key})
                 # A request for each sample: drafts differ, and so do the prompts.

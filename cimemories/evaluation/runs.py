@@ -34,6 +34,7 @@ from cimemories.evaluation.planning import (
 )
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import Lost, Mitigation, Slot, Wording, Writer, lose, response_jobs, restrict
+from cimemories.evaluation.sessions import Place, Sessions, Task, beginnings, session_order
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
@@ -160,7 +161,9 @@ class RunSource(Source):
 
     def most_parts(self, store: Store) -> int:
         with store.read() as connection:
-            return len(datasets.contexts(connection, runs.named(connection, self.run_id).dataset))
+            row = runs.named(connection, self.run_id)
+            # A task needs the messages before it: the sessions of a user stay together.
+            return 1 if row.manifest.sessions else len(datasets.contexts(connection, row.dataset))
 
     def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterator[Job]]:
         addresses, judges = store.retry(partial(self._planned, store))
@@ -275,7 +278,7 @@ def jobs_by_unit(
 
     def jobs(unit: Unit) -> Iterator[Job]:
         # Read to its end before the first job goes out: a transaction open across a yield would last as long as calls.
-        owed = store.retry(partial(_owed_by_unit, store, row.id, unit, readers, writes=writer is not None))
+        owed = store.retry(partial(_owed_by_unit, store, row, unit, readers, writes=writer is not None))
         for judge, item in owed.unjudged:
             # What was owed to a judge of reasoning is the reasoning: `text` is of the judge's channel.
             text = item.text or ""
@@ -289,6 +292,7 @@ def jobs_by_unit(
         if writer is None:
             return
         slots = [Slot(owed.memories[g.memory], owed.context(g.context), g.samples) for g in owed.messages]
+        slots += [Slot.at(place, responses) for place, responses in owed.sessions]
         for first in response_jobs(writer, slots):
             if isinstance(first, Lost):
                 store.retry(partial(_write_lost, store, first))
@@ -301,18 +305,21 @@ def jobs_by_unit(
 @dataclass(frozen=True)
 class _Owed:
     """What a unit owes: responses to be judged, messages to be written, and by their hash the memories that these
-    are about; None is the hash of all attributes."""
+    are about; None is the hash of all attributes. sessions: of a run with sessions, where its samples begin or go on;
+    it owes no messages beside them."""
 
     record: ProfileRecord
     unjudged: Sequence[tuple[Judge, judgements.OwedJudgement]]
     messages: Sequence[runs.OwedResponses]
     memories: Mapping[str | None, ProfileRecord]
+    sessions: Sequence[tuple[Place, dict[int, int]]] = ()
 
     def context(self, context_id: int) -> Context:
         return self.record.profile.contexts[self.record.context_ids.index(context_id)]
 
 
-def _owed_by_unit(store: Store, run_id: str, unit: Unit, judges: Sequence[Judge], *, writes: bool) -> _Owed:
+def _owed_by_unit(store: Store, row: RunRow, unit: Unit, judges: Sequence[Judge], *, writes: bool) -> _Owed:
+    run_id, sessions = row.id, sessions_of(row)
     with store.read() as connection:
         record = datasets.profile_record(connection, unit.profile)
         contexts = {context for position, context in enumerate(record.context_ids) if unit.holds(position)}
@@ -322,13 +329,46 @@ def _owed_by_unit(store: Store, run_id: str, unit: Unit, judges: Sequence[Judge]
             for item in judgements.owed(connection, run_id, judge.id, unit.profile)
             if item.context in contexts
         ]
-        messages = runs.owed(connection, run_id, unit.profile) if writes else []
+        messages = runs.owed(connection, run_id, unit.profile) if writes and sessions is None else []
+        rows = runs.session_responses(connection, run_id, unit.profile) if writes and sessions is not None else []
         messages = [group for group in messages if group.context in contexts]
         # Each memory once: hundreds of slots of a profile share a few.
-        hashes = {item.memory for _, item in unjudged} | {group.memory for group in messages}
+        hashes = (
+            {item.memory for _, item in unjudged}
+            | {group.memory for group in messages}
+            | {item["memory"] for item in rows}
+        )
         attributes = datasets.memories_of(connection, [digest for digest in hashes if digest])
     memories = {h: record if h is None else restrict(record, attributes[h]) for h in hashes}
-    return _Owed(record, unjudged, messages, memories)
+    places = beginnings(sessions, _tasks(sessions, record, rows, memories)) if sessions is not None else []
+    return _Owed(record, unjudged, messages, memories, places)
+
+
+def sessions_of(row: RunRow) -> Sessions | None:
+    """The sessions of a run; None for one without. Raises StoreError where they cannot be read."""
+    return Sessions.of(row.manifest.sessions.recorded if row.manifest.sessions else None)
+
+
+def _tasks(
+    sessions: Sessions,
+    record: ProfileRecord,
+    rows: Sequence[sa.RowMapping],
+    memories: Mapping[str | None, ProfileRecord],
+) -> list[Task]:
+    """The tasks of a user in their order. rows: of `runs.session_responses`."""
+    by_context: dict[int, list[sa.RowMapping]] = {}
+    for item in rows:
+        by_context.setdefault(item["context"], []).append(item)
+    return [
+        Task(
+            context,
+            record.profile.contexts[record.context_ids.index(context)],
+            memories[by_context[context][0]["memory"]],
+            {item["sample"]: item["id"] for item in by_context[context] if item["status"] in runs.RETRIABLE},
+            {item["sample"]: item["text"] for item in by_context[context] if item["text"] is not None},
+        )
+        for context in session_order(sessions, record, by_context)
+    ]
 
 
 def _judge_at_once(store: Store, judge: Judge, read: JudgeInput) -> None:
@@ -491,6 +531,8 @@ def spec_of(store: Store, run_id: str) -> RunSpec:
     prompts = {"respond": wording.respond}
     if manifest.memory.template:
         prompts["memory"] = wording.lines
+    if wording.earlier is not None:
+        prompts["session"] = wording.earlier
     if wording.before is not None:
         prompts[manifest.mitigation.kind] = wording.before
     recorded = manifest.request.recorded
@@ -503,10 +545,11 @@ def spec_of(store: Store, run_id: str) -> RunSpec:
         prompts=prompts,
         prices=Prices.of(recorded.get("prices")),
         reference=wording.reference,
+        sessions=sessions_of(row),
     )
 
 
-_READ_APART = {"judge", "more_judges", "memory", "prompts", "name", "prices", "reference"}
+_READ_APART = {"judge", "more_judges", "memory", "prompts", "name", "prices", "reference", "sessions"}
 _PLAIN = {item.name for item in fields(RunSpec)} - _READ_APART
 
 
@@ -536,11 +579,13 @@ def _judge_spec(connection: sa.Connection, run_id: str, judge: JudgePart) -> Jud
 def recorded_wording(connection: sa.Connection, run: RunRow) -> Wording:
     """The prompts that a run was planned with. Raises StoreError like `recorded_prompt`."""
     lines, before = run.manifest.memory.template, run.manifest.mitigation.prompt
+    earlier = run.manifest.sessions.template if run.manifest.sessions else None
     return Wording(
         respond=recorded_prompt(connection, run.id, run.manifest.prompt),
         lines=recorded_prompt(connection, run.id, lines) if lines else seeds.load_prompt("memory", "bullets"),
         before=recorded_prompt(connection, run.id, before) if before else None,
         reference=Reference.of(run.manifest.reference),
+        earlier=recorded_prompt(connection, run.id, earlier) if earlier else None,
     )
 
 
@@ -578,6 +623,10 @@ def command_of(spec: RunSpec) -> str:
     options += _option("memory", spec.memory.composition, "full")
     for name in ("order", "seed", "template"):
         options += _option(f"memory_{name}", getattr(spec.memory, name), getattr(usual.memory, name))
+    if spec.sessions is not None:
+        options += ["--sessions", spec.sessions.label]
+        for name in ("order", "seed"):
+            options += _option(f"session_{name}", getattr(spec.sessions, name), getattr(Sessions(), name))
     for name, value in spec.sampling.items():
         options += ["--set", f"{name}={json.dumps(value)}"]
     if spec.prices is not None:

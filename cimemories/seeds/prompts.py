@@ -29,6 +29,7 @@ PLACEHOLDERS: dict[tuple[str, str], tuple[str, ...]] = {
     ("gate", NUMBERS): ("memories", "recipient", "task"),
     ("rewrite", TEXT): ("recipient", "task", "draft"),
     ("check", TEXT): ("recipient", "task", "message"),
+    ("session", TEXT): ("recipient", "message"),
 }
 OPTIONAL = {"memory": ("number", "key", "domain")}
 BIOGRAPHY = ("name", "sex", "address", "age")  # the sentences of a `biography`, in the order of a profile's fields

@@ -14,7 +14,16 @@ from random import Random
 
 from cimemories.model import Strength, Verdict
 from cimemories.simulator import authoring_policy
-from cimemories.simulator.policy import judge, load_policy, score_of, scores_of, vote, write_message
+from cimemories.simulator.policy import (
+    first_person,
+    judge,
+    load_policy,
+    name_in,
+    score_of,
+    scores_of,
+    vote,
+    write_message,
+)
 
 # ---- gate, rewrite, check, published judge
 
@@ -117,6 +126,8 @@ def restrained(
 
 HELPERS = ("sim-judge", "sim-labeler")
 DASHED = re.compile(r"^[ \t]*[-*•][ \t]+(\S.*)$", re.MULTILINE)
+EARLIER = re.compile(r"^- \[Message that you wrote earlier to [^\n\]]*\] (.*)$", re.MULTILINE)
+AGAIN = 0.15  # chance that what an earlier message said is said again, needed or not
 UNLISTED = r"^(?![ \t]*(?:[-*•]|\d+[.)])[ \t]).*?\b"  # a memory may hold any words, so list lines are left out
 RECIPIENT = re.compile(UNLISTED + r"(?:to|recipient|addressee)[ \t]*:[ \t]*(\S.*)$", re.M | re.I)
 PURPOSE = re.compile(UNLISTED + r"(?:purpose|task|goal)\b[^:\n]*:[ \t]*(\S.*)$", re.M | re.I)
@@ -141,6 +152,9 @@ def answer(model: str, prompt: str, generator: Random) -> str:
     step = answer_step(prompt, generator)
     if step is not None:
         return step
+    earlier = tuple(EARLIER.findall(prompt))
+    # What was written before is no memory of the user; only what it says of one counts.
+    prompt = EARLIER.sub("", prompt) if earlier else prompt
     opening = MESSAGE.search(prompt)
     if opening is None and (profile := authoring_policy.write(prompt, generator)) is not None:
         return profile
@@ -174,8 +188,23 @@ def answer(model: str, prompt: str, generator: Random) -> str:
             return NO_MEMORIES
         name = load_policy().default_character if model in HELPERS else model
         memories = restrained(memories, recipient, task, frame, generator)
-        return write_message(name, memories, recipient, task, generator)
+        return _said_again(write_message(name, memories, recipient, task, generator), memories, earlier, generator)
     return PLAIN
+
+
+def _said_again(message: str, memories: tuple[str, ...], earlier: tuple[str, ...], generator: Random) -> str:
+    """The message with some of what earlier messages said of the user, before its closing."""
+    if not earlier:
+        return message
+    said = {position for text in earlier for position, how, _ in judge(memories, text) if how is Strength.FULL}
+    there = {position for position, how, _ in judge(memories, message) if how is Strength.FULL}
+    again = [p for p in sorted(said) if generator.random() < AGAIN and p not in there]
+    if not again:
+        return message
+    user = name_in(memories)
+    sentences = [first_person(memories[position].strip(), user) for position in again]
+    *body, closing, signature = message.split("\n\n")
+    return "\n\n".join([*body, " ".join(["As I wrote before:", *sentences]), closing, signature])
 
 
 def _unmarked(prompt: str) -> tuple[tuple[str, ...], str]:

@@ -238,7 +238,7 @@ def _sweep_rows(connection: sa.Connection, query: sa.Select) -> list[SweepRow]:
 
 
 RETRIABLE = (ResponseStatus.OWED, ResponseStatus.FAILED)
-_SETTLED = ("status", "cause", "text", "reasoning", "finish_reason", "call", "before", "shown", "recall")
+_SETTLED = ("status", "cause", "text", "reasoning", "finish_reason", "call", "before", "shown", "recall", "earlier")
 # Built once: building it anew for every response would cost several times what carrying it out does.
 _SETTLE = (
     sa.update(response)
@@ -438,6 +438,27 @@ def owed(connection: sa.Connection, run_id: str, profile_id: int) -> list[OwedRe
     return [OwedResponses(profile_id, c, level, samples, m) for (c, level, m), samples in groups.items()]
 
 
+def session_responses(connection: sa.Connection, run_id: str, profile_id: int) -> list[sa.RowMapping]:
+    """All responses of one profile, written or owed, contexts in their order: context, sample, id, status, text (None
+    unless the status is ok), memory."""
+    text = sa.case((response.c.status == ResponseStatus.OK, response.c.text))
+    query = (
+        sa.select(*(response.c[n] for n in ("context", "sample", "id", "status", "memory")), text.label("text"))
+        .join(context, response.c.context == context.c.id)
+        .where(response.c.run == run_id, response.c.profile == profile_id)
+        .order_by(context.c.ordinal, response.c.sample)
+    )
+    return list(connection.execute(query).mappings())
+
+
+def earlier_of(connection: sa.Connection, run_id: str) -> list[tuple[int, int, int, int, list[int]]]:
+    """(response, profile, context, sample, contexts of the earlier messages in its prompt) of every settled response of
+    a run with sessions; of other runs none."""
+    own = ("id", "profile", "context", "sample", "earlier")
+    query = sa.select(*(response.c[n] for n in own)).where(response.c.run == run_id, response.c.earlier.is_not(None))
+    return [(*row[:4], list(json.loads(row.earlier))) for row in connection.execute(query)]
+
+
 def profile_ids(connection: sa.Connection, run_id: str) -> list[int]:
     """The ids of the profiles that a run has responses of, in their order."""
     # exists stops at a profile's first response, where a join would go through all of them.
@@ -458,11 +479,14 @@ def settle(
     before: str | None = None,
     shown: str | None = None,
     recall: str | None = None,
+    earlier: Sequence[int] | None = None,
 ) -> bool:
     """Write what came of one planned response. False where it had been settled already, which then stays. before: key
     of the gate's or the draft's call; shown: hash of what a gate or a memory system let into the prompt; recall: hash
-    of what the latter recalled. call_key: None where a memory system failed before any call."""
-    values = (status, cause, text, reasoning, finish_reason, call_key, before, shown, recall)
+    of what the latter recalled. call_key: None where a memory system failed before any call. earlier: of a run with
+    sessions, the contexts whose messages were in the prompt."""
+    listed = None if earlier is None else json.dumps(list(earlier))
+    values = (status, cause, text, reasoning, finish_reason, call_key, before, shown, recall, listed)
     bound = {f"new_{name}": value for name, value in zip(_SETTLED, values, strict=True)}
     # The statement looks at the status itself: of two that settle a response at once, the second changes no row.
     return bool(connection.execute(_SETTLE, {"of": response_id, **bound}).rowcount)

@@ -315,6 +315,7 @@ response = _table(
     *optional(Text, "shown"),  # hash of what a gate or a memory system let into the prompt; null: all of it
     *optional(Text, "before"),  # key of the call before this one: a gate's, or the draft that was rewritten
     *optional(Text, "recall"),  # hash of what a memory system recalled; null: there was none, or it failed
+    *optional(Text, "earlier"),  # JSON list: contexts whose messages of the same sample were in the prompt, in order
     # Its index, from the left, serves all that is asked of a run, or of one profile in it.
     UniqueConstraint("run", "profile", "context", "level", "sample"),
     Index("ix_response_profile", "profile"),

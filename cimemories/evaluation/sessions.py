@@ -1,0 +1,193 @@
+"""Several sessions: the tasks of one user come one after the other, and the assistant remembers what it wrote.
+
+    --sessions all       every earlier message of the same sample is in the memory of the next task
+    --sessions last-3    the last three of them
+
+Sample s of a context is asked with its memory and with the messages of sample s in the contexts before it, in one order
+of the user's contexts: that of the dataset, or shuffled by a seed, another one for each user. The messages stand behind
+the statements, one line each. So the messages of a sample are asked for one after the other; users and samples go on
+side by side.
+
+A message that is missing (failed, refused, truncated, empty) is not in the memory of later tasks, which go on without
+it: nothing was sent, so there is nothing to remember. What each message was shown is recorded (`response.earlier`), so
+that numbers rest on what was in the prompt. A failed message that is asked for again on resume is remembered by the
+tasks that were not written yet, and by no others.
+
+With a gate or a rewrite the earlier messages stand in the prompt of the message or draft; the gate chooses among
+attributes alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from hashlib import blake2b
+
+from cimemories.llm.client import one_line
+from cimemories.model import Context
+from cimemories.seeds.prompts import Prompt
+from cimemories.store.datasets import ProfileRecord
+from cimemories.store.engine import StoreError
+
+# ---- the setting
+
+ALL = "all"
+_KEPT = re.compile(r"all|last-([1-9]\d{0,3})")
+
+
+class SessionOrder(StrEnum):
+    """fixed: as the dataset has the contexts. shuffled: in a seeded order of each user."""
+
+    FIXED = "fixed"
+    SHUFFLED = "shuffled"
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """kept: how many of the earlier messages are in memory; None: all of them. seed: of a shuffled order."""
+
+    kept: int | None = None
+    order: str = SessionOrder.FIXED
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        """'all' or 'last-3', as `read_sessions` takes it."""
+        return ALL if self.kept is None else f"last-{self.kept}"
+
+    @property
+    def text(self) -> str:
+        """'all earlier messages in memory, contexts shuffled by seed 3'."""
+        what = "all earlier messages" if self.kept is None else f"the last {self.kept} earlier messages"
+        what = "the message before" if self.kept == 1 else what
+        return f"{what} in memory" + (f", contexts shuffled by seed {self.seed}" if self.order != "fixed" else "")
+
+    def as_json(self) -> dict[str, object]:
+        return {"order": str(self.order), "seed": self.seed, "kept": self.label}
+
+    def manifest(self, template: Mapping[str, object]) -> dict[str, object]:
+        """As a run's manifest describes it. template: the wording of an earlier message, by its hash."""
+        return self.as_json() | {"template": dict(template)}
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, object] | None) -> Sessions | None:
+        """As `as_json` gives it; None where there is none."""
+        if not recorded:
+            return None
+        seed = recorded.get("seed")
+        plain = isinstance(seed, int) and not isinstance(seed, bool)
+        return read_sessions(str(recorded.get("kept")), str(recorded.get("order")), int(str(seed)) if plain else 0)
+
+
+def read_sessions(kept: str, order: str = SessionOrder.FIXED, seed: int = 0) -> Sessions:
+    """The setting that a text names: all, or last-N. Raises StoreError for any other."""
+    match = _KEPT.fullmatch(kept.strip())
+    if match is None:
+        raise StoreError(f"sessions keep all earlier messages (all) or the last N of them (last-N), not '{kept}'.")
+    if order not in tuple(SessionOrder):
+        raise StoreError(f"the order of sessions is fixed or shuffled, not '{order}'.")
+    return Sessions(int(match[1]) if match[1] else None, SessionOrder(order), seed)
+
+
+def session_order(sessions: Sessions, record: ProfileRecord, context_ids: Collection[int]) -> list[int]:
+    """These contexts of a user in the order in which their tasks come. A run of fewer contexts has them in the same
+    order as one of all."""
+    places = [(position, context) for position, context in enumerate(record.context_ids) if context in context_ids]
+
+    def rank(place: tuple[int, int]) -> bytes:
+        # NUL between the parts: seed 1 of user 23 is not seed 12 of user 3.
+        key = f"sessions\0{sessions.seed}\0{record.ordinal}\0{place[0]}"
+        return blake2b(key.encode(), digest_size=16).digest()
+
+    return [context for _, context in (places if sessions.order == SessionOrder.FIXED else sorted(places, key=rank))]
+
+
+# ---- the chain of one user
+
+
+@dataclass(frozen=True)
+class Written:
+    """A message of an earlier task: the id of its context, to whom it went, and its text."""
+
+    context: int
+    recipient: str
+    text: str
+
+    def line(self, template: Prompt) -> str:
+        return template.render(recipient=one_line(self.recipient), message=one_line(self.text))
+
+
+@dataclass(frozen=True)
+class Task:
+    """A context of the user. memory: the profile with the attributes that are held there. owed: by sample the id of the
+    response that is still to be written. texts: by sample the messages that are there."""
+
+    context_id: int
+    context: Context
+    memory: ProfileRecord
+    owed: Mapping[int, int]
+    texts: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where samples of a user stand: before the task at `position`, with these messages behind them."""
+
+    tasks: tuple[Task, ...]
+    kept: int | None
+    position: int = 0
+    written: tuple[Written, ...] = ()
+
+    @property
+    def task(self) -> Task:
+        return self.tasks[self.position]
+
+    @property
+    def shown(self) -> tuple[Written, ...]:
+        """The earlier messages that are in memory here, in their order."""
+        return self.written if self.kept is None else self.written[-self.kept :]
+
+    @property
+    def contexts(self) -> list[int]:
+        """The ids of the contexts that these are of."""
+        return [item.context for item in self.shown]
+
+    def lines(self, template: Prompt) -> str:
+        """What stands behind the memory in the prompt; empty before the first message."""
+        return "\n".join(item.line(template) for item in self.shown)
+
+    def after(self, sample: int, text: str | None) -> Place | None:
+        """Where this sample stands once the task here has this message; None: it is missing, and so is not remembered.
+        None where nothing more is owed of the sample."""
+        here = self._remembering(text)
+        return replace(self, position=self.position + 1, written=here).next_owed(sample)
+
+    def next_owed(self, sample: int) -> Place | None:
+        """From here on the first place with a task that the sample owes; what is written between is remembered."""
+        place = self
+        while place.position < len(place.tasks):
+            if sample in place.task.owed:
+                return place
+            written = place._remembering(place.task.texts.get(sample))
+            place = replace(place, position=place.position + 1, written=written)
+        return None
+
+    def _remembering(self, text: str | None) -> tuple[Written, ...]:
+        if text is None or not text.strip():
+            return self.written
+        return (*self.written, Written(self.task.context_id, self.task.context.recipient, text))
+
+
+def beginnings(sessions: Sessions, tasks: Sequence[Task]) -> list[tuple[Place, dict[int, int]]]:
+    """Where the samples of a user begin or go on: places with the owed responses there, by sample. tasks: in the order
+    of the sessions. Samples that stand at the same place with the same messages are together: their prompt is one."""
+    start = Place(tuple(tasks), sessions.kept)
+    together: dict[tuple[int, tuple[Written, ...]], tuple[Place, dict[int, int]]] = {}
+    for sample in sorted({sample for task in tasks for sample in task.owed}):
+        place = start.next_owed(sample)
+        if place is not None:
+            _, owed = together.setdefault((place.position, place.shown), (place, {}))
+            owed[sample] = place.task.owed[sample]
+    return list(together.values())
