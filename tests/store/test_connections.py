@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from cimemories.store import engine
-from cimemories.store.engine import DatabaseLost, Store, open_store
+from cimemories.store.engine import DatabaseLost, Store, insert_rows, open_store
 from cimemories.store.tables import dataset
 
 pytestmark = pytest.mark.postgres
@@ -92,3 +92,27 @@ def test_whoever_rests_leaves_the_place_to_others(
     write(resting[0], "again")
     for store in (*resting, late):
         store.close()
+
+
+def test_rows_that_are_copied_fail_as_others_do(address: str, tmp_path: Path) -> None:
+    store, other = open_store(tmp_path, address), open_store(tmp_path, address)
+    names = ("name", "origin", "source_hash", "created")
+    with pytest.raises(sa.exc.IntegrityError, match="duplicate key"), store.write() as connection:
+        insert_rows(connection, dataset, names, [("twice", "test", "x", ""), ("twice", "test", "x", "")])
+
+    def cut_off() -> None:
+        with store.write() as connection:
+            own = connection.scalar(sa.text("SELECT pg_backend_pid()"))
+            with other.write() as ends:
+                ends.execute(sa.select(sa.func.pg_terminate_backend(own)))
+            insert_rows(connection, dataset, names, [("cut off", "test", "x", "")] * 100_000)
+
+    with pytest.raises(DatabaseLost, match="does not answer"):
+        cut_off()
+    # Nothing of either was written, and the next one finds a connection that works.
+    with store.write() as connection:
+        insert_rows(connection, dataset, names, [("whole", "test", "x\\\t\n\\.", "")])
+    with store.read() as connection:
+        assert connection.execute(sa.select(dataset.c.name, dataset.c.source_hash)).all() == [("whole", "x\\\t\n\\.")]
+    store.close()
+    other.close()
