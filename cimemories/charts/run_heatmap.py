@@ -47,6 +47,9 @@ PLURAL = {
     By.SPHERE: "spheres",
 }
 BOTH, VIOLATION, COMPLETENESS = "both", "violation", "completeness"
+# Of a run behind a gate or a memory system: what was recalled, beside what was said of it.
+RECALLED, RECALLED_NEEDED = "recalled", "recalled-needed"
+TWO_MAPS = (BOTH, RECALLED, RECALLED_NEEDED)
 ROWS_SHOWN = 30  # of more rows, those with the most leaked pairs
 
 
@@ -97,10 +100,19 @@ def column_groups(flows: Flows, scope: Scope, grid: Grid, maps: int, pixels: int
 
 
 def maps_of(
-    shown: Grid, both: Difference | None, measure: str, spheres: Mapping[str, str]
+    shown: Grid, both: Difference | None, measure: str, spheres: Mapping[str, str], recalled: Grid | None = None
 ) -> tuple[list[Map], Side, Side]:
-    """The maps with their rows and columns. both: of two runs, as a difference; spheres: `column_groups`."""
+    """The maps with their rows and columns. both: of two runs, as a difference; spheres: `column_groups`; recalled:
+    what was recalled of the same places (recalled/groups.py), which is then the first map, on the scale of the
+    other."""
     maps = []
+    if recalled is not None:
+        needed = measure == RECALLED_NEEDED
+        measure = COMPLETENESS if needed else VIOLATION
+        part = MapPart(getattr(recalled, measure), getattr(recalled, f"{measure}_pairs"))
+        title = "Recalled" if needed else f"Pairs recalled in {count(shown.n, 'sample')}"
+        unit = "necessary pairs" if needed else "inappropriate pairs"
+        maps.append(Map(title, unit, part, maximum=1.0, good=needed))
     for name in (VIOLATION, COMPLETENESS):
         if measure not in (name, BOTH):
             continue
@@ -112,7 +124,7 @@ def maps_of(
         good = name == COMPLETENESS
         title = "Completeness" if good else heatmap.pairs_leaked(shown.n)
         if both is None:
-            maps.append(Map(title, unit, parts[0], maximum=1.0 if good else None, good=good))
+            maps.append(Map(title, unit, parts[0], maximum=1.0 if good or recalled is not None else None, good=good))
         else:
             maps.append(Map(f"{title}, difference", unit, parts[0], before=parts[1]))
     groups = [spheres[place] for place in shown.columns.ids] if spheres else ()

@@ -19,19 +19,24 @@ from cimemories.charts.heatmap import (
 from cimemories.charts.run_heatmap import (
     BOTH,
     COMPLETENESS,
+    RECALLED,
+    RECALLED_NEEDED,
     ROWS_SHOWN,
     SIDES,
+    TWO_MAPS,
     VIOLATION,
     column_groups,
     maps_of,
     read_at,
     sides_text,
+    subtitle,
     titles,
     where,
 )
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import LABELS
+from cimemories.flows.recalled import recalls
 from cimemories.flows.scope import Scope
 from cimemories.metrics import heatmap, sentences, warnings
 from cimemories.metrics.headline import headline
@@ -50,11 +55,15 @@ from cimemories.metrics.heatmap import (
     ordered,
     ordered_difference,
 )
+from cimemories.metrics.recalled.groups import recalled_grid
+from cimemories.metrics.recalled.split import recalled_numbers
 from cimemories.metrics.separation import cell_changes
+from cimemories.model import Label
 from cimemories.store.engine import StoreError
 from cimemories.text import count, percent, sentence
 from cimemories.ui import charts, exports, page, safe, shell, tables, url
 from cimemories.ui.tables import Column
+from pages.explore import heatmaps_recalled
 from pages.explore.run_scope import RunScope, caveats, interval_parts, run_scope
 
 if TYPE_CHECKING:
@@ -78,7 +87,7 @@ def draw() -> None:
     with chosen.columns[1]:
         names = catalogue.run_names(flows.store, scope.run.dataset)
         others = {run_id: name for run_id, name in reversed(names.items()) if run_id != scope.run.id}
-        view = _view(others, notes)
+        view = _view(others, notes, recalls(flows, scope))
     other = _against(flows, scope, view)
     # Beyond it some flows lost messages, and cells that pool them would be too low.
     most = min(chosen.numbers.n, headline(flows, other).n if other else scope.run.samples)
@@ -99,6 +108,8 @@ def draw() -> None:
             "A cell needs labelled pairs in retained contexts. Label the dataset, or wait for the judges.",
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
+    if scope.labelling is not None and recalls(flows, scope):
+        heatmaps_recalled.draw(flows, scope, whole.n, (view.rows, view.columns))
     interval_parts(chosen, "heatmaps.interval")
     warning = scope.labelling and warnings.family_warning(scope.labelling.model, scope.run.model)
     if warning:
@@ -110,7 +121,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
     flows, scope = chosen.flows, chosen.scope
     few = most_leaked(whole, _most(whole))
     phone = shell.is_phone()
-    maps = 2 if view.measure == BOTH and not phone else 1
+    maps = 2 if view.measure in TWO_MAPS and not phone else 1
     spheres = column_groups(flows, scope, few, maps, PHONE_WIDTH if phone else PLOT_WIDTH)
     groups = [spheres[place] for place in few.columns.ids] if spheres else []
     shown, frame = ordered(few, view.row_order, view.column_order, groups), heatmap.as_frame(whole)
@@ -126,6 +137,11 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
         both = ordered_difference(difference(few, second), view.row_order, view.column_order, groups)
         shown, frame = both.first, difference_frame(difference(whole, second))
         about |= {"compared with": other.run.id, "judge of that": other.judge_text}
+    recalled = None
+    if view.measure in (RECALLED, RECALLED_NEEDED):
+        of = recalled_grid(flows, scope, view.rows, view.columns, whole.n)
+        recalled = difference(shown, of).second  # in the order of what is shown
+        frame = frame.assign(recalled=getattr(of, _SAID[view.measure]).reshape(-1))
     simulated = scope.simulated + (other.simulated if other else ())
     texts = _titles(flows, scope, other, view, shown, both)
     size = len(shown.rows), len(shown.columns)
@@ -134,7 +150,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
         _put_cell(shown, selected)
     # A click changes nothing about the figure, and it takes longer to make than all the rest.
     drawing = ("heatmap drawing", scope.version, other and other.version, view, shown.n, len(shown.rows), texts, phone)
-    fig, each, read = flows.cached(drawing, lambda: _figure(view, shown, both, texts, spheres, phone))
+    fig, each, read = flows.cached(drawing, lambda: _figure(view, shown, both, texts, spheres, phone, recalled))
     alt = f"{texts[0]}. {texts[1]}. The same numbers are in the table below."
     if phone:  # where a line of the page breaks, and one of a chart is cut off
         safe.inline(texts[0], strong=True)
@@ -177,6 +193,10 @@ def _titles(
         does = "leaks" if measure == VIOLATION else "conveys"
         title = sentences.changed_cells(tested, scope.run.name, other.run.name, does, cell, change.points, change.pairs)
         return title, _pairs_of_both(both, other.run.name) + read_at(flows, shown.n, scope, other)
+    if view.measure in _SAID and (numbers := recalled_numbers(flows, scope, shown.n)) is not None:
+        label = Label.INAPPROPRIATE if view.measure == RECALLED else Label.NECESSARY
+        title = f"{str(label).capitalize()} attributes: {sentences.outcomes(numbers.by_label[str(label)])}"
+        return title, subtitle(shown) + read_at(flows, shown.n, scope)
     return titles(flows, scope, shown, view.measure)
 
 
@@ -194,11 +214,17 @@ def _takeaway(chosen: RunScope, other: Scope | None, grid: Grid) -> str:
 
 
 def _figure(
-    view: View, shown: Grid, both: Difference | None, texts: tuple[str, str], spheres: Mapping[str, str], phone: bool
+    view: View,
+    shown: Grid,
+    both: Difference | None,
+    texts: tuple[str, str],
+    spheres: Mapping[str, str],
+    phone: bool,
+    recalled: Grid | None,
 ) -> tuple[go.Figure, list[go.Figure], Tooltips]:
     """The chart to export, those to show (on a phone each map is one, else it is the same), and what the pointer reads
     in them. spheres: of the columns by id, where their names do not fit."""
-    maps, rows, columns = maps_of(shown, both, view.measure, spheres)
+    maps, rows, columns = maps_of(shown, both, view.measure, spheres, recalled)
     fig = heatmap_figure(maps, rows, columns, title=texts[0], subtitle=texts[1])
     each = [fig]
     if phone:
@@ -218,6 +244,8 @@ def _twin(frame: pd.DataFrame, view: View, n: int) -> None:
                 sides[f"{measure}{end}"] = ("percent", f"{name}{ending}")
             if f"{measure}_pairs{end}" in frame:
                 sides[f"{measure}_pairs{end}"] = ("count", f"{unit}{ending}")
+    if "recalled" in frame:
+        sides["recalled"] = ("percent", "Inappropriate recalled" if view.measure == RECALLED else "Necessary recalled")
     tables.table(frame, key="heatmaps.table", columns=sides, alt="All cells of the maps")
 
 
@@ -380,6 +408,8 @@ ORDERS = {
     Order.ALIKE: "similar ones together (clustered)",
 }
 SHOWN = {BOTH: "both", VIOLATION: "violation", COMPLETENESS: "completeness"}
+OF_RECALLED = {RECALLED: "recalled and leaked", RECALLED_NEEDED: "recalled and conveyed"}
+_SAID = {RECALLED: VIOLATION, RECALLED_NEEDED: COMPLETENESS}
 MOST = (15, ROWS_SHOWN, 60, 120)
 DRAWER_ROWS, DRAWER_TABLE = 4, 178  # flows of a cell that are in sight at once, and their pixels
 # Flows of a cell that are sent at once: with 100 profiles all of them are over 200 kB a click, and few are in sight.
@@ -433,10 +463,10 @@ def _unless(number: int, usual: int) -> int | None:
     return None if number == usual else number
 
 
-def _view(others: Mapping[str, str], notes: list[str]) -> View:
+def _view(others: Mapping[str, str], notes: list[str], recalling: bool) -> View:
     """Draw the choices, folded away under a button that says what is shown: six lists would take the browser as long
     as the maps. others: names by id of the runs that this one can be set against. notes: gets what has to be said of
-    the link."""
+    the link. recalling: whether something chooses what reaches the run's prompts."""
     rows, columns = _sides()
     orders = {str(order): text for order, text in ORDERS.items()}
     named = {NOBODY: "no other run"} | {key: f"{name} ({key})" for key, name in others.items()}
@@ -460,9 +490,12 @@ def _view(others: Mapping[str, str], notes: list[str]) -> View:
             chosen = url.get("columnorder")
             column_order = Order(_choice("Order of columns", orders, "columnorder", chosen, Order.DATASET, notes))
         with left:
-            shown = _choice("Maps", SHOWN, "measure", url.get("measure"), BOTH, notes)
+            measures = SHOWN | (OF_RECALLED if recalling else {})
+            shown = _choice("Maps", measures, "measure", url.get("measure"), BOTH, notes)
         with right:
             other = _choice("Difference from", named, "against", url.get("against"), NOBODY, notes)
+    if other != NOBODY and shown in _SAID:  # a difference is one of what was said
+        shown = _SAID[shown]
     return View(rows, columns, row_order, column_order, shown, None if other == NOBODY else other)
 
 
@@ -475,6 +508,8 @@ def _button_text(rows: By, columns: By, others: Mapping[str, str]) -> str:
     parts = [f"{SIDES[rows]} × {SIDES[columns].lower()}"]
     if now("measure") in (VIOLATION, COMPLETENESS):
         parts.append(f"{now('measure')} alone")
+    elif (measure := now("measure")) in OF_RECALLED:
+        parts.append(OF_RECALLED[str(measure)])
     if any(now(param) not in (None, str(Order.DATASET)) for param in ("roworder", "columnorder")):
         parts.append("reordered")
     if (other := now("against")) in others and other != NOBODY:
