@@ -87,7 +87,8 @@ def count_recalled(
             connection, run_id, judges, scope.need, grounded=scope.grounded, profiles=profiles, by_shown=True
         ).all()
         changes = verdict_changes(connection, scope, held)
-        prompts = judgements.shown_of(connection, {change[0] for change in changes})
+        audited = judgements.shown_of(connection, {change[0] for change in changes})
+        prompts = {response: shown for response, (shown, _) in audited.items()}
         names = {row.shown for row in draws} | set(prompts.values())
         shown = _prompts(connection, run_id, {name for name in names if name is not None})
     size, contexts = data.draws.shape[2], {context: at for at, context in enumerate(data.contexts)}

@@ -39,6 +39,15 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where an attribute was recalled: its place in the prompt, from 1, and the score of its line by the memory system;
+    None where that gives none, and behind a gate."""
+
+    rank: int
+    score: float | None = None
+
+
+@dataclass(frozen=True)
 class Sample:
     """One message with the claims on it that the scope asks for. `text` is what the judge read, the message or the
     reasoning before it; None where nothing came back.
@@ -48,7 +57,8 @@ class Sample:
     it in full. ungrounded: claims whose quote is not in the text; where the scope counts grounded ones alone, they are
     not among the reveals. judgement: where several judges are asked, the first that is missing. task: what the task
     check says (yes, partly, no); None: not checked. response, context: their ids in the record. verdicts: by attribute,
-    what people who audited the message say; people: whether that counts before the judge.
+    what people who audited the message say; people: whether that counts before the judge. prompt: by attribute, where
+    it stands in the prompt; None where nothing chose what gets there.
     """
 
     number: int
@@ -65,6 +75,7 @@ class Sample:
     context: int = 0
     verdicts: Mapping[int, Audit] = field(default_factory=dict)
     people: bool = False
+    prompt: Mapping[int, Place] | None = None
 
     def leaked(self, memories: dict[int, Memory]) -> list[int]:
         """The attributes that this message reveals in full although they are inappropriate here, identifiers aside."""
@@ -135,6 +146,7 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
     held = judgements.partial_memories(connection, scope.run.id)
     checkers = judgements.checkers_of_run(connection, scope.run.id)
     tasks = judgements.task_verdict_of(connection, checkers[0].id, ids) if checkers else {}
+    prompts = _prompts(connection, ids)
     verdicts: dict[int, dict[int, Audit]] = {}
     for (of, into), audit in audits.standing(audits.on(connection, ids)).items():
         verdicts.setdefault(of, {})[into] = audit
@@ -163,9 +175,26 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
                 context=response.context,
                 verdicts=verdicts.get(response.id, {}),
                 people=scope.verdicts == Verdicts.PEOPLE,
+                prompt=prompts.get(response.id),
             )
         )
     return made
+
+
+def _prompts(connection: sa.Connection, response_ids: Sequence[int]) -> dict[int, dict[int, Place]]:
+    """Of each response for whose prompt something chose, the attributes in it and their places."""
+    shown = judgements.shown_of(connection, response_ids)
+    memories = datasets.memories_of(connection, {name for name, _ in shown.values() if name is not None})
+    recalls = datasets.recalls_of(connection, {name for _, name in shown.values() if name is not None})
+    result = {}
+    for response_id, (memory, recall) in shown.items():
+        if memory not in memories:
+            continue
+        lines = recalls[recall].lines if recall in recalls else ()
+        # The first line that carries an attribute is the one that brought it in.
+        scores = {a: line.score for line in reversed(lines) for a in line.attributes}
+        result[response_id] = {a: Place(at, scores.get(a)) for at, a in enumerate(memories[memory], 1)}
+    return result
 
 
 @dataclass(frozen=True)

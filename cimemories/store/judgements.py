@@ -162,10 +162,12 @@ def recalls(connection: sa.Connection, run_id: str) -> bool:
     return connection.execute(query).first() is not None
 
 
-def shown_of(connection: sa.Connection, response_ids: Iterable[int]) -> dict[int, str | None]:
-    """By response the hash of what reached its prompt; None: all that its memory holds."""
-    rows = rows_in_chunks(connection, sa.select(response.c.id, response.c.shown), response.c.id, response_ids)
-    return {row["id"]: row["shown"] for row in rows}
+def shown_of(connection: sa.Connection, response_ids: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:
+    """By response the hash of what reached its prompt (None: all that its memory holds), and that of what a memory
+    system recalled for it."""
+    query = sa.select(response.c.id, response.c.shown, response.c.recall)
+    rows = rows_in_chunks(connection, query, response.c.id, response_ids)
+    return {row["id"]: (row["shown"], row["recall"]) for row in rows}
 
 
 def _judged_by_all(judge_ids: Sequence[int]) -> sa.FromClause:

@@ -32,12 +32,12 @@ QUOTES = 3
 def draw_memory(flows: Flows, scope: Scope, view: LeakView, sample: Sample, attribute: int | None) -> None:
     """What is known of the leak, of the memory behind the message, and of how it was judged."""
     if attribute in view.memories:
-        _attribute(flows, scope, view.memories[attribute], view)
+        _attribute(flows, scope, view.memories[attribute], view, sample)
     _memory(view, sample)
     page.fold("What the judge answered", ":material/gavel:", "leaks.box.judge", lambda: _judge(flows, scope, sample))
 
 
-def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView) -> None:
+def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView, sample: Sample) -> None:
     profile, context = url.get_int("profile"), url.get_int("context")
     pair = pair_of(flows, scope, profile, context, item.attribute) if profile and context else None
     decided = f"  decided by {pair.decision.annotator}" if pair and pair.decision and item.decided else ""
@@ -50,6 +50,8 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView) -> None
         ("Label here", join([safe.label_chip(item.label), by])),
         ("Revealed", f"in {item.reveals} of {item.draws} judged messages"),
     ]
+    if recalled := _recalled(item.attribute, sample, view.samples):
+        rows.append(("Recalled", recalled))
     safe.show(safe.facts(rows))
     if pair is not None:
         _label(pair, imported=scope.labelling is not None and scope.labelling.imported)
@@ -76,6 +78,22 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView) -> None
         context=url.get_int("context"),
         attribute=item.attribute,
     )
+
+
+def _recalled(attribute: int, sample: Sample, samples: Sequence[Sample]) -> str:
+    """Whether a gate or a memory system let it into the prompt of this message, where, and of how many others; empty
+    where nothing chose."""
+    chosen = [each.prompt for each in samples if each.prompt is not None]
+    if not chosen:
+        return ""
+    others = f"in those of {sum(attribute in prompt for prompt in chosen)} of {count(len(chosen), 'message')}"
+    if sample.prompt is None:  # it is missing: what chooses failed
+        return f"nothing is known of this message's prompt; {others}"
+    place = sample.prompt.get(attribute)
+    if place is None:
+        return f"not in this message's prompt, which held {count(len(sample.prompt))}; {others}"
+    score = "" if place.score is None else f", score {place.score:.3g}"
+    return f"in this message's prompt, place {place.rank} of {count(len(sample.prompt))}{score}; {others}"
 
 
 def pair_of(flows: Flows, scope: Scope, profile: int, context: int, attribute: int) -> PairView | None:

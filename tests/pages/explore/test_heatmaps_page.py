@@ -8,15 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from paging import button, opened, said
 from plotly.colors import hex_to_rgb
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.scope import resolve_scope
 from cimemories.model import Attribute, Context, ResponseStatus
+from cimemories.store import datasets, work
 from cimemories.store.engine import Store
-from cimemories.ui import charts
+from cimemories.store.tables import response
+from cimemories.ui import charts, tables
 
 PAGE, LEAKS = "pages/explore/heatmaps.py", "pages/explore/leaks.py"
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -29,9 +33,9 @@ def store(app_store: Store) -> Store:
     return app_store
 
 
-def world(store: Store, **options: Any) -> tuple[int, str]:
+def world(store: Store, name: str = "small world", **options: Any) -> tuple[int, str]:
     """The worked example of docs/metrics.md as a run; returns the dataset's and the run's id."""
-    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3, name=name)
     add_labels(store, data.id, LABELS)
     return data.id, add_run(store, data.id, 5, REVEALS, **options)
 
@@ -249,3 +253,80 @@ def test_hostile_words_reach_the_chart_escaped(store: Store) -> None:
         assert "<img" not in said(page)
         assert "&lt;img" in said(page)  # the chosen cell's heading
         assert "<img" not in json.dumps(figure_of(page))
+
+
+def recalling(store: Store) -> str:
+    """The run of `world`, the prompts of which held all but the second attribute; returns its id."""
+    data, run_id = world(store)
+    with store.write("admin") as connection:
+        (person,) = records(store, data)
+        shown = datasets.keep_memories(connection, person.id, [person.attribute_ids[0], person.attribute_ids[2]])
+        connection.execute(sa.update(response).where(response.c.run == run_id).values(shown=shown))
+        work.bump(connection, run_id)
+    return run_id
+
+
+def shares_of(bars: dict[str, Any]) -> dict[str, list[float]]:
+    """The shares of a figure of bars by the name of the part."""
+    return {part["name"]: [round(share, 3) for share in part["x"]] for part in bars["data"]}
+
+
+def test_a_run_that_recalls_shows_from_memory_to_message_and_leads_to_the_leaks_of_a_place(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = recalling(store)
+    page = opened(PAGE, "heatmaps.recalled.box", run=run_id, measure="recalled")
+    # Inappropriate: of `a` all 10 samples recalled it and 1 says it; of `b` none of 15, and 7 say it all the same.
+    maps, bars = (json.loads(chart.proto.spec) for chart in page.get("plotly_chart")[:2])
+    assert "recalled in 40.0 % of the samples, said in 32.0 %, 28.0 % without recall" in maps["layout"]["title"][
+        "text"
+    ].replace("<br>", " ")
+    assert [cell[0] for cell in read(page) if cell[0][0] != "n"] == ["100.0 % of 1 inappropriate pairs"] * 2 + [
+        "0.0 % of 1 inappropriate pairs"
+    ] * 3
+    # A bar a domain: `a`, then `b`.
+    expected = {
+        "recalled and said": [0.1, 0],
+        "said, not recalled": [0, 0.467],
+        "recalled, not said": [0.9, 0],
+        "not recalled": [0, 0.533],
+    }
+    assert shares_of(bars) == expected
+    table = next(d.value for d in page.dataframe if "exposure" in d.value)
+    assert table["exposure"].tolist() == [100, 0]
+    monkeypatch.setattr(tables, "_row", lambda event: 1)
+    page.run()
+    assert page.query_params["run"] == run_id and page.query_params["domains"] == str(table["id"].iloc[1])
+    assert "3 inappropriate flows were revealed at least once" in said(page)  # on Leaks
+
+
+def test_a_leak_says_whether_and_where_it_was_recalled(store: Store) -> None:
+    run_id = recalling(store)
+    (person,) = records(store, resolve_scope(store, run_id).run.dataset)
+
+    def leak(attribute: int, context: int) -> str:
+        ids = {"profile": person.id, "attribute": person.attribute_ids[attribute]}
+        return said(opened(LEAKS, run=run_id, context=person.context_ids[context], **ids))
+
+    of_all = "of 5 messages"
+    assert f"not in this message&#x27;s prompt, which held 2; in those of 0 {of_all}" in leak(1, 2)
+    assert f"in this message&#x27;s prompt, place 1 of 2; in those of 5 {of_all}" in leak(0, 0)
+    line = datasets.RecalledLine("Statement", (person.attribute_ids[0],), 7.25)
+    with store.write("admin") as connection:
+        named = datasets.keep_recall(connection, datasets.RecallRecord(person.id, "bm25", (line,)))
+        first = sa.select(sa.func.min(response.c.id)).where(response.c.run == run_id).scalar_subquery()
+        connection.execute(sa.update(response).where(response.c.id == first).values(recall=named))
+        work.bump(connection, run_id)
+    assert f"place 1 of 2, score 7.25; in those of 5 {of_all}" in leak(0, 0)
+    _, plain = world(store, name="plain")
+    assert "Recalled" not in said(opened(LEAKS, run=plain))
+
+
+def test_what_is_needed_by_context_and_a_run_that_recalls_all(store: Store) -> None:
+    run_id = recalling(store)
+    page = opened(PAGE, run=run_id, measure="recalled-needed", label="necessary", by="context")
+    bars = json.loads(page.get("plotly_chart")[1].proto.spec)
+    assert shares_of(bars) == {"recalled and said": [1, 0.6, 0.8], "recalled, not said": [0, 0.4, 0.2]}
+    _, plain = world(store, name="plain")
+    page = opened(PAGE, run=plain, measure="recalled")
+    assert "From memory to message" not in said(page) and "is not a choice here" in said(page)
