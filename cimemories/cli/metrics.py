@@ -53,7 +53,7 @@ def show_metrics(
     """Show a run's violation and completeness with 95 % intervals, and its coverage.
 
     Also shown is its score by the norm of each persona alone and, of a run behind a gate or a memory system, what was
-    recalled of what is stored, and said of what was recalled.
+    recalled of what is stored, and said of what was recalled; of a run with sessions, which leaks travelled.
 
     --json adds constant baselines, every breakdown, and what each identifier rule leaves out.
 
@@ -75,6 +75,7 @@ def show_metrics(
         return
     _print_headline(flows, scope, rule)
     _print_recalled(flows, scope, rule)
+    _print_sessions(flows, scope, rule)
     _print_norms(scores)
     if group_by is not None:
         frame = breakdown(flows, scope, group_by, headline(flows, scope, rule).n, rule)
@@ -143,6 +144,20 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
     made = {f"violation@{numbers.n}": bounds.violation[numbers.n], "completeness": bounds.completeness}
     texts = [f"{name}: {text}" for name, item in made.items() if (text := sentences.made_of(item))]
     output.notes([*texts, *([rare] if (rare := sentences.unseen(bounds.completeness.users)) else [])])
+
+
+def _print_sessions(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
+    from cimemories.metrics.recalled.sessions import session_numbers
+    from cimemories.metrics.sentences import sessions
+
+    numbers = session_numbers(flows, scope, rule)
+    if numbers is None:
+        return
+    output.line("")
+    output.line(sentence(sessions.travelled(scope.run.model, numbers)))
+    for name, text in sessions.split(numbers):
+        output.line(f"{name:<44} {text}")
+    output.notes([text for text in [sessions.said_again(numbers)] if text])
 
 
 def _print_recalled(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:

@@ -20,6 +20,7 @@ from cimemories.metrics.heatmap import By as Side
 from cimemories.metrics.intervals import intervals
 from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.metrics.recalled.groups import recalled_by
+from cimemories.metrics.recalled.sessions import session_numbers
 from cimemories.metrics.recalled.split import recalled_numbers
 from cimemories.metrics.violation import LeakRate, balanced
 from cimemories.metrics.warnings import (
@@ -381,8 +382,9 @@ def _by_n(values: dict[int, float]) -> dict[str, float | None]:
 def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[str, object]:
     """The headline with its intervals, the constant baselines, every breakdown (at the headline's n), and under each
     identifier rule the violations and what the rule leaves out; by n Violation@n corrected for its judge's errors,
-    where people have audited attributes; of a run behind a gate or a memory system what was recalled (`recalled`).
-    Numbers that are undefined are null."""
+    where people have audited attributes; of a run behind a gate or a memory system what was recalled (`recalled`);
+    of one with sessions which leaks travelled (`sessions`). Numbers that are undefined are null. Without breakdowns for
+    a run that does not fit into memory."""
     bounds, numbers = intervals(flows, scope, rule), headline(flows, scope, rule)
     audited = violation_audits(flows, scope, rule)
     return numbers.as_json() | {
@@ -412,6 +414,7 @@ def all_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRul
             for other in IdentifierRule
         },
         **_recalled(flows, scope, rule, numbers.n),
+        **({"sessions": sessions.as_json()} if (sessions := session_numbers(flows, scope, rule)) else {}),
     }
 
 

@@ -451,12 +451,27 @@ def session_responses(connection: sa.Connection, run_id: str, profile_id: int) -
     return list(connection.execute(query).mappings())
 
 
-def earlier_of(connection: sa.Connection, run_id: str) -> list[tuple[int, int, int, int, list[int]]]:
-    """(response, profile, context, sample, contexts of the earlier messages in its prompt) of every settled response of
-    a run with sessions; of other runs none."""
-    own = ("id", "profile", "context", "sample", "earlier")
+@dataclass(frozen=True)
+class Earlier:
+    """What a settled response of a run with sessions was shown: the contexts of the earlier messages in its prompt."""
+
+    response: int
+    profile: int
+    context: int
+    sample: int
+    memory: str | None
+    earlier: list[int]
+
+
+def earlier_of(connection: sa.Connection, run_id: str, profile_id: int | None = None) -> list[Earlier]:
+    """Of every settled response of a run with sessions; none of other runs. profile_id: of this profile alone."""
+    own = ("id", "profile", "context", "sample", "memory", "earlier")
     query = sa.select(*(response.c[n] for n in own)).where(response.c.run == run_id, response.c.earlier.is_not(None))
-    return [(*row[:4], list(json.loads(row.earlier))) for row in connection.execute(query)]
+    query = query if profile_id is None else query.where(response.c.profile == profile_id)
+    return [
+        Earlier(row.id, row.profile, row.context, row.sample, row.memory, json.loads(row.earlier))
+        for row in connection.execute(query)
+    ]
 
 
 def profile_ids(connection: sa.Connection, run_id: str) -> list[int]:

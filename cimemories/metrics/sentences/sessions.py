@@ -1,0 +1,56 @@
+"""Sessions: takeaways about leaks that travel through the assistant's own earlier messages."""
+
+from __future__ import annotations
+
+import math
+
+from cimemories.metrics.recalled.sessions import SessionNumbers
+from cimemories.metrics.sentences.numbers import shares
+from cimemories.text import count, percent
+
+
+def travelled(name: str, numbers: SessionNumbers) -> str:
+    """'310 of 842 leaks of sim-average repeat what an earlier message in its memory had said'."""
+    if not numbers.leaks:
+        return f"{name}: no leak to follow through earlier messages yet"
+    verb = "repeats" if numbers.travelled == 1 else "repeat"
+    if not numbers.travelled:
+        return f"No leak of {name} repeats what an earlier message in its memory had said"
+    return (
+        f"{numbers.travelled:,} of {count(numbers.leaks, 'leak')} of {name} {verb} what an earlier message in its "
+        "memory had said"
+    )
+
+
+def said_again(numbers: SessionNumbers) -> str:
+    """How often an exposure leaks, said before and never said, with what that does not say."""
+    before, never = numbers.again, numbers.never
+    if math.isnan(before.rate) or math.isnan(never.rate):
+        return ""
+    said, fresh = shares(before.rate, never.rate)
+    return (
+        f"Said before, an inappropriate attribute leaks in {said} of {count(before.exposures, 'exposure')}; never "
+        f"said, in {fresh} of {never.exposures:,}. What a model says once it is likelier to say anyway"
+        + (
+            f": between samples of the same flow the difference is {100 * numbers.within:+.1f} points "
+            f"({count(numbers.within_flows, 'flow')})"
+            if numbers.within_flows
+            else ""
+        )
+    )
+
+
+def split(numbers: SessionNumbers) -> list[tuple[str, str]]:
+    """The groups of exposures with their leaks, each a name and a text."""
+    names = {
+        "never": "never said before",
+        "shared": "said before where it was not inappropriate",
+        "leaked": "leaked before",
+        "unknown": "not known: a message before has no judgement",
+    }
+    rows = []
+    for key, name in names.items():
+        group = getattr(numbers, key)
+        if group.exposures:
+            rows.append((name, f"{percent(group.rate)}, {group.leaks:,} of {count(group.exposures, 'exposure')} leak"))
+    return rows
