@@ -20,10 +20,12 @@ from cimemories.charts.labels import beside_marks
 from cimemories.charts.theme import (
     AMBIGUOUS,
     COMPLETENESS,
+    DASHES,
     GREY,
     GRID,
     LEGEND_BELOW,
     RUN,
+    RUN_COLOURS,
     SYMBOLS,
     VIOLATION,
     none_for_nan,
@@ -114,6 +116,52 @@ def sweep(figure: SweepFigure) -> Drawing | None:
     alt = f"{figure.title()}. Violation as crosses on a solid line, completeness as circles on a dotted one."
     more = f"; {len(figure.series) - PANELS} more series in the table" if len(figure.series) > PANELS else ""
     return Drawing(fig, figure.title(), figure.subtitle() + more, alt, figure.frame())
+
+
+def trade_off(figure: SweepFigure) -> Drawing | None:
+    """Completeness against violation along each series (compare/sweeps.trade_off), intervals as crosses, points named.
+    None without a series."""
+    import plotly.graph_objects as go
+
+    if not figure.series:
+        return None
+    traces = []
+    for at, item in enumerate(figure.series):
+        colour, lines = RUN_COLOURS[at % len(RUN_COLOURS)], [point.line for point in item.points]
+        hover = [
+            f"<b>{html.escape(item.name)}, {html.escape(point.tick)}</b><br>violation@{point.line.n}: "
+            f"{percent(point.line.violation.value)} {bounds_text(point.line.violation)}<br>completeness: "
+            f"{percent(point.line.completeness.value)} {bounds_text(point.line.completeness)}"
+            for point in item.points
+        ]
+        traces.append(
+            scatter(
+                none_for_nan([line.violation.value for line in lines]),
+                none_for_nan([line.completeness.value for line in lines]),
+                "lines+markers+text",
+                hover,
+                error_x=error_bars([line.violation for line in lines], colour),
+                error_y=error_bars([line.completeness for line in lines], colour),
+                name=shortened(item.name, LONGEST_NAME),
+                text=[html.escape(point.tick) for point in item.points],
+                textposition="bottom right",
+                line={"color": colour, "width": 2, "dash": DASHES[at % len(DASHES)]},
+                marker={"symbol": SYMBOLS[at % len(SYMBOLS)], "size": 10},
+            )
+        )
+    axis = {"range": [FIRST, LAST], "tickformat": ".0%", "gridcolor": GRID, "zeroline": False}
+    n = figure.lines[0].n
+    layout = {
+        "xaxis": {"title": {"text": f"Violation@{n}: less is better"}, **axis},
+        "yaxis": {"title": {"text": "Completeness: more is better"}, **axis},
+        "height": PLANE_HEIGHT,
+        "margin": {**MARGIN, "b": 84},
+        "legend": dict(LEGEND_BELOW),
+        "showlegend": len(traces) > 1,
+        "hovermode": "closest",
+    }
+    alt = f"{figure.title()}. Each point is a run at one k, by violation to the right and completeness up."
+    return Drawing(go.Figure(traces, layout), figure.title(), figure.subtitle(), alt, figure.frame())
 
 
 def domains(difference: Difference, first: str, second: str) -> Drawing | None:

@@ -20,6 +20,7 @@ from cimemories.evaluation.respond import CompositionError, Kind, read_compositi
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Scope, parts_of, resolve_scope
 from cimemories.llm.worker import SIMULATOR
+from cimemories.memory.systems import PREFIX, is_system
 from cimemories.metrics import sentences
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import Intervals, intervals
@@ -258,7 +259,7 @@ WHAT = {Axis.SIZE: "model size", Axis.REASONING: "reasoning", Axis.PROMPT: "prom
 THINKS = ("off", "low", "on", "medium", "high")
 # What a request says of thinking is the axis of reasoning, and no difference beside it.
 THINKING_FIELDS = ("chat_template_kwargs", "reasoning_effort", "thinking", "enable_thinking")
-ADDED: dict[Kind | None, str] = {
+ADDED: dict[str | None, str] = {
     Kind.NECESSARY: "inappropriate attributes",
     Kind.INAPPROPRIATE: "necessary attributes",
     Kind.RANDOM: "attributes at random",
@@ -315,6 +316,8 @@ class SweepFigure:
         """What stands under the axis."""
         if self.axis == Axis.MEMORY:
             kinds = {_memory(line.run)[0] for line in self.lines}
+            if all(is_system(kind or "") for kind in kinds):
+                return "k: memories recalled at most"
             return f"{ADDED.get(kinds.pop(), 'attributes') if len(kinds) == 1 else 'attributes'} in memory"
         return "parameters" if self.axis == Axis.SIZE else WHAT[self.axis]
 
@@ -361,6 +364,20 @@ def sweep_figures(lines: Sequence[Line]) -> dict[Axis, SweepFigure]:
     """A figure for each axis, those without any series among them. lines: runs of one dataset, read at one way of
     counting."""
     return {axis: _figure(axis, lines) for axis in Axis}
+
+
+def trade_off(lines: Sequence[Line]) -> SweepFigure:
+    """Memory systems that were run at several k: a series each, at its end the run with everything in its prompt, where
+    one differs in nothing else. lines: as in `sweep_figures`."""
+    figure = _figure(Axis.MEMORY, lines)
+    whole = {_beside(Axis.MEMORY, line): line for line in lines if line.run.composition == Kind.FULL and line.covered}
+    series = []
+    for item in figure.series:
+        first = item.points[0].line
+        if is_system(first.run.composition):
+            end = whole.get(_beside(Axis.MEMORY, first))
+            series.append(replace(item, points=(*item.points, *([Point(end, math.nan, "full")] if end else []))))
+    return SweepFigure(Axis.MEMORY, tuple(series), figure.left_out)
 
 
 def size_of(run: RunRow) -> float | None:
@@ -443,10 +460,21 @@ def _place(axis: Axis, run: RunRow) -> tuple[float, str] | None:
             return (float(known.index(level)), level) if level in known else None
         case Axis.MEMORY:
             kind, number = _memory(run)
-            return None if kind in (None, Kind.FULL) else (float(number), f"{number}")
+            if kind in (None, Kind.FULL):
+                return None
+            return float(number), f"k={number}" if is_system(str(kind)) else f"{number}"
 
 
-def _memory(run: RunRow) -> tuple[Kind | None, int]:
+def _memory(run: RunRow) -> tuple[str | None, int]:
+    """What a run's memory is without its number, and that number: of a memory system its k. None where it has none, or
+    cannot be read."""
+    if is_system(run.composition):
+        # By its text: the package that it needs may not be installed where it is only looked at.
+        name, _, given = run.composition.removeprefix(PREFIX).partition(":")
+        options = dict(option.partition("=")[::2] for option in given.split(",") if option)
+        k = options.pop("k", "")
+        rest = ",".join(f"{option}={value}" for option, value in options.items())
+        return (f"{PREFIX}{name}" + f":{rest}" * bool(rest), int(k)) if k.isdecimal() else (None, 0)
     try:
         memory = read_composition(run.composition)
     except CompositionError:
@@ -465,6 +493,12 @@ def _unknown(axis: Axis, run: RunRow) -> str:
 
 def _fixed(axis: Axis, line: Line) -> Hashable:
     """All that must be equal for two runs to be of one series."""
+    # Of memory only the number may differ, not the kind.
+    return _memory(line.run)[0] if axis == Axis.MEMORY else None, *_beside(axis, line)
+
+
+def _beside(axis: Axis, line: Line) -> tuple[Hashable, ...]:
+    """The same but what the axis varies."""
     run = line.run
     parameters = {k: v for k, v in run.manifest.parameters.items() if k not in THINKING_FIELDS}
     settings: dict[Axis, Hashable] = {
@@ -473,8 +507,7 @@ def _fixed(axis: Axis, line: Line) -> Hashable:
         Axis.PROMPT: run.prompt_level,
         Axis.MEMORY: memory_text(run),
     }
-    # The axis itself may differ; of memory only the number may, not the kind.
-    settings[axis] = _memory(run)[0] if axis == Axis.MEMORY else None
+    settings[axis] = None
     # One n, profiles and contexts: a series read at several would rise and fall with these.
     counted = (line.scope.judge_text, line.scope.grounded, line.n, line.places, run.simulated)
     memory_order = run.manifest.memory.order, run.manifest.memory.seed

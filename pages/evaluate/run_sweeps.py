@@ -31,6 +31,7 @@ from cimemories.flows.progress import ACTIVE, RESUMABLE
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
 from cimemories.llm.worker import SIMULATOR
+from cimemories.memory.systems import is_system
 from cimemories.metrics.uncertainty import Interval
 from cimemories.model import WorkStatus
 from cimemories.seeds.prompts import levels
@@ -458,6 +459,9 @@ def _matrices(table: SweepTable) -> None:
         tables.results(heads, [tables.Group(rows)], key=f"runs.matrix.{table.row.id}.{number}", label=label)
     icon, row = ":material/compare_arrows:", table.row
     url.page_link("compare", "Compare along one setting", icon=icon, dataset=row.dataset, sweep=row.id, tab="sweeps")
+    if any(is_system(cell.run.composition) for cell in table.cells):
+        to: dict[str, Any] = {"dataset": row.dataset, "sweep": row.id, "tab": "sweeps", "axis": "memory"}
+        url.page_link("compare", "Violation against completeness over k", icon=":material/show_chart:", **to)
     safe.heading("Runs")
     rows = [_cell_row(cell) for cell in table.cells]
     heads = [tables.Head("Run"), tables.Head("Coverage"), tables.Head("Violation@n"), tables.Head("Completeness")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from cimemories.charts import comparison
 from cimemories.charts.comparison import plane, sweep
 from cimemories.compare.difference import takeaway
 from cimemories.compare.leaderboard import (
@@ -16,7 +17,7 @@ from cimemories.compare.leaderboard import (
     leaderboard_notes,
 )
 from cimemories.compare.ranking import memory_text
-from cimemories.compare.sweeps import WHAT, SweepFigure, sweep_figures
+from cimemories.compare.sweeps import WHAT, SweepFigure, sweep_figures, trade_off
 from cimemories.flows import catalogue
 from cimemories.metrics.breakdown import Baseline
 from cimemories.metrics.uncertainty import Interval
@@ -225,7 +226,8 @@ NEEDS = {
     Axis.SIZE: "models of one family whose sizes are in their names or presets",
     Axis.REASONING: "the same model with thinking on and off, or its thinking and its instruct variant",
     Axis.PROMPT: "the same model at several prompt levels",
-    Axis.MEMORY: "the same model with memories of several sizes: necessary+K, inappropriate+K or random-K",
+    Axis.MEMORY: "the same model with memories of several sizes: necessary+K, inappropriate+K or random-K, or a memory "
+    "system at several k",
 }
 
 
@@ -234,7 +236,8 @@ def draw_sweeps(compared: Compared, set_takeaway: SetTakeaway) -> None:
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with right:
         among = _among(compared)
-    figures = sweep_figures([line for line in compared.board.lines if among is None or line.run.sweep == among])
+    lines = [line for line in compared.board.lines if among is None or line.run.sweep == among]
+    figures = sweep_figures(lines)
     with left:
         axis = _axis(figures)
     figure = figures[axis]
@@ -262,6 +265,9 @@ def draw_sweeps(compared: Compared, set_takeaway: SetTakeaway) -> None:
             "run": ("text", "Run"),
         }
         show(drawing, "sweep", "compare.box.sweep", compared, columns, simulated=figure.simulated)
+        of_systems = trade_off(lines)
+        if axis == Axis.MEMORY and (drawn := comparison.trade_off(of_systems)) is not None:
+            show(drawn, "trade-off", "compare.box.trade_off", compared, columns, simulated=of_systems.simulated)
     if among:
         to = {"tab": "sweeps", "sweep": among}
         url.page_link("runs", "See the sweep as a matrix of prompt and memory", icon=":material/grid_view:", **to)

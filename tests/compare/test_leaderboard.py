@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run
 
+from cimemories.charts import comparison
 from cimemories.charts.comparison import domains, plane, sweep
 from cimemories.cli import cli
 from cimemories.compare.difference import difference, takeaway
@@ -29,7 +30,7 @@ from cimemories.compare.leaderboard import (
     leaderboard_rows,
     names,
 )
-from cimemories.compare.sweeps import SweepFigure, size_of, sweep_figures
+from cimemories.compare.sweeps import SweepFigure, size_of, sweep_figures, trade_off
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
@@ -249,6 +250,47 @@ def test_series_hold_runs_that_differ_in_one_thing_alone(board: Leaderboard) -> 
     assert drawing is not None
     assert drawing.frame["run"].tolist() == ["b", "c", "a"]
     assert sweep(sweep_figures([lines[8]])[Axis.SIZE]) is None
+
+
+def test_a_memory_system_over_k_ends_at_everything_in_the_prompt(board: Leaderboard) -> None:
+    """Points by k in their order, and `full` at the end of the series that differ in nothing else from it; systems with
+    other options are other series, and what other packages call their systems need not be installed here."""
+    base = board.lines[0]
+
+    def at(run_id: str, composition: str, **changes: object) -> Line:
+        return changed(base, run_id, composition=composition, **changes)
+
+    lines = [
+        at("a", "system:bm25:k=20"),
+        at("b", "full"),
+        at("c", "system:bm25:k=5"),
+        at("d", "system:elsewhere:k=5,deep=true"),
+        at("e", "system:elsewhere:deep=true,k=10"),
+        at("f", "system:elsewhere:k=20"),
+        at("g", "system:bm25:k=5", prompt_level="high"),
+        at("h", "system:bm25:k=80", prompt_level="high"),
+        at("i", "system:summary"),
+        at("j", "random-5"),
+        at("k", "random-20"),
+    ]
+    figure = trade_off(lines)
+    runs = [[point.line.run.id for point in item.points] for item in figure.series]
+    assert sorted(runs) == [["c", "a", "b"], ["d", "e", "b"], ["g", "h"]]
+    assert ["k=5", "k=20", "full"] in [[point.tick for point in item.points] for item in figure.series]
+    assert any("i" in text and "not made up by number" in text for text in figure.left_out)
+    drawn = comparison.trade_off(figure)
+    assert drawn is not None
+    assert [list(trace.text) for trace in drawn.fig.data if len(trace.text) == 2] == [["k=5", "k=80"]]
+    assert {trace.x[0] for trace in drawn.fig.data} == {base.violation.value}
+    assert drawn.frame["run"].tolist() == [run for series in runs for run in series]
+    # The same runs stand on the axis of memories, without `full`, which has no k.
+    assert ["k=5", "k=20"] in [ticks for _, ticks in ticks_of(lines)]
+    assert comparison.trade_off(trade_off(lines[-2:])) is None
+
+
+def ticks_of(lines: list[Line]) -> list[tuple[str, list[str]]]:
+    figure = sweep_figures(lines)[Axis.MEMORY]
+    return [(item.name, [point.tick for point in item.points]) for item in figure.series]
 
 
 def test_a_sweep_rises_only_where_intervals_let_it(board: Leaderboard) -> None:
