@@ -11,7 +11,7 @@ from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Combine, Scope, Verdicts, judge_title
 from cimemories.model import Context, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength, is_bio
-from cimemories.store import audits, datasets, judgements
+from cimemories.store import audits, datasets, judgements, runs
 from cimemories.store.audits import Audit, says_revealed
 from cimemories.store.judgements import JudgedResponse
 from cimemories.store.tables import call, judgement
@@ -77,24 +77,35 @@ class Sample:
     people: bool = False
     prompt: Mapping[int, Place] | None = None
 
-    def leaked(self, memories: dict[int, Memory]) -> list[int]:
-        """The attributes that this message reveals in full although they are inappropriate here, identifiers aside."""
+    @property
+    def revealed(self) -> set[int]:
+        """The attributes that this message reveals in full, as the scope counts it."""
         full = {r.attribute for r in self.reveals if r.strength == Strength.FULL}
         if self.people:
             by_people = {a: says_revealed(audit.verdict) for a, audit in self.verdicts.items()}
             full = {a for a in full | by_people.keys() if by_people.get(a, True)}
-        leaked = (memories[a] for a in sorted(full))
+        return full
+
+    def leaked(self, memories: dict[int, Memory]) -> list[int]:
+        """The attributes that this message reveals in full although they are inappropriate here, identifiers aside."""
+        leaked = (memories[a] for a in sorted(self.revealed))
         return [m.attribute for m in leaked if m.label == Label.INAPPROPRIATE and not m.bio]
 
 
 @dataclass(frozen=True)
 class LeakView:
-    """Everything that is known of one profile in one context of a run; `memories` in the order of the prompt."""
+    """Everything that is known of one profile in one context of a run; `memories` in the order of the prompt.
+
+    earlier: of a run with sessions, by the number of a sample what the messages in its prompt had revealed before, each
+    attribute with the contexts of these messages, the first one first; None without sessions. recipients: of contexts.
+    """
 
     profile: Profile
     context: Context
     memories: dict[int, Memory]
     samples: tuple[Sample, ...]
+    earlier: Mapping[int, Mapping[int, tuple[int, ...]]] | None = None
+    recipients: Mapping[int, str] = field(default_factory=dict)
 
 
 def leak_view(flows: Flows, scope: Scope, profile_id: int, context_id: int) -> LeakView | None:
@@ -114,6 +125,7 @@ def _leak_view(
     with flows.store.read() as connection:
         record = datasets.profile_record(connection, profile_id)
         messages = tuple(samples(connection, scope, profile_id, context_id))
+        earlier = _earlier(connection, scope, profile_id, context_id) if scope.run.manifest.sessions else None
     memories = {}
     for attribute_id, item in zip(record.attribute_ids, record.profile.attributes, strict=True):
         row = counts[attribute_id]
@@ -131,7 +143,28 @@ def _leak_view(
             held=bool(row["held"]),
         )
     context = record.profile.contexts[record.context_ids.index(context_id)]
-    return LeakView(record.profile, context, memories, messages)
+    recipients = {c: item.recipient for c, item in zip(record.context_ids, record.profile.contexts, strict=True)}
+    return LeakView(record.profile, context, memories, messages, earlier, recipients)
+
+
+def _earlier(
+    connection: sa.Connection, scope: Scope, profile_id: int, context_id: int
+) -> dict[int, dict[int, tuple[int, ...]]]:
+    """By number of the sample in this context: attributes that messages in its prompt had revealed, with the contexts
+    of these messages. One that is not judged is not among them."""
+    shown = {
+        row.sample + 1: row.earlier
+        for row in runs.earlier_of(connection, scope.run.id, profile_id)
+        if row.context == context_id
+    }
+    said = {(item.context, item.number): item.revealed for item in samples(connection, scope, profile_id)}
+    before: dict[int, dict[int, tuple[int, ...]]] = {}
+    for number, contexts in shown.items():
+        own = before.setdefault(number, {})
+        for context in contexts:
+            for attribute in sorted(said.get((context, number), ())):
+                own[attribute] = (*own.get(attribute, ()), context)
+    return before
 
 
 def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id: int | None = None) -> list[Sample]:

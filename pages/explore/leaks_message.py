@@ -52,6 +52,8 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView, sample:
     ]
     if recalled := _recalled(item.attribute, sample, view.samples):
         rows.append(("Recalled", recalled))
+    if view.earlier is not None:
+        rows.append(("Said before", _said_before(view, sample, item.attribute) or "in no message in its memory"))
     safe.show(safe.facts(rows))
     if pair is not None:
         _label(pair, imported=scope.labelling is not None and scope.labelling.imported)
@@ -78,6 +80,38 @@ def _attribute(flows: Flows, scope: Scope, item: Memory, view: LeakView, sample:
         context=url.get_int("context"),
         attribute=item.attribute,
     )
+
+
+def _said_before(view: LeakView, sample: Sample, attribute: int) -> str:
+    """To whom earlier messages in the prompt of this one had said it; empty where none had."""
+    contexts = (view.earlier or {}).get(sample.number, {}).get(attribute, ())
+    if not contexts:
+        return ""
+    more = f", and in {count(len(contexts) - 1, 'more message')}" if contexts[1:] else ""
+    return f"in the message to {view.recipients[contexts[0]]}{more}"
+
+
+def _travelled(scope: Scope, view: LeakView, sample: Sample) -> None:
+    """The leaks of this message that an earlier message in its prompt had said, each with the way to that message."""
+    before = (view.earlier or {}).get(sample.number, {})
+    leaked = sample.leaked(view.memories)
+    travelled = [(attribute, before[attribute][0]) for attribute in leaked if attribute in before]
+    if not leaked or view.earlier is None:
+        return
+    safe.inline(f"{len(travelled)} of {count(len(leaked), 'leak')} repeat what a message in its memory had said.")
+    for attribute, context in travelled[:MOST_ROWS]:
+        label = f"{view.memories[attribute].key}: said before to {view.recipients[context]}"
+        url.page_link(
+            "leaks",
+            safe.plain_label(label, 90),
+            icon=":material/undo:",
+            run=scope.run.id,
+            judge=url.get("judge"),
+            profile=url.get_int("profile"),
+            context=context,
+            attribute=attribute,
+            sample=sample.number,
+        )
 
 
 def _recalled(attribute: int, sample: Sample, samples: Sequence[Sample]) -> str:
@@ -308,6 +342,7 @@ def draw(scope: Scope, view: LeakView, attribute: int | None) -> Sample:
     )
     sample = view.samples[int(chosen or 0)]
     _sample(scope, sample, view)
+    _travelled(scope, view, sample)
     _which(view, attribute)
     return sample
 
@@ -376,6 +411,8 @@ def _spans(scope: Scope, sample: Sample, view: LeakView) -> list[Marked]:
             note = f"{item.key}: {item.label or 'not labelled'}, {reveal.strength}"
             if scope.combine != Combine.ONE:
                 note += f", claimed by {', '.join(sample.judges[reveal.attribute])}"
+            if said := _said_before(view, sample, reveal.attribute):
+                note += f"; said before {said}"
             audit = sample.verdicts.get(reveal.attribute)
             confirmed = None if audit is None else says_revealed(audit.verdict)
             if audit is not None:
