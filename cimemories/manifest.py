@@ -167,6 +167,30 @@ class ImportPart(Part):
     own: Json | None = None
 
 
+class VariantPart(Part):
+    """One variant of a request: what reaches the prompt. shown: hash of the attributes, in the order of the prompt.
+    statement: the wording of the leaked memory there; None: its own. removed: attributes that are left out."""
+
+    level: str = ""
+    shown: str = ""
+    statement: str | None = None
+    removed: list[int] = []
+
+
+class AttributionPart(Part):
+    """Which reveal of which response is explained, and by which variants. first: number of the first sample.
+    skipped: by variant that was asked for, why there is none."""
+
+    response: int = 0
+    profile: int = 0
+    context: int = 0
+    attribute: int = 0
+    first: int = 0
+    samples: int = 0
+    variants: list[VariantPart] = []
+    skipped: Json = {}
+
+
 class RunManifest(Part):
     """Everything that shaped a run. request: None for an imported run, whose request nobody knows."""
 
@@ -187,6 +211,7 @@ class RunManifest(Part):
     request: RequestPart | None = Field(default=None, alias="asked")
     versions: Json = {}
     imported: ImportPart | None = None
+    attribution: AttributionPart | None = None  # of a run that explains a leak
 
     @property
     def judges(self) -> list[JudgePart]:

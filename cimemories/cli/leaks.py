@@ -25,20 +25,23 @@ from cimemories.cli.options import (
     grouped,
     one_of,
 )
-from cimemories.cli.runs import JudgeOptions, MessageOptions, run_spec
-from cimemories.cli.work import find_labels, outcome, progress
+from cimemories.cli.runs import JudgeOptions, MessageOptions, print_costs, run_spec
+from cimemories.cli.work import exit_if_incomplete, find_labels, outcome, progress
 from cimemories.store import datasets as store_datasets
+from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.text import simulated_text
+from cimemories.text import count, percent, simulated_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from cimemories.check.budgets import CheckFile
     from cimemories.check.checking import CheckResult
+    from cimemories.evaluation.attribution import Attribution
     from cimemories.flows.scope import Scope
     from cimemories.leaks.gallery import Facet
     from cimemories.leaks.table import LeakRow
+    from cimemories.leaks.why import Why
 
 Values = list[str] | None
 
@@ -168,6 +171,151 @@ def _print_notes(scope: Scope, printed: int, left: int) -> None:
         output.note(f"note: showing the {printed} severest of {left:,}; --top 0 shows all")
     if scope.simulated:
         output.note(f"note: {simulated_text(scope.simulated)}; says nothing about any real model")
+
+
+# ---- why
+
+
+@dataclass(frozen=True)
+class FlowOptions:
+    """Which leak is to be explained."""
+
+    profile: Annotated[str | None, Option(metavar="NAME", help="Whose leak: the profile's name or id.")] = None
+    context: Annotated[str | None, Option(metavar="NAME", help="Where: the task, the recipient, or an id.")] = None
+    attribute: Annotated[str | None, Option(metavar="KEY", help="What leaked: the attribute's key.")] = None
+
+    @property
+    def given(self) -> bool:
+        return any((self.profile, self.context, self.attribute))
+
+
+@cli.command()
+@grouped
+def why(
+    run_id: Run,
+    flow: FlowOptions,
+    options: LabelOptions,
+    samples: Annotated[int, Option(min=1, max=1000, help="New messages of each variant.")] = 20,
+    variants: Annotated[
+        str | None,
+        Option(metavar="LIST", help="Of: first, last, paraphrased, without, no-neighbours. Default: all."),
+    ] = None,
+    wording: Annotated[str | None, Option(metavar="TEXT", help="Your own wording for `paraphrased`.")] = None,
+    cap: Annotated[float | None, Option(min=0, help="Stop at this cost; needs a run with prices.")] = None,
+    plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
+    as_json: AsJson = False,
+    concurrency: Annotated[int, Option(min=1, max=1024, help="Requests at the same time.")] = 32,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """Explain a leak: replay its request without, with a moved or with a reworded memory.
+
+    Each variant is sent as often as --samples says, and read by the run's judges. Without a leak, lists what is
+    explained already. Ctrl-C stops; the same command, or `resume`, continues.
+
+    Example: cimemories why run-3f9a1c2e --profile "Gary Keith" --context "Negotiate lease terms" --attribute rent
+    """
+    from cimemories.evaluation import attribution, runs
+    from cimemories.flows.flows import Flows
+    from cimemories.leaks.why import explain, leaked_flow
+
+    store = open_store(workspace)
+    scope, flows = options.scope(store, run_id), Flows(store)
+    if not flow.given:
+        done = [explain(flows, scope, row) for row, _ in attribution.attributions(store, run_id)]
+        if as_json:
+            output.as_json([item.as_json() for item in done])
+        else:
+            _list_explained(done, run_id)
+        return
+    leak = leaked_flow(flows, scope, profile=flow.profile, context=flow.context, attribute=flow.attribute)
+    names = [name.strip() for name in variants.split(",")] if variants else list(attribution.CHANGES)
+    changes = [one_of(attribution.Change, name, "variant") for name in names]
+    planned = attribution.prepare_attribution(
+        *(store, run_id, leak.response, leak.attribute), samples=samples, changes=changes, wording=wording, cap=cap
+    )
+    if plan:
+        _print_why_plan(store, planned, leak.text, concurrency, as_json)
+        return
+    own = attribution.plan_attribution(store, planned)
+    with store.read() as connection:
+        is_done = store_runs.named(connection, own).status.is_finished
+    if not is_done:
+        with progress(store, own) as report:
+            runs.execute(store.patient(), own, concurrency=concurrency, on_progress=report)
+        outcome(store, own)
+    with store.read() as connection:
+        row = store_runs.named(connection, own)
+    result = explain(flows, scope, row)
+    if as_json:
+        output.as_json(result.as_json())
+    else:
+        _print_why(result)
+    if result.simulated:
+        output.note(f"note: {simulated_text(result.simulated)}; says nothing about any real model")
+    exit_if_incomplete(store, own, 0.0)
+
+
+def _list_explained(done: Sequence[Why], run_id: str) -> None:
+    for item in done:
+        output.line(f"{item.run.id}  {item.attribute.key} of {item.profile}, to {item.context.recipient}")
+        output.line(f"  {item.context.task}. {item.run.status}. {item.takeaway}")
+    if not done:
+        output.note(f"nothing is explained yet; `cimemories leaks {run_id}` lists the leaks.")
+
+
+def _print_why(result: Why) -> None:
+    def signed(share: float) -> str:
+        return "" if share != share else f"{100 * share:+.0f}"
+
+    output.line(f"{result.attribute.key} of {result.profile}, to {result.context.recipient}: {result.context.task}")
+    output.line(result.attribute.statement)
+    output.table(
+        ("variant", *output.right(("revealed", "share", "95 %", "effect", "95 %", "does task"))),
+        [
+            (
+                effect.name,
+                effect.counts_text,
+                percent(effect.share),
+                f"{100 * effect.low:.0f} to {100 * effect.high:.0f}" if effect.judged else "",
+                signed(effect.difference),
+                f"{signed(effect.difference_low)} to {signed(effect.difference_high)}"
+                if signed(effect.difference)
+                else "",
+                "" if effect.serves is None else effect.serves,
+            )
+            for effect in result.effects
+        ],
+    )
+    output.line(result.takeaway)
+    output.line(result.run.id)
+    output.notes(result.notes)
+
+
+def _print_why_plan(store: Store, planned: Attribution, leak: str, concurrency: int, as_json: bool) -> None:
+    from cimemories.evaluation.attribution import estimate
+    from cimemories.leaks.why import variant_text
+
+    result = estimate(store, planned, concurrency=concurrency)
+    texts = [variant_text(planned, variant) for variant in planned.variants]
+    if as_json:
+        numbers = "responses requests recorded draws prompt_tokens cacheable completion_tokens cost_least cost_most"
+        output.as_json(
+            {
+                "leak": leak,
+                "variants": [str(variant.change) for variant in planned.variants],
+                "skipped": dict(planned.skipped),
+                "samples": planned.samples,
+                **output.attributes(result, f"{numbers} currency seconds"),
+                "assumptions": result.notes,
+            }
+        )
+        return
+    output.line(leak)
+    output.table(("variant",), [(text,) for text in texts])
+    output.notes(f"{name}: left out, {reason}" for name, reason in planned.skipped.items())
+    variants = f"{count(len(texts), 'variant')} x {count(planned.samples, 'sample')}"
+    output.line(f"messages   {variants} = {count(result.responses, 'message')}")
+    print_costs(result, concurrency)
 
 
 # ---- report

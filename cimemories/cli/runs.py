@@ -44,7 +44,7 @@ from cimemories.store.team import log
 
 if TYPE_CHECKING:
     from cimemories.evaluation.costs import Prices
-    from cimemories.evaluation.estimates import StageEstimate
+    from cimemories.evaluation.estimates import Estimate, StageEstimate
     from cimemories.evaluation.planning import JudgeSpec, RunSpec
     from cimemories.evaluation.sessions import Sessions
     from cimemories.seeds.prompts import Prompt, PromptFile
@@ -544,6 +544,11 @@ def print_estimate(store: Store, spec: RunSpec, concurrency: int) -> None:
         whole=True,
     )
     output.line(f"messages   {plan.size_text}")
+    print_costs(plan, concurrency)
+
+
+def print_costs(plan: Estimate, concurrency: int) -> None:
+    """Requests, tokens, cost and time of a plan, and what they rest on."""
     output.line(f"requests   {plan.requests:,}; {plan.recorded:,} of {plan.draws:,} samples are already recorded")
     output.line(
         f"tokens     about {plan.prompt_tokens:,} prompt ({plan.cacheable:,} of them can come from the server's prefix "

@@ -44,6 +44,7 @@ from cimemories.evaluation.respond import (
     Slot,
     Writer,
     compose,
+    response_job,
     response_jobs,
     restrict,
 )
@@ -507,6 +508,18 @@ def _first(sessions: Sessions, record: ProfileRecord, by_id: Mapping[int, Slot])
     order = session_order(sessions, record, by_id)
     tasks = [Task(c, by_id[c].context, by_id[c].memory, by_id[c].responses, {}) for c in order]
     return [Slot.at(place, responses) for place, responses in beginnings(sessions, tasks)]
+
+
+def estimate_slots(store: Store, prepared: Prepared, slots: Sequence[Slot], *, concurrency: int = 32) -> Estimate:
+    """What the messages of these slots and their judgements would come to, by the servers of `prepared`."""
+    writer = _writer(store, prepared)
+    with store.read() as connection:
+        counter = Counter(connection, set())
+        counter.count([response_job(writer, slot) for slot in slots])
+        known = _Experience(connection, calls.manifests(connection), prepared)
+        stages, assumptions = _stages(known, counter)
+    responses = sum(len(slot.responses) for slot in slots)
+    return Estimate(len(slots), responses, stages, assumptions, concurrency, prepared.spec.cap)
 
 
 def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> Server | None:

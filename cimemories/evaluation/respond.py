@@ -319,16 +319,37 @@ class Writer:
 
 
 @dataclass(frozen=True)
+class Replay:
+    """What reaches the prompt of a variant, whatever the memory holds, and its hash."""
+
+    prompt: ProfileRecord
+    shown: str
+
+
+def replay(record: ProfileRecord, attribute_ids: Sequence[int], reworded: Mapping[int, str]) -> Replay:
+    """These attributes of a profile in this order, some with another statement. Raises KeyError like `restrict`."""
+    kept = restrict(record, attribute_ids)
+    attributes = tuple(
+        replace(item, statement=reworded[attribute]) if attribute in reworded else item
+        for attribute, item in zip(kept.attribute_ids, kept.profile.attributes, strict=True)
+    )
+    prompt = replace(kept, profile=replace(kept.profile, attributes=attributes))
+    return Replay(prompt, datasets.memory_hash(record.id, attribute_ids))
+
+
+@dataclass(frozen=True)
 class Slot:
     """Where messages are written: the memory (the profile with its attributes alone), the context, and by sample the
     id of the response that it is to become. recall: what a memory system put into the prompt instead. place: where
-    these samples stand in their sessions; None without any."""
+    these samples stand in their sessions; None without any. replay: what stands in the prompt of a variant instead;
+    messages are judged by the memory all the same."""
 
     memory: ProfileRecord
     context: Context
     responses: Mapping[int, int]
     recall: Recall | None = None
     place: Place | None = None
+    replay: Replay | None = None
 
     @classmethod
     def at(cls, place: Place, responses: Mapping[int, int]) -> Slot:
@@ -382,8 +403,9 @@ def response_job(writer: Writer, slot: Slot) -> Job:
         request = writer.request(text, response_format(gate_schema(len(attributes)), writer.schema))
         # Each sample has a gate of its own: it is a part of what is drawn, not of what is given.
         return Job(GATE, writer.client, request, samples, _GateStep(writer, slot), opening=opening_of(text, listed))
-    step = _DraftStep(writer, slot) if writer.mitigation == Mitigation.REWRITE else _MessageStep(writer, slot)
-    shown = slot.recall.shown if slot.recall else slot.memory.profile
+    digest = slot.replay.shown if slot.replay else None
+    step = _DraftStep(writer, slot) if writer.mitigation == Mitigation.REWRITE else _MessageStep(writer, slot, digest)
+    shown = slot.recall.shown if slot.recall else (slot.replay.prompt if slot.replay else slot.memory).profile
     return _message(writer, slot, shown, samples, step)
 
 
@@ -609,7 +631,8 @@ class _DraftStep(Step):
                 jobs += _next_in_session(writer, slot, {sample: answer})
             else:
                 text = writer.wording.before.render(draft=answer.content or "", **slot.task)
-                step = _MessageStep(writer, slot, None, {sample: answer.key})
+                shown = slot.replay.shown if slot.replay else None
+                step = _MessageStep(writer, slot, shown, {sample: answer.key})
                 # A request for each sample: drafts differ, and so do the prompts.
                 jobs.append(Job(REWRITE, writer.client, writer.request(text), (sample,), step))
         return jobs

@@ -33,7 +33,18 @@ from cimemories.evaluation.planning import (
     with_identity,
 )
 from cimemories.evaluation.reference import Reference
-from cimemories.evaluation.respond import Lost, Mitigation, Slot, Wording, Writer, lose, response_jobs, restrict
+from cimemories.evaluation.respond import (
+    Lost,
+    Mitigation,
+    Replay,
+    Slot,
+    Wording,
+    Writer,
+    lose,
+    replay,
+    response_jobs,
+    restrict,
+)
 from cimemories.evaluation.sessions import Place, Sessions, Task, beginnings, session_order
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
@@ -291,7 +302,10 @@ def jobs_by_unit(
                 yield job
         if writer is None:
             return
-        slots = [Slot(owed.memories[g.memory], owed.context(g.context), g.samples) for g in owed.messages]
+        slots = [
+            Slot(owed.memories[g.memory], owed.context(g.context), g.samples, replay=owed.replays.get(g.level))
+            for g in owed.messages
+        ]
         slots += [Slot.at(place, responses) for place, responses in owed.sessions]
         for first in response_jobs(writer, slots):
             if isinstance(first, Lost):
@@ -306,12 +320,13 @@ def jobs_by_unit(
 class _Owed:
     """What a unit owes: responses to be judged, messages to be written, and by their hash the memories that these
     are about; None is the hash of all attributes. sessions: of a run with sessions, where its samples begin or go on;
-    it owes no messages beside them."""
+    it owes no messages beside them. replays: of a run that explains a leak, by level."""
 
     record: ProfileRecord
     unjudged: Sequence[tuple[Judge, judgements.OwedJudgement]]
     messages: Sequence[runs.OwedResponses]
     memories: Mapping[str | None, ProfileRecord]
+    replays: Mapping[str, Replay]
     sessions: Sequence[tuple[Place, dict[int, int]]] = ()
 
     def context(self, context_id: int) -> Context:
@@ -339,9 +354,10 @@ def _owed_by_unit(store: Store, row: RunRow, unit: Unit, judges: Sequence[Judge]
             | {item["memory"] for item in rows}
         )
         attributes = datasets.memories_of(connection, [digest for digest in hashes if digest])
+        replays = replays_of(connection, row, record)
     memories = {h: record if h is None else restrict(record, attributes[h]) for h in hashes}
     places = beginnings(sessions, _tasks(sessions, record, rows, memories)) if sessions is not None else []
-    return _Owed(record, unjudged, messages, memories, places)
+    return _Owed(record, unjudged, messages, memories, replays, places)
 
 
 def sessions_of(row: RunRow) -> Sessions | None:
@@ -369,6 +385,20 @@ def _tasks(
         )
         for context in session_order(sessions, record, by_context)
     ]
+
+
+def replays_of(connection: sa.Connection, row: RunRow, record: ProfileRecord) -> dict[str, Replay]:
+    """By level, what reaches the prompt in a run that explains a leak; empty for any other."""
+    part = row.manifest.attribution
+    if part is None:
+        return {}
+    shown = datasets.memories_of(connection, [variant.shown for variant in part.variants])
+    return {
+        variant.level: replay(
+            record, shown[variant.shown], {} if variant.statement is None else {part.attribute: variant.statement}
+        )
+        for variant in part.variants
+    }
 
 
 def _judge_at_once(store: Store, judge: Judge, read: JudgeInput) -> None:
@@ -516,9 +546,10 @@ def planned_alike(store: Store, spec: RunSpec, find_labels: FindLabels) -> RunRo
     return None
 
 
-def spec_of(store: Store, run_id: str) -> RunSpec:
-    """What to plan to repeat a run exactly: its own wording, whatever the seeds say now. Raises StoreError for a run
-    that was imported, and for one whose wording was not kept and has changed since."""
+def spec_of(store: Store, run_id: str, *, every_judge: bool = False) -> RunSpec:
+    """What to plan to repeat a run exactly: its own wording, whatever the seeds say now. every_judge: with those that
+    were added later. Raises StoreError for a run that was imported, and for one whose wording was not kept and has
+    changed since."""
     with store.read() as connection:
         row = runs.named(connection, run_id)
         manifest = row.manifest
@@ -526,7 +557,7 @@ def spec_of(store: Store, run_id: str) -> RunSpec:
             raise StoreError(f"{run_id} was imported from a file: what it was asked with is not known.")
         wording = recorded_wording(connection, row)
         # The judges that the run began with; others may have been added since.
-        first = manifest.judges[: 1 + len(manifest.request.more_judges)]
+        first = manifest.judges if every_judge else manifest.judges[: 1 + len(manifest.request.more_judges)]
         judges = tuple(_judge_spec(connection, run_id, judge) for judge in first)
     prompts = {"respond": wording.respond}
     if manifest.memory.template:

@@ -151,6 +151,11 @@ def resolve_scope(
     judges have."""
     with store.read() as connection:
         run = runs.named(connection, run_id)
+        if run.explains:
+            raise StoreError(
+                f"{run_id} explains a leak of {run.explains} and has no numbers of its own. "
+                f"`cimemories why {run.explains}` lists what is explained."
+            )
         judges = messages_first(judgements.of_run(connection, run_id))
         name, revision = datasets.name_and_revision(connection, run.dataset)
         audited = audits.version(connection, run_id)

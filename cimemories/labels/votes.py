@@ -210,6 +210,7 @@ def pair_runs(store: Store, attribute_id: int, context_id: int) -> list[PairRun]
         )
         .outerjoin(judgement, judged)
         .outerjoin(reveal, revealed)
+        .where(run.c.explains.is_(None))
         # By memory, since whether one holds the attribute is looked up after the query.
         .group_by(run.c.id, run.c.name, run.c.simulated, run.c.composition, run.c.created, response.c.memory)
         .order_by(run.c.created, run.c.id)

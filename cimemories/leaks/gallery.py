@@ -223,7 +223,8 @@ class Narrowed:
 def run_ids(store: Store) -> list[str]:
     """Every run of the record, the newest first."""
     with store.read() as connection:
-        return list(connection.execute(sa.select(run.c.id).order_by(run.c.created.desc(), run.c.id)).scalars())
+        own = sa.select(run.c.id).where(run.c.explains.is_(None))
+        return list(connection.execute(own.order_by(run.c.created.desc(), run.c.id)).scalars())
 
 
 def scopes_of(flows: Flows, judge: str | None = None) -> list[Scope]:
@@ -245,7 +246,7 @@ def scopes_of(flows: Flows, judge: str | None = None) -> list[Scope]:
 
 # Names and statuses too: a scope holds them, though no number rests on them.
 _VERSIONS = (
-    sa.select(run.c.id, run.c.name, run.c.status, run.c.revision).order_by(run.c.id),
+    sa.select(run.c.id, run.c.name, run.c.status, run.c.revision).where(run.c.explains.is_(None)).order_by(run.c.id),
     sa.select(labelling.c.id, labelling.c.status, labelling.c.revision).order_by(labelling.c.id),
     sa.select(dataset.c.id, dataset.c.name, dataset.c.revision).order_by(dataset.c.id),
     sa.select(run_judge.c.run, run_judge.c.judge).order_by(run_judge.c.run, run_judge.c.judge),

@@ -307,6 +307,7 @@ def _run_key(connection: sa.Connection, dataset_id: int) -> RunKey:
         .join(run_judge, sa.and_(run_judge.c.run == run.c.id, run_judge.c.ordinal == 0))
         # Under a reduced memory a reveal rate says something else.
         .where(run.c.dataset == dataset_id, run.c.status.in_(work.FINISHED), run.c.composition == WHOLE)
+        .where(run.c.explains.is_(None))
         .order_by(run.c.id)
     )
     return tuple((str(row.id), int(row.revision), int(row.judge)) for row in rows)

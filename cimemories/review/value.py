@@ -188,7 +188,9 @@ def _in_order(effect: LabelEffect) -> float:
 def candidates(store: Store, dataset_id: int) -> list[RunRow]:
     """Finished runs with judged messages, newest first: those that a value can be for."""
     # Counting the messages of all runs takes too long for each press of a key: it is done again when a run has moved.
-    versions = sa.select(run.c.id, run.c.revision, run.c.status, run.c.name).where(run.c.dataset == dataset_id)
+    versions = sa.select(run.c.id, run.c.revision, run.c.status, run.c.name).where(
+        run.c.dataset == dataset_id, run.c.explains.is_(None)
+    )
     with store.read() as connection:
         key = tuple(tuple(row) for row in connection.execute(versions.order_by(run.c.id)))
 

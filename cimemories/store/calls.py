@@ -64,8 +64,10 @@ class Learned:
 
 
 def manifests(connection: sa.Connection, limit: int = 40) -> list[tuple[str, RunManifest]]:
-    """The newest `limit` runs as (id, manifest), the newest first."""
-    rows = connection.execute(sa.select(run.c.id, run.c.manifest).order_by(run.c.created.desc()).limit(limit))
+    """The newest `limit` runs as (id, manifest), the newest first. Runs that explain a leak ask one context many times,
+    so their means say little of other runs: they are left out."""
+    own = sa.select(run.c.id, run.c.manifest).where(run.c.explains.is_(None))
+    rows = connection.execute(own.order_by(run.c.created.desc()).limit(limit))
     return [(row.id, read_manifest(row.manifest)) for row in rows]
 
 

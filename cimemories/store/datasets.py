@@ -383,8 +383,8 @@ def _add_profile(
         connection.execute(sa.insert(profile_context), rows)
 
 
-def _count(table: sa.Table, column: sa.Column[int]) -> sa.ScalarSelect[int]:
-    return sa.select(sa.func.count()).select_from(table).where(column == dataset.c.id).scalar_subquery()
+def _count(table: sa.Table, column: sa.Column[int], *only: sa.ColumnElement[bool]) -> sa.ScalarSelect[int]:
+    return sa.select(sa.func.count()).select_from(table).where(column == dataset.c.id, *only).scalar_subquery()
 
 
 def all_rows(connection: sa.Connection) -> list[DatasetRow]:
@@ -405,7 +405,7 @@ def all_rows(connection: sa.Connection) -> list[DatasetRow]:
             attributes.label("attributes"),
             _count(context, context.c.dataset).label("contexts"),
             _count(labelling, labelling.c.dataset).label("labellings"),
-            _count(run, run.c.dataset).label("runs"),
+            _count(run, run.c.dataset, run.c.explains.is_(None)).label("runs"),
             voted.label("voted"),
             written.label("written"),
             sa.func.coalesce(dataset_version.c.version, 1).label("version"),

@@ -237,6 +237,7 @@ def _sweep_rows(connection: sa.Connection, query: sa.Select) -> list[SweepRow]:
 # ---- runs
 
 
+OWN = run.c.explains.is_(None)  # not a run that explains a leak of another
 RETRIABLE = (ResponseStatus.OWED, ResponseStatus.FAILED)
 _SETTLED = ("status", "cause", "text", "reasoning", "finish_reason", "call", "before", "shown", "recall", "earlier")
 # Built once: building it anew for every response would cost several times what carrying it out does.
@@ -249,7 +250,8 @@ _SETTLE = (
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run in a list. `responses` and `judgements` are counts by status; judgements are those of the first judge."""
+    """One run in a list. `responses` and `judgements` are counts by status; judgements are those of the first judge.
+    explains: the run of which this one explains a leak; such a run is in no list of runs."""
 
     id: str
     name: str
@@ -272,6 +274,7 @@ class RunRow:
     judgements: dict[str, int]
     sweep: str | None = None
     cell: int | None = None
+    explains: str | None = None
 
     @property
     def counts_whole_profiles(self) -> bool:
@@ -359,9 +362,42 @@ def plan(
     return len(pairs) * samples
 
 
+def add_explaining(
+    connection: sa.Connection, run_id: str, own: Mapping[str, object], manifest: Mapping[str, object]
+) -> str:
+    """Write a run that explains a leak of this one, queued, with its judges and without responses; returns its id. All
+    columns but those in `own` are as in that run."""
+    of = connection.execute(sa.select(run).where(run.c.id == run_id)).mappings().one()
+    same = ("dataset", "dataset_hash", "model", "endpoint", "seed", "prompt_level", "prompt_hash", "composition")
+    new = add(connection, {n: of[n] for n in (*same, "parameters")} | {**own, "explains": run_id}, manifest)
+    judges = judgements.of_run(connection, run_id) + judgements.checkers_of_run(connection, run_id)
+    judgements.assign(connection, new, [item.id for item in judges], {item.id: item.settings for item in judges})
+    return new
+
+
+def plan_levels(
+    connection: sa.Connection,
+    run_id: str,
+    place: tuple[int, int],
+    levels: Sequence[str],
+    samples: Sequence[int],
+    memory: str | None,
+) -> None:
+    """Write the responses of one (profile, context) as owed: these samples at each level, all with this memory."""
+    rows = (
+        {"run": run_id, "profile": place[0], "context": place[1], "level": level, "sample": sample}
+        | {"status": ResponseStatus.OWED, "memory": memory}
+        for level in levels
+        for sample in samples
+    )
+    for chunk in in_chunks(rows):
+        connection.execute(insert_ignore(connection, response), chunk)
+
+
 def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[RunRow]:
-    """Runs with their counts, oldest first; of one dataset where given. Counts of runs that have ended are cached."""
-    query = work.select(run).order_by(run.c.created, run.c.id)
+    """Runs with their counts, oldest first; of one dataset where given. Counts of runs that have ended are cached. Runs
+    that explain a leak are not among them: `explaining` has those."""
+    query = work.select(run).where(OWN).order_by(run.c.created, run.c.id)
     if dataset_id is not None:
         query = query.where(run.c.dataset == dataset_id)
     return _rows(connection, query)
@@ -369,9 +405,15 @@ def all_rows(connection: sa.Connection, dataset_id: int | None = None) -> list[R
 
 def names(connection: sa.Connection, dataset_id: int | None = None) -> dict[str, str]:
     """The names of a dataset's runs (None: of all) by id, oldest first, without their counts, which take long."""
-    query = sa.select(run.c.id, run.c.name).order_by(run.c.created, run.c.id)
+    query = sa.select(run.c.id, run.c.name).where(OWN).order_by(run.c.created, run.c.id)
     query = query if dataset_id is None else query.where(run.c.dataset == dataset_id)
     return {row.id: row.name for row in connection.execute(query)}
+
+
+def explaining(connection: sa.Connection, run_id: str) -> list[RunRow]:
+    """The runs that explain leaks of this one, the newest first."""
+    own = work.select(run).where(run.c.explains == run_id)
+    return _rows(connection, own.order_by(run.c.created.desc(), run.c.id))
 
 
 def marks(connection: sa.Connection) -> frozenset[tuple[str, ...]]:
@@ -390,7 +432,7 @@ def named(connection: sa.Connection, run_id: str) -> RunRow:
     """One run by its id. Raises StoreError that says where to look."""
     rows = _rows(connection, work.select(run).where(run.c.id == run_id))
     if not rows:
-        there = connection.execute(sa.select(sa.func.count()).select_from(run)).scalar_one()
+        there = connection.execute(sa.select(sa.func.count()).select_from(run).where(OWN)).scalar_one()
         raise StoreError(
             f"there is no run '{run_id}' in this workspace, which holds {there}. `cimemories runs` lists them."
         )
@@ -622,9 +664,11 @@ def calls_by_kind(connection: sa.Connection, run_id: str) -> dict[str, ModelCall
 
 
 def delete(connection: sa.Connection, run_id: str) -> None:
-    """Remove a run with its responses and judgements. Recorded calls stay: they cost money and may serve again. Raises
-    StoreError where it is not there, or a living process works on it."""
-    row = work.load(connection, run_id)
-    if work.is_alive(row) and row["pid"] is not None:
-        raise StoreError(f"{run_id} is running as process {row['pid']}. Cancel it first.")
-    connection.execute(sa.delete(run).where(run.c.id == run_id))
+    """Remove a run with its responses and judgements, and the runs that explain its leaks. Recorded calls stay: they
+    cost money and may serve again. Raises StoreError where it is not there, or a living process works on any of it."""
+    explaining_it = connection.execute(sa.select(run.c.id).where(run.c.explains == run_id)).scalars().all()
+    for each in (run_id, *explaining_it):
+        row = work.load(connection, each)
+        if work.is_alive(row) and row["pid"] is not None:
+            raise StoreError(f"{each} is running as process {row['pid']}. Cancel it first.")
+    connection.execute(sa.delete(run).where(run.c.id.in_((run_id, *explaining_it))))

@@ -297,8 +297,10 @@ run = _table(
     *optional(Text, "sweep"),  # the sweep that it is a cell of, and which one
     *optional(Integer, "cell"),
     *_work_columns(),
+    *optional(Text, "explains"),  # the run of which this one explains a leak; null: a run of its own
     Index("ix_run_dataset", "dataset"),
     Index("ix_run_sweep", "sweep"),
+    Index("ix_run_explains", "explains"),
 )
 
 response = _table(

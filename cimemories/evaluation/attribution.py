@@ -1,0 +1,346 @@
+"""Attribution: why a message revealed an attribute. The request behind a leaked message is sent again, as it was and in
+variants that differ from it in one thing:
+
+    baseline       the same memories in the same order
+    without        the leaked memory is left out
+    first, last    it is moved to the beginning, or to the end, of the memories
+    paraphrased    it stands as a short note instead of its statement, or in a wording that somebody gives
+    no-neighbours  the other memories of its life event are left out; of one without an event, the two beside it
+
+What is replayed is what reached the prompt: behind a gate or a memory system what it let through (`response.shown`),
+and neither is asked again. Where a memory system wrote its own lines, or earlier messages of a session stood in the
+prompt, that cannot be replayed from attributes, and is refused.
+Every judge of the run reads every message against all that the run has in memory, so that a reveal through another
+memory is seen too, and one of a memory that is not in the prompt.
+
+An attribution is a run of its own (`run.explains`), of one profile in one context, with a level of responses for each
+variant: worker, record, resume, cap and cancel are those of any run. Its samples are numbered on from those of the run,
+so they are drawn anew: the messages by which the leak was found would count in favour of its being found again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import sqlalchemy as sa
+
+from cimemories.access.roles import Role
+from cimemories.evaluation.estimates import Estimate, estimate_slots
+from cimemories.evaluation.matcher import match
+from cimemories.evaluation.planning import Memory, Prepared, prepare
+from cimemories.evaluation.respond import Mitigation, Slot, replay, restrict
+from cimemories.evaluation.runs import spec_of
+from cimemories.llm.capabilities import Server
+from cimemories.llm.worker import SIMULATOR
+from cimemories.manifest import AttributionPart
+from cimemories.memory.systems import is_system
+from cimemories.model import GENERAL, Attribute
+from cimemories.store import datasets, runs, work
+from cimemories.store.datasets import ProfileRecord
+from cimemories.store.engine import Store, StoreError, canonical_json, one_line
+from cimemories.store.runs import IMPORTED, RunRow
+from cimemories.store.tables import response
+from cimemories.store.team import log
+
+SAMPLES = 20
+
+
+class Change(StrEnum):
+    """What a variant changes; its name is the level of its responses."""
+
+    BASELINE = "baseline"
+    FIRST = "first"
+    LAST = "last"
+    PARAPHRASED = "paraphrased"
+    WITHOUT = "without"
+    NO_NEIGHBOURS = "no-neighbours"
+
+
+CHANGES = tuple(Change)[1:]  # those that may be asked for; the baseline always is there
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What reaches the prompt: attributes in their order, and the wording of the leaked memory (None: its own).
+    removed: what is left out, compared with the baseline."""
+
+    change: Change
+    shown: tuple[int, ...]
+    statement: str | None = None
+    removed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A reveal that is to be explained. memory, shown: hashes, as of the response; sample: its number, from 0."""
+
+    response: int
+    profile: int
+    context: int
+    attribute: int
+    sample: int
+    memory: str | None
+    shown: str | None
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """A planned attribution; nothing of it is written yet. skipped: by change that was asked for, why it makes no
+    variant. first: number of the first sample."""
+
+    run: RunRow
+    leak: Leak
+    record: ProfileRecord
+    held: tuple[int, ...]
+    variants: tuple[Variant, ...]
+    skipped: Mapping[str, str]
+    first: int
+    samples: int
+    cap: float | None = None
+
+    @property
+    def attribute(self) -> Attribute:
+        return self.record.profile.attributes[self.record.attribute_ids.index(self.leak.attribute)]
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first, self.first + self.samples)
+
+    def slots(self) -> list[Slot]:
+        """Where the messages of each variant are written."""
+        memory = restrict(self.record, self.held)
+        context = self.record.profile.contexts[self.record.context_ids.index(self.leak.context)]
+        responses = {number: number for number in self.numbers}
+        return [
+            Slot(memory, context, responses, replay=replay(self.record, v.shown, self._reworded(v)))
+            for v in self.variants
+        ]
+
+    def _reworded(self, variant: Variant) -> dict[int, str]:
+        return {} if variant.statement is None else {self.leak.attribute: variant.statement}
+
+    def as_json(self) -> dict[str, object]:
+        """As the manifest keeps it; `read_manifest` gives it back as an AttributionPart."""
+        profile, leak = self.record.id, self.leak
+        variants = [
+            {
+                "level": str(v.change),
+                "shown": datasets.memory_hash(profile, v.shown),
+                "statement": v.statement,
+                "removed": list(v.removed),
+            }
+            for v in self.variants
+        ]
+        place = {name: getattr(leak, name) for name in ("response", "profile", "context", "attribute")}
+        return place | {
+            "first": self.first,
+            "samples": self.samples,
+            "variants": variants,
+            "skipped": dict(self.skipped),
+        }
+
+
+# ---- variants
+
+
+def variants_of(
+    record: ProfileRecord,
+    shown: Sequence[int],
+    attribute: int,
+    changes: Sequence[Change] = CHANGES,
+    wording: str | None = None,
+) -> tuple[tuple[Variant, ...], dict[str, str]]:
+    """The baseline and these changes of it, each once; and by change why it makes no variant. shown: the attributes in
+    the prompt, in their order. wording: what stands for the leaked statement in `paraphrased`; None: `note_of`. Raises
+    StoreError for a wording that does not state the value."""
+    whole, others = tuple(shown), tuple(a for a in shown if a != attribute)
+    near = neighbours(record, whole, attribute)
+    item = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))[attribute]
+    text = note_of(item) if wording is None else one_line(wording)
+    if wording is not None and not match((item,), text or ""):
+        raise StoreError(f"the wording does not state the value of {item.key} ({item.value}), so it is no paraphrase.")
+    made = {
+        Change.FIRST: Variant(Change.FIRST, (attribute, *others)),
+        Change.LAST: Variant(Change.LAST, (*others, attribute)),
+        Change.PARAPHRASED: Variant(Change.PARAPHRASED, whole, text),
+        Change.WITHOUT: Variant(Change.WITHOUT, others, removed=(attribute,)),
+        Change.NO_NEIGHBOURS: Variant(Change.NO_NEIGHBOURS, tuple(a for a in whole if a not in near), removed=near),
+    }
+    cannot = {
+        Change.FIRST: "it stands first already" if whole[0] == attribute else "",
+        Change.LAST: "it stands last already" if whole[-1] == attribute else "",
+        Change.PARAPHRASED: "" if text else "no note could be made that states its value; give a wording",
+        Change.NO_NEIGHBOURS: "" if near else "no other memory is in the prompt",
+    }
+    asked = [change for change in CHANGES if change in changes]
+    skipped = {str(change): cannot[change] for change in asked if cannot.get(change)}
+    variants = [made[change] for change in asked if not cannot.get(change)]
+    return (Variant(Change.BASELINE, whole), *variants), skipped
+
+
+def neighbours(record: ProfileRecord, shown: Sequence[int], attribute: int) -> tuple[int, ...]:
+    """The other attributes of its life event that are shown; of one without an event, or alone in its event, those
+    right before and after it. Empty where nothing else is shown."""
+    event_of = dict(zip(record.attribute_ids, (a.event for a in record.profile.attributes), strict=True))
+    event, at = event_of[attribute], list(shown).index(attribute)
+    same = tuple(a for a in shown if a != attribute and event_of[a] == event)
+    if same and event and event != GENERAL:
+        return same
+    return (*shown[max(at - 1, 0) : at], *shown[at + 1 : at + 2])
+
+
+def note_of(item: Attribute) -> str | None:
+    """The attribute as a short note, 'Baby savings: $8,200.', its value spelled as in the statement. None where that
+    does not state the value by the matcher's rules."""
+    value = str(item.value)
+    spelled = value
+    if isinstance(item.value, int | float) and not isinstance(item.value, bool):
+        digits = re.sub(r"\D", "", value)
+        amounts = re.findall(r"[$€£]?\d[\d.,]*\d%?|[$€£]?\d%?", item.statement)
+        spelled = next((amount for amount in amounts if re.sub(r"\D", "", amount) == digits), value)
+    text = one_line(f"{item.key.replace('_', ' ').strip().capitalize()}: {spelled}.")
+    return text if match((item,), text) else None
+
+
+# ---- planning
+
+
+def leaked_response(connection: sa.Connection, run_id: str, response_id: int, attribute: int) -> Leak:
+    """The reveal of an attribute in a response of a run. Raises StoreError where the run has no such response."""
+    query = sa.select(response).where(response.c.id == response_id, response.c.run == run_id)
+    row = connection.execute(query).mappings().first()
+    if row is None:
+        raise StoreError(f"{run_id} has no such message any more. Reload the leaks.")
+    if row["earlier"] and json.loads(row["earlier"]):
+        raise StoreError(
+            "earlier messages of its session were in the prompt of that message: that cannot be replayed yet."
+        )
+    names = ("profile", "context", "sample", "memory", "shown")
+    return Leak(response=response_id, attribute=attribute, **{name: row[name] for name in names})
+
+
+def prepare_attribution(
+    store: Store,
+    run_id: str,
+    response_id: int,
+    attribute: int,
+    *,
+    samples: int = SAMPLES,
+    changes: Sequence[Change] = CHANGES,
+    wording: str | None = None,
+    cap: float | None = None,
+) -> Attribution:
+    """What would explain that this message revealed this attribute; nothing is written and nobody is asked. wording: as
+    of `variants_of`. Raises StoreError for an imported run, for an attribute that was not in the prompt, and for what
+    cannot be asked for."""
+    if samples < 1:
+        raise StoreError("an attribution needs at least one sample of each variant (on the command line: --samples).")
+    with store.read() as connection:
+        row = runs.named(connection, run_id)
+        if row.endpoint == IMPORTED:
+            raise StoreError(f"{run_id} was imported from a file: nobody can be asked for its messages again.")
+        if row.explains:
+            raise StoreError(f"{run_id} explains a leak itself. Ask about a message of {row.explains}.")
+        leak = leaked_response(connection, run_id, response_id, attribute)
+        record = datasets.profile_record(connection, leak.profile)
+        _refuse_own_lines(connection, leak, record)
+        lists = datasets.memories_of(connection, [digest for digest in (leak.memory, leak.shown) if digest])
+        place = response.c.run == run_id, response.c.profile == leak.profile, response.c.context == leak.context
+        first = connection.execute(sa.select(sa.func.max(response.c.sample)).where(*place)).scalar_one() + 1
+    held = lists[leak.memory] if leak.memory else tuple(record.attribute_ids)
+    shown = lists[leak.shown] if leak.shown else held
+    if attribute not in shown:
+        raise StoreError(
+            "this memory was not in the prompt of that message, so leaving it out or moving it explains nothing."
+        )
+    variants, skipped = variants_of(record, shown, attribute, changes, wording)
+    plan = Attribution(row, leak, record, held, variants, skipped, first, samples, cap)
+    prepared_run(store, plan)  # raises where its wording was not kept, or the cap lacks a price
+    return plan
+
+
+def _refuse_own_lines(connection: sa.Connection, leak: Leak, record: ProfileRecord) -> None:
+    """Raises StoreError where a memory system put other lines into the prompt than memory statements."""
+    digest = connection.execute(sa.select(response.c.recall).where(response.c.id == leak.response)).scalar_one()
+    if digest is None:
+        return
+    of = dict(zip(record.attribute_ids, (a.statement for a in record.profile.attributes), strict=True))
+    lines = datasets.recalls_of(connection, [digest])[digest].lines
+    if any(len(line.attributes) != 1 or of.get(line.attributes[0]) != line.text for line in lines):
+        raise StoreError(
+            "its memory system wrote lines of its own into the prompt: single memories cannot be moved there."
+        )
+
+
+def prepared_run(store: Store, plan: Attribution) -> Prepared:
+    """The run of an attribution as it would be planned, its servers as the record of the run has them. Raises
+    StoreError."""
+    spec = spec_of(store, plan.run.id, every_judge=True)
+    mitigation = Mitigation.NONE if spec.mitigation == Mitigation.GATE else spec.mitigation
+    memory = Memory() if is_system(spec.memory.composition) else spec.memory
+    spec = replace(spec, samples=plan.samples, mitigation=mitigation, memory=memory, sessions=None, cap=plan.cap)
+    manifest = plan.run.manifest
+    recorded = {(j.base_url, j.model): Server.of(j.server.recorded) for j in manifest.judges if j.server is not None}
+    recorded[manifest.model.endpoint, manifest.model.name] = Server.of(manifest.model.recorded)
+
+    def known(base_url: str, _key_env: str, model: str, *_question: object) -> Server:
+        return recorded.get((base_url, model)) or Server(simulated=base_url == SIMULATOR)
+
+    return prepare(store, spec, known)
+
+
+def estimate(store: Store, plan: Attribution, *, concurrency: int = 32) -> Estimate:
+    """What it would ask, use and cost, counted by the code that makes its jobs."""
+    return estimate_slots(store, prepared_run(store, plan), plan.slots(), concurrency=concurrency)
+
+
+def planned_alike(connection: sa.Connection, plan: Attribution) -> RunRow | None:
+    """The attribution that was planned with these very variants and samples; None where there is none."""
+    wanted = _identity(plan.as_json())
+    made = ((row, row.manifest.attribution) for row in runs.explaining(connection, plan.run.id))
+    return next((row for row, part in made if part and _identity(part.recorded) == wanted), None)
+
+
+def _identity(part: Mapping[str, object]) -> str:
+    names = ("profile", "context", "attribute", "first", "samples", "variants")
+    return canonical_json({name: part.get(name) for name in names})
+
+
+def plan_attribution(store: Store, plan: Attribution) -> str:
+    """Write the run that explains a leak, with every response that it is to have; returns its id. The same asked for
+    twice is one run: the second time its id is returned, and a new cap is set."""
+    recorded = plan.run.manifest.recorded
+    manifest = {**recorded, "cap": plan.cap, "attribution": plan.as_json()}
+    # What chose or accumulated memories before the message is not asked again: its choice is what is replayed.
+    manifest.pop("sessions", None)
+    manifest["memory"] = {name: value for name, value in recorded.get("memory", {}).items() if name != "system"}
+    if plan.run.manifest.mitigation.kind == Mitigation.GATE:
+        manifest["mitigation"] = {"kind": str(Mitigation.NONE), "prompt": None}
+    name = one_line(f"why {plan.attribute.key}: {plan.run.name}")
+    levels, place = [str(variant.change) for variant in plan.variants], (plan.leak.profile, plan.leak.context)
+    with store.write(Role.OPERATOR) as connection:
+        # In the transaction that writes it: of two who press at once, one plans it.
+        there = planned_alike(connection, plan)
+        if there is not None:
+            if plan.cap is not None and plan.cap != there.manifest.cap:
+                runs.set_cap(connection, there.id, plan.cap)
+            return there.id
+        for variant in plan.variants:
+            datasets.keep_memories(connection, plan.record.id, variant.shown)
+        own = {"name": name, "samples": plan.samples, "simulated": plan.run.simulated}
+        run_id = runs.add_explaining(connection, plan.run.id, own, manifest)
+        runs.plan_levels(connection, run_id, place, levels, plan.numbers, plan.leak.memory)
+        work.queue(connection, run_id)
+        log.add(connection, "run.planned", run_id, explains=plan.run.id, model=plan.run.model)
+    return run_id
+
+
+def attributions(store: Store, run_id: str) -> list[tuple[RunRow, AttributionPart]]:
+    """The attributions of leaks of this run, the newest first."""
+    with store.read() as connection:
+        rows = runs.explaining(connection, run_id)
+    return [(row, row.manifest.attribution) for row in rows if row.manifest.attribution is not None]

@@ -1,0 +1,349 @@
+"""Why did this leak? What the variants of an attribution (evaluation/attribution.py) say, and in words.
+
+    p(variant)           reveals / judged messages of the variant; a message that is missing is in neither
+    effect of a change   p(variant) - p(baseline)
+
+The interval of a share is Clopper and Pearson's, as elsewhere; that of an effect is Newcombe's for the difference of
+two independent shares from Wilson's score limits (R. G. Newcombe 1998, Statistics in Medicine 17, 873-890, method 10;
+E. B. Wilson 1927). No reveal in n messages is never "does not leak": the upper limit of its share is said with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import sqlalchemy as sa
+from scipy.special import ndtri
+
+from cimemories.evaluation.attribution import Attribution, Change, Variant
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.leaks.gallery import gallery
+from cimemories.leaks.message import Sample, samples
+from cimemories.manifest import AttributionPart, VariantPart
+from cimemories.metrics.uncertainty import LEVEL, binomial_bounds
+from cimemories.model import Attribute, Context, JudgementStatus, ResponseStatus, Strength
+from cimemories.store import datasets
+from cimemories.store.audits import says_revealed
+from cimemories.store.engine import StoreError
+from cimemories.store.runs import RunRow
+from cimemories.store.tables import response
+from cimemories.text import count, listed, percent
+
+NAMES = {
+    Change.BASELINE: "as it was",
+    Change.FIRST: "moved first",
+    Change.LAST: "moved last",
+    Change.PARAPHRASED: "paraphrased",
+    Change.WITHOUT: "without this memory",
+    Change.NO_NEIGHBOURS: "without its neighbours",
+}
+
+
+def wilson(reveals: int, judged: int, level: float = LEVEL) -> tuple[float, float]:
+    """Wilson's score limits of a share (1927); 0 and 1 for no observation."""
+    if not judged:
+        return 0.0, 1.0
+    z, p = float(ndtri((1 + level) / 2)), reveals / judged
+    middle, reach = p + z * z / (2 * judged), z * math.sqrt(p * (1 - p) / judged + z * z / (4 * judged * judged))
+    low, high = (middle - reach) / (1 + z * z / judged), (middle + reach) / (1 + z * z / judged)
+    # Rounding leaves 1e-17 where no reveal, or nothing else, was seen.
+    return (0.0 if not reveals else low), (1.0 if reveals == judged else high)
+
+
+def newcombe(reveals: int, judged: int, other: int, other_judged: int) -> tuple[float, float, float]:
+    """The difference of two independent shares, the first less the second, with Newcombe's limits (method 10). nan
+    where either has no observation."""
+    if not judged or not other_judged:
+        return math.nan, math.nan, math.nan
+    p, q = reveals / judged, other / other_judged
+    (p_low, p_high), (q_low, q_high) = wilson(reveals, judged), wilson(other, other_judged)
+    return p - q, p - q - math.hypot(p - p_low, q_high - q), p - q + math.hypot(p_high - p, q - q_low)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One variant. planned: messages; judged: those that count; reveals: of these. texts: different messages among
+    those judged. serves: of these, how many do their task, by the task check (None: not checked). low, high: of the
+    share; difference and its limits against the baseline: nan for the baseline itself, and where either has no judged
+    message."""
+
+    change: Change
+    part: VariantPart
+    messages: tuple[Sample, ...]
+    planned: int
+    judged: int
+    reveals: int
+    texts: int
+    serves: int | None
+    low: float
+    high: float
+    difference: float = math.nan
+    difference_low: float = math.nan
+    difference_high: float = math.nan
+
+    @property
+    def share(self) -> float:
+        return self.reveals / self.judged if self.judged else math.nan
+
+    @property
+    def missing(self) -> int:
+        return self.planned - self.judged
+
+    @property
+    def differs(self) -> bool:
+        """Whether the interval of the difference leaves out 0."""
+        return self.difference_low > 0 or self.difference_high < 0
+
+    @property
+    def name(self) -> str:
+        return NAMES[self.change]
+
+    @property
+    def counts_text(self) -> str:
+        missing = f", {self.missing} missing" if self.missing else ""
+        return f"{self.reveals} of {self.judged}{missing}"
+
+    def as_json(self) -> dict[str, object]:
+        numbers = ("planned", "judged", "missing", "reveals", "share", "low", "high", "texts", "serves")
+        difference = ("difference", "difference_low", "difference_high")
+        removed, statement = len(self.part.removed), self.part.statement
+        return {"variant": str(self.change), "removed": removed, "statement": statement} | {
+            name: getattr(self, name) for name in (*numbers, *difference)
+        }
+
+
+@dataclass(frozen=True)
+class Why:
+    """What an attribution says so far. run: the run that explains, `scope` of the one whose leak is explained."""
+
+    run: RunRow
+    scope: Scope
+    part: AttributionPart
+    attribute: Attribute
+    context: Context
+    profile: str
+    effects: tuple[Effect, ...]
+
+    @cached_property
+    def baseline(self) -> Effect:
+        return next(effect for effect in self.effects if effect.change == Change.BASELINE)
+
+    @property
+    def changes(self) -> tuple[Effect, ...]:
+        return tuple(effect for effect in self.effects if effect.change != Change.BASELINE)
+
+    @property
+    def smallest(self) -> Effect | None:
+        """The smallest change with which no judged message reveals it: to the order, then to the wording, then to what
+        is in memory, the fewest memories first. None where there is none, or where the baseline reveals nothing
+        either."""
+        if not self.baseline.reveals:
+            return None
+        silent = [effect for effect in self.changes if effect.judged and not effect.reveals]
+        return min(silent, key=lambda e: (len(e.part.removed), list(Change).index(e.change)), default=None)
+
+    @property
+    def simulated(self) -> tuple[str, ...]:
+        return replace(self.scope, run=self.run).simulated
+
+    @property
+    def takeaway(self) -> str:
+        """One sentence: what was seen, and no more than that."""
+        base, best = self.baseline, self.smallest
+        if not base.judged:
+            return "No message of the unchanged request is judged yet, so nothing can be compared."
+        if not base.reveals:
+            return (
+                f"The leak did not come back in {count(base.judged, 'new message')} of the same request "
+                f"({_at_most(base)}), so no change can be seen to stop it."
+            )
+        again = f"Revealed in {base.counts_text} new messages as it was"
+        if best is not None:
+            chance = "" if best.differs else "; too few messages to tell that from chance"
+            none = f"in 0 of {best.judged} ({_at_most(best)})"
+            return f"{again}; {best.name}, the smallest change without a reveal, {none}{chance}."
+        lower = [effect for effect in self.changes if effect.differs and effect.difference < 0]
+        if lower:
+            most = min(lower, key=lambda effect: effect.difference)
+            return f"{again}; no change stops it, and {most.name} lowers it most, to {most.counts_text}."
+        return f"{again}; no change stops it or can be told to lower it."
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else has to be known to read the numbers."""
+        notes = [f"{NAMES[Change(change)]}: left out, {reason}" for change, reason in self.part.skipped.items()]
+        same = [effect.name for effect in self.effects if effect.judged > 1 and effect.texts == 1]
+        if same:
+            notes.append(
+                f"{listed(same)}: all messages are one and the same text, so they say no more than one would "
+                "(is the temperature 0?)"
+            )
+        worse = [effect.name for effect in self.changes if self._serves_less(effect)]
+        if worse:
+            notes.append(f"{listed(worse)}: fewer messages do their task than without the change")
+        missing = sum(effect.missing for effect in self.effects)
+        if missing:
+            notes.append(f"{count(missing, 'message')} missing or not judged: in no count, and not 'not revealed'")
+        return tuple(notes)
+
+    def _serves_less(self, effect: Effect) -> bool:
+        base = self.baseline
+        if effect.serves is None or base.serves is None:
+            return False
+        return newcombe(effect.serves, effect.judged, base.serves, base.judged)[2] < 0
+
+    def as_json(self) -> dict[str, object]:
+        best = self.smallest
+        return {
+            "attribution": self.run.id,
+            "run": self.scope.run.id,
+            "status": str(self.run.status),
+            "model": self.run.model,
+            "judge": self.scope.judge_text,
+            "profile": self.profile,
+            "recipient": self.context.recipient,
+            "task": self.context.task,
+            "attribute": self.attribute.key,
+            "statement": self.attribute.statement,
+            "samples": self.part.samples,
+            "first_sample": self.part.first + 1,
+            "variants": [effect.as_json() for effect in self.effects],
+            "skipped": dict(self.part.skipped),
+            "smallest": None if best is None else {"variant": str(best.change), "at_most": best.high},
+            "takeaway": self.takeaway,
+            "notes": list(self.notes),
+            "simulated": list(self.simulated),
+        }
+
+
+def _at_most(effect: Effect) -> str:
+    return f"at most {percent(effect.high)} by the exact 95 % interval"
+
+
+def explain(flows: Flows, scope: Scope, row: RunRow) -> Why:
+    """What the attribution `row` of a leak of the scope's run says, by the judges of the scope. Raises StoreError where
+    it explains another run, or its profile is gone."""
+    part = row.manifest.attribution
+    if part is None or row.explains != scope.run.id:
+        raise StoreError(f"{row.id} explains no leak of {scope.run.id}.")
+    with flows.store.read() as connection:
+        record = datasets.profile_record(connection, part.profile)
+        query = sa.select(response.c.id, response.c.level).where(response.c.run == row.id)
+        level_of = {item.id: item.level for item in connection.execute(query)}
+        own = samples(connection, replace(scope, run=row), part.profile, part.context)
+    by_level: dict[str, list[Sample]] = {}
+    for sample in own:
+        by_level.setdefault(level_of[sample.response], []).append(sample)
+    effects: list[Effect] = []
+    for variant in part.variants:
+        base = effects[0] if effects else None
+        effects.append(_effect(variant, by_level.get(variant.level, []), part, base))
+    attributes = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
+    context = record.profile.contexts[record.context_ids.index(part.context)]
+    return Why(row, scope, part, attributes[part.attribute], context, record.profile.name, tuple(effects))
+
+
+def _effect(variant: VariantPart, own: Sequence[Sample], part: AttributionPart, base: Effect | None) -> Effect:
+    judged = [s for s in own if s.status == ResponseStatus.OK and s.judgement == JudgementStatus.OK]
+    reveals = sum(reveals_it(sample, part.attribute) for sample in judged)
+    share = np.array(reveals / max(len(judged), 1))
+    low, high = (float(bound) for bound in binomial_bounds(share, np.array(float(len(judged)))))
+    checked = [sample.task for sample in judged if sample.task is not None]
+    serves = sum(task == "yes" for task in checked) if len(checked) == len(judged) and judged else None
+    difference = (math.nan,) * 3 if base is None else newcombe(reveals, len(judged), base.reveals, base.judged)
+    texts = len({sample.text for sample in judged})
+    counts = part.samples, len(judged), reveals, texts, serves
+    return Effect(Change(variant.level), variant, tuple(own), *counts, low, high, *difference)
+
+
+def reveals_it(sample: Sample, attribute: int) -> bool:
+    """Whether this message reveals the attribute in full, by the judges of its scope, or by people where they count."""
+    if sample.people and attribute in sample.verdicts:
+        return says_revealed(sample.verdicts[attribute].verdict)
+    return any(claim.attribute == attribute and claim.strength == Strength.FULL for claim in sample.reveals)
+
+
+# ---- which leak
+
+MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A leaked flow of a run, and the first message that reveals it (id of the response)."""
+
+    profile: int
+    context: int
+    attribute: int
+    response: int
+    text: str
+
+
+def leaked_flow(flows: Flows, scope: Scope, *, profile: str | None, context: str | None, attribute: str | None) -> Flow:
+    """The one leak of the run that these name: a profile by name or id; a context by its recipient, its task or its id;
+    an attribute by its key. Raises StoreError where there is none or more than one, which lists them."""
+    examples = gallery(flows, [scope])
+    if len(examples):
+        examples = examples[examples["strength"] == str(Strength.FULL)]
+    named: list[tuple[str, str | None, Sequence[str]]] = [
+        ("profile", profile, ("user", "profile")),
+        ("context", context, ("recipient", "task", "context")),
+        ("attribute", attribute, ("key",)),
+    ]
+    for what, value, columns in named:
+        if value is None or examples.empty:
+            continue
+        left = examples[np.logical_or.reduce([examples[c].astype(str) == value for c in columns])]
+        if left.empty:
+            raise StoreError(f"no leak of {scope.run.id} has the {what} '{value}'. {_some(examples, columns[0])}")
+        examples = left
+    if examples.empty:
+        raise StoreError(f"{scope.run.id} reveals nothing where it is inappropriate: there is nothing to explain.")
+    if len(examples) > 1:
+        first = [
+            f"--profile '{row['user']}' --context '{row['task']}' --attribute {row['key']}"
+            for row in _records(examples.iloc[:MOST_NAMED])
+        ]
+        raise StoreError(f"{len(examples):,} leaks match. Name one; the severest are: {'; '.join(first)}.")
+    row = _records(examples)[0]
+    place = int(row["profile"]), int(row["context"]), int(row["attribute"])
+    text = f"{row['key']} of {row['user']}, to {row['recipient']}: {row['task']}"
+    return Flow(*place, first_reveal(flows, scope, *place), text)
+
+
+def _records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    return frame.to_dict("records")
+
+
+def _some(examples: pd.DataFrame, column: str) -> str:
+    names = sorted(set(examples[column].astype(str)))
+    return f"There are: {', '.join(names[:12])}{' and others' if len(names) > 12 else ''}."
+
+
+def first_reveal(flows: Flows, scope: Scope, profile: int, context: int, attribute: int) -> int:
+    """The first message of the flow that reveals the attribute in full. Raises StoreError where none does."""
+    with flows.store.read() as connection:
+        own = samples(connection, scope, profile, context)
+    for sample in own:
+        if sample.judgement == JudgementStatus.OK and reveals_it(sample, attribute):
+            return sample.response
+    raise StoreError("no judged message reveals this attribute in full here: nothing to explain.")
+
+
+def variant_text(plan: Attribution, variant: Variant) -> str:
+    """What a planned variant changes, for people: 'moved first', 'paraphrased: Rent: $1,450.'."""
+    if variant.statement is not None:
+        return f"{NAMES[variant.change]}: {variant.statement}"
+    if variant.change != Change.NO_NEIGHBOURS:
+        return NAMES[variant.change]
+    attributes = zip(plan.record.attribute_ids, plan.record.profile.attributes, strict=True)
+    keys = [item.key for attribute, item in attributes if attribute in variant.removed]
+    rest = [f"{len(keys) - 3} more"] if len(keys) > 4 else keys[3:]
+    return f"{NAMES[variant.change]}: {listed([*keys[:3], *rest])}"
