@@ -10,6 +10,8 @@ from pathlib import Path
 from cimemories import installation
 from cimemories.access.roles import Role
 from cimemories.files import NotAFileError, open_regular, tail
+from cimemories.llm import engines
+from cimemories.llm.engines import Engine
 from cimemories.model import WorkStatus
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError
@@ -21,8 +23,9 @@ def log_path(store: Store, work_id: str) -> Path:
     return store.workspace / "logs" / f"{work_id}.log"
 
 
-def launch(store: Store, work_id: str) -> None:
-    """Mark the work as queued and start a worker of its own for it.
+def launch(store: Store, work_id: str, engine: Engine | None = None) -> None:
+    """Mark the work as queued and start a worker of its own for it. engine: without one it is done by what did it last,
+    else by what the environment says.
 
     Raises StoreError where there is no such work, where somebody is at it, or where no process can be started; work
     that was queued for a process that could not be started is marked as failed.
@@ -30,8 +33,12 @@ def launch(store: Store, work_id: str) -> None:
     with store.write(Role.OPERATOR) as connection:
         work.queue(connection, work_id)
         audit_log.add(connection, f"{work.kind_of(work_id)}.started", work_id)
+        if engine is None:
+            engine = engines.last(connection, work_id)
+        else:
+            engines.record(connection, work_id, engine)
     command = installation.python("cimemories", "resume", work_id, "--queued")
-    command += ["--workspace", str(store.workspace.absolute())]
+    command += ["--workspace", str(store.workspace.absolute()), *(engine.options if engine else ())]
     log = log_path(store, work_id)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -110,15 +110,16 @@ class WorkOptions:
         Option(metavar="MIN:MAX", envvar="CIMEMORIES_WORKERS", help="Ray workers, each with one processor core."),
     ] = "1:4"
 
-    def cluster(self, store: Store) -> Cluster | None:
+    def cluster(self, store: Store, *, queued: bool = False) -> Cluster | None:
         """The Ray cluster that is to work; None for this process alone. Raises StoreError where it cannot, so that
-        nothing is planned that nobody can do."""
+        nothing is planned that nobody can do; not for work that is queued, whose worker leaves the reason with it."""
         from cimemories.llm.ray_engine import Cluster, checked_workers
 
         if self.engine is Engine.LOCAL:
             return None
         cluster = Cluster(self.ray_address, checked_workers(self.workers))
-        cluster.require(store)
+        if not queued:
+            cluster.require(store)
         return cluster
 
 

@@ -57,7 +57,7 @@ def work_on(
 
     # A database that goes away for a moment must not end a run of many hours.
     store = store.patient()
-    cluster = options.cluster(store)
+    cluster = options.cluster(store, queued=queued)
     kind = store_work.kind_of(work_id)
     with store.read() as connection:
         store_work.load(connection, work_id)

@@ -13,6 +13,8 @@ from typing import NoReturn, TypedDict
 
 import sqlalchemy as sa
 
+from cimemories.llm import engines
+from cimemories.llm.engines import Engine
 from cimemories.llm.executor import Execution, Executor, Job, Progress, Stopped
 from cimemories.llm.ray_engine import Cluster, ClusterError, RayExecutor
 from cimemories.llm.source import SIMULATOR, Clients, MakeClient, MakeJobs, Source, Unit, all_reachable, reachable
@@ -82,13 +84,26 @@ def perform(
             refuse(store, work_id, str(error).rstrip("."), queued=queued)
         claim = _claim(store, work_id, queued)
         own = store.patient().fenced(claim.hold)
+        _note_engine(own, work_id, Engine(cluster))
         there = RayExecutor(own, claim, make_jobs, cluster, **hooks)
         return _attend(own, work_id, there, there.run)
     with all_reachable(make_jobs.servers(store) if isinstance(make_jobs, Source) else ()) as urls:
         own = begin(store, work_id, queued=queued)
+        _note_engine(own, work_id, Engine())
         here = Executor(own, work_id, **hooks)
         jobs = partial(_jobs_of, make_jobs, urls) if isinstance(make_jobs, Source) else make_jobs
         return _attend(own, work_id, here, partial(_run_here, own, jobs, here))
+
+
+def _note_engine(own: Store, work_id: str, engine: Engine) -> None:
+    def noted() -> None:
+        with own.write(relaxed=True) as connection:
+            engines.record(connection, work_id, engine)
+
+    try:
+        own.retry(noted)
+    except ClaimLost as lost:
+        raise WorkError(str(lost)) from lost
 
 
 class _Hooks(TypedDict):

@@ -37,7 +37,9 @@ from cimemories.store.labellings import LabellingRow
 from cimemories.store.upkeep import deleting
 from cimemories.text import count, sentence
 from cimemories.ui import annotator, once, page, safe, tables, url
+from cimemories.ui.annotator import Draft
 from pages.curate.label_matrix import RESUMABLE, named, pace_sentence, worker_button, worker_log
+from pages.evaluate.run_engine import draw_engine
 from pages.start import database_lost
 
 _OUTCOME, _IMPORTING = "profiles.outcome", "profiles.importing"
@@ -668,13 +670,16 @@ def _by_model(store: Store, request: _Request, *, simulator: bool) -> None:
     )
     estimate = authoring.estimate(spec).sentence(price_in, price_out)
     safe.inline(f"This comes to {estimate}. You can cancel and resume at any time.", muted=True)
-    ready = bool(request.name and model and base_url)
+    draft = Draft("new.on")
+    engine = draw_engine(store, draft)
+    draft.keep()
+    ready = bool(request.name and model and base_url and engine)
     watched: set[str] = st.session_state[_WATCHED]
 
     def write() -> None:
         generation_id = authoring.plan(store, spec)
         watched.add(generation_id)
-        launch.launch(store, generation_id)
+        launch.launch(store, generation_id, engine)
 
     with page.Reporting("Nothing was started.", EndpointError, StoreError, SeedError, SimulatorError):
         once.button(

@@ -31,8 +31,10 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count, exact_percent, sentence
 from cimemories.ui import matrix, once, page, safe, tables, url
+from cimemories.ui.annotator import Draft
 from cimemories.ui.workbench import Key
 from pages.curate.profile_view import display_name
+from pages.evaluate.run_engine import draw_engine
 from pages.start import database_lost
 
 # ---- dataset and labelling
@@ -377,6 +379,9 @@ def _form(store: Store, dataset: DatasetRow) -> None:
     with right:
         personas = _personas(store)
     simulator = voter is not None and voter.startswith("The simulator")
+    draft = Draft("start.on")
+    engine = draw_engine(store, draft)
+    draft.keep()
     # Keys below name what a default depends on: under one key Streamlit keeps the first default.
     with st.form("start", enter_to_submit=False, border=False):
         first, second, third = st.columns([2, 3, 2])
@@ -428,12 +433,14 @@ def _form(store: Store, dataset: DatasetRow) -> None:
     )
 
     def begin() -> str:
+        if engine is None:
+            raise StoreError("The engine cannot be used. Correct it and try again.")
         if not spec.model or not spec.base_url:
             raise StoreError("A labelling needs a model and a base URL. Fill in both and try again.")
         labelling_id = labelling.plan(store, spec)
         # Of a worker that cannot be started the record has the reason, and the page shows it with the labelling.
         with suppress(StoreError):
-            launch.launch(store, labelling_id)
+            launch.launch(store, labelling_id, engine)
         return labelling_id
 
     with page.Reporting("Nothing was started.", EndpointError, StoreError, SeedError, SimulatorError), button:

@@ -41,6 +41,7 @@ from cimemories.flows.scope import judge_title, simulated_parts
 from cimemories.formats.official import FormatError
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.endpoint import EndpointError
+from cimemories.llm.engines import Engine
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, labeller_warning, run_warnings
@@ -53,7 +54,7 @@ from cimemories.store.upkeep import deleting
 from cimemories.text import count, exact_percent, percent, sentence, visible, visible_in
 from cimemories.ui import once, page, safe, tables, url
 from cimemories.ui.annotator import Draft
-from pages.evaluate import run_servers
+from pages.evaluate import run_engine, run_servers
 from pages.evaluate.run_judges import MATCHER, any_model, draw_judges, specs
 from pages.start import database_lost
 
@@ -158,13 +159,14 @@ def start_button(
     refused: str = "The run was not started.",
     doing: str = "Contacting the servers and writing the plan",
     type: Literal["primary", "secondary"] = "primary",
+    engine: Engine | None = None,
 ) -> None:
     """A button that plans a run or sweep and starts its worker, once however often it is clicked, and leads on with its
-    id; a problem is shown and nothing is left half done."""
+    id; a problem is shown and nothing is left half done. engine: as of launch.launch."""
 
     def do() -> str:
         work_id = planned()
-        launch.launch(store, work_id)
+        launch.launch(store, work_id, engine)
         return work_id
 
     try:
@@ -319,6 +321,10 @@ def resume_button(store: Store, work_id: str, *, again: bool = False) -> None:
     """The button that goes on with a run or sweep. again: it has ended, and calls failed."""
     label, icon = ("Retry failed calls", ":material/replay:") if again else ("Resume", ":material/resume:")
     _button(label, icon, f"runs.resume.{work_id}", lambda: launch.launch(store, work_id))
+    # A cluster may be gone by now: what it has begun can be done without it.
+    if run_engine.engine_text(store, work_id):
+        key = f"runs.resume.here.{work_id}"
+        _button("On this machine", ":material/computer:", key, lambda: launch.launch(store, work_id, Engine()))
 
 
 STOPPING = {
@@ -609,6 +615,8 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     draw_stages(row, now)
     draw_controls(store, row, now)
     safe.show(_sources(store, row))
+    if engine := run_engine.engine_text(store, row.id):
+        safe.inline(f"Engine: {engine}.", muted=True)
     if now.error:
         page.error(f"{now.status}:", now.error)
     safe.show(_statuses(now))

@@ -29,6 +29,7 @@ from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_judges
 from pages.evaluate.run_detail import PROBLEMS, show_run, start_button
+from pages.evaluate.run_engine import draw_engine
 from pages.evaluate.run_model import Chosen, chosen, draw_model, is_simulated, preset_of
 
 # ---- step 2: the experiment
@@ -455,7 +456,10 @@ def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
         show(estimated)
         dataset = next(row for row in data if row.name == spec.dataset)
         _draw_power(store, draft, spec, dataset, estimated)
+    engine = draw_engine(store, draft)
     draft.keep()
+    if engine is None:
+        return
 
     def started(run_id: str) -> None:
         draft.put("step", MODEL)  # where the next one begins
@@ -468,6 +472,7 @@ def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
         started,
         icon=":material/play_arrow:",
         key="run_new.start",
+        engine=engine,
     )
 
 

@@ -42,7 +42,7 @@ from cimemories.store.runs import RETRIABLE, SweepRow
 from cimemories.text import count, percent, sentence
 from cimemories.ui import page, safe, tables, url
 from cimemories.ui.annotator import Draft
-from pages.evaluate import run_detail, run_judges, run_new, run_servers
+from pages.evaluate import run_detail, run_engine, run_judges, run_new, run_servers
 from pages.evaluate.run_detail import PROBLEMS
 from pages.evaluate.run_model import SIMULATED_MODELS
 from pages.evaluate.run_new import MITIGATIONS, THOUGHTS
@@ -297,6 +297,11 @@ def _plan(store: Store, spec: SweepSpec) -> None:
     _estimated(kept[1])
     with page.Reporting("What this sweep can show is not known.", StoreError):
         safe.inline(plan_sentence(store, spec.runs[0]))
+    draft = Draft("run_sweep.on")
+    engine = run_engine.draw_engine(store, draft)
+    draft.keep()
+    if engine is None:
+        return
     run_detail.start_button(
         store,
         "Start the sweep",
@@ -305,6 +310,7 @@ def _plan(store: Store, spec: SweepSpec) -> None:
         icon=":material/play_arrow:",
         key="run_sweep.start",
         refused="The sweep was not started.",
+        engine=engine,
     )
 
 

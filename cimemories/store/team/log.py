@@ -80,16 +80,19 @@ def entries(
     *,
     person: str | None = None,
     action: str | None = None,
+    subject: str | None = None,
     since: str | None = None,
     most: int | None = None,
 ) -> list[Entry]:
     """The entries, newest first: of one person, of one action or one kind of action ('run' for all of 'run.started'
-    and the like), from a time on, at most so many."""
+    and the like), of what was done to one subject, from a time on, at most so many."""
     query = sa.select(audit_log).order_by(audit_log.c.id.desc()).limit(most)
     if person:
         query = query.where(audit_log.c.person == person)
     if action:
         query = query.where(sa.or_(audit_log.c.action == action, audit_log.c.action.startswith(f"{action}.")))
+    if subject:
+        query = query.where(audit_log.c.subject == subject)
     if since:
         query = query.where(audit_log.c.created >= since)
     return [_entry(row) for row in connection.execute(query).mappings()]

@@ -35,7 +35,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Ids of the work for which a worker was to be started; it waits for that worker, which never comes."""
     ids: list[str] = []
 
-    def queue_alone(store: Store, work_id: str) -> None:
+    def queue_alone(store: Store, work_id: str, engine: object = None) -> None:
         with store.write() as connection:
             work.queue(connection, work_id)
         ids.append(work_id)

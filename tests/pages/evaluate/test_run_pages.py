@@ -25,6 +25,7 @@ from cimemories.evaluation.sweeps import check_sweep
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.progress import CHECK, GATE, JUDGE, MESSAGES, run_progress
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
+from cimemories.llm.engines import Engine
 from cimemories.llm.worker import WorkError
 from cimemories.metrics import headline
 from cimemories.model import ResponseStatus, WorkKind
@@ -47,7 +48,8 @@ def store(app_store: Store) -> Store:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be started in a process of its own is done before the page goes on."""
 
-    def launched(store: Store, work_id: str) -> None:
+    def launched(store: Store, work_id: str, engine: Engine | None = None) -> None:
+        assert engine in (None, Engine())
         do = sweeps.execute if work.kind_of(work_id) is WorkKind.SWEEP else runs.execute
         do(store, work_id)
 

@@ -1,0 +1,63 @@
+"""Which engine does new work: the fields of a form for it, and the line of a run's page on it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from cimemories.llm import engines
+from cimemories.llm.engines import Engine
+from cimemories.llm.ray_engine import Cluster, ClusterError
+from cimemories.store.engine import Store
+from cimemories.text import sentence
+from cimemories.ui import login, page, safe
+from cimemories.ui.annotator import Draft
+
+MOST_WORKERS = 1000
+TITLES = {engines.LOCAL: "This machine", engines.RAY: "Ray cluster"}
+
+
+def draw_engine(store: Store, draft: Draft) -> Engine | None:
+    """The fields, where a cluster can work on this record; else one line that says what to set. None where what was
+    entered cannot be used, which is shown."""
+    if lacking := engines.missing(store):
+        safe.inline(lacking, muted=True)
+        return Engine()
+    try:
+        usual = engines.usual()
+    except ClusterError as problem:
+        page.error("The environment of the app cannot be used.", sentence(problem))
+        return None
+    cluster = usual.cluster or Cluster()
+    default = engines.RAY if usual.cluster else engines.LOCAL
+    kind, address, least, most = st.columns([3, 3, 2, 2])
+    with kind:
+        help = "A Ray cluster shares the work among the workers of several machines: docs/scale.md"
+        if draft.select("Engine", "engine", TITLES, default, help=help) == engines.LOCAL:
+            return Engine()
+    with address:
+        text = cluster.address
+        # Whoever names a cluster has the database's address and the servers' keys sent there.
+        if login.configured():
+            safe.inline(f"Cluster: {text}, as set where the app is started", muted=True)
+        else:
+            help = "auto (the cluster of this machine), local (one on this machine alone) or HOST:PORT"
+            text = draft.text("Cluster address", "engine.address", text, help=help)
+    with least:
+        help = "Each takes one processor core, and sends its own requests"
+        fewest = draft.integer("Workers, at least", "engine.least", cluster.workers[0], 1, MOST_WORKERS, help=help)
+    with most:
+        help = "Added while all are busy and the cluster has room"
+        usual_most = max(fewest, cluster.workers[1])
+        upper = draft.integer("Workers, at most", "engine.most", usual_most, fewest, MOST_WORKERS, help=help)
+    try:
+        return Engine(Cluster(engines.checked_address(text), (fewest, upper)))
+    except ClusterError as problem:
+        page.error("This address cannot be used.", sentence(problem))
+        return None
+
+
+def engine_text(store: Store, work_id: str) -> str:
+    """The engine that did the work last, where that is a cluster; empty for this machine, the usual case."""
+    with store.read() as connection:
+        engine = engines.last(connection, work_id)
+    return str(engine) if engine and engine.cluster else ""

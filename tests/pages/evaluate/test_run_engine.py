@@ -1,0 +1,161 @@
+"""The choice between this machine and a Ray cluster: offered where it can work, passed on to the worker, and shown."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from evaluating import add, simulated, small_profiles
+from hypothesis import given
+from hypothesis import strategies as st
+from paging import button, labels, opened, said
+
+from cimemories import launch
+from cimemories.evaluation import planning, runs
+from cimemories.llm import engines, worker
+from cimemories.llm.engines import Engine
+from cimemories.llm.ray_engine import Cluster
+from cimemories.llm.worker import WorkError
+from cimemories.store import runs as store_runs
+from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, shared_store
+from cimemories.ui import login
+
+RUNS = "pages/evaluate/runs.py"
+CLUSTER = Engine(Cluster("10.0.0.5:6379", (2, 6)))
+
+
+@pytest.fixture
+def shared(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """An empty record on PostgreSQL that is the app's own, where Ray seems installed."""
+    records, maintenance = request.getfixturevalue("empty_records"), request.getfixturevalue("maintenance")
+    name = records.take()
+    url = maintenance.engine.url.set(database=name).render_as_string(hide_password=False)
+    monkeypatch.setenv(DATABASE_URL, url)
+    monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
+    monkeypatch.setattr(engines, "find_spec", lambda _name: object())
+    store = shared_store()
+    add(store, small_profiles(1, 2))
+    yield store
+    store.close()
+    records.give_back(name)
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The workers' commands, none of which is run."""
+    started: list[list[str]] = []
+    fake = SimpleNamespace(**vars(subprocess) | {"Popen": lambda command, **_: started.append(command)})
+    monkeypatch.setattr(launch, "subprocess", fake)
+    return started
+
+
+def last(store: Store, work_id: str) -> Engine | None:
+    with store.read() as connection:
+        return engines.last(connection, work_id)
+
+
+def plan_page() -> object:
+    app = opened(RUNS, tab="new")
+    app.segmented_control(key="run_new.where").set_value("simulator").run()
+    button(app, "To the experiment").click().run()
+    button(app, "To the plan").click().run()
+    return app
+
+
+def test_without_a_shared_database_the_form_says_what_to_set(
+    app_store: Store, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "find_spec", lambda _name: None)
+    add(app_store, small_profiles(1, 2))
+    app = plan_page()
+    assert "set CIMEMORIES_DATABASE_URL to a PostgreSQL database; pip install" in said(app)
+    assert "Engine" not in labels(app)
+    button(app, "Start the run").click().run()
+    assert not app.exception
+    assert commands[0][-2:] == ["--engine", "local"]
+
+
+@pytest.mark.postgres
+def test_a_cluster_that_is_chosen_gets_the_run_and_the_page_says_so(
+    shared: Store, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = plan_page()
+    app.selectbox(key="run_new.engine").set_value("ray").run()
+    for text in ("ray://10.0.0.5:10001", "--x", "", "a b:1"):
+        app.text_input(key="run_new.engine.address").set_value(text).run()
+        assert "This address cannot be used." in said(app)
+        assert "Start the run" not in labels(app)
+    app.text_input(key="run_new.engine.address").set_value("10.0.0.5:6379").run()
+    app.number_input(key="run_new.engine.least").set_value(9).run()
+    assert app.number_input(key="run_new.engine.most").value == 9  # not less than the least
+    app.number_input(key="run_new.engine.least").set_value(2).run()
+    app.number_input(key="run_new.engine.most").set_value(6).run()
+    button(app, "Start the run").click().run()
+    assert not app.exception
+    assert commands[0][-4:] == ["--engine", "ray", "--ray-address=10.0.0.5:6379", "--workers=2:6"]
+    assert "Engine: Ray cluster (10.0.0.5:6379), 2 to 6 workers." in said(app)
+    with shared.read() as connection:
+        (row,) = store_runs.all_rows(connection)
+    # As where its worker was refused: what was begun there goes on there, or here by a button of its own.
+    with pytest.raises(WorkError, match="no cluster"):
+        worker.refuse(shared, row.id, "no cluster", queued=True)
+    app.run()
+    button(app, "Resume").click().run()
+    assert commands[1] == commands[0]
+    with pytest.raises(WorkError, match="no cluster"):
+        worker.refuse(shared, row.id, "no cluster", queued=True)
+    app.run()
+    button(app, "On this machine").click().run()
+    assert commands[2][-2:] == ["--engine", "local"]
+    assert last(shared, row.id) == Engine()
+    assert "Ray cluster" not in said(app)
+
+
+@pytest.mark.postgres
+def test_the_environment_gives_the_defaults_and_with_a_login_the_address(
+    shared: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever names a cluster has the database's password sent there: not everybody who logs in may."""
+    monkeypatch.setenv(engines.ENGINE, "ray")
+    monkeypatch.setenv(engines.ADDRESS, "head:6379")
+    monkeypatch.setenv(engines.WORKERS, "3:5")
+    app = plan_page()
+    assert app.text_input(key="run_new.engine.address").value == "head:6379"
+    assert [app.number_input(key=f"run_new.engine.{end}").value for end in ("least", "most")] == [3, 5]
+    assert engines.usual() == Engine(Cluster("head:6379", (3, 5)))
+    monkeypatch.setattr(login, "configured", lambda: True)
+    app.run()
+    assert "Cluster address" not in labels(app) and "Cluster: head:6379" in said(app)
+
+
+def test_the_engine_is_logged_where_it_changes_and_only_there(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+    run_id = planning.plan(sqlite_store, simulated())
+    runs.execute(sqlite_store, run_id)
+    assert last(sqlite_store, run_id) is None  # this machine, the usual case, needs no entry
+    seen = []
+    for engine in (CLUSTER, CLUSTER, Engine(), Engine(), CLUSTER):
+        with sqlite_store.write() as connection:
+            engines.record(connection, run_id, engine)
+            seen.append(len(engines.log.entries(connection, action="run.engine", subject=run_id)))
+        assert last(sqlite_store, run_id) == engine
+    assert seen == [1, 1, 2, 2, 3]
+
+
+hosts = st.from_regex(r"[a-z][a-z0-9.-]{0,20}:[0-9]{1,5}", fullmatch=True)
+sizes = st.tuples(st.integers(1, 500), st.integers(0, 500)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+@given(st.one_of(st.sampled_from(["auto", "local"]), hosts), sizes)
+def test_the_command_line_reads_the_options_as_the_same_engine(address: str, workers: tuple[int, int]) -> None:
+    from cimemories.cli.options import WorkOptions
+
+    assert engines.checked_address(f" {address} ") == address
+    engine = Engine(Cluster(address, workers))
+    _, kind, *rest = engine.options
+    values = dict(option.removeprefix("--").split("=", 1) for option in rest)
+    options = WorkOptions(engine=kind, ray_address=values["ray-address"], workers=values["workers"])  # type: ignore[arg-type]
+    assert options.cluster(None, queued=True) == engine.cluster  # type: ignore[arg-type]
