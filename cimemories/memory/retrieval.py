@@ -1,4 +1,4 @@
-"""Retrieval: the k statements that fit the task best, by words (BM25).
+"""Retrieval: the k statements that fit the task best, by words (BM25), or by vectors.
 
 The query is the task and its recipient. Equal scores are ordered as the profile has the statements, so that the same
 task always recalls the same. The lines stand in the profile's order (order=profile), so that k = all is the whole
@@ -6,20 +6,26 @@ memory to the letter, or from the best to the worst (order=score)."""
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from math import isfinite
 
 import numpy as np
+import numpy.typing as npt
 
-from cimemories.memory.recalled import Line, MemorySystemError, Recalled
+from cimemories.memory.recalled import Line, MemorySystemError, Question, Recalled
 from cimemories.model import Context, Profile
 
 MOST = 100_000  # of statements; a profile has hundreds
 _WORD = re.compile(r"[^\W_]+")
 ORDERS = ("profile", "score")
+AT_ONCE = 32  # texts in one call for vectors; as base64 they stay below what the record takes as one answer
+
+Vectors = npt.NDArray[np.float64]
 
 
 class _Ranked:
@@ -79,3 +85,71 @@ class Bm25(_Ranked):
         words = [w for w in dict.fromkeys(_WORD.findall(query_of(context).lower())) if w in self._known]
         scores = self._index.get_scores(words) if words else np.zeros(len(self.statements))
         return self.best([float(score) for score in scores])
+
+
+class Embedding(_Ranked):
+    """The statements whose vectors are nearest to the task's, by cosine. Without a model the vectors are TF-IDF of
+    words and pairs of words, made here from the profile's own statements, and no server is asked. With one they are
+    those of an embedding model behind the OpenAI embeddings endpoint: statements and tasks go in calls of AT_ONCE
+    texts, once for a profile."""
+
+    name = "embedding"
+    embeds = True
+
+    def __init__(self, k: int = 20, order: str = "profile", model: str = "", base_url: str = "") -> None:
+        super().__init__(k, order)
+        self.model, self.base_url = model, base_url
+        self.version = "1" if model else f"1, scikit-learn {version('scikit-learn')}"
+
+    def ingest(self, profile: Profile) -> Generator[Question, str, None]:
+        self.statements = tuple(attribute.statement for attribute in profile.attributes)
+        # A task that stands in a profile twice is one text.
+        queries = list(dict.fromkeys(map(query_of, profile.contexts)))
+        texts = [*self.statements, *queries]
+        vectors = (yield from self._asked(texts)) if self.model else _tfidf(self.statements, texts)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+        kept, wanted = vectors[: len(self.statements)], vectors[len(self.statements) :]
+        self._scores = dict(zip(queries, wanted @ kept.T, strict=True))
+
+    def recall(self, context: Context, prompt: str) -> Recalled:
+        # Rounded, so that what another machine adds up in another order ties here too.
+        return self.best([round(float(score), 6) for score in self._scores[query_of(context)]])
+
+    def _asked(self, texts: Sequence[str]) -> Generator[Question, str, Vectors]:
+        parts: list[Vectors] = []
+        for start in range(0, len(texts), AT_ONCE):
+            some = texts[start : start + AT_ONCE]
+            answer = yield Question(json.dumps(some, ensure_ascii=False), (json.dumps(["AAAAAA=="] * len(some)),))
+            parts.append(read_vectors(answer, len(some)))
+        if len({part.shape[1] for part in parts}) > 1:
+            raise ValueError("the embedding model gave vectors of several lengths")
+        return np.concatenate(parts)
+
+
+def _tfidf(statements: Sequence[str], texts: Sequence[str]) -> Vectors:
+    """Vectors of these texts, by how rare a word is among the statements."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    maker = TfidfVectorizer(token_pattern=_WORD.pattern, ngram_range=(1, 2), sublinear_tf=True)
+    try:
+        maker.fit(statements)
+    except ValueError:  # no statement has a word
+        return np.zeros((len(texts), 1))
+    vectors: Vectors = maker.transform(texts).toarray()
+    return vectors
+
+
+def read_vectors(text: str, count: int) -> Vectors:
+    """The vectors of a recorded answer: a JSON list, each the base64 of little-endian 32-bit floats. Shape: (count,
+    dimensions). Raises ValueError for anything else."""
+    given = json.loads(text)
+    if not isinstance(given, list) or len(given) != count:
+        raise ValueError(f"{count} vectors were asked for")
+    vectors = [np.frombuffer(base64.b64decode(item, validate=True), dtype="<f4") for item in given]
+    if not count or len({len(vector) for vector in vectors}) != 1 or not len(vectors[0]):
+        raise ValueError("the vectors are not of one length")
+    matrix = np.stack(vectors).astype(float)
+    if not np.isfinite(matrix).all():
+        raise ValueError("a vector holds what is no number")
+    return matrix

@@ -32,7 +32,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, TypeVar
 
-from cimemories.memory import retrieval
+from cimemories.memory import retrieval, written
 from cimemories.memory.recalled import Line, MemorySystemError, Option, Question, Recalled
 from cimemories.model import Context, Profile
 
@@ -126,7 +126,12 @@ def is_system(composition: str) -> bool:
     return composition.startswith(PREFIX)
 
 
-BUILT_IN: Mapping[str, Callable[..., MemorySystem]] = {"bm25": retrieval.Bm25}
+BUILT_IN: Mapping[str, Callable[..., MemorySystem]] = {
+    "bm25": retrieval.Bm25,
+    "embedding": retrieval.Embedding,
+    "partition": written.Partition,
+    "summary": written.Summary,
+}
 
 
 @cache

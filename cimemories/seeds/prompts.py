@@ -30,6 +30,8 @@ PLACEHOLDERS: dict[tuple[str, str], tuple[str, ...]] = {
     ("rewrite", TEXT): ("recipient", "task", "draft"),
     ("check", TEXT): ("recipient", "task", "message"),
     ("session", TEXT): ("recipient", "message"),
+    ("route", TEXT): ("domains", "recipient", "task"),
+    ("summary", TEXT): ("memories",),
 }
 OPTIONAL = {"memory": ("number", "key", "domain")}
 BIOGRAPHY = ("name", "sex", "address", "age")  # the sentences of a `biography`, in the order of a profile's fields

@@ -35,6 +35,7 @@ _TO = re.compile(r"^[^\n:]*\bto:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
 _FOR = re.compile(r"^[^\n:]*\bpurpose[^\n:]*:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
 _DRAFT = re.compile(r"<draft>\n(.*)\n</draft>", re.DOTALL)
 _MESSAGE = re.compile(r"<message>\n(.*)\n</message>", re.DOTALL)
+_STORE = re.compile(r"^- (\S+) \(\d+ notes\)$", re.MULTILINE)
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*[ \t]*")
 NEEDED, SPARED = 0.15, 0.0  # scores above which a gate lets a statement through, and a rewrite leaves a sentence
 SLIPS = 0.12  # share of its decisions that a gate or a rewrite gets wrong
@@ -52,6 +53,10 @@ def answer_step(prompt: str, generator: Random) -> str | None:
         return _gate(prompt, generator)
     if '{"serves"' in prompt:
         return _check(prompt)
+    if '{"domains"' in prompt:
+        return _route(prompt, generator)
+    if "the summary by domain" in prompt:
+        return _summary(prompt, generator)
     draft = _DRAFT.search(prompt)
     if draft is not None:
         return _rewrite(prompt, draft, generator)
@@ -100,6 +105,30 @@ def _check(prompt: str) -> str:
     message = _MESSAGE.search(prompt)
     words = len(re.findall(r"\w+", message[1])) if message else 0
     return json.dumps({"serves": "yes" if words >= 40 else "partly" if words >= 15 else "no"})
+
+
+def _route(prompt: str, generator: Random) -> str:
+    """Stores that fit the task: those whose name is in the task's words or beside them, with slips."""
+    listed = list(_STORE.finditer(prompt))
+    recipient, task = _step_context(prompt[listed[-1].end() :] if listed else prompt)
+    names = [hit[1] for hit in listed]
+    chosen = [
+        name
+        for name in names
+        if (name == "general" or score_of(f"My {name} {name} matters.", recipient, task) > SPARED)
+        != (generator.random() < SLIPS)
+    ]
+    return json.dumps({"domains": chosen or names[:1]})
+
+
+def _summary(prompt: str, generator: Random) -> str:
+    """Most notes as they are, by domain; a few are dropped, as summaries do."""
+    parts: dict[str, list[str]] = {}
+    for hit in NUMBERED.finditer(prompt):
+        domain, bracket, note = hit[2].removeprefix("[").partition("] ")
+        if bracket and generator.random() >= SLIPS:
+            parts.setdefault(domain, []).append(f"- {note}")
+    return "\n".join("\n".join([f"## {domain}", *notes]) for domain, notes in parts.items())
 
 
 def _keyed_judge(prompt: str, keyed: list[tuple[str, str]], generator: Random) -> str:

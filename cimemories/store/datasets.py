@@ -73,8 +73,8 @@ class RecalledLine:
 
 @dataclass(frozen=True)
 class RecallRecord:
-    """What a memory system recalled of a profile for one context: lines in the order of the prompt. seconds: of ingest
-    and recall beside recorded calls; cost: as the system tells it."""
+    """What a memory system recalled of a profile for one context: lines in the order of the prompt. seconds: what
+    the recall itself took; cost: as the system tells it."""
 
     profile: int
     system: str

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from evaluating import add_labelled, numbers, simulated
+from evaluating import DATASET, add_labelled, numbers, simulated, small_profiles
+from forked import Forked
+from hostile import completion, error, hostile_server
+from slow_simulator import SlowSimulator
 
+from cimemories import seeds
+from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.estimates import estimate
-from cimemories.evaluation.planning import Memory, RunSpec
+from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec
+from cimemories.evaluation.recalling import Ingested, Recall, ingest
 from cimemories.evaluation.respond import CompositionError, read_composition
 from cimemories.evaluation.runs import planned_alike, spec_of
 from cimemories.labels.whatif import effective_labels
 from cimemories.memory import systems
 from cimemories.memory.systems import MemorySystemError, read_system
+from cimemories.model import Profile
 from cimemories.store import datasets
 from cimemories.store import runs as store_runs
+from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import call, recall, request, response, run_call
 
@@ -121,7 +131,7 @@ def rows(store: Store, run_id: str) -> list[sa.RowMapping]:
 def calls_of(store: Store, run_id: str, kind: str) -> list[sa.RowMapping]:
     with store.read() as connection:
         query = (
-            sa.select(call.c.key, call.c.response, request.c.body, run_call.c.asked)
+            sa.select(call.c.key, call.c.response, call.c.exchange, request.c.body, run_call.c.asked)
             .join(request, call.c.request == request.c.hash)
             .join(run_call, run_call.c.call == call.c.key)
             .where(run_call.c.run == run_id, call.c.kind == kind)
@@ -245,6 +255,121 @@ def test_another_version_of_a_system_does_not_go_on_with_a_run(store: Store, mon
     with pytest.raises(Exception, match="was planned with version"):
         runs.execute(store, run_id)
     assert {row["status"] for row in rows(store, run_id)} == {"owed"}
+
+
+# ---- systems that a model has a part in
+
+
+def test_embedding_of_everything_is_the_full_memory_as_a_set_and_ties_keep_the_order() -> None:
+    (profile,) = small_profiles(1)
+    # The same statement twice has the same score: the one that comes first goes first.
+    profile = replace(profile, attributes=(*profile.attributes, profile.attributes[3]))
+    for name in ("bm25", "embedding"):
+        everything = recalled_by(f"system:{name}:k={len(profile.attributes)}", profile)
+        assert all(sorted(chosen) == list(range(len(profile.attributes))) for chosen in everything)
+        ranked = recalled_by(f"system:{name}:k=1000,order=score", profile)
+        assert all(chosen.index(3) < chosen.index(len(profile.attributes) - 1) for chosen in ranked)
+        # A smaller k is a part of a larger one.
+        few, more = (recalled_by(f"system:{name}:k={k}", profile) for k in (3, 7))
+        assert all(set(small) < set(large) and len(small) == 3 for small, large in zip(few, more, strict=True))
+
+
+def recalled_by(system: str, profile: Profile) -> list[list[int]]:
+    """Positions of the recalled attributes in each context of a profile, in the order of the prompt."""
+    record = ProfileRecord(1, 1, 1, profile, tuple(range(len(profile.attributes))), tuple(range(len(profile.contexts))))
+    ingested = ingest(read_system(system), record, ())
+    assert isinstance(ingested, Ingested)
+    recalls = [ingested.recall(context, "", ()) for context in profile.contexts]
+    assert all(isinstance(item, Recall) for item in recalls)
+    return [list(item.record.attributes) for item in recalls if isinstance(item, Recall)]
+
+
+def test_recall_of_ten_profiles_in_49_contexts_by_bm25_takes_less_than_ten_seconds() -> None:
+    profiles = list(generate_profiles(10, seed=1, contexts=seeds.load_contexts()))
+    begin = time.process_time()
+    assert sum(len(recalled_by("system:bm25", profile)) for profile in profiles) == 490
+    assert time.process_time() - begin < 10
+
+
+def test_a_router_opens_whole_domains_once_for_all_samples(store: Store) -> None:
+    before = estimate(store, by("system:partition", samples=3))
+    run_id = ran(store, by("system:partition", samples=3))
+    routed = calls_of(store, run_id, "memory")
+    with store.read() as connection:
+        shown = datasets.memories_of(connection, {r["shown"] for r in rows(store, run_id)})
+        domain = {r.id: r.domain for r in connection.execute(sa.text("SELECT id, domain FROM attribute"))}
+        records = {p: datasets.profile_record(connection, p) for p in {r["profile"] for r in rows(store, run_id)}}
+    opened = {tuple(json.loads(item["response"])["domains"]) for item in routed}
+    for row in rows(store, run_id):
+        assert row["status"] == "ok"
+        domains = {domain[a] for a in shown[row["shown"]]}
+        assert any(domains == set(chosen) for chosen in opened)
+        whole = [a for a in records[row["profile"]].attribute_ids if domain[a] in domains]
+        assert list(shown[row["shown"]]) == whole
+    assert len(routed) == len({item["body"] for item in routed}) <= 6
+    assert {s.kind: s.draws for s in before.stages} == {"memory": 6, "respond": 18, "judge": 18}
+    assert estimate(store, by("system:partition", samples=3)).requests == 0
+
+
+def test_a_summary_is_asked_once_for_a_profile_and_recalled_whole(store: Store) -> None:
+    run_id = ran(store, by("system:summary"))
+    asked = calls_of(store, run_id, "memory")
+    assert len(asked) == 2  # one a profile, for all its contexts and samples
+    assert all(json.loads(item["body"])["max_tokens"] == 4096 for item in asked)
+    with store.read() as connection:
+        recalls = datasets.recalls_of(connection, {r["recall"] for r in rows(store, run_id)})
+    written = [line for item in asked for line in item["response"].splitlines() if line.startswith("- ")]
+    assert sorted(f"- {line.text}" for item in recalls.values() for line in item.lines) == sorted(written)
+    assert not any(line.text.startswith("#") for item in recalls.values() for line in item.lines)
+    # The simulator repeats notes as they are, so that nearly all of them can be told.
+    lines = sum(len(item.lines) for item in recalls.values())
+    assert sum(item.ungrounded for item in recalls.values()) == sum(
+        not line.attributes for item in recalls.values() for line in item.lines
+    )
+    assert len({a for item in recalls.values() for a in item.attributes}) > 0.9 * lines
+
+
+@pytest.mark.parametrize("system", ["partition", "summary"])
+def test_a_model_that_fails_leaves_the_messages_missing_until_it_answers(store: Store, system: str) -> None:
+    with hostile_server(lambda _: error(400, "not now")) as server:
+        spec = RunSpec(DATASET, "m", server.url, samples=2, memory=Memory(f"system:{system}"))
+        run_id = ran(store, spec)
+        for row in rows(store, run_id):
+            assert (row["status"], row["cause"], row["recall"]) == ("failed", "memory: rejected", None)
+        asked = len(server.chats)
+        assert asked == (2 if system == "summary" else 6)
+        server.chat = lambda _: completion("no list")
+        runs.execute(store, run_id)
+        # A router whose answer is no list opens nothing that anybody could name; any text is a summary.
+        assert {row["status"] for row in rows(store, run_id)} == {"failed" if system == "partition" else "ok"}
+        if system == "partition":
+            assert "memory: recall failed (AnswerError" in rows(store, run_id)[0]["cause"]
+        else:
+            with store.read() as connection:
+                recalls = datasets.recalls_of(connection, {r["recall"] for r in rows(store, run_id)})
+            assert {(item.ungrounded, item.attributes) for item in recalls.values()} == {(1, ())}
+
+
+def test_what_was_asked_is_not_asked_again_after_a_kill(store: Store) -> None:
+    slow = SlowSimulator()
+    try:
+        run_id = planning.plan(store, by("system:partition", base_url=slow.url, judge=JudgeSpec()))
+        environment, before = dict(os.environ), slow.chats
+        arguments = "resume", run_id, "--concurrency", "1", "--workspace", store.workspace
+        killed = Forked(environment, *arguments)
+        assert slow.wait_for(before + 4, killed)
+        killed.kill()
+        killed.wait()
+        kept = {kind: len(calls_of(store, run_id, kind)) for kind in ("memory", "respond")}
+        assert sum(kept.values())
+        Forked(environment, *arguments).communicate(timeout=60)
+        assert {row["status"] for row in rows(store, run_id)} == {"ok"}
+        exchanges = {c["exchange"] for kind in ("memory", "respond") for c in calls_of(store, run_id, kind)}
+        # The one exchange that was under way when the process died is asked once more, and nothing else.
+        assert slow.chats - before <= len(exchanges) + 1
+    finally:
+        slow.process.kill()
+        slow.process.wait()
 
 
 # ---- systems of others
