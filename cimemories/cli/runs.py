@@ -226,6 +226,9 @@ def run_spec(dataset: str, model: str, base_url: str, messages: MessageOptions, 
             judge_options, judge=["matcher"], judge_model=[model], judge_price=judge_options.judge_price or own
         )
     spec = messages.spec(dataset, model, base_url, judge_options.judges(base_url, messages.api_key_env))
+    system = spec.memory.read().system
+    if system is not None and system.asks is not None:
+        allow_key(messages.api_key_env, system.asks[1] or base_url)
     return _as_reference(spec, messages, judge_options) if messages.reference else spec
 
 

@@ -14,9 +14,9 @@ import pandas as pd
 
 from cimemories.compare.leaderboard import MOST_LINES, Line, none_for_nan
 from cimemories.compare.ranking import common_samples, memory_text
+from cimemories.evaluation.compositions import CompositionError, Kind, read_composition
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
 from cimemories.evaluation.planning import RunSpec
-from cimemories.evaluation.respond import CompositionError, Kind, read_composition
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Scope, parts_of, resolve_scope
 from cimemories.llm.worker import SIMULATOR

@@ -29,10 +29,11 @@ from enum import StrEnum
 import sqlalchemy as sa
 
 from cimemories.access.roles import Role
+from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.estimates import Estimate, estimate_slots
 from cimemories.evaluation.matcher import match
 from cimemories.evaluation.planning import Memory, Prepared, prepare
-from cimemories.evaluation.respond import Mitigation, Slot, replay, restrict
+from cimemories.evaluation.respond import Mitigation, Slot, replay
 from cimemories.evaluation.runs import spec_of
 from cimemories.llm.capabilities import Server
 from cimemories.llm.worker import SIMULATOR

@@ -29,6 +29,7 @@ from cimemories.model import ChatRequest, WorkStatus
 from cimemories.store import calls, runs, work
 from cimemories.store.calls import Answer, Exchange, Wanted, request_body
 from cimemories.store.engine import Store, StoreError, canonical_json, content_hash, now
+from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import call
 from cimemories.store.team import log
@@ -205,7 +206,9 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
         return clients.setdefault((endpoint, simulated), _FileClient(endpoint, simulated=simulated, origin=origin))
 
     planned = Addresses(row)
-    source = jobs_of(store, row, judges, client, lambda judge: planned.planned(judge) if judge else planned.model)
+    source = jobs_of(
+        store, row, judges, client, lambda of: planned.planned(of) if isinstance(of, JudgeRow) else planned.of(of)
+    )
     following: deque[Job] = deque()
     while True:
         # What follows goes before new jobs: else a run's judgements would all wait in memory.

@@ -21,6 +21,7 @@ from typing import cast
 
 import sqlalchemy as sa
 
+from cimemories.evaluation.compositions import compose, restrict
 from cimemories.evaluation.costs import JUDGE, MODEL, Prices, models_in, money, role_of
 from cimemories.evaluation.judging import Step, at_work
 from cimemories.evaluation.planning import (
@@ -35,18 +36,19 @@ from cimemories.evaluation.planning import (
     prepare,
 )
 from cimemories.evaluation.respond import (
+    EMBEDDING,
     GATE,
     MEMORY,
+    MEMORY_TOKENS,
     RESPOND,
     REWRITE,
+    Asked,
     Lost,
     Mitigation,
     Slot,
     Writer,
-    compose,
     response_job,
     response_jobs,
-    restrict,
 )
 from cimemories.evaluation.sessions import Sessions, Task, beginnings, session_order
 from cimemories.llm.capabilities import Server
@@ -260,6 +262,7 @@ CHARACTERS_A_TOKEN = 4.0
 Manifests = Sequence[tuple[str, RunManifest]]  # of runs by their ids, the newest first
 TITLES = {
     MEMORY: "memory system",
+    EMBEDDING: "embeddings",
     GATE: "gate",
     RESPOND: "messages",
     REWRITE: "rewrites",
@@ -547,6 +550,11 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
         for judge in planned
         if judge.server is not None
     ]
+    asked, system = None, prepared.composition.system
+    if prepared.asked is not None and system is not None and system.asks is not None:
+        (model, base_url), server = system.asks, prepared.asked
+        own = client(base_url or spec.base_url, server)
+        asked = Asked(own, model, server.schema, server.token_limit, system.embeds)
     return Writer(
         client(spec.base_url, prepared.server),
         spec.model,
@@ -557,6 +565,7 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
         Mitigation(spec.mitigation),
         prepared.server.schema,
         prepared.composition.system,
+        asked,
     )
 
 
@@ -590,6 +599,10 @@ class _Experience:
     def limit(self, kind: str, model: str) -> tuple[int, str]:
         """The most tokens that one completion may have, and what that is. Where no limit is sent, the server's context
         bounds it; where that is not known either, it is taken to be as much as a judge is allowed."""
+        if kind == EMBEDDING:
+            return 0, "vectors are no completion tokens"
+        if kind == MEMORY:
+            return MEMORY_TOKENS, f"the limit of {MEMORY_TOKENS:,} completion tokens each, as an upper bound"
         limits = [(self.prepared.spec.max_tokens, self.prepared.server)]
         if role_of(kind) == JUDGE:
             judges = [judge for judge in self.prepared.judges if judge.server and judge.spec.model == model]
@@ -609,7 +622,7 @@ class _Experience:
     def prices(self, kind: str, model: str) -> Prices | None:
         spec = self.prepared.spec
         if role_of(kind) == MODEL:
-            return spec.prices
+            return spec.prices if model == spec.model else None
         return next((judge.prices for judge in spec.judges if judge.model == model and judge.prices), None)
 
 

@@ -23,9 +23,9 @@ from typing import IO, Any
 import sqlalchemy as sa
 
 from cimemories.access.roles import Role
+from cimemories.evaluation.compositions import Labels
 from cimemories.evaluation.matcher import ground
 from cimemories.evaluation.planning import FindLabels
-from cimemories.evaluation.respond import Labels
 from cimemories.formats import importing
 from cimemories.formats.importing import Imported, Kind, with_one_sphere
 from cimemories.formats.inspect_log import InspectLog

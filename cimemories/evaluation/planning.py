@@ -16,10 +16,12 @@ import sqlalchemy as sa
 
 from cimemories import seeds, version
 from cimemories.access.roles import Role
+from cimemories.evaluation.compositions import Composition, Labels, keep_composed, read_composition
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
+from cimemories.evaluation.recalling import check_asked, listed_server
 from cimemories.evaluation.reference import Reference
-from cimemories.evaluation.respond import Composition, Labels, Mitigation, Wording, compose, read_composition
+from cimemories.evaluation.respond import Mitigation, Wording
 from cimemories.evaluation.sessions import Sessions
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
@@ -184,8 +186,12 @@ class RunSpec:
             raise StoreError("a run needs at least one sample for each context (on the command line: --samples).")
         for name in (self.model, *(judge.model for judge in self.judges)):
             plain_name(name, "model")
-        if self.memory.read().system is not None:
-            self._check_system()
+        if (system := self.memory.read().system) is not None:
+            if self.mitigation == Mitigation.GATE:
+                raise StoreError("a gate and a memory system both choose what is recalled: leave one of them out.")
+            if self.reference is not None:
+                raise StoreError("the authors' settings have no memory system: leave --reference or the system out.")
+            check_asked(system, self.model, self.base_url, capped=self.cap is not None)
         _one_of("thinking", self.thinking, THINKING)
         _one_of("mitigation", self.mitigation, tuple(Mitigation))
         _one_of("check", self.check, CHECKS)
@@ -207,13 +213,6 @@ class RunSpec:
             raise StoreError("the task check by a model is asked of the first judge's model, and no judge is a model.")
         self._check_money()
         return self
-
-    def _check_system(self) -> None:
-        """Raises StoreError for what makes no sense beside a memory system."""
-        if self.mitigation == Mitigation.GATE:
-            raise StoreError("a gate and a memory system both choose what is recalled: leave one of them out.")
-        if self.reference is not None:
-            raise StoreError("the authors' settings have no memory system: leave --reference or the system out.")
 
     def _check_money(self) -> None:
         models = [judge for judge in self.judges if judge.kind == LLM]
@@ -373,7 +372,8 @@ def judge_limit(judge: JudgeSpec, server: Server) -> int | None:
 @dataclass(frozen=True)
 class Prepared:
     """A run whose servers have been looked up and whose wording has been read; nothing of it is written yet. checker:
-    says whether each message does its task."""
+    says whether each message does its task. asked: the server of the model that a memory system asks, where that is
+    another than the one under test."""
 
     spec: RunSpec
     wording: Wording
@@ -381,6 +381,7 @@ class Prepared:
     server: Server
     judges: tuple[PlannedJudge, ...]
     checker: PlannedJudge | None
+    asked: Server | None = None
 
     @property
     def parameters(self) -> dict[str, object]:
@@ -422,9 +423,9 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
     there is no fallback.
     """
 
-    def server_of(judge: JudgeSpec | None, base_url: str, *question: Any) -> Server:
+    def server_of(judge: JudgeSpec | None, base_url: str, *question: Any, ask: LookUp = look_up) -> Server:
         try:
-            server = look_up(base_url, *question)
+            server = ask(base_url, *question)
         except EndpointError as error:
             if fallback is None:
                 raise
@@ -441,7 +442,15 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
         server = replace(server, n=False)
     judges = tuple(planned_judge(judge, partial(server_of, judge)) for judge in spec.judges)
     refuse_simulated_judges(server.simulated, judges)
-    return Prepared(spec, wording, what, server, judges, _checker(spec, judges))
+    asked = None
+    if what.system is not None and what.system.asks is not None:
+        model, base_url = what.system.asks
+        served = JudgeSpec(LLM, model, base_url or spec.base_url, spec.api_key_env)
+        ask = listed_server if what.system.embeds else look_up
+        asked = server_of(served, served.base_url, served.api_key_env, model, 1, True, None, ask=ask)
+        if asked.simulated and not server.simulated:
+            raise StoreError(f"{model} is simulated, and the messages are of a real model: what it recalls is made up.")
+    return Prepared(spec, wording, what, server, judges, _checker(spec, judges), asked)
 
 
 PUBLISHED_LEVELS = {"base": "1", "medium": "2", "high": "3", "light": "4"}  # our names of levels in that layout
@@ -571,7 +580,8 @@ def write(
     for wording in (*prepared.wording.all, *(judge.prompt for judge in judges)):
         if wording is not None:
             keep(connection, wording)
-    calls.keep_servers(connection, [server.identity, *(judge.server.identity for judge in judges if judge.server)])
+    others = [prepared.asked, *(judge.server for judge in judges)]
+    calls.keep_servers(connection, [server.identity, *(other.identity for other in others if other)])
     run_id = runs.add(
         connection,
         {
@@ -598,7 +608,8 @@ def write(
         raise StoreError("two of the judges are the same (model, wording and parameters): leave one out.")
     if prepared.checker is not None:
         add_judge(connection, run_id, prepared.checker, spec.timeout)
-    memories = None if what.is_plain else _memories(connection, what, profile_ids, context_ids, source)
+    labels = source.labels if source else None
+    memories = None if what.is_plain else keep_composed(connection, what, profile_ids, context_ids, labels)
     # Nothing to run is known only now; raising takes back what was written.
     if not runs.plan(connection, run_id, profile_ids, context_ids, spec.samples, what.label, memories):
         raise StoreError(_nothing(spec, what))
@@ -625,7 +636,7 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
             "seed": what.seed,
             "template": _named(wording.lines),
             "labels": dict(source.origin) if source else None,
-            **({"system": _system(what.system)} if what.system else {}),
+            **({"system": _system(what.system, prepared)} if what.system else {}),
         },
         "mitigation": {"kind": str(spec.mitigation), "prompt": _named(wording.before) if wording.before else None},
         "parameters": prepared.parameters,
@@ -649,8 +660,9 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
     }
 
 
-def _system(system: SystemSpec) -> dict[str, object]:
-    return {"name": system.name, "version": system.make().version, "options": dict(system.options)}
+def _system(system: SystemSpec, prepared: Prepared) -> dict[str, object]:
+    about: dict[str, object] = {"name": system.name, "version": system.make().version, "options": dict(system.options)}
+    return about | ({"server": prepared.asked.as_json()} if prepared.asked else {})
 
 
 def _name(spec: RunSpec, dataset: str) -> str:
@@ -724,27 +736,3 @@ def add_judge(connection: sa.Connection, run_id: str, judge: PlannedJudge, timeo
     settings = judge.settings | {"timeout": spec.timeout or timeout}
     judgements.assign(connection, run_id, [judge_id], {judge_id: settings})
     return judge_id
-
-
-def _memories(
-    connection: sa.Connection,
-    what: Composition,
-    profile_ids: list[int],
-    context_ids: list[int],
-    source: LabelSource | None,
-) -> dict[tuple[int, int], str]:
-    """The hash of what is held, by (profile, context), each different memory written once."""
-    contexts = set(context_ids)
-    hash_of: dict[tuple[int, int], str] = {}
-    for profile_id in profile_ids:
-        record = datasets.profile_record(connection, profile_id)
-        hashes: dict[tuple[int, ...], str] = {}
-        for context, positions in compose(what, record, source.labels if source else None).items():
-            if context not in contexts:
-                continue
-            # A row a memory, not a context: most compositions give the same one in many contexts.
-            if positions not in hashes:
-                ids = [record.attribute_ids[p] for p in positions]
-                hashes[positions] = datasets.keep_memories(connection, profile_id, ids)
-            hash_of[profile_id, context] = hashes[positions]
-    return hash_of

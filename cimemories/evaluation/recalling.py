@@ -14,11 +14,14 @@ from math import isfinite
 from typing import TypeVar
 
 from cimemories.evaluation.matcher import match
+from cimemories.llm.capabilities import Server
 from cimemories.llm.client import one_line
+from cimemories.llm.endpoint import NO_SERVERS, Endpoint, EndpointError, checked_address, probe
+from cimemories.llm.source import reachable
 from cimemories.memory.systems import Line, MemorySystem, Question, Recalled, SystemSpec
 from cimemories.model import GENERAL, LONGEST_STATEMENT, Attribute, Context, Profile
 from cimemories.store.datasets import ProfileRecord, RecalledLine, RecallRecord
-from cimemories.store.engine import storable
+from cimemories.store.engine import StoreError, storable
 
 MOST_LINES = 10_000
 MOST_QUESTIONS = 200  # of one ingest or recall: a system that never stops asking would never stop paying
@@ -162,3 +165,28 @@ def _shown(record: ProfileRecord, lines: Sequence[RecalledLine]) -> Profile:
         return Attribute(key, None, domains.pop() if len(domains) == 1 else GENERAL, GENERAL, line.text)
 
     return replace(record.profile, attributes=tuple(map(attribute, lines)))
+
+
+# ---- whom a system asks
+
+
+def check_asked(system: SystemSpec, model: str, base_url: str, *, capped: bool) -> None:
+    """Raises StoreError where a system names a model of its own that cannot be asked. model, base_url: of the model
+    under test; capped: whether the run has a cap on its cost."""
+    name, address = system.asks or ("", "")
+    if address and address not in NO_SERVERS:
+        try:
+            checked_address(address)
+        except EndpointError as error:
+            raise StoreError(str(error)) from None
+    if name and "batch" in (address, base_url):
+        raise StoreError("a memory system that asks a model of its own needs a server, and batch files have none.")
+    if name and name != model and capped:
+        raise StoreError(f"a cap cannot count what {name} costs for the memory system: leave one of them out.")
+
+
+def listed_server(base_url: str, key_env: str, model: str, *_: object) -> Server:
+    """What an embedding model's server says of itself: it is listed and not tried, since it answers no chat. Raises
+    EndpointError where it does not serve the model."""
+    with reachable(base_url) as url:
+        return Server(**vars(probe(Endpoint(url, key_env), model)))

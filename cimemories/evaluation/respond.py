@@ -1,25 +1,5 @@
 """Responding: the model under test writes the message, n samples a context, with its memory in the prompt.
 
-What the assistant remembers of a user in one context is a composition of attributes (paper, Section 5.2.3, Figure 5):
-
-    full              all attributes
-    necessary+20      what is necessary in the context, and 20 of the attributes that are inappropriate there
-    inappropriate+5   what is inappropriate in the context, and 5 of the necessary ones
-    random-50         50 attributes of the user, the same in every context
-
-and those of the authors' code, by its names. They hold every attribute without a clear label too, draw anew for each
-context and number, and count every attribute of the profile, so that one which was not held is unrevealed:
-
-    all_share+20      what is necessary, 20 of the inappropriate ones, all others
-    all_not_share+5   what is inappropriate, 5 of the necessary ones, all others
-    iid-31            31 of those that are necessary or inappropriate, all others
-
-And what a memory system recalls of all attributes, by `system:NAME` with its options (memory/systems.py, recalling.py).
-Of the compositions, which attributes are taken, and the order where it is shuffled, follow from one seeded order of a
-user's attributes. So a smaller memory is always a part of the larger one of the same kind and seed, and what contexts
-share stands first in the same order, where a server can cache it. Identifiers (name, address ...) that are not
-necessary are left out of the two compositions that go by labels: no message with them counts as a violation.
-
 Two mitigations can be compared with the plain model. With a gate the model is first asked which memories the task
 needs, sample by sample, and only those go into the prompt of the message; samples that chose alike are one request.
 With a rewrite the message is written with all memories, and rewritten without what its recipient should not know. Both
@@ -31,16 +11,14 @@ with that cause.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from hashlib import blake2b
-from random import Random
 
 import sqlalchemy as sa
 
+from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.judging import Judge, JudgeInput, Step, judge_at_once, judgement_job, response_format
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, ingest
 from cimemories.evaluation.reference import Reference
@@ -48,189 +26,12 @@ from cimemories.evaluation.sessions import Place
 from cimemories.llm import client
 from cimemories.llm.client import Client, one_line
 from cimemories.llm.executor import Job, opening_of
-from cimemories.memory.systems import MemorySystemError, Question, SystemSpec, is_system, read_system
-from cimemories.model import Attribute, ChatRequest, Context, Label, Profile, ResponseStatus, is_bio
+from cimemories.memory.systems import Question, SystemSpec
+from cimemories.model import Attribute, ChatRequest, Context, Profile, ResponseStatus
 from cimemories.seeds.prompts import Prompt
 from cimemories.store import datasets, runs
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
-
-# ---- compositions
-
-Labels = Mapping[tuple[int, int], Label]  # by (attribute id, context id)
-_LABEL = re.compile(
-    r"(?P<kind>necessary|inappropriate|all_share|all_not_share)\+(?P<with>\d{1,6})"
-    r"|(?P<sampled>random|iid)-(?P<size>\d{1,6})|full"
-)
-
-
-class CompositionError(ValueError):
-    """A composition that is none, or that needs labels which are not there; the message says what to do."""
-
-
-class Kind(StrEnum):
-    FULL = "full"
-    NECESSARY = "necessary"
-    INAPPROPRIATE = "inappropriate"
-    RANDOM = "random"
-    ALL_SHARE = "all_share"
-    ALL_NOT_SHARE = "all_not_share"
-    IID = "iid"
-    SYSTEM = "system"
-
-    @property
-    def is_published(self) -> bool:
-        """Whether it is one of the authors' code."""
-        return self in (Kind.ALL_SHARE, Kind.ALL_NOT_SHARE, Kind.IID)
-
-
-class Order(StrEnum):
-    """fixed: as the profile has them. shuffled: in the seeded order of the user, the same in every context."""
-
-    FIXED = "fixed"
-    SHUFFLED = "shuffled"
-
-
-@dataclass(frozen=True)
-class Composition:
-    """What is held. number: of the other kind (necessary, inappropriate), or of all (random); 0 for full. system: what
-    recalls of it, which is all attributes then."""
-
-    kind: Kind = Kind.FULL
-    number: int = 0
-    order: Order = Order.FIXED
-    seed: int = 0
-    system: SystemSpec | None = None
-
-    @property
-    def label(self) -> str:
-        """As responses carry it and `composition` reads it; order and seed are not in it."""
-        if self.system is not None:
-            return self.system.label
-        if self.kind == Kind.FULL:
-            return "full"
-        return f"{self.kind}{'-' if self.kind in (Kind.RANDOM, Kind.IID) else '+'}{self.number}"
-
-    @property
-    def needs_labels(self) -> bool:
-        return self.kind not in (Kind.FULL, Kind.RANDOM, Kind.SYSTEM)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is all attributes in their order, in every context."""
-        return self.kind in (Kind.FULL, Kind.SYSTEM) and self.order == Order.FIXED
-
-
-def read_composition(text: str, order: str = Order.FIXED, seed: int = 0) -> Composition:
-    """The composition that a label names. Raises CompositionError for any other text."""
-    if is_system(text.strip()):
-        if order != Order.FIXED:
-            raise CompositionError("a memory system orders what it recalls itself: leave the memory's order at fixed.")
-        try:
-            return Composition(Kind.SYSTEM, seed=seed, system=read_system(text))
-        except MemorySystemError as error:
-            raise CompositionError(str(error)) from None
-    match = _LABEL.fullmatch(text.strip())
-    if match is None:
-        raise CompositionError(
-            f"there is no memory composition '{text}'. There are: full, necessary+K (all necessary, K inappropriate), "
-            "inappropriate+K (all inappropriate, K necessary), random-K (K of all), those of the authors' code "
-            "(all_share+K, all_not_share+K, iid-K), and memory systems (system:bm25:k=20)."
-        )
-    if order not in tuple(Order):
-        raise CompositionError(f"the memory's order is fixed or shuffled, not '{order}'.")
-    plain = Composition(order=Order(order), seed=seed)
-    if match["size"]:
-        if int(match["size"]) < 1:
-            name = match["sampled"]
-            raise CompositionError(f"a random memory needs at least one attribute: {name}-1 or more.")
-        return replace(plain, kind=Kind(match["sampled"]), number=int(match["size"]))
-    return plain if match["kind"] is None else replace(plain, kind=Kind(match["kind"]), number=int(match["with"]))
-
-
-def seeded_order(record: ProfileRecord, seed: int) -> list[int]:
-    """Positions of a user's attributes in an order that the seed, the user's number and the keys give."""
-
-    def rank(position: int) -> bytes:
-        key = record.profile.attributes[position].key
-        # NUL between the parts: seed 1 of user 23 is not seed 12 of user 3. The position tells keys that repeat apart.
-        return blake2b(f"{seed}\0{record.ordinal}\0{position}\0{key}".encode(), digest_size=16).digest()
-
-    return sorted(range(len(record.attribute_ids)), key=rank)
-
-
-def compose(
-    composition: Composition, record: ProfileRecord, labels: Labels | None = None
-) -> dict[int, tuple[int, ...]]:
-    """What the memory holds in each context: {context id: positions of attributes, in the order of the prompt}.
-
-    With a composition that goes by labels only retained contexts are there (something necessary and something
-    inappropriate among all attributes). Where there are fewer attributes than asked for, the memory holds all of them;
-    of a composition of the authors' code that context is left out, as their code has no such memory. Raises
-    CompositionError where it goes by labels and there are none.
-    """
-    shuffled = seeded_order(record, composition.seed)
-    rank = {position: number for number, position in enumerate(shuffled)}
-
-    def arranged(positions: Sequence[int]) -> tuple[int, ...]:
-        return tuple(sorted(positions, key=None if composition.order == Order.FIXED else rank.__getitem__))
-
-    if not composition.needs_labels:
-        chosen = shuffled[: composition.number] if composition.kind == Kind.RANDOM else shuffled
-        # The same tuple for all contexts, so that the memory is restricted, hashed and written once.
-        return dict.fromkeys(record.context_ids, arranged(chosen))
-    if labels is None:
-        raise CompositionError(
-            f"the memory '{composition.label}' goes by labels, and the dataset has none. Label it first "
-            "(`cimemories label`), or use full or random-K."
-        )
-    memories: dict[int, tuple[int, ...]] = {}
-    for place, context in enumerate(record.context_ids):
-        of = {p: labels.get((record.attribute_ids[p], context)) for p in shuffled}
-        necessary = [p for p in shuffled if of[p] == Label.NECESSARY]
-        inappropriate = [p for p in shuffled if of[p] == Label.INAPPROPRIATE]
-        # Without one of the two neither completeness nor a violation is defined there.
-        if not necessary or not inappropriate:
-            continue
-        if composition.kind.is_published:
-            sampled = _sampled_as_published(composition, record, place, necessary, inappropriate)
-            if sampled is not None:
-                labelled = {*necessary, *inappropriate}
-                memories[context] = arranged([*sampled, *(p for p in shuffled if p not in labelled)])
-            continue
-        attributes = record.profile.attributes
-        # Identifiers count as no violation anywhere: they would only use up the number that was asked for.
-        private = [p for p in inappropriate if not is_bio(attributes[p].key, attributes[p].domain)]
-        if composition.kind == Kind.NECESSARY:
-            memories[context] = arranged([*necessary, *private[: composition.number]])
-        else:
-            memories[context] = arranged([*private, *necessary[: composition.number]])
-    return memories
-
-
-def _sampled_as_published(
-    composition: Composition, record: ProfileRecord, place: int, necessary: list[int], inappropriate: list[int]
-) -> list[int] | None:
-    """The labelled attributes in memory in the context at this place, by the authors' rule; None where there are fewer
-    than asked for. Identifiers are among those that are inappropriate."""
-    kept, pool = {
-        Kind.ALL_SHARE: (necessary, inappropriate),
-        Kind.ALL_NOT_SHARE: (inappropriate, necessary),
-        Kind.IID: ([], [*necessary, *inappropriate]),
-    }[composition.kind]
-    if composition.number > len(pool):
-        return None
-    # A seed for each context and number: unlike ours, a smaller memory is no part of a larger one.
-    seed = f"{composition.seed}\0{record.ordinal}\0{place}\0{composition.label}"
-    return [*kept, *Random(seed).sample(sorted(pool), composition.number)]
-
-
-def restrict(record: ProfileRecord, attribute_ids: Sequence[int]) -> ProfileRecord:
-    """The profile with these attributes alone, in this order. Raises KeyError for one that it does not have."""
-    by_id = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
-    profile = replace(record.profile, attributes=tuple(by_id[attribute] for attribute in attribute_ids))
-    return replace(record, profile=profile, attribute_ids=tuple(attribute_ids))
-
 
 # ---- prompts
 
@@ -278,7 +79,7 @@ def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
 
 # Finish reasons by which servers say that the message was withheld; a polite no in the text is not seen here.
 _REFUSALS = frozenset({"content_filter", "refusal"})
-RESPOND, GATE, REWRITE, MEMORY = "respond", "gate", "rewrite", "memory"
+RESPOND, GATE, REWRITE, MEMORY, EMBEDDING = "respond", "gate", "rewrite", "memory", "embedding"
 MEMORY_TOKENS = 4096  # least limit of an answer to a memory system: a summary is longer than a message
 
 
@@ -300,9 +101,29 @@ class Wording:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """The model that a memory system asks, where it is another than the one under test. embeds: for vectors."""
+
+    client: Client
+    model: str
+    schema: str
+    token_limit: str
+    embeds: bool
+
+    def request(self, question: Question) -> ChatRequest:
+        if self.embeds:
+            return ChatRequest(self.model, ((client.INPUT, question.text),), {}, None)
+        form = response_format(question.schema, self.schema) if question.schema else {}
+        # As a judge is asked: whatever it says then is the same each time.
+        fields = {self.token_limit: MEMORY_TOKENS, "temperature": 0.0, **form}
+        return ChatRequest(self.model, (("user", question.text),), fields, None)
+
+
+@dataclass(frozen=True)
 class Writer:
     """How messages are asked for in a run. parameters: further fields of every request, as sent. schema: the form of
-    response_format that the server takes. system: what recalls from the memory; None: all of it is in the prompt."""
+    response_format that the server takes. system: what recalls from the memory; None: all of it is in the prompt.
+    asked: whom that asks; None: the model under test."""
 
     client: Client
     model: str
@@ -313,6 +134,7 @@ class Writer:
     mitigation: Mitigation
     schema: str
     system: SystemSpec | None = None
+    asked: Asked | None = None
 
     def request(self, text: str, more: Mapping[str, object] | None = None) -> ChatRequest:
         return ChatRequest(self.model, (("user", text),), {**self.parameters, **(more or {})}, self.seed)
@@ -672,6 +494,9 @@ def _recalled(writer: Writer, slot: Slot, system: Ingested, answers: tuple[str, 
 
 
 def _question(writer: Writer, question: Question, step: Step) -> Job:
+    if writer.asked is not None:
+        kind = EMBEDDING if writer.asked.embeds else MEMORY
+        return Job(kind, writer.asked.client, writer.asked.request(question), (0,), step)
     limits = {n: MEMORY_TOKENS for n, v in writer.parameters.items() if n in _LIMITS and int(str(v)) < MEMORY_TOKENS}
     form = response_format(question.schema, writer.schema) if question.schema else {}
     # One draw: what is recalled is the same for all samples of a message.

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.access.roles import Role
+from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.costs import CapWatch, Prices
 from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_work, judge_at_once, judgement_job
 from cimemories.evaluation.planning import (
@@ -34,6 +35,7 @@ from cimemories.evaluation.planning import (
 )
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import (
+    Asked,
     Lost,
     Mitigation,
     Replay,
@@ -43,7 +45,6 @@ from cimemories.evaluation.respond import (
     lose,
     replay,
     response_jobs,
-    restrict,
 )
 from cimemories.evaluation.sessions import Place, Sessions, Task, beginnings, session_order
 from cimemories.llm import worker
@@ -90,10 +91,17 @@ class Addresses:
 
     def judge(self, judge: JudgeRow) -> str:
         """Where a judge is served now. One that was served from the same address as the model has moved with it."""
-        address = self.planned(judge)
-        if self.judges_moved_to:
-            return self.judges_moved_to
+        return self.judges_moved_to or self.elsewhere(self.planned(judge))
+
+    def elsewhere(self, address: str) -> str:
+        """Where something is served now that was planned at this address: what was served with the model moved too."""
         return self.model if address == self.run.endpoint else address
+
+    def of(self, served: JudgeRow | str | None) -> str:
+        """Where the model (None), a judge, or what was planned at an address is served now."""
+        if served is None:
+            return self.model
+        return self.elsewhere(served) if isinstance(served, str) else self.judge(served)
 
 
 def execute(
@@ -158,6 +166,9 @@ class RunSource(Source):
     def servers(self, store: Store) -> set[str]:
         addresses, judges = self._planned(store)
         served = {addresses.model, *(addresses.judge(judge) for judge in judges if addresses.planned(judge))}
+        system = addresses.run.manifest.memory.system
+        if system is not None and system.server is not None:
+            served.add(addresses.elsewhere(str(system.options.get("base_url") or addresses.run.endpoint)))
         return served - {IMPORTED, BATCH}
 
     def key_variables(self, store: Store) -> set[str]:
@@ -179,8 +190,8 @@ class RunSource(Source):
     def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterator[Job]]:
         addresses, judges = store.retry(partial(self._planned, store))
 
-        def url(judge: JudgeRow | None) -> str:
-            address = addresses.model if judge is None else addresses.judge(judge)
+        def url(of: JudgeRow | str | None) -> str:
+            address = addresses.of(of)
             return urls.get(address, address)
 
         return jobs_by_unit(store, addresses.run, judges, client, url, n_at_once=self.n_at_once)
@@ -249,7 +260,7 @@ def jobs_of(
     row: RunRow,
     judges: Sequence[JudgeRow],
     client: MakeClient,
-    address: Callable[[JudgeRow | None], str],
+    address: Callable[[JudgeRow | str | None], str],
     *,
     n_at_once: bool = True,
 ) -> Iterator[Job]:
@@ -266,12 +277,13 @@ def jobs_by_unit(
     row: RunRow,
     judges: Sequence[JudgeRow],
     client: MakeClient,
-    address: Callable[[JudgeRow | None], str],
+    address: Callable[[JudgeRow | str | None], str],
     *,
     n_at_once: bool = True,
 ) -> Callable[[Unit], Iterator[Job]]:
     """What makes the jobs that a unit of the run still owes: judgements of what is answered, then messages. client:
-    makes one for an endpoint; address: where the model (None) or a judge is served now."""
+    makes one for an endpoint; address: where the model (None), a judge, or what
+    was planned at an address is served now."""
     request = row.manifest.request or RequestPart()
     endpoint = Endpoint(
         address(None),
@@ -285,7 +297,7 @@ def jobs_by_unit(
     with store.read() as connection:
         readers = [_judge(connection, row, judge, client, address, endpoint) for judge in judges]
         # Of an imported run only judgements can be owed to a server.
-        writer = None if row.endpoint == IMPORTED else _writer(connection, row, client, endpoint, readers)
+        writer = None if row.endpoint == IMPORTED else _writer(connection, row, client, endpoint, readers, address)
 
     def jobs(unit: Unit) -> Iterator[Job]:
         # Read to its end before the first job goes out: a transaction open across a yield would last as long as calls.
@@ -414,9 +426,21 @@ def _write_lost(store: Store, lost: Lost) -> None:
 
 
 def _writer(
-    connection: sa.Connection, row: RunRow, client: MakeClient, endpoint: Endpoint, judges: list[Judge]
+    connection: sa.Connection,
+    row: RunRow,
+    client: MakeClient,
+    endpoint: Endpoint,
+    judges: list[Judge],
+    address: Callable[[JudgeRow | str | None], str],
 ) -> Writer:
     manifest = row.manifest
+    system, asked = manifest.memory.system, None
+    if system is not None and system.server is not None:
+        spec, server = SystemSpec(system.name, system.options), Server.of(system.server.recorded)
+        model, base_url = spec.asks or ("", "")
+        own = replace(endpoint, base_url=address(base_url or row.endpoint), server=server.identity)
+        asks = _client(client, own, server.simulated, True)
+        asked = Asked(asks, model, server.schema, server.token_limit, spec.embeds)
     return Writer(
         _client(client, endpoint, messages_simulated(row), manifest.model.n),
         row.model,
@@ -427,6 +451,7 @@ def _writer(
         Mitigation(manifest.mitigation.kind),
         manifest.model.json_schema,
         _system(row),
+        asked,
     )
 
 

@@ -24,6 +24,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from cimemories.access.roles import Role
 from cimemories.evaluation import runs
+from cimemories.evaluation.compositions import CompositionError, read_composition
 from cimemories.evaluation.costs import CapWatch, Prices
 from cimemories.evaluation.estimates import Estimate, estimate
 from cimemories.evaluation.judging import LLM
@@ -44,7 +45,7 @@ from cimemories.evaluation.planning import (
     prepare,
     write,
 )
-from cimemories.evaluation.respond import CompositionError, Mitigation, read_composition
+from cimemories.evaluation.respond import Mitigation
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address, checked_variable

@@ -17,8 +17,9 @@ from inspect_ai.model import GenerateConfig
 from inspect_ai.solver import generate
 from inspect_ai.viewer import ViewerConfig
 
+from cimemories.evaluation.compositions import CompositionError, compose
 from cimemories.evaluation.planning import MESSAGE_TOKENS, Memory, RunSpec, as_reference, wording_of
-from cimemories.evaluation.respond import CompositionError, Wording, compose, message_prompt
+from cimemories.evaluation.respond import Wording, message_prompt
 from cimemories.formats.inspect_log import PROFILES, TASK, VERSION, LoggedSample, LoggedTask, sample_id
 from cimemories.formats.official import FormatError, record_of
 from cimemories.inspect_eval.scorer import reference_file, reveals

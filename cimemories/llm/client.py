@@ -11,11 +11,14 @@ Whatever cannot be read raises, so that it counts as missing and never as empty.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import re
+import sys
 import time
 import uuid
+from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -106,6 +109,7 @@ def numbered(statements: Sequence[str]) -> str:
 # ---- client
 
 
+INPUT = "input"  # the role of texts that are to become vectors
 MALFORMED_ATTEMPTS = 3
 MOST_CHOICES = 1_000  # no server takes so many as `n`
 LONGEST_TEXT = 1_000_000  # characters of a message or of its thinking; 128,000 tokens are about 600,000
@@ -214,6 +218,8 @@ class Client:
     async def _attempt(
         self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]
     ) -> dict[int, Answer] | _Failure:
+        if is_embedding(request):
+            return await self._embed(request, draws, keys)
         body = request_body(request)
         if request.seed is not None:
             # Servers give choice i the seed plus i: by the first draw's seed each neighbour gets its own, see
@@ -244,6 +250,33 @@ class Client:
             return _Failure("too large", f"a message of the answer is longer than {LONGEST_TEXT:,} characters", seconds)
         answers = self._answers(completion, draws, keys, seconds, started)
         return answers or _Failure("malformed", "the answer has no choices with a message", seconds)
+
+    async def _embed(
+        self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]
+    ) -> dict[int, Answer] | _Failure:
+        """The vectors of the texts in a request, by the embeddings endpoint, as one answer: a JSON list of base64."""
+        body = {"model": request.model, "input": json.loads(request.messages[0][1]), "encoding_format": "base64"}
+        started, clock = now(), time.perf_counter()
+        try:
+            raw = await self._sdk.post("/embeddings", cast_to=httpx2.Response, body=body)
+            given = json.loads(raw.content)
+        except openai.OpenAIError as error:
+            return replace(self._explain(error), seconds=time.perf_counter() - clock)
+        except (ValueError, RecursionError) as error:
+            return _Failure("malformed", f"the answer is not JSON: {self.endpoint.short(error)}")
+        seconds = time.perf_counter() - clock
+        items = sorted(_field(given, "data", list) or [], key=lambda item: _count(item, "index") or 0)
+        vectors = [_vector(item.get("embedding") if isinstance(item, dict) else None) for item in items]
+        content = json.dumps(vectors)
+        if None in vectors or len(vectors) != len(body["input"]):
+            return _Failure("malformed", "the answer has not one vector for each text", seconds)
+        if len(content) > LONGEST_TEXT:
+            return _Failure("too large", f"vectors of more than {LONGEST_TEXT:,} characters", seconds)
+        tokens = _count(_field(given, "usage", dict), "prompt_tokens")
+        first = Answer(
+            keys[draws[0]], draws[0], OK, uuid.uuid4().hex, seconds, started, content=content, prompt_tokens=tokens
+        )
+        return {draws[0]: replace(first, cached_tokens=0, completion_tokens=0)}
 
     def _answers(
         self, completion: object, draws: Sequence[int], keys: Mapping[int, str], seconds: float, started: str
@@ -335,6 +368,26 @@ class _Failure:
     cause: str
     error: str
     seconds: float = 0.0
+
+
+def is_embedding(request: ChatRequest) -> bool:
+    """Whether the request asks for vectors: its one message is a JSON list of texts, by the role INPUT."""
+    return request.messages[0][0] == INPUT
+
+
+def _vector(value: object) -> str | None:
+    """A vector as base64 of 32-bit floats; None for what is none. Servers that know no encoding_format send a list."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        return None
+    try:
+        numbers = array("f", value)
+    except (TypeError, OverflowError):
+        return None
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return base64.b64encode(numbers.tobytes()).decode()
 
 
 def _longest_text(completion: object) -> int:

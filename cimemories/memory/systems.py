@@ -70,10 +70,25 @@ class SystemSpec:
 
     @property
     def label(self) -> str:
-        """As runs carry it and `read_system` reads it: `k`, and the options that are not at their defaults."""
+        """As runs carry it and `read_system` reads it: `k`, and the options that are not at their defaults. Where a
+        model is served is not in it: the same system may be served elsewhere tomorrow."""
         usual = {option.name: option.default for option in options_of(self.name)}
-        given = [f"{n}={_text(v)}" for n, v in self.options.items() if n == "k" or v != usual.get(n)]
+        given = [
+            f"{n}={_text(v)}" for n, v in self.options.items() if n == "k" or (n != "base_url" and v != usual.get(n))
+        ]
         return f"{PREFIX}{self.name}" + (f":{','.join(given)}" if given else "")
+
+    @property
+    def asks(self) -> tuple[str, str] | None:
+        """The model that it asks and where that is served ('': where the model under test is); None where it asks the
+        model under test, or nobody. By the options of these names, whichever system has them."""
+        model, base_url = (str(self.options.get(name) or "") for name in ("model", "base_url"))
+        return (model, base_url) if model else None
+
+    @property
+    def embeds(self) -> bool:
+        """Whether what it asks for are vectors."""
+        return bool(getattr(_factory(self.name), "embeds", False))
 
     def make(self) -> MemorySystem:
         """A new instance, for one profile. Raises MemorySystemError where it refuses its options or cannot be made."""
@@ -117,6 +132,8 @@ def read_system(text: str) -> SystemSpec:
             raise MemorySystemError(f"'{item}' is no option of the memory system '{name}': it has {there}.")
         options[key] = known[key].read(value)
     spec = SystemSpec(name, options)
+    if options.get("base_url") and not options.get("model"):
+        raise MemorySystemError("base_url says where a model is served: give model=NAME too.")
     spec.make()  # the system itself knows which values make sense
     return spec
 

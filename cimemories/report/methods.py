@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cimemories.compare.leaderboard import Line
 from cimemories.compare.ranking import memory_text
-from cimemories.evaluation.respond import CompositionError
+from cimemories.evaluation.compositions import CompositionError
 from cimemories.evaluation.runs import command_of, spec_of
 from cimemories.exchange.card import dataset_card
 from cimemories.flows.arrays import IdentifierRule, flow_arrays

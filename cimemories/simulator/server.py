@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import re
 import socket
 import threading
 from collections import OrderedDict
@@ -43,6 +44,7 @@ __all__ = ["SimulatorError", "create_app", "persona_of", "running_simulator", "s
 VERSION = "cimemories-simulator 1"
 OWNER = "cimemories-simulator"
 CHARACTERS_A_TOKEN = 4
+DIMENSIONS = 32  # of its vectors
 BLOCK = 128  # tokens in one block of the prefix cache, as on vLLM's CPU engine
 CACHED_BLOCKS = 65_536
 REFUSED = ("n", "json_schema", "json_object", "seed", "max_tokens")
@@ -192,6 +194,23 @@ def _complete(server: _Server, body: object, number: int) -> dict[str, Any]:
     return {"id": name, "object": "chat.completion", "created": 0, "model": model, "choices": choices, "usage": usage}
 
 
+def _embeddings(body: object) -> dict[str, Any]:
+    """Vectors of DIMENSIONS numbers, each the sum of directions that the words of a text stand for."""
+    if not isinstance(body, dict) or body.get("model") not in _models():
+        raise BadRequest("Give a model that is served here.", "model", 404)
+    texts = [body["input"]] if isinstance(body.get("input"), str) else body.get("input")
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise BadRequest("input is a list of texts.", "input")
+    data = []
+    for index, text in enumerate(texts):
+        words = re.findall(r"[a-z0-9]{3,}", text.lower())
+        sums = [sum(2 * unit("embedding", word, place) - 1 for word in words) for place in range(DIMENSIONS)]
+        data.append({"object": "embedding", "index": index, "embedding": sums})
+    tokens = sum(-(-len(text) // CHARACTERS_A_TOKEN) for text in texts)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": body["model"], "usage": usage}
+
+
 def _refuse(lacks: Container[str], body: dict[str, Any]) -> None:
     """Refuse what this simulator was told to lack, as servers do that do not know it."""
     if "n" in lacks and body.get("n", 1) != 1:
@@ -312,6 +331,14 @@ def create_app(
             return _spoiled(kind, result, server.hang, Random(unit("spoil", server.seed, number)))
         return JSONResponse(result)
 
+    async def embeddings(request: Request) -> Response:
+        try:
+            return JSONResponse(_embeddings(json.loads(await request.body())))
+        except BadRequest as error:
+            return _error(error.status, str(error), error.param)
+        except ValueError:
+            return _error(400, "The body is not valid JSON.")
+
     async def models(request: Request) -> Response:
         card = {"object": "model", "created": 0, "owned_by": OWNER, "max_model_len": policy.max_model_len}
         card |= {"root": SIMULATOR_ROOT, "revision": f"seed-{server.seed}"}
@@ -332,6 +359,7 @@ def create_app(
         Route("/version", version),
         Route("/v1/models", models),
         Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/embeddings", embeddings, methods=["POST"]),
     ]
     return Starlette(routes=routes, exception_handlers={404: missing, 405: missing})
 

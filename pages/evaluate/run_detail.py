@@ -18,9 +18,9 @@ from cimemories import launch
 from cimemories.compare.leaderboard import bounds_text
 from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.batches import export_batch
+from cimemories.evaluation.compositions import CompositionError
 from cimemories.evaluation.costs import Cost, money, raise_cap, sweep_cost
 from cimemories.evaluation.planning import BATCH, plan
-from cimemories.evaluation.respond import CompositionError
 from cimemories.evaluation.runs import command_of, judge_again, messages_simulated, spec_of
 from cimemories.exchange.exporting import export_run
 from cimemories.flows import catalogue

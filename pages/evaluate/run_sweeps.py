@@ -14,9 +14,9 @@ import yaml
 
 from cimemories.compare.leaderboard import bounds_text
 from cimemories.compare.sweeps import Cell, SweepTable, plan_sentence, sweep_table
+from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.planning import MESSAGE_TOKENS, SERVERS_LIMIT, THINKING
-from cimemories.evaluation.respond import read_composition
 from cimemories.evaluation.sweeps import (
     SweepEstimate,
     SweepSpec,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import make_profile
 
-from cimemories.evaluation.respond import CompositionError, Kind, compose, read_composition, restrict, seeded_order
+from cimemories.evaluation.compositions import CompositionError, Kind, compose, read_composition, restrict, seeded_order
 from cimemories.model import Label
 from cimemories.store.datasets import ProfileRecord
 

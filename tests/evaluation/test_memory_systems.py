@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -22,15 +24,20 @@ from slow_simulator import SlowSimulator
 from cimemories import seeds
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning, runs
+from cimemories.evaluation.compositions import CompositionError, read_composition
+from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec
 from cimemories.evaluation.recalling import Ingested, Recall, ingest
-from cimemories.evaluation.respond import CompositionError, read_composition
 from cimemories.evaluation.runs import planned_alike, spec_of
 from cimemories.labels.whatif import effective_labels
+from cimemories.llm.client import INPUT, Client
+from cimemories.llm.endpoint import Endpoint
 from cimemories.memory import systems
+from cimemories.memory.retrieval import AT_ONCE, read_vectors
 from cimemories.memory.systems import MemorySystemError, read_system
-from cimemories.model import Profile
+from cimemories.model import ChatRequest, Profile
+from cimemories.simulator.server import running_simulator
 from cimemories.store import datasets
 from cimemories.store import runs as store_runs
 from cimemories.store.datasets import ProfileRecord
@@ -370,6 +377,67 @@ def test_what_was_asked_is_not_asked_again_after_a_kill(store: Store) -> None:
     finally:
         slow.process.kill()
         slow.process.wait()
+
+
+def test_a_served_embedding_model_is_asked_for_vectors_once_a_profile(store: Store) -> None:
+    with running_simulator() as url:
+        spec = by(f"system:embedding:k=1000,model=sim-judge,base_url={url}")
+        before = estimate(store, spec)
+        run_id = ran(store, spec)
+        asked = calls_of(store, run_id, "embedding")
+        assert {s.kind: s.draws for s in before.stages}["embedding"] == len(asked)
+        after = estimate(store, spec)
+    (profile,) = {len(p.attributes) + len(p.contexts) for p in small_profiles(2, 3)}
+    assert len(asked) == 2 * -(-profile // AT_ONCE) and all(item["asked"] for item in asked)
+    vectors = [read_vectors(item["response"], len(json.loads(item["response"]))) for item in asked]
+    assert sum(len(part) for part in vectors) == 2 * profile and {part.shape[1] for part in vectors} == {32}
+    assert after.requests == 0
+    # All of it is the whole memory, whatever the vectors are; where they are served is no part of the name.
+    assert figures(store, run_id) == figures(store, ran(store, by("full")))
+    with store.read() as connection:
+        row = store_runs.named(connection, run_id)
+    assert row.composition == "system:embedding:k=1000,model=sim-judge"
+    assert row.manifest.memory.system is not None and row.manifest.memory.system.server is not None
+
+
+def test_a_named_router_is_asked_at_its_own_address_and_its_price_is_not_guessed(store: Store) -> None:
+    with running_simulator() as url:
+        spec = by(f"system:partition:model=sim-judge,base_url={url}", prices=Prices.read("1/1/1 USD"))
+        assert estimate(store, spec).unpriced == ("sim-judge",)
+        run_id = ran(store, spec)
+    assert {row["status"] for row in rows(store, run_id)} == {"ok"}
+    assert {json.loads(item["body"])["model"] for item in calls_of(store, run_id, "memory")} == {"sim-judge"}
+    with pytest.raises(StoreError, match="a cap cannot count"):
+        replace(spec, cap=1.0, judge=JudgeSpec()).checked()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        [{"index": 0, "embedding": "AAAAAA=="}],
+        [{"embedding": [0.5]}, {"embedding": ["x"]}],
+        [{"embedding": [1.0]}, 3],
+        [{"embedding": "AAAA"}, {"embedding": "AAAA"}],
+        [{"embedding": [float("nan")]}, {"embedding": [1.0]}],
+    ],
+)
+def test_vectors_that_are_none_are_a_failure_with_a_cause(store: Store, data: list[object]) -> None:
+    """What a server sends instead of two vectors ends as a missing message, not as a recall by chance."""
+    body = json.dumps({"data": data}).encode()
+
+    async def send(*_: object, **__: object) -> object:
+        return SimpleNamespace(content=body)
+
+    client = Client(Endpoint("http://127.0.0.1:9/v1"), simulated=False)
+    client._sdk = SimpleNamespace(post=send)  # type: ignore[assignment]
+    request = ChatRequest("m", ((INPUT, json.dumps(["a", "b"])),), {}, None)
+    (answer,) = asyncio.run(client.complete(request, {0: "key"}))
+    if answer.ok:
+        with pytest.raises(ValueError):
+            read_vectors(answer.content or "", 2)
+    else:
+        assert answer.status == "malformed" and answer.content is None
 
 
 # ---- systems of others

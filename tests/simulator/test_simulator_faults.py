@@ -56,7 +56,7 @@ def test_unknown_model_and_route_are_404(base_url: str, chat: Chat) -> None:
     assert caught.value.body["param"] == "model"
     assert "sim-careful" in caught.value.body["message"]
     with pytest.raises(openai.NotFoundError):
-        client_of(base_url).embeddings.create(model="sim-judge", input="x")
+        client_of(base_url).completions.create(model="sim-judge", prompt="x")
 
 
 @pytest.mark.parametrize(
