@@ -30,7 +30,8 @@ def leaks_by_task(frame: pd.DataFrame, *, title: str, subtitle: str) -> go.Figur
             + ("" if share is None else f" ({percent(share)})")
             for task, n, of, share in zip(tasks, leaks, exposures, shares, strict=True)
         ]
-        marker = {"color": colour, "pattern": {"shape": pattern, "fgcolor": "rgba(17,17,17,.55)", "size": 5}}
+        shape = {"shape": pattern, "fgcolor": "rgba(17,17,17,.55)", "size": 5, "fillmode": "overlay"}
+        marker = {"color": colour, **({"pattern": shape} if pattern else {})}
         bar = {"type": "bar", "x": tasks, "y": shares, "name": name, "marker": marker}
         traces.append({**bar, "hovertext": hover, "hoverinfo": "text"})
     base = layout(title=title, subtitle=subtitle)

@@ -22,9 +22,10 @@ from cimemories.text import exact_percent, percent
 
 
 def memory_text(row: RunRow) -> str:
-    """The memory of a run in few words: 'full', 'random-50, shuffled'."""
-    order = row.manifest.memory.order
-    return row.composition if order == "fixed" else f"{row.composition}, {order}"
+    """The memory of a run in few words: 'full', 'random-50, shuffled', 'full, sessions last-3'."""
+    order, sessions = row.manifest.memory.order, row.manifest.sessions
+    text = row.composition if order == "fixed" else f"{row.composition}, {order}"
+    return text if sessions is None else f"{text}, sessions {sessions.kept}"
 
 
 def common_samples(numbers: Headline, n: int | None) -> int:

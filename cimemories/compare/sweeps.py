@@ -510,7 +510,8 @@ def _beside(axis: Axis, line: Line) -> tuple[Hashable, ...]:
     settings[axis] = None
     # One n, profiles and contexts: a series read at several would rise and fall with these.
     counted = (line.scope.judge_text, line.scope.grounded, line.n, line.places, run.simulated)
-    memory_order = run.manifest.memory.order, run.manifest.memory.seed
+    sessions = run.manifest.sessions
+    memory_order = run.manifest.memory.order, run.manifest.memory.seed, sessions and json.dumps(sessions.recorded)
     sent = (run.manifest.mitigation.kind, json.dumps(parameters, sort_keys=True))
     return (_stem(axis, run.model), *settings.values(), *memory_order, *sent, *counted)
 

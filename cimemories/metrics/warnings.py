@@ -23,6 +23,7 @@ from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.scope import Scope, judge_title, resolve_scope
+from cimemories.manifest import SessionsPart
 from cimemories.seeds.presets import FILE, FamilyEntry, ModelsFile
 from cimemories.seeds.prompts import FROM_SEEDS, levels, prompt_path
 from cimemories.seeds.reading import SEEDS, SeedError, read, refuse_repeats
@@ -361,6 +362,12 @@ def differing(
     return differing
 
 
+def _sessions(part: SessionsPart | None) -> str:
+    if part is None:
+        return "none"
+    return f"{part.kept} in memory, order {part.order}" + (f", seed {part.seed}" if part.order != "fixed" else "")
+
+
 def _facts(scope: Scope) -> dict[str, str]:
     """Everything about a run that its numbers depend on, apart from its model: texts by name."""
     run, manifest = scope.run, scope.run.manifest
@@ -373,6 +380,7 @@ def _facts(scope: Scope) -> dict[str, str]:
         "the prompt": f"level {run.prompt_level}, {(manifest.prompt.sha256 or UNRECORDED)[:12]}",
         "the memory": f"{run.composition}, order {memory.order}",
         "the mitigation": manifest.mitigation.kind,
+        "the sessions": _sessions(manifest.sessions),
         "the number of samples": str(run.samples),
         "the seed": "none" if run.seed is None else str(run.seed),
         "the judge": scope.judge_text,

@@ -192,6 +192,9 @@ def _prompts_used(line: Line) -> Iterable[str]:
         yield f"Between memory and message stood the mitigation {run.manifest.mitigation.kind}."
     if run.manifest.reference:
         yield "Requests had the form of the authors' own evaluation (reference settings)."
+    if run.manifest.sessions:
+        kept = "all earlier messages" if run.manifest.sessions.kept == "all" else "the last of the earlier messages"
+        yield f"The tasks of a user came in order, with {kept} of the assistant in its memory (sessions)."
     if run.manifest.thinking != "default":
         yield f"Reasoning was set to {run.manifest.thinking}."
 

@@ -578,7 +578,6 @@ def _what_it_is(row: RunRow) -> str:
     kind = row.manifest.mitigation.kind
     parts += [f"mitigation {kind}"] if kind != "none" else []
     parts += ["reference settings"] if row.manifest.reference else []
-    parts += [f"sessions, {row.manifest.sessions.kept} in memory"] if row.manifest.sessions else []
     parts += [f"{count(row.samples, 'sample')} a context", row.id]
     return " · ".join(parts)
 

@@ -10,6 +10,7 @@ from cimemories.compare.sweeps import first_pilot
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, estimate
 from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, Memory, RunSpec, as_reference, look_up, plan
+from cimemories.evaluation.sessions import ALL, Sessions, read_sessions
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.progress import in_words
@@ -52,6 +53,9 @@ MEMORIES = {
 }
 BY_LABELS = (NECESSARY, INAPPROPRIATE)
 ORDERS = {"fixed": "as in the profile", "shuffled": "shuffled by the seed"}
+LAST = "last"
+SESSIONS = {"": "none: each task begins anew", ALL: "all earlier messages", LAST: "the last N earlier messages"}
+TASK_ORDERS = {"fixed": "as in the dataset", "shuffled": "shuffled by the seed"}
 DEFAULTS, MAKERS, VALUES = "defaults", "makers", "values"
 SAMPLINGS = {
     DEFAULTS: "model defaults",
@@ -205,6 +209,7 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
     else:
         help = "How a memory statement is written in the prompt"
         draft.select("Attribute format", "template", templates, "bullets", help=help)
+        _sessions(draft)
     if kind in BY_LABELS and default_labelling(store, dataset.id) is None:
         page.notice(
             "This memory needs labels, and the dataset has none. Label it first, or choose all attributes or a random "
@@ -213,6 +218,29 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
         url.page_link("labels", "Label the dataset", icon=":material/label:", dataset=dataset.id)
         return "This memory needs labels, and the dataset has none."
     return ""
+
+
+def _sessions(draft: Draft) -> None:
+    help = (
+        "Whether the assistant's own messages of earlier tasks are in the memory of the next one. A user's tasks are "
+    )
+    help += "then written one after the other, and the prompts grow."
+    kept = draft.select("Sessions", "sessions", SESSIONS, help=help)
+    if kept == LAST:
+        draft.integer("Messages kept", "sessions_last", 3, 1, 9999, help="The last so many earlier messages")
+    if kept:
+        order = draft.select("Order of the tasks", "session_order", TASK_ORDERS, help="Another one for each user")
+        if order == "shuffled":
+            draft.integer("Task seed", "session_seed", 0, 0, 2**31 - 1, help="Decides the shuffled order of the tasks")
+
+
+def _spec_sessions(draft: Draft) -> Sessions | None:
+    kept = draft.get("sessions", "")
+    if not kept or draft.get("reference"):
+        return None
+    order = draft.get("session_order", "fixed")
+    seed = int(draft.get("session_seed", 0)) if order == "shuffled" else 0
+    return read_sessions(kept if kept == ALL else f"last-{int(draft.get('sessions_last', 3))}", order, seed)
 
 
 MEMORY_LINES = {
@@ -352,6 +380,7 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
         prices=prices(draft, "model"),
         cap=draft.get("cap") or None,
         fresh=bool(draft.get("fresh")),
+        sessions=_spec_sessions(draft),
     )
     return as_reference(spec, prompt_file(draft) if draft.get("level") == OWN else None) if reference else spec
 
@@ -562,6 +591,7 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
         ("Dataset", ", ".join([spec.dataset, *limits])),
         ("Prompt", f"{spec.prompt_level}, from {own.source}" if own else spec.prompt_level),
         ("Memory", f"{memory}, as {spec.memory.template}"),
+        *([("Sessions", spec.sessions.text)] if spec.sessions else []),
         ("Thinking", spec.thinking),
         ("Sampling", ", ".join(f"{k} {v}" for k, v in sent.items()) or "model defaults"),
         ("Samples", f"{spec.samples}, {limit}"),

@@ -420,3 +420,27 @@ def test_a_sweep_by_the_papers_own_settings(store: Store, at_once: None) -> None
     (row,) = rows(store)
     assert row.manifest.reference is not None and row.manifest.mitigation.kind == "none"
     assert row.manifest.request is not None and row.manifest.request.recorded["max_tokens"] is None
+
+
+def test_a_run_with_sessions_from_the_form(store: Store, at_once: None) -> None:
+    add(store, small_profiles(1, PLACES))
+    app = step_two(opened(RUNS, tab="new"))
+    app.selectbox(key="run_new.sessions").set_value("last").run()
+    app.number_input(key="run_new.sessions_last").set_value(2).run()
+    app.selectbox(key="run_new.session_order").set_value("shuffled").run()
+    app.number_input(key="run_new.session_seed").set_value(7).run()
+    button(app, "To the plan").click().run()
+    assert "the last 2 earlier messages in memory, contexts shuffled by seed 7" in said(app)
+    button(app, "Start the run").click().run()
+    assert not app.exception
+    (row,) = rows(store)
+    assert row.manifest.sessions is not None
+    own = row.manifest.sessions.recorded
+    assert (own["kept"], own["order"], own["seed"]) == ("last-2", "shuffled", 7)
+    assert "memory full, sessions last-2" in said(app)
+    # The paper's own settings have none; what was chosen stays for when they are off again.
+    app = step_two(opened(RUNS, tab="new"))
+    app.selectbox(key="run_new.sessions").set_value("all").run()
+    app.toggle(key="run_new.reference").set_value(True).run()
+    button(app, "To the plan").click().run()
+    assert not app.exception and "earlier messages in memory" not in said(app)
