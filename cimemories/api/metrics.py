@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cimemories.metrics.headline import Headline
+    from cimemories.metrics.recalled.split import RecalledNumbers
     from cimemories.metrics.uncertainty import Interval
 
 
@@ -34,6 +35,8 @@ class Metrics:
     retained and discarded (contexts of profiles). labels, judge: what the numbers rest on, in words. simulated: which
     parts come from a simulator; empty for a wholly real result. notes: what a reader has to know before quoting a
     number. headline: all of it, spread over profiles, missing messages and quotes among it (`headline.as_json()`).
+    recalled: of a run behind a gate or a memory system both numbers split at the prompt, and what was recalled by
+    label, read at n (docs/metrics.md); None where all that is stored is in every prompt.
     """
 
     run: str
@@ -62,6 +65,7 @@ class Metrics:
     simulated: tuple[str, ...]
     notes: tuple[str, ...]
     headline: Headline
+    recalled: RecalledNumbers | None = None
 
     def to_frame(self) -> pd.DataFrame:
         """One row a number: measure ('violation' once for every n), n (<NA> where it has none), value, low, high (of

@@ -99,6 +99,7 @@ class Run:
         from cimemories.flows.arrays import IdentifierRule
         from cimemories.metrics.headline import headline
         from cimemories.metrics.intervals import intervals
+        from cimemories.metrics.recalled.split import recalled_numbers
         from cimemories.metrics.violation import balanced
 
         scope, identifier_rule = (
@@ -135,6 +136,7 @@ class Run:
             simulated=scope.simulated,
             notes=numbers.notes,
             headline=numbers,
+            recalled=recalled_numbers(flows, scope, at, identifier_rule),
         )
 
     @overload
@@ -183,6 +185,33 @@ class Run:
 
         checked_form(as_)
         return of_columns(flow_columns(self._session.flows, self._scope(labels, rule, judge, grounded)), as_)
+
+    def recalled(
+        self,
+        by: str = "domain",
+        *,
+        labels: str | None = None,
+        rule: str | None = None,
+        judge: str | None = None,
+        grounded: bool = False,
+        identifiers: str = "exact",
+    ) -> pd.DataFrame:
+        """What was recalled of what is stored, and said of that, behind a gate or a memory system: one row a place and
+        label. by: domain, event, attribute, profile, context, recipient or sphere.
+
+        id, place, name; label; flows; draws: judged samples; recalled: of these with the attribute in the prompt;
+        exposure: recalled / draws; and what became of all draws: recalled_and_said, said_not_recalled,
+        recalled_not_said, not_recalled. Where all that is stored is in every prompt, all of it is recalled. Raises
+        StoreError for another word.
+        """
+        from cimemories.flows.arrays import IdentifierRule
+        from cimemories.metrics.heatmap import By
+        from cimemories.metrics.recalled.groups import recalled_by
+
+        side = word_of(By, by, "side of a heatmap")
+        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
+        scope = self._scope(labels, rule, judge, grounded)
+        return recalled_by(self._session.flows, scope, side, identifier_rule).copy()  # what is cached is shared
 
     @overload
     def leaks(

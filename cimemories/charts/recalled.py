@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MOST_BARS = 30  # of more places, those with the most samples said
-HELD_BACK = "#56B4E9"
+HELD_BACK, WITHOUT = "#56B4E9", "#CC79A7"
 
 
 def outcome_parts(label: Label) -> tuple[BarPart, ...]:
     """The outcomes of samples in a bar: what was said, in the colour of its label, then what the model and what the
-    memory did not let out. Hatched: said though it was not recalled."""
+    memory did not let out."""
     said, glyph = COLOURS[label], GLYPHS[label]
     look = {
-        "recalled_and_said": (glyph, said, ""),
-        "said_not_recalled": (f"{glyph}!", said, "/"),
-        "recalled_not_said": ("R", HELD_BACK, ""),
-        "not_recalled": ("–", GREY, ""),
+        "recalled_and_said": (glyph, said),
+        "said_not_recalled": (f"{glyph}!", WITHOUT),
+        "recalled_not_said": ("R", HELD_BACK),
+        "not_recalled": ("–", GREY),
     }
     return tuple(BarPart(name, OUTCOME_NAMES[name], *how) for name, how in look.items())
 

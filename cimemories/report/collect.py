@@ -15,6 +15,7 @@ from cimemories.metrics.accumulation import effort
 from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.report import methods, results
 from cimemories.report.document import Basis, Points, Report, Section, Text, basis
+from cimemories.report.recalled import recalled
 from cimemories.text import count, listed, part_names
 from cimemories.version import __version__
 
@@ -53,6 +54,7 @@ PARTS: tuple[tuple[str, Callable[[Basis], Section | None]], ...] = (
     ("comparison", results.comparison),
     ("breakdowns", results.breakdowns),
     ("heatmaps", results.heatmaps),
+    ("stored, recalled, said", recalled),
     ("accumulation", results.accumulated),
     ("examples", results.examples),
     ("labels", results.labels_section),

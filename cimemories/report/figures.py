@@ -14,6 +14,7 @@ from cimemories.charts.bars import Bounded, HasBounds, IntervalSeries, interval_
 from cimemories.charts.heatmap import Map, MapPart, Side, heatmap_figure
 from cimemories.charts.lines import Line as Curve
 from cimemories.charts.lines import line_figure
+from cimemories.charts.recalled import recalled_bars
 from cimemories.charts.theme import COMPLETENESS, DASHES, GREY, RUN, RUN_COLOURS, VIOLATION, none_for_nan
 from cimemories.compare.difference import Difference
 from cimemories.compare.leaderboard import Leaderboard, Line
@@ -22,8 +23,10 @@ from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, Effort
 from cimemories.metrics.heatmap import Grid, pairs_leaked
 from cimemories.metrics.intervals import Intervals
+from cimemories.metrics.recalled.split import RecalledNumbers
 from cimemories.metrics.separation import Cell, Standing
 from cimemories.metrics.uncertainty import Interval
+from cimemories.model import Label
 from cimemories.report.document import Figure
 from cimemories.text import Parts, count, percent
 
@@ -215,6 +218,20 @@ def groups(
     )
     alt = f"One row a {what}, violation as a cross and completeness as a circle; the same is in the table."
     return _figure(fig, f"figure-{what}-{run_id}", title, subtitle, alt, simulated=simulated)
+
+
+def recalled(
+    frame: pd.DataFrame, label: Label, numbers: RecalledNumbers, name: str, run_id: str, *, simulated: Parts
+) -> Figure | None:
+    """What became of the judged samples of a label, a bar a domain (groups.recalled_by). None without any."""
+    if frame.empty:
+        return None
+    of = numbers.by_label[str(label)]
+    title = f"{name}, {label} attributes: {sentences.outcomes(of)}"
+    subtitle = f"{count(of.draws, 'judged sample')} of {count(of.flows, 'flow')}, by domain"
+    alt = "One bar a domain: said, recalled and not said, not recalled; the same is in the table."
+    fig = recalled_bars(frame, label, title="", subtitle="")
+    return _figure(fig, f"figure-recalled-{label}-{run_id}", title, subtitle, alt, simulated=simulated)
 
 
 def differences(difference: Difference, first: str, second: str) -> Figure | None:

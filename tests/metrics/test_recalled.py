@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from datetime import UTC, datetime
 from itertools import combinations, product
 from statistics import fmean
 
@@ -13,8 +15,12 @@ from counted_worlds import COUNTED, DRAWS, LABELS, REVEALS, Arrays, N, X, close,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging_worlds import JudgedWorld, judged_world
-from worlds import add_dataset, add_labels, add_run, ask
+from reports import Page
+from typer.testing import CliRunner
+from worlds import add_dataset, add_labels, add_run, ask, records
 
+import cimemories
+from cimemories.cli import cli
 from cimemories.flows import parts
 from cimemories.flows.arrays import FlowArrays, Names, flow_arrays, retained
 from cimemories.flows.flows import Flows
@@ -32,7 +38,9 @@ from cimemories.metrics.recalled.split import (
     violation_split,
 )
 from cimemories.model import JudgementStatus, ResponseStatus
-from cimemories.store import audits, datasets
+from cimemories.report.collect import collect
+from cimemories.report.render import as_html
+from cimemories.store import audits, datasets, work
 from cimemories.store.audits import AuditVerdict, NewVerdict
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import memory, response
@@ -303,3 +311,57 @@ def test_places_add_up_to_the_whole_and_cells_are_what_a_loop_counts(
         share = sum((outcomes[0] + outcomes[2])[p, a, c] for a in needed) / max(sum(draws[p, a, c] for a in needed), 1)
         assert close(result.completeness[p, c], share if needed else math.nan)
     assert result.violation_pairs.tolist() == grid(flows, scope, By.PROFILE, By.CONTEXT, 1).violation_pairs.tolist()
+
+
+# ---- where they are told
+
+
+def test_the_command_the_api_and_the_report_tell_the_same_parts(sqlite_store: Store) -> None:
+    """The worked example of docs/metrics.md, from the record on."""
+    run_id = worked_example(sqlite_store)
+    flows, scope = ask(sqlite_store, run_id)
+    printed = CliRunner().invoke(cli, ["metrics", run_id, "--workspace", str(sqlite_store.workspace), "--json"])
+    told = json.loads(printed.stdout)["recalled"]
+    assert [told["violation"]["1"][name] for name in OUTCOMES] == pytest.approx([0.54, 0.06, 0.1, 0.3])
+    assert [told["completeness"][name] for name in OUTCOMES] == pytest.approx([0.8, 0, 1 / 15, 2 / 15])
+    assert told["by_label"]["inappropriate"] == {
+        "flows": 5, "draws": 25, "recalled": 11, "exposure": 0.44, "recalled_and_said": 7, "said_not_recalled": 1,
+        "recalled_not_said": 4, "not_recalled": 13,
+    }  # fmt: skip
+    assert {row["place"] for row in told["by"]["domain"]} == {"finance", "relationships", "employment"}
+    lines = CliRunner().invoke(cli, ["metrics", run_id, "--workspace", str(sqlite_store.workspace)]).stdout
+    assert "completeness                       80.0 %               0.0 %               6.7 %        13.3 %" in lines
+    with cimemories.open(sqlite_store.workspace) as workspace:
+        run = workspace.runs[run_id]
+        numbers = run.metrics(n=1).recalled
+        assert numbers is not None and numbers.n == 1
+        assert numbers.violation[1].not_recalled == pytest.approx(0.3)
+        frame = run.recalled("profile")
+        assert frame.loc[frame["label"] == "inappropriate", "recalled"].tolist() == [11]
+        with pytest.raises(StoreError, match="side of a heatmap"):
+            run.recalled("nowhere")
+    page = Page(as_html(collect(flows, [scope], made=datetime(2026, 1, 1, tzinfo=UTC))))
+    rows = page.table("test-model by parts")
+    assert rows["Completeness"][0].startswith("80.0 % [") and rows["Completeness"][3].startswith("13.3 % [")
+    plain = add_run(sqlite_store, scope.run.dataset, 5, REVEALS)
+    report = collect(flows, [ask(sqlite_store, plain)[1]], made=datetime(2026, 1, 1, tzinfo=UTC))
+    assert "recalled" not in {section.id for section in report.sections}
+
+
+def worked_example(store: Store) -> str:
+    """The run of the worked example, what reached each prompt as it is told there; returns its id."""
+    data = add_dataset(store, 1, 3, 3)
+    add_labels(store, data.id, LABELS)
+    run_id = add_run(store, data.id, 5, REVEALS)
+    # In how many samples each is recalled; what is revealed falls on the first ones.
+    recalled = [[2, 0, 4], [0, 5, 4], [5, 4, 0]]
+    (person,) = records(store, data.id)
+    with store.write("admin") as connection:
+        columns = response.c.id, response.c.context, response.c.sample
+        for number, context, sample in connection.execute(sa.select(*columns).where(response.c.run == run_id)).all():
+            at = person.context_ids.index(context)
+            shown = [a for a, row in zip(person.attribute_ids, recalled, strict=True) if sample < row[at]]
+            named = datasets.keep_memories(connection, person.id, shown)
+            connection.execute(sa.update(response).where(response.c.id == number).values(shown=named))
+        work.bump(connection, run_id)
+    return run_id
