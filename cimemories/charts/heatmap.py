@@ -21,6 +21,7 @@ import numpy.typing as npt
 from cimemories.charts.theme import (
     CHARACTER_WIDTH,
     COMPLETENESS,
+    FINE,
     GREY,
     INAPPROPRIATE,
     LONGEST_TICK,
@@ -197,7 +198,8 @@ def _cells(item: Map, end: float) -> dict[str, Any]:
         # As far below 0 as above, so that the colour of the middle always means no change.
         scale = {"colorscale": [list(stop) for stop in DIVERGING], "zmin": -highest, "zmax": highest}
     sign = "" if item.before is None else "+"
-    bar = {"tickformat": f"{sign}.0%", "thickness": 10, "outlinewidth": 0, "len": 1, "x": end + 0.004, "xpad": 0}
+    form = ".1%" if scale["zmax"] < FINE else ".0%"
+    bar = {"tickformat": f"{sign}{form}", "thickness": 10, "outlinewidth": 0, "len": 1, "x": end + 0.004, "xpad": 0}
     return {
         "type": "heatmap",
         # Lists: of packed arrays Plotly makes new ones whenever it is handed the figure, and draws them anew.

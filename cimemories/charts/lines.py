@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cimemories.charts.labels import spread
-from cimemories.charts.theme import CHARACTER_WIDTH, GRID, HEAD, MARGINS_FIT, layout, scatter
+from cimemories.charts.theme import CHARACTER_WIDTH, FINE, GRID, HEAD, MARGINS_FIT, layout, scatter
 from cimemories.text import html_escaped
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 BLUES = ("#56B4E9", "#2E97D6", "#0072B2")  # few samples to many
 FOOT = 46  # pixels below the plot
 END_GAP = 15  # pixels that two names at the right end keep apart
-FINE = 0.05  # below it whole percents would say the same at several ticks
 SHARES = {"zeroline": False, "gridcolor": GRID, "rangemode": "tozero"}
 
 

@@ -47,6 +47,7 @@ SYMBOLS = (
 MARGINS_FIT = {"margins": "fit"}
 LONGEST_TICK = 34  # characters
 CHARACTER_WIDTH = 6.2  # pixels of a tick label at Streamlit's size, on average
+FINE = 0.05  # an axis that ends below it has whole percents that say the same at several ticks
 HEAD = 66  # pixels above the plot, for title and subtitle
 LEGEND_BELOW: Mapping[str, Any] = {
     "orientation": "h",

@@ -552,9 +552,9 @@ def test_what_is_missing_or_simulated_stays_in_the_sentence() -> None:
 
 
 def test_hazard_and_first_leak_in_words() -> None:
-    assert sentences.hazard([0.0, 0.0]) == "Hazard: no task reveals anything"
-    assert sentences.hazard([0.5]) == "Hazard: the first task reveals 50.0 % of what is private"
-    assert sentences.hazard([0.04, math.nan]) == "Hazard: the first task reveals 4.0 % of what is private"
+    assert sentences.hazard([0.0, 0.0]) == "No task reveals anything"
+    assert sentences.hazard([0.5]) == "The first task reveals 50.0 % of what is private"
+    assert sentences.hazard([0.04, math.nan]) == "The first task reveals 4.0 % of what is private"
     leaking = arrays(np.array([[[1, 0, 0], [0, 1, 0], [0, 0, 0]]]), np.ones((1, 3, 3), int))
     curve = survival([first_leaks(leaking, 0, order_of(leaking, 0))], Clock.TASKS)
     assert sentences.first_leak(curve) == "Half of the attributes have leaked after 1 judged task"

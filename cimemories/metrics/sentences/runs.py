@@ -180,10 +180,10 @@ def hazard(values: Sequence[float]) -> str:
     """Of the hazard over tasks, from the first on; nan where nothing was left."""
     known = [value for value in values if not math.isnan(value)]
     if not any(known):
-        return "Hazard: no task reveals anything"
+        return "No task reveals anything"
     first, last = shares(known[0], known[-1])
-    text = f"Hazard: the first task reveals {first} of what is private"
-    return f"{text}, the last {last} of what is left" if len(known) > 1 else text
+    text = f"The first task reveals {first} of what is private"
+    return f"{text}, the last {last} of the rest" if len(known) > 1 else text
 
 
 def first_leak(survival: Survival) -> str:
