@@ -30,7 +30,7 @@ from cimemories.cli.work import exit_if_incomplete, find_labels, outcome, progre
 from cimemories.store import datasets as store_datasets
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
-from cimemories.text import count, percent, simulated_text
+from cimemories.text import percent, simulated_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -313,8 +313,7 @@ def _print_why_plan(store: Store, planned: Attribution, leak: str, concurrency: 
     output.line(leak)
     output.table(("variant",), [(text,) for text in texts])
     output.notes(f"{name}: left out, {reason}" for name, reason in planned.skipped.items())
-    variants = f"{count(len(texts), 'variant')} x {count(planned.samples, 'sample')}"
-    output.line(f"messages   {variants} = {count(result.responses, 'message')}")
+    output.line(f"messages   {result.size_text}")
     print_costs(result, concurrency)
 
 

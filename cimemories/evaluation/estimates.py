@@ -326,7 +326,8 @@ class StageEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would come to. places: pairs of profile and context; responses: one a place and sample. assumptions:
+    """What a run would come to. places: pairs of profile and context, or what `unit` says; responses: one a place and
+    sample. assumptions:
     what the numbers rest on, one sentence each. concurrency: requests under way at once. unreachable: which servers
     could not be asked what they are, and what is counted instead."""
 
@@ -337,6 +338,7 @@ class Estimate:
     concurrency: int
     cap: float | None = None
     unreachable: tuple[str, ...] = ()
+    unit: str = "user-task pair"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -348,7 +350,7 @@ class Estimate:
     @property
     def size_text(self) -> str:
         """'80 user-task pairs × 3 samples = 240 messages'."""
-        pairs, messages = count(self.places, "user-task pair"), count(self.responses, "message")
+        pairs, messages = count(self.places, self.unit), count(self.responses, "message")
         return f"{pairs} × {count(self.responses // max(self.places, 1), 'sample')} = {messages}"
 
     @property
@@ -522,7 +524,7 @@ def estimate_slots(store: Store, prepared: Prepared, slots: Sequence[Slot], *, c
         known = _Experience(connection, calls.manifests(connection), prepared)
         stages, assumptions = _stages(known, counter)
     responses = sum(len(slot.responses) for slot in slots)
-    return Estimate(len(slots), responses, stages, assumptions, concurrency, prepared.spec.cap)
+    return Estimate(len(slots), responses, stages, assumptions, concurrency, prepared.spec.cap, unit="variant")
 
 
 def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> Server | None:

@@ -176,6 +176,17 @@ class Why:
         return f"{again}; no change stops it or can be told to lower it."
 
     @property
+    def short(self) -> str:
+        """The same for the head of a figure, without the limits."""
+        base, best = self.baseline, self.smallest
+        if not base.reveals:
+            return "The leak did not come back" if base.judged else "Nothing to compare yet"
+        if best is not None:
+            return f"{best.name.capitalize()}: no reveal in {count(best.judged, 'message')}"
+        lower = [effect for effect in self.changes if effect.differs and effect.difference < 0]
+        return "No change stops it" + ("" if lower else ", or can be told to lower it")
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What else has to be known to read the numbers."""
         notes = [f"{NAMES[Change(change)]}: left out, {reason}" for change, reason in self.part.skipped.items()]

@@ -14,7 +14,7 @@ from cimemories.model import Strength
 from cimemories.text import count
 from cimemories.ui import page, safe, url
 from cimemories.ui.safe import tag
-from pages.explore import leaks_gallery, leaks_message
+from pages.explore import leaks_gallery, leaks_message, leaks_why
 from pages.explore.leaks_message import Browsed, browsed
 from pages.explore.run_scope import caveats
 
@@ -127,6 +127,13 @@ def _example(flows: Flows, scope: Scope, profile: int, context: int, *, named: b
         sample = leaks_message.draw(scope, view, attribute)
     with memory:
         leaks_message.draw_memory(flows, scope, view, sample, attribute)
+    if attribute is not None and any(attribute in message.leaked(view.memories) for message in view.samples):
+        page.fold(
+            "Why did this leak?",
+            ":material/help:",
+            "leaks.box.why",
+            lambda: leaks_why.draw(flows, scope, sample, attribute),
+        )
 
 
 draw()

@@ -1,0 +1,287 @@
+"""Part of the Leaks page: why a message revealed an attribute. The plan of a replay with its cost, its progress, and
+what came of it: the effect of each change, and the messages of each variant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import streamlit as st
+
+from cimemories import launch
+from cimemories.charts import comparison
+from cimemories.evaluation import attribution
+from cimemories.evaluation.attribution import CHANGES, SAMPLES, Attribution, Change
+from cimemories.flows.flows import Flows
+from cimemories.flows.progress import run_progress
+from cimemories.flows.scope import Scope
+from cimemories.leaks.message import Sample
+from cimemories.leaks.why import NAMES, Effect, Why, explain, first_reveal, reveals_it, variant_text
+from cimemories.manifest import AttributionPart
+from cimemories.model import JudgementStatus, ResponseStatus
+from cimemories.store.engine import Store, StoreError
+from cimemories.store.runs import IMPORTED, RunRow
+from cimemories.store.work import ACTIVE
+from cimemories.text import count, percent, sentence
+from cimemories.ui import charts, exports, page, safe, url
+from cimemories.ui.safe import Marked
+from pages.evaluate.run_detail import draw_controls, draw_stages, start_button
+from pages.evaluate.run_new import show as show_estimate
+from pages.start import database_lost
+
+LOOK = "1s"
+Made = tuple[RunRow, AttributionPart]
+
+
+def draw(flows: Flows, scope: Scope, sample: Sample, attribute: int) -> None:
+    """What has been found of this leak; where nothing has, the plan to find it."""
+    profile, context = url.get_int("profile"), url.get_int("context")
+    if scope.run.endpoint == IMPORTED or profile is None or context is None:
+        page.notice("This run was imported from a file: nobody can be asked for its messages again.")
+        return
+    own = (profile, context, attribute)
+    made = [
+        (row, part)
+        for row, part in attribution.attributions(flows.store, scope.run.id)
+        if (part.profile, part.context, part.attribute) == own
+    ]
+    if made:
+        _found(flows, scope, _chosen(made), attribute)
+        if not st.toggle("Ask again in another way", key=f"leaks.why.again.{attribute}.{context}"):
+            return
+    _plan(flows, scope, sample, own)
+
+
+def _chosen(made: Sequence[Made]) -> RunRow:
+    """The attribution that is looked at, by default the newest."""
+    if len(made) == 1:
+        return made[0][0]
+    names = [
+        f"{row.created[:16].replace('T', ' ')}, {count(len(part.variants), 'variant')} × {part.samples}"
+        for row, part in made
+    ]
+    key = f"leaks.why.which.{made[0][1].attribute}.{made[0][1].context}"
+    at = st.selectbox("Replay", range(len(made)), format_func=lambda i: safe.option(names[i]), key=key)
+    return made[int(at or 0)][0]
+
+
+# ---- the plan
+
+
+def _plan(flows: Flows, scope: Scope, sample: Sample, own: tuple[int, int, int]) -> None:
+    safe.inline(
+        "Sends the request of this message again, as it was and with one thing changed at a time. The run's judges "
+        "read the new messages.",
+        muted=True,
+    )
+    place = ".".join(map(str, own))
+    left, right = st.columns([1, 3])
+    with left:
+        samples = st.number_input(
+            "Messages of each variant",
+            min_value=1,
+            max_value=500,
+            value=SAMPLES,
+            key=f"leaks.why.samples.{place}",
+            help="The more there are, the smaller an effect that can be told from chance",
+        )
+    with right:
+        changes = st.multiselect(
+            "Changes",
+            list(CHANGES),
+            default=list(CHANGES),
+            format_func=lambda change: NAMES[change],
+            key=f"leaks.why.changes.{place}",
+        )
+    wording = ""
+    if Change.PARAPHRASED in changes:
+        wording = st.text_input(
+            "Your own paraphrase",
+            key=f"leaks.why.wording.{place}",
+            placeholder="a short note, made from key and value",
+            help="It has to state the value as the memory does",
+        )
+    cap = _cap(scope.run, place)
+    with page.Reporting("This leak cannot be explained so.", StoreError):
+        found = sample.response if reveals_it(sample, own[2]) else first_reveal(flows, scope, *own)
+        plan = attribution.prepare_attribution(
+            *(flows.store, scope.run.id, found, own[2]),
+            samples=int(samples),
+            changes=changes,
+            wording=wording.strip() or None,
+            cap=cap,
+        )
+        estimated = attribution.estimate(flows.store, plan)
+        safe.show(safe.lines([sentence(variant_text(plan, variant)) for variant in plan.variants], "ci-point"))
+        page.notices(f"{NAMES[Change(change)]}: left out, {reason}" for change, reason in plan.skipped.items())
+        show_estimate(estimated)
+        _start(flows.store, plan, place)
+
+
+def _cap(run: RunRow, place: str) -> float | None:
+    """What it may cost, where prices are known."""
+    if run.manifest.model.prices is None:
+        return None
+    currency = str(run.manifest.model.prices.get("currency") or "")
+    cap = st.number_input(
+        safe.plain_label(f"Cost cap{f' ({currency})' if currency else ''}"),
+        min_value=0.0,
+        value=None,
+        format="%.4g",
+        placeholder="none",
+        key=f"leaks.why.cap.{place}",
+    )
+    return float(cap) if cap else None
+
+
+def _start(store: Store, plan: Attribution, place: str) -> None:
+    start_button(
+        store,
+        f"Send {count(len(plan.variants) * plan.samples, 'message')}",
+        lambda: attribution.plan_attribution(store, plan),
+        lambda _: None,
+        icon=":material/play_arrow:",
+        key=f"start.why.{place}",
+        refused="The replay was not started.",
+        doing="Writing the plan",
+    )
+
+
+# ---- what came of it
+
+
+def _found(flows: Flows, scope: Scope, row: RunRow, attribute: int) -> None:
+    live = row.status in ACTIVE
+    if not row.status.is_finished or run_progress(flows.store, row.id).retriable:
+        database_lost.fragment(_live, run_every=LOOK if live else None)(flows.store, row, live)
+    try:
+        why = explain(flows, scope, row)
+    except StoreError as problem:
+        page.error("This replay cannot be shown.", str(problem))
+        return
+    if not any(effect.judged for effect in why.effects):
+        return
+    page.badge_simulated(why.simulated)
+    safe.inline(why.takeaway, strong=True)
+    _figure(why)
+    safe.show(_table(why))
+    page.notices(why.notes)
+    _messages(why, attribute)
+
+
+def _live(store: Store, row: RunRow, was_active: bool) -> None:
+    """How far it is, with what can be done about it; looks each second while it goes."""
+    try:
+        now = run_progress(store, row.id)
+    except StoreError as problem:
+        page.error(str(problem))
+        return
+    if was_active and not now.active:
+        st.rerun()  # the page, which then shows what came of it
+    draw_stages(row, now)
+    draw_controls(store, row, now)
+    if now.error:
+        page.error(f"{now.status}:", now.error)
+    log = "" if now.active else launch.log_tail(store, row.id, 4)
+    if log and not row.status.is_finished:
+        st.code(log, language=None, wrap_lines=True)
+
+
+def _figure(why: Why) -> None:
+    drawing = comparison.effects(why)
+    if drawing is None:
+        return
+    charts.show(drawing.fig, key=f"leaks.why.{why.run.id}", alt=drawing.alt)
+    exports.buttons(
+        f"why-{why.attribute.key}-{why.scope.run.id}",
+        drawing.frame,
+        fig=drawing.fig,
+        key=f"leaks.why.export.{why.run.id}",
+        simulated=why.simulated,
+        about={
+            "run": why.scope.run.id,
+            "attribution": why.run.id,
+            "attribute": why.attribute.key,
+            "judge": why.scope.judge_text,
+            "samples": why.part.samples,
+        },
+    )
+
+
+def _table(why: Why) -> safe.Html:
+    """The numbers of the figure, and of the request as it was."""
+    titles = ("Variant", "Revealed", "Share", "95 % interval", "Effect", "95 % interval", "Does the task")
+    rows = [
+        safe.tag("tr", safe.tag("td", effect.name.capitalize()), *map(safe.number, _numbers(effect)))
+        for effect in why.effects
+    ]
+    return safe.wide(safe.grid(titles, rows), "Effect of each change")
+
+
+def _numbers(effect: Effect) -> tuple[str, ...]:
+    known = not math.isnan(effect.difference)
+    return (
+        effect.counts_text,
+        percent(effect.share),
+        f"{100 * effect.low:.0f} to {100 * effect.high:.0f} %" if effect.judged else "",
+        points(effect.difference) if known else "",
+        f"{points(effect.difference_low)} to {points(effect.difference_high)}" if known else "",
+        "" if effect.serves is None else f"{effect.serves} of {effect.judged}",
+    )
+
+
+def points(share: float) -> str:
+    """0.25 as '+25', without a sign for 0."""
+    whole = round(100 * share)
+    return f"{whole:+d}" if whole else "0"
+
+
+def _messages(why: Why, attribute: int) -> None:
+    """The messages of one variant, the sentence that reveals the attribute marked."""
+    names = [f"{effect.name.capitalize()} ({effect.reveals})" for effect in why.effects]
+    which = st.segmented_control(
+        "Messages (revealing)",
+        range(len(names)),
+        format_func=lambda i: names[i],
+        default=0,
+        key=f"leaks.why.variant.{why.run.id}",
+        required=True,
+    )
+    effect = why.effects[int(which or 0)]
+    order = sorted(range(len(effect.messages)), key=lambda i: not _reveals(effect.messages[i], attribute))
+    if not order:
+        return
+    titles = [_title(effect.messages[i], attribute) for i in order]
+    at = st.selectbox(
+        "Message",
+        range(len(order)),
+        format_func=lambda i: titles[i],
+        key=f"leaks.why.message.{why.run.id}.{effect.change}",
+        label_visibility="collapsed",
+    )
+    shown = effect.messages[order[int(at or 0)]]
+    if not _is_judged(shown):
+        cause = shown.cause or shown.judgement_cause
+        why_not = shown.status if shown.status != ResponseStatus.OK else shown.judgement
+        page.notice(f"This message is missing ({why_not}{f': {cause}' if cause else ''}). It is in no count.")
+    if shown.text:
+        spans = [
+            Marked(claim.span.start, claim.span.end, "leaked", why.attribute.key, False, None)
+            for claim in shown.reveals
+            if claim.attribute == attribute and claim.span is not None
+        ]
+        safe.message(shown.text, spans)
+
+
+def _is_judged(sample: Sample) -> bool:
+    return sample.status == ResponseStatus.OK and sample.judgement == JudgementStatus.OK
+
+
+def _reveals(sample: Sample, attribute: int) -> bool:
+    return _is_judged(sample) and reveals_it(sample, attribute)
+
+
+def _title(sample: Sample, attribute: int) -> str:
+    if not _is_judged(sample):
+        return f"Sample {sample.number}: missing"
+    return f"Sample {sample.number}: {'reveals it' if reveals_it(sample, attribute) else 'does not reveal it'}"

@@ -1,0 +1,56 @@
+"""Why did this leak, on the page Leaks: the plan, its start, and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from evaluating import add_labelled, simulated
+from paging import button, double_click, opened, said
+
+from cimemories import launch
+from cimemories.evaluation import attribution, planning, runs
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import resolve_scope
+from cimemories.leaks.gallery import gallery, run_ids
+from cimemories.leaks.why import explain
+from cimemories.store.engine import open_store
+
+PAGE = "pages/explore/leaks.py"
+
+
+def test_from_the_plan_to_the_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CIMEMORIES_WORKSPACE", str(tmp_path))
+    # In this process: what is looked at is the page, and a worker of its own is started everywhere else.
+    started: list[str] = []
+    monkeypatch.setattr(launch, "launch", lambda store, work_id: started.append(work_id))
+    store = open_store(tmp_path)
+    add_labelled(store, contexts=4)
+    run_id = planning.plan(store, simulated(model="sim-oversharing"))
+    runs.execute(store, run_id)
+    scope = resolve_scope(store, run_id)
+    row = gallery(Flows(store), [scope]).iloc[0]
+    place = {name: int(row[name]) for name in ("profile", "context", "attribute")}
+
+    app = opened(PAGE, "leaks.box.why", run=run_id, **place)
+    assert "× 20 samples = " in said(app) and "As it was." in said(app)
+    next(n for n in app.number_input if n.label == "Messages of each variant").set_value(3).run()
+    next(n for n in app.multiselect if n.label == "Changes").set_value([attribution.Change.WITHOUT]).run()
+    assert "2 variants × 3 samples = 6 messages" in said(app)
+    double_click(app, button(app, "Send 6 messages"))
+    assert not app.exception
+    ((made, part),) = attribution.attributions(store, run_id)
+    assert started == [made.id] and [v.level for v in part.variants] == ["baseline", "without"]
+    waiting = opened(PAGE, "leaks.box.why", run=run_id, **place)
+    assert "0 of 6 messages written" in said(waiting) and button(waiting, "Cancel")
+
+    runs.execute(store, made.id)
+    (again,) = attribution.attributions(store, run_id)
+    why = explain(Flows(store), scope, again[0])
+    done = opened(PAGE, "leaks.box.why", run=run_id, **place)
+    text = said(done)
+    assert f"{why.baseline.reveals} of 3" in text and "0 of 3" in text and "simulated" in text
+    assert len(done.get("plotly_chart")) == 1
+    assert "Without this memory (0)" in str([c.options for c in done.get("button_group")])
+    assert run_ids(store) == [run_id]
+    store.close()
