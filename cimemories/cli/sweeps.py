@@ -122,10 +122,7 @@ def _print_estimate(estimate: SweepEstimate, as_json: bool, shows: str) -> None:
         output.as_json({**estimate.as_json(), "assumptions": total.notes, "power": shows})
         return
     axes = _varying(
-        [
-            (r.model, r.memory.composition, r.prompt_level, str(r.mitigation), r.thinking, r.base_url)
-            for r in estimate.runs
-        ]
+        [(r.model, r.memory_text, r.prompt_level, str(r.mitigation), r.thinking, r.base_url) for r in estimate.runs]
     )
     numbers = ("messages", "recorded", "requests", "prompt tokens", "completion tokens", "cost", "time")
     rows = [

@@ -133,6 +133,7 @@ class Cell:
             "prompt_level": self.run.prompt_level,
             "mitigation": self.mitigation,
             "thinking": self.thinking,
+            **({"sessions": self.run.manifest.sessions.kept} if self.run.manifest.sessions else {}),
             "status": self.status,
             "error": self.run.error if self.status != WAITING else None,
             "simulated": self.run.simulated,

@@ -180,6 +180,10 @@ class RunSpec:
     def judges(self) -> tuple[JudgeSpec, ...]:
         return (self.judge, *self.more_judges)
 
+    @property
+    def memory_text(self) -> str:
+        return self.memory.composition + (f", sessions {self.sessions.label}" if self.sessions else "")
+
     def checked(self) -> RunSpec:
         """The spec itself. Raises StoreError or CompositionError for what can be seen to be wrong without a server."""
         if self.samples < 1:

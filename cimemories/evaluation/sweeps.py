@@ -46,6 +46,7 @@ from cimemories.evaluation.planning import (
     write,
 )
 from cimemories.evaluation.respond import Mitigation
+from cimemories.evaluation.sessions import read_sessions
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address, checked_variable
@@ -193,6 +194,7 @@ class Compositions(Seed):
 _EITHER = _forms((str, bool), "text", "mapping")
 MemoryEntry = Annotated[Annotated[Composed, Tag("text")] | Annotated[Compositions, Tag("mapping")], _EITHER]
 Memories = Annotated[tuple[MemoryEntry, ...], AT_MOST, AfterValidator(_some)]
+Kept = Annotated[str, Field(pattern=r"^(none|all|last-[1-9]\d{0,3})$")]
 Levels = Annotated[tuple[Line, ...], AT_MOST, AfterValidator(_repeats)]
 Address = Annotated[Line, _accepted_by(lambda text: text in NO_SERVERS or checked_address(text))]
 KeyVariable = Annotated[Line, _accepted_by(checked_variable)]
@@ -273,6 +275,9 @@ class SweepFile(Seed):
     prompt_file: Line | None = None
     mitigations: Annotated[tuple[Mitigation, ...], AT_MOST, AfterValidator(_repeats)] = (Mitigation.NONE,)
     thinking: Annotated[tuple[Thinking, ...], AT_MOST, AfterValidator(_repeats)] = ("default",)
+    sessions: Annotated[tuple[Kept, ...], AT_MOST, AfterValidator(_repeats)] = ("none",)
+    session_order: Literal["fixed", "shuffled"] = "fixed"
+    session_seed: int = 0
     samples: int = Field(default=5, ge=1, le=100)
     profiles: int | None = Field(default=None, ge=1)
     contexts: int | None = Field(default=None, ge=1)
@@ -286,8 +291,9 @@ class SweepFile(Seed):
     fresh: bool = False
     reference: bool = False
 
-    def levels(self, entry: ModelEntry) -> tuple[str, ...]:
-        return self.prompt_levels if entry.prompt_levels is None else entry.prompt_levels
+    def of(self, entry: ModelEntry, axis: str) -> Any:
+        """The model's own list where it has one."""
+        return getattr(self, axis) if getattr(entry, axis) is None else getattr(entry, axis)
 
 
 @dataclass(frozen=True)
@@ -315,28 +321,24 @@ def check_sweep(content: object, path: Path, prompt_folder: Path | None = None) 
     where a prompt file must stand, in it or below; None: none may be named."""
     file = checked(path, content, SweepFile)
     wording = _wording(file, path, prompt_folder)
-    axes = [(_memories(file, e, path), file.levels(e), file.mitigations, _thoughts(file, e)) for e in file.models]
+    axes = [
+        (_memories(file, e, path), file.of(e, "prompt_levels"), file.mitigations, file.of(e, "thinking"), file.sessions)
+        for e in file.models
+    ]
     # Counted before it is built: small lists multiply to millions of cells.
     cells = sum(prod(map(len, own)) for own in axes)
     if cells > CELLS_AT_MOST:
         raise SeedError(
             f"{path}: the grid has {cells:,} cells, more than {CELLS_AT_MOST}. Split it into several sweeps"
         )
-    runs = tuple(
-        _run(path, file, entry, memory, level, mitigation, thinking, wording)
-        for entry, own in zip(file.models, axes, strict=True)
-        for memory, level, mitigation, thinking in product(*own)
-    )
+    grid = ((entry, cell) for entry, own in zip(file.models, axes, strict=True) for cell in product(*own))
+    runs = tuple(_run(path, file, entry, cell, wording) for entry, cell in grid)
     _check(path, file, runs)
     return SweepSpec(file.name, file.dataset, runs, file.cap, file.model_dump(mode="json", by_alias=True))
 
 
-def _thoughts(file: SweepFile, entry: ModelEntry) -> tuple[str, ...]:
-    return file.thinking if entry.thinking is None else entry.thinking
-
-
 def _memories(file: SweepFile, entry: ModelEntry, path: Path) -> list[str]:
-    listed = file.memory if entry.memory is None else entry.memory
+    listed = file.of(entry, "memory")
     labels = [label for item in listed for label in ([item] if isinstance(item, str) else item.labels())]
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise SeedError(f"{path}: memory: {twice} is given more than once")
@@ -379,16 +381,8 @@ def _below(path: Path, folder: Path, name: str) -> Path:
     return target
 
 
-def _run(
-    path: Path,
-    file: SweepFile,
-    entry: ModelEntry,
-    memory: str,
-    level: str,
-    mitigation: Mitigation,
-    thinking: str,
-    wording: PromptFile | None,
-) -> RunSpec:
+def _run(path: Path, file: SweepFile, entry: ModelEntry, cell: tuple[Any, ...], wording: PromptFile | None) -> RunSpec:
+    memory, level, mitigation, thinking, kept = cell
     known = preset(entry.preset) if entry.preset else None
     judges = [JudgeSpec() if isinstance(item, str) else item.spec() for item in file.judges]
     prompts = {} if wording is None else {"respond": wording.prompt("respond", level)}
@@ -417,6 +411,7 @@ def _run(
         timeout=file.timeout,
         prices=Prices.read(entry.prices) if entry.prices else None,
         fresh=file.fresh,
+        sessions=None if kept == "none" else read_sessions(kept, file.session_order, file.session_seed),
     )
     try:
         return as_reference(spec, wording) if file.reference else spec
@@ -435,7 +430,13 @@ def _check(path: Path, file: SweepFile, runs: tuple[RunSpec, ...]) -> None:
             raise SeedError(f"{path}: {error}") from None
         cell = spec.model, spec.base_url, spec.memory, spec.prompt_level, spec.mitigation, spec.thinking, spec.profiles
         # Two entries of one model that differ in their sampling alone are two cells.
-        whole = (*cell, spec.max_tokens, tuple(sorted((k, str(v)) for k, v in spec.sampling.items())), spec.preset)
+        whole = (
+            *cell,
+            spec.sessions,
+            spec.max_tokens,
+            tuple(sorted((k, str(v)) for k, v in spec.sampling.items())),
+            spec.preset,
+        )
         if whole in seen:
             raise SeedError(f"{path}: models: {spec.model} is given more than once with the same settings")
         seen.add(whole)

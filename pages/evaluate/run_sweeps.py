@@ -55,6 +55,7 @@ Model = tuple[str, str, str]  # name, address, variable of its key
 FORM, FILE = "form", "file"
 WAYS = {FORM: "Fill in a form", FILE: "Upload a YAML file"}
 NAME = Path("sweep.yaml")
+SESSIONS = ("none", "all", "last-1", "last-3")
 MEMORIES = (
     "full",
     *(f"necessary+{k}" for k in (0, 5, 10, 20, 50)),
@@ -218,6 +219,16 @@ def _grid(draft: Draft) -> dict[str, object]:
             key=draft.key("mitigations", ["none"]),
             help="A defence to compare with the plain model",
         )
+    kept = ["none"]
+    if not draft.get("reference"):
+        kept = st.multiselect(
+            "Sessions",
+            list(dict.fromkeys([*SESSIONS, *(draft.get("sessions") or [])])),
+            key=draft.key("sessions", ["none"]),
+            accept_new_options=True,
+            help="Whether the assistant's messages of earlier tasks are in the memory of the next one: none, all of "
+            "them, or the last N (last-3)",
+        )
     thinking = st.multiselect(
         "Thinking",
         list(THINKING),
@@ -225,7 +236,7 @@ def _grid(draft: Draft) -> dict[str, object]:
         key=draft.key("thoughts", ["default"]),
         help="For models that reason first",
     )
-    return {"memory": memory, "prompt_levels": level, "mitigations": mitigation, "thinking": thinking}
+    return {"memory": memory, "prompt_levels": level, "mitigations": mitigation, "thinking": thinking, "sessions": kept}
 
 
 def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
@@ -318,7 +329,7 @@ def _estimated(estimated: SweepEstimate) -> None:
     titles = ("Model", "Memory", "Prompt", "Mitigation", "Thinking", "Messages", "Recorded", "Requests", "Cost")
     rows = []
     for spec, cell in zip(estimated.runs, estimated.cells, strict=True):
-        settings = (spec.model, spec.memory.composition, spec.prompt_level, str(spec.mitigation), spec.thinking)
+        settings = (spec.model, spec.memory_text, spec.prompt_level, str(spec.mitigation), spec.thinking)
         numbers = map(count, (cell.responses, cell.recorded, cell.requests))
         cost = "no price" if cell.unpriced else cell.cost_text
         cells = [safe.tag("td", text) for text in settings]

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,14 +18,16 @@ from hostile import IncomingRequest, Reply, completion, hostile_server
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cimemories.evaluation import planning, runs
+from cimemories.compare.sweeps import sweep_table
+from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec
 from cimemories.evaluation.respond import Mitigation
 from cimemories.evaluation.runs import command_of, spec_of
 from cimemories.evaluation.sessions import Sessions, Task, beginnings, read_sessions, session_order
+from cimemories.evaluation.sweeps import check_sweep
 from cimemories.model import Context
-from cimemories.seeds import load_prompt
+from cimemories.seeds import SeedError, load_prompt
 from cimemories.store import datasets
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, StoreError
@@ -230,6 +233,32 @@ def test_what_failed_is_asked_again_and_remembered_by_what_is_still_to_come(sqli
         runs.execute(sqlite_store, run_id)
         again = [(row["status"], row["earlier"]) for row in rows_of(sqlite_store, run_id)]
     assert again == [("ok", "[]"), ("ok", "[1]"), ("ok", "[1]"), ("ok", "[1, 3]")], "what is written stays as it was"
+
+
+def test_a_sweep_has_them_as_an_axis(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+    content: dict[str, Any] = {
+        "name": "remembering",
+        "dataset": "small",
+        "models": [{"model": "sim-average", "base_url": "simulator"}],
+        "samples": 1,
+        "sessions": ["none", "all", "last-1"],
+        "session_order": "shuffled",
+        "session_seed": 5,
+    }
+    spec = check_sweep(content, Path("sweep.yaml"))
+    assert [run.sessions for run in spec.runs] == [None, Sessions(None, "shuffled", 5), Sessions(1, "shuffled", 5)]
+    sweep_id = sweeps.plan(sqlite_store, spec)
+    sweeps.execute(sqlite_store, sweep_id)
+    table = sweep_table(sqlite_store, sweep_id)
+    (matrix,) = table.matrices().values()
+    assert list(matrix["base"]) == ["full", "full, sessions all", "full, sessions last-1"]
+    assert [cell.get("sessions") for cell in table.as_json()["cells"]] == [None, "all", "last-1"]
+    for wrong in (["last-0"], ["all", "all"], ["some"]):
+        with pytest.raises(SeedError, match="sessions"):
+            check_sweep(content | {"sessions": wrong}, Path("sweep.yaml"))
+    with pytest.raises(SeedError, match="--reference"):
+        check_sweep(content | {"reference": True}, Path("sweep.yaml"))
 
 
 def test_a_memory_that_differs_by_task_and_an_own_wording(sqlite_store: Store) -> None:
