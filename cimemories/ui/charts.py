@@ -146,6 +146,23 @@ def show(fig: go.Figure, *, key: str, alt: str) -> None:
     st.plotly_chart(dressed(fig), key=key, alt=alt, config=CONFIG, theme=None)
 
 
+def show_rows(fig: go.Figure, *, key: str, alt: str, rows: int) -> int | None:
+    """Draw bars, a row each; the position of the row of so many that was clicked in this run, None where none was. Once
+    clicked it stays so: for a click that leads to another page."""
+    options: dict[str, Any] = {"on_select": "rerun", "selection_mode": "points"}
+    event = st.plotly_chart(dressed(fig), key=key, alt=alt, config=CONFIG, theme=None, **options)
+    return clicked_row(event, rows)
+
+
+def clicked_row(event: object, rows: int) -> int | None:
+    """The row that a click on bars names, of so many. What a browser sends may be anything."""
+    selection = event.get("selection") if isinstance(event, Mapping) else None
+    points = selection.get("points") if isinstance(selection, Mapping) else None
+    point = points[0] if isinstance(points, list) and points else None
+    row = point.get("y") if isinstance(point, Mapping) else None
+    return row if isinstance(row, int) and not isinstance(row, bool) and 0 <= row < rows else None
+
+
 def show_heatmap(fig: go.Figure, tooltips: Tooltips, *, key: str, alt: str, selected: Cell | None) -> None:
     """Draw a `heatmap_figure` with one cell framed, and its tooltips. In the next run of the page `clicked_cell` tells
     which cell was clicked."""

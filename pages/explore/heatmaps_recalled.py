@@ -63,9 +63,13 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
     fig = recalled_bars(shown, label, title=title, subtitle=subtitle)
     if shell.is_phone():  # where the legend takes a line an entry
         fig.update_layout(height=fig.layout.height + LEGEND, margin_b=fig.layout.margin.b + LEGEND)
-    charts.show(
-        fig, key=f"heatmaps.recalled.{label}.{by}", alt=f"{title}. {subtitle}. The table below has the numbers."
-    )
+    key, alt = f"heatmaps.recalled.{label}.{by}", f"{title}. {subtitle}. The table below has the numbers."
+    if not _leads(label, by):
+        charts.show(fig, key=key, alt=alt)
+    elif (row := charts.show_rows(fig, key=key, alt=alt, rows=len(shown))) is not None:
+        _open_leaks(flows, scope, by, str(shown["id"].iloc[row]))
+    else:
+        safe.inline("Click a bar to read its leaked messages.", muted=True)
     about: dict[str, object] = {
         "run": scope.run.id,
         "labels": f"{scope.labelling.id if scope.labelling else ''}, {scope.labels_text}",
@@ -110,6 +114,11 @@ def _split(numbers: RecalledNumbers) -> None:
     )
 
 
+def _leads(label: Label, by: By) -> bool:
+    """Whether a place leads to its leaks: those of inappropriate attributes, where Leaks has a filter for it."""
+    return label == Label.INAPPROPRIATE and by in FILTERS
+
+
 def _table(frame: pd.DataFrame, label: Label, by: By) -> int | None:
     columns: dict[str, Column | tuple[Column, str]] = {
         "place": ("text", SIDES[by]),
@@ -118,7 +127,7 @@ def _table(frame: pd.DataFrame, label: Label, by: By) -> int | None:
         **{outcome: ("count", sentences.OUTCOME_NAMES[outcome].capitalize()) for outcome in OUTCOMES},
         "flows": ("count", "Flows"),
     }
-    opens = label == Label.INAPPROPRIATE and by in FILTERS
+    opens = _leads(label, by)
     if opens:
         safe.inline("Select a row to read its leaked messages.", muted=True)
     return tables.table(

@@ -322,6 +322,21 @@ def test_a_leak_says_whether_and_where_it_was_recalled(store: Store) -> None:
     assert "Recalled" not in said(opened(LEAKS, run=plain))
 
 
+def test_a_click_on_a_bar_leads_to_the_leaks_of_its_context(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = recalling(store)
+    monkeypatch.setattr(charts, "clicked_row", lambda event, rows: rows - 1)
+    page = opened(PAGE, run=run_id, by="context")
+    assert "3 inappropriate flows were revealed at least once" in said(page)  # on Leaks
+    assert page.query_params["recipients"] == "Recipient%202"
+
+
+@pytest.mark.parametrize("point", [None, {}, {"y": -1}, {"y": 3}, {"y": 1.0}, {"y": "1"}, {"y": True}, [1]])
+def test_a_click_on_no_bar_leads_nowhere(point: object) -> None:
+    assert charts.clicked_row({"selection": {"points": [point]}}, 3) is None
+    assert charts.clicked_row({"selection": {"points": point}}, 3) is None
+    assert charts.clicked_row({"selection": {"points": [{"y": 2}, point]}}, 3) == 2
+
+
 def test_what_is_needed_by_context_and_a_run_that_recalls_all(store: Store) -> None:
     run_id = recalling(store)
     page = opened(PAGE, run=run_id, measure="recalled-needed", label="necessary", by="context")
