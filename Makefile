@@ -19,9 +19,10 @@ app: $(VENV)/installed
 test: $(VENV)/installed-dev system
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Work over many machines (docs/scale.md), on a cluster of two nodes on this one. It installs Ray, which is 200 MB.
+# Work over many machines (docs/scale.md), on a cluster of two nodes on this one. It installs Ray, which is 200 MB. Where
+# all pass it writes tests/scale/last_run.txt, to be committed: CI says by it when they last did.
 test-scale: $(VENV)/installed-ray system
-	$(BIN)/python -m pytest tests/scale
+	CIMEMORIES_RECORD_SCALE=1 $(BIN)/python -m pytest tests/scale
 
 lint: $(VENV)/installed-dev resolve
 	$(BIN)/ruff check .

@@ -275,6 +275,13 @@ def run(
     messages: MessageOptions,
     judge_options: JudgeOptions,
     work: WorkOptions,
+    serve: Annotated[
+        str | None,
+        Option(
+            metavar="'MODEL [FLAGS]'",
+            help="With `--base-url local-vllm`: what each worker serves by a vLLM of its own (docs/scale.md).",
+        ),
+    ] = None,
     plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -283,8 +290,13 @@ def run(
     Example: cimemories run -d official -m qwen3-32b --base-url http://localhost:8000/v1 --judge matcher
     """
     from cimemories.evaluation import planning
+    from cimemories.llm.local_vllm import WORD, local_address
     from cimemories.model import WorkStatus
 
+    if base_url == WORD:
+        base_url = local_address(serve or model)
+    elif serve is not None:
+        raise StoreError(f"--serve goes with --base-url {WORD}: a server that runs needs no other.")
     spec = run_spec(dataset, model, base_url, messages, judge_options)
     store = open_store(workspace)
     if plan:

@@ -27,6 +27,7 @@ from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.identity import server_id
+from cimemories.llm.local_vllm import is_local, planned_server
 from cimemories.memory.systems import SystemSpec
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import KEYS, Prompt, PromptFile, reference_prompts
@@ -51,12 +52,10 @@ def look_up(
     """Ask a server what it serves and can do. Raises EndpointError where it cannot be used. For the word `batch` nobody
     is asked: one request a sample, and a JSON schema, as batch servers take them."""
     if base_url == BATCH:
-        return Server(
-            simulated=False,
-            n=False,
-            notes=("nobody was asked what it can do: calls go by batch files",),
-            identity=calls.BATCH,
-        )
+        note = "nobody was asked what it can do: calls go by batch files"
+        return Server(simulated=False, n=False, notes=(note,), identity=calls.BATCH)
+    if is_local(base_url):
+        return planned_server(base_url, model, seed_wanted=seed is not None)
     with worker.reachable(base_url) as url:
         return find_out(
             Endpoint(url, key_env),

@@ -55,6 +55,7 @@ DEFAULT_KEY_ENV = "OPENAI_API_KEY"
 KEYS = "CIMEMORIES_KEYS"
 SETTINGS = "CIMEMORIES_SETTINGS"
 SETTINGS_FILE = "~/.config/cimemories/settings.toml"
+LOCAL_VLLM = "local-vllm:"  # begins an address for which work starts a server of its own (local_vllm.py)
 NO_SERVERS = ("", "simulator", "batch", "imported")  # words that stand where an address is expected
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:_API_KEY|_TOKEN)", re.ASCII)
 _LARGEST_SETTINGS = 1_000_000  # bytes
@@ -69,6 +70,8 @@ def checked_address(address: str) -> None:
     """Raises EndpointError for an address that holds more than host, port and path, or nothing that names a host:
     addresses are recorded and shown, and a secret in one would be too."""
     plain = _decoded(address)
+    if address.startswith(LOCAL_VLLM) and not has_control(plain):
+        return
     if has_control(plain) or any(sign in plain for sign in ";?&=#@\\"):
         raise EndpointError(
             "the server's address holds more than host and path. Addresses are recorded and shown, so write "
@@ -127,7 +130,7 @@ def origin(address: str) -> str | None:
 def allow_key(variable: str, address: str) -> None:
     """From now on the key in this variable may be sent to this server, by this process and those that it starts. Raises
     EndpointError where either is not valid. The words `simulator` and `batch` need no key."""
-    if address in NO_SERVERS:
+    if address in NO_SERVERS or address.startswith(LOCAL_VLLM):
         return
     checked_variable(variable)
     checked_address(address)

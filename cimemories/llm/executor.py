@@ -218,6 +218,11 @@ class Execution:
         self._drain: str | None = None
         self._broken: BaseException | None = None
 
+    @property
+    def ordered(self) -> bool:
+        """Whether it was told to end, in whichever way."""
+        return bool(self._stop or self._drain or self._broken)
+
     def stop(self, reason: str) -> None:
         """Take no further job, and drop the calls in flight: they are sent again by whoever resumes the work."""
         self._stop = self._stop or reason

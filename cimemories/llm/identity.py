@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from cimemories.access.roles import Role
 from cimemories.llm import vllm_server
 from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up
+from cimemories.llm.local_vllm import command_of, is_local, spec_of
 from cimemories.store import calls
 from cimemories.store.calls import Origin, ServerId, address_of, is_loopback
 from cimemories.store.engine import Store
@@ -39,6 +40,8 @@ def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
     several machines share, an address of this machine has the machine's name too."""
     if info.simulated:
         return ServerId(calls.SIMULATED.address, info.root, info.revision)
+    if is_local(base_url):
+        return _of_command(spec_of(base_url).model, command_of(base_url))
     address = address_of(base_url)
     if is_loopback(address):
         managed = _managed(address, store)
@@ -56,8 +59,12 @@ def _managed(address: str, store: Store) -> ServerId | None:
     # `here`: the same port on another machine is another server.
     for state in vllm_server.servers(store.workspace):
         if state.live and state.here and state.port == port:
-            return ServerId(" ".join(["vllm serve", state.model, *flags_of(state.command, state.model)]))
+            return _of_command(state.model, state.command)
     return None
+
+
+def _of_command(model: str, command: Sequence[str]) -> ServerId:
+    return ServerId(" ".join(["vllm serve", model, *flags_of(command, model)]))
 
 
 def flags_of(command: Sequence[str], model: str) -> list[str]:

@@ -27,7 +27,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import astuple, dataclass, field
 from importlib.util import find_spec
 from itertools import chain
@@ -38,7 +38,9 @@ import sqlalchemy as sa
 
 from cimemories.llm.endpoint import keys_for_workers
 from cimemories.llm.executor import Execution, Executor, Job, Progress, Stopped
+from cimemories.llm.local_vllm import gpus_of, is_local, serving
 from cimemories.llm.source import Clients, Source, Unit, all_reachable
+from cimemories.llm.vllm import VllmError
 from cimemories.store.engine import DATABASE_URL, DatabaseLost, Store, StoreError, open_patiently
 from cimemories.store.problems import cause, first_line
 from cimemories.store.work import Claim, ClaimLost
@@ -202,7 +204,7 @@ class BlockWorker:
         self.done = Progress()  # of the blocks before the present one
         # One loop for all blocks: clients keep their connections in the loop that opened them.
         self._loop = asyncio.new_event_loop()
-        self._stack = ExitStack()
+        self._stack, self._servers = ExitStack(), AsyncExitStack()
         self._open: tuple[Store, Callable[[Unit], Iterable[Job]]] | None = None
 
     def __call__(self, batch: Mapping[str, Sequence[str]]) -> dict[str, list[bool]]:
@@ -213,8 +215,8 @@ class BlockWorker:
     def _do(self, units: Sequence[Unit]) -> bool:
         try:
             return self._loop.run_until_complete(self._block(units))
-        except Stopped as stop:
-            return self._troubled("stopped", str(stop))
+        except (Stopped, VllmError) as stop:
+            return self._troubled("stopped", str(stop).rstrip("."))
         except ClaimLost as lost:
             return self._troubled("claim", str(lost))
         except (sa.exc.DBAPIError, DatabaseLost) as error:
@@ -230,7 +232,7 @@ class BlockWorker:
         ray.get(self.board.tell.remote(kind, without_credentials(text)))
         return False
 
-    def _opened(self) -> tuple[Store, Callable[[Unit], Iterable[Job]]]:
+    async def _opened(self, stopping: Callable[[], bool]) -> tuple[Store, Callable[[Unit], Iterable[Job]]]:
         if self._open is None:
             own = self.assignment
             if own.version != __version__:
@@ -244,7 +246,11 @@ class BlockWorker:
             if not folder.is_dir():
                 folder = Path(tempfile.gettempdir(), f"cimemories-{os.getuid()}")
             store = open_patiently(folder).patient().fenced(own.claim.share)
-            urls = self._stack.enter_context(all_reachable(own.source.servers(store)))
+            addresses = set(own.source.servers(store))
+            local = {address for address in addresses if is_local(address)}
+            urls = self._stack.enter_context(all_reachable(addresses - local))
+            for address in local:
+                urls[address] = await self._servers.enter_async_context(serving(address, folder, stopping))
             self._open = store, own.source.opened(store, Clients(store, own.concurrency), urls)
         return self._open
 
@@ -252,7 +258,14 @@ class BlockWorker:
         # Before anything is opened: the last blocks of work that was stopped are only to be ticked off.
         if await self._report(self.done):
             return False
-        store, jobs = self._opened()
+        heard: list[str] = []
+        listening = asyncio.create_task(self._listen(heard))
+        try:
+            store, jobs = await self._opened(lambda: bool(heard))
+        finally:
+            listening.cancel()
+        if heard:
+            return False
         executor = Executor(store, self.assignment.claim.work_id, concurrency=self.assignment.concurrency)
         orders: list[str] = []
         reports = asyncio.create_task(self._keep_reporting(executor, orders))
@@ -268,6 +281,13 @@ class BlockWorker:
             self.done.include(executor.progress)
             await self._report(self.done)
         return True
+
+    async def _listen(self, heard: list[str]) -> None:
+        """Wait for an order while a server of one's own starts."""
+        while not heard:
+            await asyncio.sleep(LOOK_SECONDS)
+            if order := await self._report(self.done):
+                heard.append(order)
 
     async def _keep_reporting(self, executor: Executor, orders: list[str]) -> None:
         while True:
@@ -393,7 +413,8 @@ class RayExecutor(Execution):
         """Stream the blocks through the workers. Runs in a thread."""
         error: BaseException | None = None
         try:
-            for row in _dataset(blocks, assignment, board, self.cluster.workers).iter_rows():
+            gpus = sum(map(gpus_of, filter(is_local, self.source.servers(self.store))))
+            for row in _dataset(blocks, assignment, board, self.cluster.workers, gpus).iter_rows():
                 self._whole = self._whole and bool(row["whole"])
         except BaseException as raised:
             error = raised
@@ -413,8 +434,9 @@ class RayExecutor(Execution):
             raise Stopped(self._drain)
 
 
-def _dataset(blocks: list[list[Unit]], assignment: Assignment, board: Any, workers: tuple[int, int]) -> Any:
-    """The blocks as rows of a Ray dataset, with the workers as its one step."""
+def _dataset(blocks: list[list[Unit]], assignment: Assignment, board: Any, workers: tuple[int, int], gpus: int) -> Any:
+    """The blocks as rows of a Ray dataset, with the workers as its one step. gpus: that each takes, where the cluster
+    has any: Ray says to each worker, and so to the server that it starts, which ones are its own."""
     import ray.data
 
     with warnings.catch_warnings():
@@ -436,6 +458,7 @@ def _dataset(blocks: list[list[Unit]], assignment: Assignment, board: Any, worke
                 min_size=workers[0], max_size=workers[1], max_tasks_in_flight_per_actor=1
             ),
             num_cpus=CORES,
+            num_gpus=gpus if ray.cluster_resources().get("GPU") else 0,
         )
 
 

@@ -7,7 +7,8 @@ stops, and what it had in flight is not recorded. A database that goes away is w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import NoReturn, TypedDict
 
@@ -16,8 +17,10 @@ import sqlalchemy as sa
 from cimemories.llm import engines
 from cimemories.llm.engines import Engine
 from cimemories.llm.executor import Execution, Executor, Job, Progress, Stopped
+from cimemories.llm.local_vllm import is_local, serving
 from cimemories.llm.ray_engine import Cluster, ClusterError, RayExecutor
 from cimemories.llm.source import SIMULATOR, Clients, MakeClient, MakeJobs, Source, Unit, all_reachable, reachable
+from cimemories.llm.vllm import VllmError
 from cimemories.model import WorkStatus
 from cimemories.store import work
 from cimemories.store.engine import DatabaseLost, Store, StoreError
@@ -87,12 +90,15 @@ def perform(
         _note_engine(own, work_id, Engine(cluster))
         there = RayExecutor(own, claim, make_jobs, cluster, **hooks)
         return _attend(own, work_id, there, there.run)
-    with all_reachable(make_jobs.servers(store) if isinstance(make_jobs, Source) else ()) as urls:
+    addresses = set(make_jobs.servers(store) if isinstance(make_jobs, Source) else ())
+    # Claimed before its own servers are started: that takes minutes, in which it can be paused and cancelled.
+    local = {address for address in addresses if is_local(address)}
+    with all_reachable(addresses - local) as urls:
         own = begin(store, work_id, queued=queued)
         _note_engine(own, work_id, Engine())
         here = Executor(own, work_id, **hooks)
         jobs = partial(_jobs_of, make_jobs, urls) if isinstance(make_jobs, Source) else make_jobs
-        return _attend(own, work_id, here, partial(_run_here, own, jobs, here))
+        return _attend(own, work_id, here, partial(_run_here, own, jobs, here, local, urls))
 
 
 def _note_engine(own: Store, work_id: str, engine: Engine) -> None:
@@ -190,13 +196,23 @@ def _finish(store: Store, work_id: str, status: WorkStatus | None, error: str | 
         return  # on a full disk not even this can be written: the missing heartbeat then shows that it ended
 
 
-async def _run_here(store: Store, make_jobs: MakeJobs, executor: Executor) -> None:
+async def _run_here(
+    store: Store, make_jobs: MakeJobs, executor: Executor, local: Iterable[str], urls: dict[str, str]
+) -> None:
+    """local: the addresses for which a server is started here; they are put into urls."""
     clients = Clients(store, executor.concurrency)
-    try:
-        await executor.run(make_jobs(executor.store, clients))
-    finally:
-        # After the run: its tasks have ended by now, and none uses a closed client.
-        await clients.close()
+    async with AsyncExitStack() as stack:
+        try:
+            for address in local:
+                server = serving(address, store.workspace, lambda: executor.ordered)
+                urls[address] = await stack.enter_async_context(server)
+        except VllmError as error:
+            raise Stopped(str(error).rstrip(".")) from error
+        try:
+            await executor.run(make_jobs(executor.store, clients))
+        finally:
+            # After the run: its tasks have ended by now, and none uses a closed client.
+            await clients.close()
 
 
 async def _with_heart(store: Store, work_id: str, execution: Execution, run: Callable[[], Awaitable[None]]) -> None:

@@ -1,0 +1,105 @@
+"""Work that starts a vLLM of its own: the address that asks for one, its identity, its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import answering_vllm
+import psutil
+import pytest
+from evaluating import add, assert_whole, row_of, simulated, small_profiles
+from executing import eventually
+from ray_clusters import meanwhile
+from typer.testing import CliRunner
+
+from cimemories.cli import cli
+from cimemories.evaluation import planning, runs
+from cimemories.evaluation.planning import JudgeSpec
+from cimemories.llm import identity, local_vllm, vllm_server
+from cimemories.llm.endpoint import EndpointError
+from cimemories.llm.worker import WorkError
+from cimemories.store import work
+from cimemories.store.engine import Store
+
+SERVED = local_vllm.local_address("sim-average --max-model-len 32768")
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a vLLM that answers."""
+    monkeypatch.setenv("CIMEMORIES_VLLM", str(answering_vllm.install(tmp_path / "vllm")))
+    return tmp_path / "vllm"
+
+
+def planned(store: Store, address: str = SERVED, model: str = "sim-average") -> str:
+    add(store, small_profiles(1, 2))
+    return planning.plan(store, simulated(address, model=model, samples=2, judge=JudgeSpec()))
+
+
+def gone(folder: Path) -> bool:
+    return not any(psutil.pid_exists(pid) for pid, _ in answering_vllm.starts(folder))
+
+
+def test_an_address_holds_the_model_and_its_flags_and_nothing_that_runs_code() -> None:
+    address = local_vllm.local_address("'my models/x' --max-model-len=8192 --tensor-parallel-size 2 --dtype float16")
+    spec = local_vllm.spec_of(address)
+    assert (spec.model, spec.max_model_len, spec.tensor_parallel) == ("my models/x", 8192, 2)
+    assert spec.extra == ("--dtype", "float16")
+    assert local_vllm.gpus_of(address) == 2 and local_vllm.is_local(address)
+    assert local_vllm.gpus_of(SERVED) == 1 and not local_vllm.is_local("http://localhost:8000/v1")
+    for words in ("", "--dtype float16", "m --trust-remote-code", "m --port 1", "m --api-key x", "m 'open"):
+        with pytest.raises(EndpointError):
+            local_vllm.local_address(words)
+
+
+def test_its_identity_is_that_of_the_server_that_is_started(sqlite_store: Store, program: Path) -> None:
+    """By it recorded answers are found, whatever port the server gets, and whoever has started it."""
+    run_id = planned(sqlite_store)
+    assert answering_vllm.starts(program) == []  # planning starts nothing: this machine may have no GPU
+    runs.execute(sqlite_store, run_id)
+    assert_whole(sqlite_store, run_id, 4)
+    ((_, port),) = answering_vllm.starts(program)
+    assert gone(program)
+    (state,) = vllm_server.servers(sqlite_store.workspace)
+    assert (state.port, state.phase) == (port, "stopped")
+    own = identity.server_id(SERVED, local_vllm.planned_server(SERVED, "sim-average", seed_wanted=False), sqlite_store)
+    assert own.text == row_of(sqlite_store, run_id).manifest.model.identity
+    again = planning.plan(sqlite_store, simulated(SERVED, samples=2, judge=JudgeSpec(), name="again"))
+    progress = runs.execute(sqlite_store, again)
+    assert (progress.fresh, progress.reused) == (0, 4)  # found by key, though by another server
+
+
+def test_requests_by_another_name_and_a_server_that_fails_are_told(sqlite_store: Store, program: Path) -> None:
+    with pytest.raises(EndpointError, match="serves 'sim-average', not 'other'"):
+        planned(sqlite_store, model="other")
+    run_id = planning.plan(
+        sqlite_store, simulated(local_vllm.local_address("broken"), model="broken", samples=2, judge=JudgeSpec())
+    )
+    with pytest.raises(WorkError, match="memory"):
+        runs.execute(sqlite_store, run_id)
+    assert row_of(sqlite_store, run_id).status == "interrupted"
+    assert gone(program)
+
+
+def test_a_run_can_be_cancelled_while_its_server_loads(sqlite_store: Store, program: Path) -> None:
+    run_id = planned(sqlite_store, local_vllm.local_address("never"), model="never")
+
+    def cancel(_over: object) -> None:
+        eventually(lambda: bool(answering_vllm.starts(program)), 20)
+        with sqlite_store.write() as connection:
+            work.request_cancel(connection, run_id)
+
+    with meanwhile(cancel), pytest.raises(WorkError, match="cancelled on request"):
+        runs.execute(sqlite_store, run_id)
+    assert gone(program)
+
+
+def test_the_command_line_serves_for_a_run(sqlite_store: Store, program: Path) -> None:
+    add(sqlite_store, small_profiles(1, 2))
+    command = ["run", "-d", "small", "-m", "sim-average", "--judge", "matcher", "-n", "1"]
+    command += ["--workspace", str(sqlite_store.workspace)]
+    wrong = CliRunner().invoke(cli, [*command, "--base-url", "http://localhost:1/v1", "--serve", "sim-average"])
+    assert wrong.exit_code != 0 and not answering_vllm.starts(program)
+    done = CliRunner().invoke(cli, [*command, "--base-url", "local-vllm", "--serve", "sim-average --seed 3"])
+    assert done.exit_code == 0, done.output
+    assert gone(program) and len(answering_vllm.starts(program)) == 1
