@@ -6,8 +6,9 @@ A private server with ten labelled profiles and a judged run of five contexts. A
 one pair a second each, by what the page calls for a press of a key; workers that make recorded runs, as fast as a
 server that answers at once lets them; sessions of the app's own server that open one page after the other, as a browser
 asks for them and without drawing them; and one process that counts the run's headline from the record again and again.
-Prints the median and the 95th percentile of each, how many connections there were, and whether every decision is in the
-record once. --connections: the most that the server gives to all of them together, 0 for as many as they want.
+Prints the median and the 95th percentile of each, of a decision also how long it waited for a connection, how many
+connections there were, and whether every decision is in the record once. --connections: the most that the server gives
+to all of them together, 0 for as many as they want.
 """
 
 from __future__ import annotations
@@ -67,14 +68,24 @@ def fill(store: Store) -> None:
     worlds.add_run(store, data.id, 5, random.binomial(5, 0.1, shape), simulated=True)
 
 
-def annotate(store: Store, people: int, end: float) -> list[float]:
-    """Seconds of each decision, of people who each decide one pair a second."""
+def annotate(store: Store, people: int, end: float) -> list[list[float]]:
+    """Of each decision, of people who each decide one pair a second, the seconds until it is confirmed, and how many
+    of them it waited for its transactions to begin."""
     with store.read() as connection:
         row = datasets.all_rows(connection)[0]
         ids = datasets.profile_ids(connection, row.id)
         records = [datasets.profile_record(connection, i) for i in ids]
     pairs = [f"{a}.{c}" for r in records for a in r.attribute_ids for c in r.context_ids]
-    taken: list[float] = []
+    taken: list[list[float]] = []
+    waited = threading.local()
+    begin = Store._begin
+
+    def timed(self: Store, options: dict[str, bool]) -> tuple[sa.Connection, sa.RootTransaction]:
+        clock = time.perf_counter()
+        try:
+            return begin(self, options)
+        finally:
+            waited.seconds += time.perf_counter() - clock
 
     def person(number: int) -> None:
         due = time.time() + number / people
@@ -85,10 +96,11 @@ def annotate(store: Store, people: int, end: float) -> list[float]:
             due += 1.0
             about = {"kind": "say", "card": card, "says": "necessary", "seconds": 1.0, "blind": True, "text": ""}
             event = SimpleNamespace(uid=uuid4().hex, cause="", of=None, **about)
-            clock = time.perf_counter()
+            clock, waited.seconds = time.perf_counter(), 0.0
             recording.record(store, row.id, f"Annotator {number}", [event])
-            taken.append(time.perf_counter() - clock)
+            taken.append([time.perf_counter() - clock, waited.seconds])
 
+    Store._begin = timed  # type: ignore[method-assign]
     threads = [threading.Thread(target=person, args=(number,)) for number in range(people)]
     for thread in threads:
         thread.start()
@@ -197,8 +209,18 @@ def measured(options: argparse.Namespace, workspace: Path, server_url: str) -> N
             if process.returncode:
                 print(f"{name} failed: {errors.strip().splitlines()[-1]}")
             else:
-                taken.setdefault(name, []).extend(json.loads(out.splitlines()[-1]))
-    names = {"annotators": "a decision", "browsers": "a page", "metrics": "metrics", "workers": "a call"}
+                values = json.loads(out.splitlines()[-1])
+                if name == "annotators":
+                    taken[name], taken["places"] = ([item[n] for item in values] for n in (0, 1))
+                else:
+                    taken.setdefault(name, []).extend(values)
+    names = {
+        "annotators": "a decision",
+        "places": "  its place",
+        "browsers": "a page",
+        "metrics": "metrics",
+        "workers": "a call",
+    }
     print(f"{'':12}{'times':>8}{'median ms':>12}{'95th':>9}{'worst':>9}")
     for name, values in taken.items():
         cuts = statistics.quantiles(values, n=20, method="inclusive") if len(values) > 1 else values * 20
@@ -229,7 +251,7 @@ def main() -> None:
             print(json.dumps(asyncio.run(browse_all(options.address, options.browsers, end))))
             return
         store = open_store(options.workspace)
-        asked: dict[str, Callable[[], list[float]]] = {
+        asked: dict[str, Callable[[], object]] = {
             "annotators": lambda: annotate(store, options.annotators, end),
             "workers": lambda: work(store, options.address, end),
             "metrics": lambda: count(store, end),

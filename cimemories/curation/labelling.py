@@ -227,8 +227,9 @@ class LabellingSource(Source):
             return labellings.owing_profiles(connection, self.labelling_id)
 
     def most_parts(self, store: Store) -> int:
+        row, _ = self._planned(store)
         with store.read() as connection:
-            return len(datasets.contexts(connection, self._planned(store)[0].dataset))
+            return len(datasets.contexts(connection, row.dataset))
 
     def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterator[Job]]:
         row, manifest = store.retry(partial(self._planned, store))

@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import os
+import random
 import re
 import secrets
 import sqlite3
@@ -180,9 +181,12 @@ SQLITE_FILE = "cimemories.sqlite"
 LOCK_TIMEOUT_SECONDS = 30  # how long a write waits for SQLite's one write lock
 PATIENCE_SECONDS = 60.0  # how long a worker waits for a database that went away
 BUSY_SECONDS = 10.0  # how long everybody waits for a place on a server that takes no more connections
-KEPT_CONNECTIONS, MOST_CONNECTIONS = 2, 15  # of one process to PostgreSQL: while it rests, and at most
-IDLE_SECONDS = 30  # after so many an idle connection is ended by the server, and its place is free
+# Of one process to PostgreSQL. A transaction takes milliseconds: threads wait for each other rather than for a place on
+# the server, where 15 of each process left none to those who came late (docs/deployment.md has the figures).
+MOST_CONNECTIONS = 5
+IDLE_SECONDS = 5  # after so many an idle connection is ended by the server, and its place is free
 LOOK_AGAIN_SECONDS = 0.5
+FIRST_LOOK_SECONDS, FULL_LOOK_SECONDS = 0.01, 0.25  # how often somebody looks for a place on a server that is full
 # A server that is cut off without a word is noticed within so many seconds; libpq itself would wait for minutes.
 CONNECT_SECONDS, SILENT_SECONDS = 5, 30
 MOST_PARAMETERS = 6000  # of one statement; SQLite takes 32,766
@@ -190,6 +194,7 @@ CHUNK = 2000  # values of one IN list, or rows of one INSERT of up to 15 columns
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _waiting: set[sa.Engine] = set()  # those whose database is being waited for
+_returned = threading.Condition()  # notified when a connection of this process is given back
 
 
 class StoreError(Exception):
@@ -277,7 +282,7 @@ class Store:
             ) from error
 
     def _begin(self, options: dict[str, bool]) -> tuple[sa.Connection, sa.RootTransaction]:
-        began, tells = time.monotonic(), False
+        began, tells, look = time.monotonic(), False, FIRST_LOOK_SECONDS
         try:
             while True:
                 try:
@@ -293,12 +298,21 @@ class Store:
                     over = time.monotonic() - began >= patience or (self.give_up and self.give_up.is_set())
                     if over or not is_lost(error):
                         raise
-                    if self.engine not in _waiting:  # of the threads that wait, one says so
+                    # Of the threads that wait, one says so; a place on a full server is mostly there at once.
+                    waited = time.monotonic() - began
+                    if self.engine not in _waiting and (waited > 1 or not is_full(error)):
                         _waiting.add(self.engine)
                         tells = True
                         text = "the database %s does not answer (%s); waiting for it, at most %.0f s"
                         _log.warning(text, _shown(self.engine.url), first_line(error.orig), patience)
-                    time.sleep(LOOK_AGAIN_SECONDS)
+                    if is_full(error):
+                        # Most places are given back within milliseconds, ours first of all; each look costs the server
+                        # a process. At random, so that those who wait do not come all at once.
+                        with _returned:
+                            _returned.wait(look * random.uniform(0.5, 1.5))
+                        look = min(2 * look, FULL_LOOK_SECONDS)
+                    else:
+                        time.sleep(LOOK_AGAIN_SECONDS)
                     continue
                 if tells:
                     _log.warning("the database answers again after %.0f s; going on", time.monotonic() - began)
@@ -471,10 +485,10 @@ def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
                 )
             _prepare_sqlite(engine, read_only=read_only)
             return engine
-        # pre_ping: a connection that died in the pool is replaced before it is used. Few are kept, and the last one
-        # used goes first, so that the others lie idle and are ended (_prepare_postgres): a server that takes ten
-        # connections has room for the app and several workers.
-        pool = {"pool_size": KEPT_CONNECTIONS, "max_overflow": MOST_CONNECTIONS - KEPT_CONNECTIONS}
+        # pre_ping: a connection that died in the pool is replaced before it is used. The last one used goes first, so
+        # that the others lie idle and are ended (_prepare_postgres): a server that takes ten connections has room for
+        # the app and several workers. None beyond those that are kept, since each costs the server a process.
+        pool = {"pool_size": MOST_CONNECTIONS, "max_overflow": 0}
         engine = sa.create_engine(url, pool_pre_ping=True, pool_use_lifo=True, connect_args=_patience_of(url), **pool)
         _prepare_postgres(engine)
         return engine
@@ -574,19 +588,39 @@ def _prepare_postgres(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
         # New tables have no statistics: the server takes them for large ones, and compiling queries for a few rows was
-        # a tenth of the time that an import and an export of ten profiles took.
-        with connection.cursor() as cursor:
-            values = {"jit": "off", "idle_session_timeout": f"{IDLE_SECONDS}s"}  # the latter since PostgreSQL 14
-            for name, value in values.items():
-                cursor.execute("SELECT set_config(name, %s, false) FROM pg_settings WHERE name = %s", (value, name))
-        connection.commit()
+        # a tenth of the time that an import and an export of ten profiles took. In one statement, since under load
+        # connections are made often; to look in pg_settings for what the server knows took as long as to connect.
+        version = connection.info.server_version
+        values = {"jit": "off"} if version >= 110000 else {}
+        values |= {"idle_session_timeout": f"{IDLE_SECONDS}s"} if version >= 140000 else {}
+        if values:
+            settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in values.items())
+            connection.execute(f"SELECT {settings}")
+            connection.commit()
+
+    @sa.event.listens_for(engine, "checkin")
+    def _checkin(_connection: Any, _record: Any) -> None:
+        with _returned:
+            _returned.notify()
+
+    @sa.event.listens_for(engine, "handle_error")
+    def _handle_error(context: sa.engine.ExceptionContext) -> None:
+        # The driver goes by the socket, which may still be open when the server has said that it ends the session.
+        state = getattr(context.original_exception, "sqlstate", None) or ""
+        if state.startswith(("08", "57P")):
+            context.is_disconnect = True
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
         options = connection.get_execution_options()
-        if readonly.chosen() and connection.dialect.name == "postgresql":
+        if connection.dialect.name != "postgresql":
+            return
+        if readonly.chosen():
             connection.exec_driver_sql("SET TRANSACTION READ ONLY")
-        if connection.dialect.name != "postgresql" or not options.get("cimemories_write"):
+        # The driver would begin with the first statement, and until then the session counts as idle: a block that first
+        # does something else for longer than IDLE_SECONDS, or a machine that is that busy, found it ended.
+        connection.exec_driver_sql("SELECT 1")
+        if not options.get("cimemories_write"):
             return
         if "synchronous_commit" not in connection.info:
             connection.info["synchronous_commit"] = connection.exec_driver_sql("SHOW synchronous_commit").scalar()

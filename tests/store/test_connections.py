@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,4 +116,44 @@ def test_rows_that_are_copied_fail_as_others_do(address: str, tmp_path: Path) ->
     with store.read() as connection:
         assert connection.execute(sa.select(dataset.c.name, dataset.c.source_hash)).all() == [("whole", "x\\\t\n\\.")]
     store.close()
+    other.close()
+
+
+def test_a_transaction_outlasts_the_time_that_a_session_may_be_idle(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "IDLE_SECONDS", 1)
+    store = open_store(tmp_path, address)
+    with store.read() as reading, store.write() as writing:
+        time.sleep(1.5)  # with something else, before the first statement
+        assert reading.scalar(sa.select(1)) == writing.scalar(sa.select(1)) == 1
+    time.sleep(1.5)
+    write(store, "on a new connection")
+    store.close()
+
+
+def test_many_threads_share_few_connections_and_leave_places_to_others(address: str, tmp_path: Path) -> None:
+    busy, other = open_store(tmp_path, address), open_store(tmp_path, address)
+    stop, failures, turns = threading.Event(), list[BaseException](), list[float]()
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                clock = time.monotonic()
+                busy.check()
+                turns.append(time.monotonic() - clock)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(5 * PLACES)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    stop.set()
+    # Whoever comes while all places are taken has one as soon as the busy ones let go.
+    write(other, "in between")
+    for thread in threads:
+        thread.join()
+    assert not failures and len(turns) > len(threads)
+    busy.close()
     other.close()
