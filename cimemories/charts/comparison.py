@@ -224,8 +224,8 @@ def effects(why: Why) -> Drawing | None:
         for effect in shown
     ]
     bounds = [Bounded(effect.difference, effect.difference_low, effect.difference_high) for effect in shown]
-    rows = [f"{effect.name} ({effect.reveals} of {effect.judged})" for effect in shown]
-    xaxis = {"title": {"text": "percentage points; left of 0: revealed less often"}}
+    rows = [f"{effect.name} {effect.reveals}/{effect.judged}" for effect in shown]
+    xaxis = {"title": {"text": "effect in percentage points"}}
     series = [IntervalSeries("change", bounds, VIOLATION, "x", hover)]
     subtitle = f"As it was: revealed in {base.counts_text} new messages. Bars: 95 % intervals, each alone"
     fig = interval_rows(rows, series, xaxis=xaxis, title=why.short, subtitle=subtitle, scale=100, legend=False)

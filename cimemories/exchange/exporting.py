@@ -345,6 +345,8 @@ def export_run(
     Raises StoreError for what is not there and a path that is taken."""
     with store.read() as connection:
         run = runs.named(connection, run_id)
+        if run.explains:
+            raise StoreError(f"{run_id} explains a leak of {run.explains}: export that run, or use `cimemories why`.")
         judges = judgements.of_run(connection, run_id)
         row = next(row for row in datasets.all_rows(connection) if row.id == run.dataset)
     judge = next((j for j in judges if judge_id in (None, j.id)), None)

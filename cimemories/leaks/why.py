@@ -182,7 +182,8 @@ class Why:
         if not base.reveals:
             return "The leak did not come back" if base.judged else "Nothing to compare yet"
         if best is not None:
-            return f"{best.name.capitalize()}: no reveal in {count(best.judged, 'message')}"
+            chance = "" if best.differs else ", which may be chance"
+            return f"{best.name.capitalize()}: no reveal in {count(best.judged, 'message')}{chance}"
         lower = [effect for effect in self.changes if effect.differs and effect.difference < 0]
         return "No change stops it" + ("" if lower else ", or can be told to lower it")
 

@@ -22,6 +22,7 @@ from cimemories.evaluation import attribution, planning, runs
 from cimemories.evaluation.attribution import CHANGES, Change
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.matcher import match
+from cimemories.exchange.exporting import export_run
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, resolve_scope
@@ -366,10 +367,13 @@ def test_a_cap_stops_it_and_the_rest_is_resumed(store: Store, scope: Scope) -> N
     assert_whole(store, run_id, 2 * 40)
 
 
-def test_with_its_run_it_is_deleted(store: Store, scope: Scope) -> None:
+def test_with_its_run_it_is_deleted_and_in_no_export(store: Store, scope: Scope, tmp_path: Path) -> None:
     run_id = attribution.plan_attribution(store, prepared(store, scope, changes=[Change.LAST], samples=1))
     with store.read() as connection:
         assert [row.id for row in store_runs.explaining(connection, scope.run.id)] == [run_id]
+    assert (1, "leak replay") in catalogue.deletion_of_work(store, scope.run.id).rests
+    with pytest.raises(StoreError, match="explains a leak"):
+        export_run(store, run_id, tmp_path / "results.jsonl")
     with store.engine.connect() as connection:
         # Never committed: the other tests want the run back.
         store_runs.delete(connection, scope.run.id)

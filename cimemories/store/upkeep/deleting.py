@@ -100,7 +100,9 @@ def _of_runs(connection: sa.Connection, title: str, work_id: str, ids: list[str]
     own = response.c.run.in_(ids)
     judged = judgement.join(response, judgement.c.response == response.c.id)
     goes = [(_count(connection, response, own), "message"), (_count(connection, judged, own), "judgement")]
-    return Deletion(title, None, work_id, _some(goes), _some([(verdicts_on(connection, ids), "audit verdict")]))
+    replays = _count(connection, run, run.c.explains.in_(ids))
+    rests = [(verdicts_on(connection, ids), "audit verdict"), (replays, "leak replay")]
+    return Deletion(title, None, work_id, _some(goes), _some(rests))
 
 
 def verdicts_on(connection: sa.Connection, run_ids: Sequence[str]) -> int:
@@ -124,7 +126,7 @@ def _of_labelling(connection: sa.Connection, row: work.Row) -> Deletion:
     ]
     # Itself aside: with another labelling there, runs keep labels to be measured by.
     others = _count(connection, labelling, labelling.c.dataset == row["dataset"]) - 1
-    ran = _count(connection, run, run.c.dataset == row["dataset"])
+    ran = _count(connection, run, sa.and_(run.c.dataset == row["dataset"], run.c.explains.is_(None)))
     note = ""
     if ran and not others:
         note = f"The {count(ran, 'run')} of '{name}' will have no labels to be measured by."
@@ -154,6 +156,7 @@ def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
     row = work.load(connection, work_id)
     ids = [work_id]
     if kind is WorkKind.RUN:
+        ids += connection.execute(sa.select(run.c.id).where(run.c.explains == work_id)).scalars()
         runs.delete(connection, work_id)
     elif kind is WorkKind.SWEEP:
         # Runs name their sweep by text without a foreign key, so they are deleted one by one and not by cascade.

@@ -23,7 +23,7 @@ def test_from_the_plan_to_the_messages(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("CIMEMORIES_WORKSPACE", str(tmp_path))
     # In this process: what is looked at is the page, and a worker of its own is started everywhere else.
     started: list[str] = []
-    monkeypatch.setattr(launch, "launch", lambda store, work_id: started.append(work_id))
+    monkeypatch.setattr(launch, "launch", lambda store, work_id, *_: started.append(work_id))
     store = open_store(tmp_path)
     add_labelled(store, contexts=4)
     run_id = planning.plan(store, simulated(model="sim-oversharing"))
