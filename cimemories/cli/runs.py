@@ -145,7 +145,10 @@ class MessageOptions:
     prompt_file: Annotated[Path | None, Option(help="Prompts in the published layout (docs/formats.md).")] = None
     memory: Annotated[
         str,
-        Option(help="full, necessary+K, inappropriate+K, random-K; as published: all_share+K, all_not_share+K, iid-K."),
+        Option(
+            help="full, necessary+K, inappropriate+K, random-K; a memory system: system:bm25:k=20 (docs/memory.md); as "
+            "published: all_share+K, all_not_share+K, iid-K."
+        ),
     ] = "full"
     memory_order: Annotated[str, Option(help="fixed or shuffled.")] = "fixed"
     memory_seed: Annotated[int, Option(help="Seed of the selection and the shuffling.")] = 0

@@ -42,10 +42,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a system. Its type is that of its default."""
+    """An option of a system. Its type is that of its default. choices: all values that it takes, where they are few; by
+    a system's attribute `choices`, from an option's name to them."""
 
     name: str
     default: object
+    choices: tuple[str, ...] = ()
 
     def read(self, text: str) -> object:
         """The value in a text. Raises MemorySystemError where it is of another type."""

@@ -13,6 +13,7 @@ from collections.abc import Generator, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from math import isfinite
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,8 @@ Vectors = npt.NDArray[np.float64]
 
 class _Ranked:
     """Recalls the statements with the k highest scores."""
+
+    choices: ClassVar = {"order": ORDERS}
 
     def __init__(self, k: int, order: str) -> None:
         if not 1 <= k <= MOST:

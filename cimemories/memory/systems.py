@@ -113,7 +113,9 @@ def options_of(name: str) -> tuple[Option, ...]:
     parameters = inspect.signature(_factory(name)).parameters.values()
     if wrong := next((p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD,)), None):
         raise MemorySystemError(f"the memory system '{name}' has an option without a default: {wrong}.")
-    return tuple(Option(p.name, p.default) for p in parameters if p.default is not p.empty)
+    choices = getattr(_factory(name), "choices", {})
+    own = {p.name: p.default for p in parameters if p.default is not p.empty}
+    return tuple(Option(option, default, tuple(choices.get(option, ()))) for option, default in own.items())
 
 
 def read_system(text: str) -> SystemSpec:

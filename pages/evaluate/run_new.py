@@ -31,6 +31,7 @@ from cimemories.ui.annotator import Draft
 from pages.evaluate import run_judges
 from pages.evaluate.run_detail import PROBLEMS, show_run, start_button
 from pages.evaluate.run_engine import draw_engine
+from pages.evaluate.run_memory import SYSTEM, contradicts, draw_system, label
 from pages.evaluate.run_model import Chosen, chosen, draw_model, is_simulated, preset_of
 
 # ---- step 2: the experiment
@@ -50,6 +51,7 @@ MEMORIES = {
     NECESSARY: "all necessary and K inappropriate",
     INAPPROPRIATE: "all inappropriate and K necessary",
     RANDOM: "K random attributes",
+    SYSTEM: "what a memory system recalls",
 }
 BY_LABELS = (NECESSARY, INAPPROPRIATE)
 ORDERS = {"fixed": "as in the profile", "shuffled": "shuffled by the seed"}
@@ -102,7 +104,7 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
     run_judges.draw_judges(draft, simulated=simulated, first=first, model=model.model)
     with st.columns([1, 2])[0]:
         run_judges.check(draft)
-    return missing or _experiment_judges(draft, model)
+    return missing or contradicts(draft) or _experiment_judges(draft, model)
 
 
 def _experiment_judges(draft: Draft, model: Chosen) -> str:
@@ -194,6 +196,10 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
         help="Which of the user's attributes the model sees in each context (the paper's Figure 5 varies K). The "
         "others are no flows.",
     )
+    if kind == SYSTEM:
+        missing = draw_system(draft)
+        _memory_lines(draft)
+        return missing
     if kind != FULL:
         least, usual = (1, 50) if kind == RANDOM else (0, 20)
         help = "With the same seed, a smaller K is a subset of a larger one. To compare several K, make a sweep."
@@ -203,12 +209,8 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
     if kind != FULL or order == "shuffled":
         help = "Decides which attributes are chosen, and the shuffled order"
         draft.integer("Memory seed", "memory_seed", 0, 0, 2**31 - 1, help=help)
-    templates = {item: MEMORY_LINES.get(item, item) for item in levels("memory")}
-    if draft.get("reference"):
-        run_judges.set_by_reference(draft, "Attribute format", "template", MEMORY_LINES["plain"])
-    else:
-        help = "How a memory statement is written in the prompt"
-        draft.select("Attribute format", "template", templates, "bullets", help=help)
+    _memory_lines(draft)
+    if not draft.get("reference"):
         _sessions(draft)
     if kind in BY_LABELS and default_labelling(store, dataset.id) is None:
         page.notice(
@@ -236,11 +238,21 @@ def _sessions(draft: Draft) -> None:
 
 def _spec_sessions(draft: Draft) -> Sessions | None:
     kept = draft.get("sessions", "")
-    if not kept or draft.get("reference"):
+    # A memory system takes no earlier messages: the field is not shown, but may have been filled in before.
+    if not kept or draft.get("reference") or draft.get("memory") == SYSTEM:
         return None
     order = draft.get("session_order", "fixed")
     seed = int(draft.get("session_seed", 0)) if order == "shuffled" else 0
     return read_sessions(kept if kept == ALL else f"last-{int(draft.get('sessions_last', 3))}", order, seed)
+
+
+def _memory_lines(draft: Draft) -> None:
+    templates = {item: MEMORY_LINES.get(item, item) for item in levels("memory")}
+    if draft.get("reference"):
+        run_judges.set_by_reference(draft, "Attribute format", "template", MEMORY_LINES["plain"])
+    else:
+        help = "How a memory statement is written in the prompt"
+        draft.select("Attribute format", "template", templates, "bullets", help=help)
 
 
 MEMORY_LINES = {
@@ -390,6 +402,8 @@ def composition_of(draft: Draft) -> str:
     kind = draft.get("memory", FULL)
     if kind == FULL:
         return FULL
+    if kind == SYSTEM:
+        return label(draft)
     number = int(draft.get("k", 0))
     return f"{kind}-{number}" if kind == RANDOM else f"{kind}+{number}"
 
@@ -442,6 +456,8 @@ def _spec_sampling(draft: Draft) -> tuple[dict[str, object], float | None]:
 
 
 def _spec_memory(draft: Draft) -> Memory:
+    if draft.get("memory") == SYSTEM:
+        return Memory(label(draft), template=draft.get("template", "bullets"))
     plain = draft.get("memory", FULL) == FULL and draft.get("order", "fixed") == "fixed"
     seed = 0 if plain else int(draft.get("memory_seed", 0))
     return Memory(composition_of(draft), draft.get("order", "fixed"), seed, draft.get("template", "bullets"))

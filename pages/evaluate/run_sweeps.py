@@ -203,7 +203,8 @@ def _grid(draft: Draft) -> dict[str, object]:
         list(dict.fromkeys([*MEMORIES, *(draft.get("memories") or [])])),
         key=draft.key("memories", ["full"]),
         accept_new_options=True,
-        help="Choose, or type your own: necessary+K, inappropriate+K, random-K. The first two need labels.",
+        help="Choose, or type your own: necessary+K, inappropriate+K, random-K, system:bm25:k=20. The first two need "
+        "labels.",
     )
     for item in memory:
         if problem := _refused(read_composition, item):

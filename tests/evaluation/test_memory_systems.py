@@ -23,7 +23,7 @@ from slow_simulator import SlowSimulator
 
 from cimemories import seeds
 from cimemories.curation.offline import generate_profiles
-from cimemories.evaluation import planning, runs
+from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.compositions import CompositionError, read_composition
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.estimates import estimate
@@ -37,6 +37,7 @@ from cimemories.memory import systems
 from cimemories.memory.retrieval import AT_ONCE, read_vectors
 from cimemories.memory.systems import MemorySystemError, read_system
 from cimemories.model import ChatRequest, Profile
+from cimemories.seeds.reading import SeedError
 from cimemories.simulator.server import running_simulator
 from cimemories.store import datasets
 from cimemories.store import runs as store_runs
@@ -262,6 +263,21 @@ def test_another_version_of_a_system_does_not_go_on_with_a_run(store: Store, mon
     with pytest.raises(Exception, match="was planned with version"):
         runs.execute(store, run_id)
     assert {row["status"] for row in rows(store, run_id)} == {"owed"}
+
+
+def test_a_sweep_over_k_has_a_run_for_each_and_for_the_whole_memory(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "k.yaml"
+    memories = ["full", *(f"system:bm25:k={k}" for k in (5, 10))]
+    entry = {"model": "sim-average", "base_url": "simulator"}
+    file.write_text(json.dumps({"name": "k", "dataset": DATASET, "models": [entry], "memory": memories, "samples": 1}))
+    sweep_id = sweeps.plan(store, sweeps.read_sweep(file))
+    sweeps.execute(store, sweep_id)
+    with store.read() as connection:
+        cells = store_runs.of_sweep(connection, sweep_id)
+    assert [(cell.composition, cell.responses) for cell in cells] == [(memory, {"ok": 6}) for memory in memories]
+    file.write_text(file.read_text().replace("k=10", "k=none"))
+    with pytest.raises(SeedError, match="k is a whole number, not 'none'"):
+        sweeps.read_sweep(file)
 
 
 # ---- systems that a model has a part in

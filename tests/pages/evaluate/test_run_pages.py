@@ -102,6 +102,26 @@ def test_a_run_with_a_gate_two_judges_and_a_random_memory_in_three_steps(store: 
     assert f"finished: {expected} of {expected} messages written" in said(app)
 
 
+def test_a_memory_system_with_its_options_as_fields(store: Store, at_once: None) -> None:
+    add(store, small_profiles(1, PLACES))
+    app = step_two(opened(RUNS, tab="new"))
+    app.selectbox(key="run_new.memory").set_value("system").run()
+    app.selectbox(key="run_new.system").set_value("embedding").run()
+    app.number_input(key="run_new.system.embedding.k").set_value(3).run()
+    app.selectbox(key="run_new.system.embedding.order").set_value("score").run()
+    app.text_input(key="run_new.system.embedding.base_url").set_value("http://localhost:1/v1").run()
+    assert "give model=NAME too" in said(app) and button(app, "To the plan").disabled
+    app.text_input(key="run_new.system.embedding.base_url").set_value("").run()
+    app.selectbox(key="run_new.mitigation").set_value("gate").run()
+    assert "A gate and a memory system both choose" in said(app) and button(app, "To the plan").disabled
+    app.selectbox(key="run_new.mitigation").set_value("none").run()
+    button(app, "To the plan").click().run()
+    button(app, "Start the run").click().run()
+    assert not app.exception
+    (row,) = rows(store)
+    assert (row.composition, row.responses) == ("system:embedding:k=3,order=score", {"ok": PLACES * SAMPLES})
+
+
 def test_the_models_that_a_server_lists_are_offered_and_the_one_chosen_is_tested(store: Store) -> None:
     add(store, small_profiles(1, PLACES))
     with hostile_server(models=("small", HOSTILE, "large")) as server:

@@ -1,0 +1,70 @@
+"""The fields of a memory system in the form of a new run: which one, and its options."""
+
+from __future__ import annotations
+
+from cimemories.memory import systems
+from cimemories.memory.systems import MemorySystemError, Option
+from cimemories.text import sentence
+from cimemories.ui import page
+from cimemories.ui.annotator import Draft
+
+SYSTEM = "system"
+ABOUT = {
+    "bm25": "bm25: the k statements that share words with the task",
+    "embedding": "embedding: the k statements nearest to the task",
+    "partition": "partition: the domains that a router opens",
+    "summary": "summary: what a model wrote down of all of it",
+}
+HELP = {
+    "k": "At most so many statements reach the prompt. To compare several k, make a sweep.",
+    "order": "How the statements stand in the prompt: as in the profile, or the best one first",
+    "k1": "How much a repeated word counts",
+    "b": "How much a long statement is held back, from 0 to 1",
+    "model": "Empty for the usual: the model under test, or for embedding vectors made here from words",
+    "base_url": "Where that model is served. Empty for where the model under test is.",
+}
+OWN = "An option of this memory system"
+
+
+def draw_system(draft: Draft) -> str:
+    """Draw the fields; what is still wrong with them, in words."""
+    known = {name: ABOUT.get(name, name) for name in systems.names()}
+    name = draft.select("Memory system", "system", known, help="What decides which memories reach the prompt of a task")
+    try:
+        for option in systems.options_of(name):
+            _field(draft, name, option)
+        systems.read_system(label(draft))
+    except MemorySystemError as problem:
+        page.error("This memory system cannot be used.", sentence(problem))
+        return sentence(problem)
+    return ""
+
+
+def contradicts(draft: Draft) -> str:
+    """What does not go together with a memory system, once all fields of the step have been drawn."""
+    if draft.get("memory") == SYSTEM and draft.get("mitigation") == "gate":
+        return "A gate and a memory system both choose what is recalled. Leave one of them out."
+    return ""
+
+
+def label(draft: Draft) -> str:
+    """The memory as it was filled in, such as system:bm25:k=20."""
+    name = str(draft.get("system") or next(iter(systems.names())))
+    given = {option.name: draft.get(_key(name, option), option.default) for option in systems.options_of(name)}
+    texts = [f"{option}={str(value).strip()}" for option, value in given.items() if str(value).strip()]
+    return f"{systems.PREFIX}{name}" + (f":{','.join(texts)}" if texts else "")
+
+
+def _key(name: str, option: Option) -> str:
+    return f"system.{name}.{option.name}"
+
+
+def _field(draft: Draft, name: str, option: Option) -> None:
+    key, help = _key(name, option), HELP.get(option.name, OWN)
+    choices = ("true", "false") if isinstance(option.default, bool) else option.choices
+    if choices:
+        draft.select(option.name, key, choices, str(option.default).lower(), help=help)
+    elif isinstance(option.default, int):
+        draft.integer(option.name, key, option.default, min(option.default, 1), 100_000, help=help)
+    else:
+        draft.text(option.name, key, str(option.default), help=help)
