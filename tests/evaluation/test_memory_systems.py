@@ -265,6 +265,16 @@ def test_another_version_of_a_system_does_not_go_on_with_a_run(store: Store, mon
     assert {row["status"] for row in rows(store, run_id)} == {"owed"}
 
 
+def test_a_draft_is_written_with_what_was_recalled_and_its_rewrite_keeps_the_record(store: Store) -> None:
+    run_id = ran(store, by("system:bm25:k=3", mitigation="rewrite"))
+    assert all(row["status"] == "ok" and row["recall"] and row["before"] for row in rows(store, run_id))
+    with store.read() as connection:
+        shown = datasets.memories_of(connection, {row["shown"] for row in rows(store, run_id)})
+    assert {len(attributes) for attributes in shown.values()} == {3}
+    drafts = {json.loads(item["body"])["messages"][0]["content"] for item in calls_of(store, run_id, "respond")}
+    assert all(sum(line.startswith("- ") for line in draft.splitlines()) == 3 for draft in drafts)
+
+
 def test_a_sweep_over_k_has_a_run_for_each_and_for_the_whole_memory(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "k.yaml"
     memories = ["full", *(f"system:bm25:k={k}" for k in (5, 10))]
