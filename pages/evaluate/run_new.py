@@ -31,7 +31,7 @@ from cimemories.ui.annotator import Draft
 from pages.evaluate import run_judges
 from pages.evaluate.run_detail import PROBLEMS, show_run, start_button
 from pages.evaluate.run_engine import draw_engine
-from pages.evaluate.run_memory import SYSTEM, contradicts, draw_system, label
+from pages.evaluate.run_memory import SYSTEM, contradicts, draw_system, label, memory_lines
 from pages.evaluate.run_model import Chosen, chosen, draw_model, is_simulated, preset_of
 
 # ---- step 2: the experiment
@@ -198,7 +198,7 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
     )
     if kind == SYSTEM:
         missing = draw_system(draft)
-        _memory_lines(draft)
+        memory_lines(draft)
         return missing
     if kind != FULL:
         least, usual = (1, 50) if kind == RANDOM else (0, 20)
@@ -209,7 +209,7 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
     if kind != FULL or order == "shuffled":
         help = "Decides which attributes are chosen, and the shuffled order"
         draft.integer("Memory seed", "memory_seed", 0, 0, 2**31 - 1, help=help)
-    _memory_lines(draft)
+    memory_lines(draft)
     if not draft.get("reference"):
         _sessions(draft)
     if kind in BY_LABELS and default_labelling(store, dataset.id) is None:
@@ -244,24 +244,6 @@ def _spec_sessions(draft: Draft) -> Sessions | None:
     order = draft.get("session_order", "fixed")
     seed = int(draft.get("session_seed", 0)) if order == "shuffled" else 0
     return read_sessions(kept if kept == ALL else f"last-{int(draft.get('sessions_last', 3))}", order, seed)
-
-
-def _memory_lines(draft: Draft) -> None:
-    templates = {item: MEMORY_LINES.get(item, item) for item in levels("memory")}
-    if draft.get("reference"):
-        run_judges.set_by_reference(draft, "Attribute format", "template", MEMORY_LINES["plain"])
-    else:
-        help = "How a memory statement is written in the prompt"
-        draft.select("Attribute format", "template", templates, "bullets", help=help)
-
-
-MEMORY_LINES = {
-    "bullets": "- statement",
-    "plain": "statement",
-    "numbered": "1. statement",
-    "keyed": "- key: statement",
-    "grouped": "- [domain] statement",
-}
 
 
 def recommended(draft: Draft) -> tuple[Sampling, ...]:
