@@ -55,7 +55,7 @@ from cimemories.metrics.heatmap import (
     ordered,
     ordered_difference,
 )
-from cimemories.metrics.recalled.groups import recalled_grid
+from cimemories.metrics.recalled.groups import recalled_draws, recalled_grid
 from cimemories.metrics.recalled.split import recalled_numbers
 from cimemories.metrics.separation import cell_changes
 from cimemories.model import Label
@@ -295,6 +295,9 @@ def _flows(
     if other is not None:
         shown = shown.assign(revealed_other=_revealed(frame["reveals_other"], frame["draws_other"]))
         columns |= {"revealed": ("text", "Revealed before"), "revealed_other": ("text", "Revealed after")}
+    elif recalls(flows, scope):
+        shown = shown.assign(recalled=_revealed(pd.Series(recalled_draws(flows, scope, frame)), frame["draws"]))
+        columns["recalled"] = ("text", "Recalled in")
     shown.index = pd.Index([f"{a}.{c}" for a, c in zip(shown["attribute"], shown["context"], strict=True)])
     with right:
         exports.buttons(

@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import CountedFlows, FlowArrays, IdentifierRule, count
+from cimemories.flows.arrays import CountedFlows, FlowArrays, IdentifierRule, Ints, count
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import LABELS
+from cimemories.flows.parts import too_large
 from cimemories.flows.recalled import recalled_blocks
 from cimemories.flows.scope import Scope
 from cimemories.metrics.heatmap import By, Grid, grid_of, of_block, places
@@ -52,6 +53,20 @@ def recalled_by(flows: Flows, scope: Scope, by: By, rule: IdentifierRule = Ident
     frame.insert(6, "recalled", recalled)
     frame.insert(7, "exposure", recalled / frame["draws"])
     return frame
+
+
+def recalled_draws(flows: Flows, scope: Scope, pairs: pd.DataFrame) -> Ints:
+    """In how many judged samples each of these flows (profile, attribute, context: ids) was recalled: [rows]. Raises
+    StoreError for a run that does not fit into memory."""
+    if flows.is_large(scope):
+        raise too_large(scope)
+    (counts,) = recalled_blocks(flows, scope)
+    data = counts.data
+    p = np.searchsorted(data.profiles, pairs["profile"].to_numpy(np.int64))
+    c = np.searchsorted(data.contexts, pairs["context"].to_numpy(np.int64))
+    a = (data.names.attribute[p] == pairs["attribute"].to_numpy(np.int64)[:, None]).argmax(axis=1)
+    result: Ints = counts.recalled[p, a, c]
+    return result
 
 
 @cached

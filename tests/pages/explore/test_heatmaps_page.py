@@ -322,6 +322,18 @@ def test_a_leak_says_whether_and_where_it_was_recalled(store: Store) -> None:
     assert "Recalled" not in said(opened(LEAKS, run=plain))
 
 
+def test_the_flows_of_a_cell_say_in_how_many_prompts_they_were(store: Store) -> None:
+    run_id = recalling(store)
+    (person,) = records(store, resolve_scope(store, run_id).run.dataset)
+    cells = []
+    for key in ("fact_0", "fact_1"):
+        page = opened(PAGE, run=run_id, rows="attribute", key=key, context=person.context_ids[0])
+        cells += (
+            next(d.value for d in page.dataframe if "revealed" in d.value)[["revealed", "recalled"]].to_numpy().tolist()
+        )
+    assert cells == [["1 of 5", "5 of 5"], ["0 of 5", "0 of 5"]]
+
+
 def test_a_click_on_a_bar_leads_to_the_leaks_of_its_context(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = recalling(store)
     monkeypatch.setattr(charts, "clicked_row", lambda event, rows: rows - 1)
