@@ -30,9 +30,9 @@ def said_again(numbers: SessionNumbers) -> str:
     said, fresh = shares(before.rate, never.rate)
     return (
         f"Said before, an inappropriate attribute leaks in {said} of {count(before.exposures, 'exposure')}; never "
-        f"said, in {fresh} of {never.exposures:,}. What a model says once it is likelier to say anyway"
+        f"said, in {fresh} of {never.exposures:,}. Part of that is what a model is prone to say anyway"
         + (
-            f": between samples of the same flow the difference is {100 * numbers.within:+.1f} points "
+            f"; between samples of the same flow the difference is {100 * numbers.within:+.1f} points "
             f"({count(numbers.within_flows, 'flow')})"
             if numbers.within_flows
             else ""
