@@ -223,6 +223,9 @@ def measured(options: argparse.Namespace, workspace: Path, server_url: str) -> N
     }
     print(f"{'':12}{'times':>8}{'median ms':>12}{'95th':>9}{'worst':>9}")
     for name, values in taken.items():
+        if not values:  # a busy machine: it had not started before the end
+            print(f"{names[name]:12}{0:8}")
+            continue
         cuts = statistics.quantiles(values, n=20, method="inclusive") if len(values) > 1 else values * 20
         numbers = [1000 * statistics.median(values), 1000 * cuts[18], 1000 * max(values)]
         print(f"{names[name]:12}{len(values):8}{numbers[0]:12.1f}{numbers[1]:9.1f}{numbers[2]:9.1f}")
