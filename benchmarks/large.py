@@ -1,17 +1,21 @@
 """How much time and memory the numbers of a run take as it grows: 250, 1,000, 10,000 and 100,000 profiles.
 
     python benchmarks/large.py [--profiles 250 1000 10000 100000] [--distinct 10000] [--folder FOLDER] [--at-once 1000]
+                               [--processes 4000] [--only headline compare ...]
 
 Flows at the sizes of the released profiles (147 attributes, 49 contexts, 5 samples) are drawn at random and written as
-the parts that a large run is counted from (flows/parts.py). Of each size a process of its own counts what the headline
-is made of, the intervals, and one heatmap (domain by context), and says how long each took and its peak resident set.
---distinct: so many profiles are written; a larger run reads them again and again, which costs the same but takes less
-of the disk. --at-once: sizes that are also counted as one block, as a run that fits into memory is.
+the parts that a large run is counted from (flows/parts.py), of two runs. Of each size a process of its own counts what
+the headline is made of, the intervals, one heatmap (domain by context) with its title, the breakdown by domain, the
+curves of accumulation and the comparison of both runs, and reads one page of a cell's flows; it says how long each
+took, and its peak resident set. --distinct: so many profiles are written; a larger run reads them again and again,
+which costs the same but takes less of the disk. --at-once: sizes that are also counted as one block, as a run that fits
+into memory is. --processes: sizes that are counted by one, then by two processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -19,21 +23,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import duckdb
 
 from cimemories import seeds
+from cimemories.compare.difference import difference
 from cimemories.evaluation import planning
-from cimemories.flows import parts
+from cimemories.flows import parts, processes
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, relation_file
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.metrics.accumulation import accumulation
 from cimemories.metrics.blocks import counted_numbers
+from cimemories.metrics.breakdown import By as Group
+from cimemories.metrics.breakdown import breakdown
 from cimemories.metrics.heatmap import By, grid
 from cimemories.metrics.intervals import intervals
+from cimemories.metrics.separation import worst_cell
 from cimemories.model import DOMAINS, Attribute, Profile, WorkStatus
 from cimemories.store import datasets, work
 from cimemories.store import runs as store_runs
@@ -48,7 +57,7 @@ _PART = f"""
 COPY (
     WITH flow AS (
         SELECT $first + i // {ATTRIBUTES * CONTEXTS} AS profile, i // {CONTEXTS} % {ATTRIBUTES} AS position,
-               i % {CONTEXTS} + 1 AS context, hash($first, i) % 100 AS kind
+               i % {CONTEXTS} + 1 AS context, hash($first, i) % 100 AS kind, $run AS seed
         FROM range($profiles * {ATTRIBUTES * CONTEXTS}) AS flows(i)
     ), told AS (
         SELECT *, CASE WHEN kind < 8 THEN 50 WHEN hash(profile, position, 1) % 10 < 7 THEN 0
@@ -63,7 +72,7 @@ COPY (
            (CASE WHEN kind < 8 THEN {NECESSARY} WHEN kind < 55 THEN {INAPPROPRIATE} ELSE {AMBIGUOUS} END)::TINYINT
                AS label,
            false AS decided, {SAMPLES}::SMALLINT AS expected, {SAMPLES}::SMALLINT AS draws,
-           ({" + ".join(f"(hash(profile, position, context, {n}) % 100 < leaning)::INT" for n in range(SAMPLES))})
+           ({" + ".join(f"(hash(profile, position, context, seed, {n}) % 100 < leaning)::INT" for n in range(SAMPLES))})
                ::SMALLINT AS reveals,
            true AS retained, true AS held
     FROM told ORDER BY profile, ordinal, context
@@ -72,59 +81,86 @@ COPY (
 
 
 def build(folder: Path, distinct: int) -> None:
-    """The record of a run, planned for a few profiles, and the parts of `distinct` ones."""
+    """The record of two runs, planned for a few profiles, and the parts of `distinct` ones of each."""
     store = open_store(folder / "workspace")
     contexts = tuple(seeds.load_contexts()[:CONTEXTS])
     one = (Attribute("fact", 1, "finance", "general", "One fact."),)
     people = [Profile(f"Profile {i}", "female", "Street 1", 30, one, contexts) for i in range(5)]
     with store.write() as connection:
         datasets.add(connection, "bench", people, origin="test", source_name=None, source_hash="bench")
-    run_id = planning.plan(store, planning.RunSpec("bench", "m", "batch", samples=SAMPLES))
-    with store.write() as connection:
-        work.finish(connection, run_id, WorkStatus.FINISHED)
+    for model in ("m", "other"):
+        run_id = planning.plan(store, planning.RunSpec("bench", model, "batch", samples=SAMPLES))
+        with store.write() as connection:
+            work.finish(connection, run_id, WorkStatus.FINISHED)
     store.close()
-    (folder / "parts").mkdir()
     size, connection = parts.PROFILES_A_PART, duckdb.connect()
     domains = "[" + ", ".join(f"'{domain}'" for domain in DOMAINS) + "]"
-    for start in range(0, distinct, size):
-        count, file = min(size, distinct - start), folder / "parts" / f"{start:07}.parquet"
-        values = {"$first": start + 1, "$profiles": count, "$domains": domains, "$file": file}
+    for run, start in itertools.product((0, 1), range(0, distinct, size)):
+        of_run = folder / f"parts-{run}"
+        of_run.mkdir(exist_ok=True)
+        count, file = min(size, distinct - start), of_run / f"{start:07}.parquet"
+        values = {"$first": start + 1, "$profiles": count, "$domains": domains, "$file": file, "$run": run}
         sql = _PART
         for name, value in values.items():
             sql = sql.replace(name, str(value))
         connection.execute(sql)
 
 
-def measure(folder: Path, profiles: int, *, at_once: bool) -> dict[str, float]:
+Ask = Callable[[Flows, Scope, Scope], object]
+ASKED: dict[str, Ask] = {
+    "headline": lambda flows, one, two: counted_numbers(flows, one, EXACT),
+    "intervals": lambda flows, one, two: intervals(flows, one, EXACT),
+    "heatmap": lambda flows, one, two: grid(flows, one, By.DOMAIN, By.CONTEXT, SAMPLES, EXACT),
+    "title": lambda flows, one, two: worst_cell(flows, one, By.DOMAIN, By.CONTEXT, SAMPLES),
+    "groups": lambda flows, one, two: breakdown(flows, one, Group.DOMAIN, SAMPLES, EXACT),
+    "curves": lambda flows, one, two: accumulation(flows, one, EXACT),
+    "compare": lambda flows, one, two: difference(flows, one, two, EXACT),
+    "cell": lambda flows, one, two: flows.query(one, _CELL, ["finance", 1]),
+}
+# heatmap.cell_flows without its texts, which this record has not.
+_CELL = """
+    SELECT profile, attribute, context, label, reveals, draws FROM {flow}
+    WHERE retained AND draws > 0 AND label > 0 AND NOT bio AND domain = ? AND context = ?
+    ORDER BY label DESC, reveals::DOUBLE / draws DESC, profile, ordinal, context LIMIT 50
+"""
+
+
+def measure(folder: Path, profiles: int, only: Sequence[str], *, at_once: bool) -> dict[str, float]:
     """Seconds of each part of a run of so many profiles in this process, and its peak of memory."""
     store = open_store(folder / "workspace")
     with store.read() as connection:
-        scope = resolve_scope(store, store_runs.all_rows(connection)[0].id)
-    written = sorted((folder / "parts").glob("*.parquet"))
+        scopes = [resolve_scope(store, row.id) for row in store_runs.all_rows(connection)]
     number = -(-profiles // parts.PROFILES_A_PART)
-    files = [written[i % len(written)] for i in range(number)]
+    files = {}
+    for run, scope in enumerate(scopes):
+        written = sorted((folder / f"parts-{run}").glob("*.parquet"))
+        files[scope.run.id] = [written[i % len(written)] for i in range(number)]
     flows = Flows(store)
     if at_once:
-        whole = relation_file(store, scope)
-        whole.parent.mkdir(exist_ok=True)
-        names = ", ".join(f"'{file}'" for file in files)
-        duckdb.sql(f"SELECT * FROM read_parquet([{names}]) WHERE profile <= {profiles}").write_parquet(str(whole))
+        for scope in scopes:
+            whole = relation_file(store, scope)
+            whole.parent.mkdir(exist_ok=True)
+            names = ", ".join(f"'{file}'" for file in files[scope.run.id])
+            duckdb.sql(f"SELECT * FROM read_parquet([{names}]) WHERE profile <= {profiles}").write_parquet(str(whole))
     else:
         parts.LARGE_PAIRS = 0
-        flows.parts = lambda _scope: files  # type: ignore[method-assign]
-    computations: dict[str, Callable[[Flows, Scope], object]] = {
-        "headline": lambda f, s: counted_numbers(f, s, EXACT),
-        "intervals": lambda f, s: intervals(f, s, EXACT),
-        "heatmap": lambda f, s: grid(f, s, By.DOMAIN, By.CONTEXT, SAMPLES, EXACT),
-    }
-    figures = {"profiles": float(profiles), "bytes": sum(file.stat().st_size for file in files) / max(number, 1)}
-    for name, ask in computations.items():
-        clock = time.perf_counter(), time.process_time()
-        ask(flows, scope)
-        figures[name], figures[f"{name} cpu"] = time.perf_counter() - clock[0], time.process_time() - clock[1]
+        flows.parts = lambda scope: files[scope.run.id]  # type: ignore[method-assign]
+    figures = {"profiles": float(profiles), "bytes": sum(f.stat().st_size for f in files[scopes[0].run.id]) / number}
+    for name in only:
+        clock, spent = time.perf_counter(), _processor()
+        ASKED[name](flows, scopes[0], scopes[1])
+        figures[name], figures[f"{name} cpu"] = time.perf_counter() - clock, _processor() - spent
+        figures[f"{name} peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     figures["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures["child peak"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     store.close()
     return figures
+
+
+def _processor() -> float:
+    """Seconds of the processor, those of processes that counted and have ended included."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def main() -> None:
@@ -132,6 +168,8 @@ def main() -> None:
     parser.add_argument("--profiles", type=int, nargs="+", default=[250, 1000, 10_000, 100_000])
     parser.add_argument("--distinct", type=int, default=10_000)
     parser.add_argument("--at-once", type=int, nargs="*", default=[1000])
+    parser.add_argument("--processes", type=int, nargs="*", default=[4000])
+    parser.add_argument("--only", nargs="+", choices=ASKED, default=list(ASKED))
     parser.add_argument("--folder", type=Path, help="keeps the parts there, and uses those that it finds")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -139,33 +177,40 @@ def main() -> None:
         build(options.folder, options.distinct)
         return
     if options.part:
-        print(json.dumps(measure(options.folder, int(options.profiles[0]), at_once=options.part == "at once")))
+        at_once = options.part == "at once"
+        print(json.dumps(measure(options.folder, int(options.profiles[0]), options.only, at_once=at_once)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
-        if not (folder / "parts").exists():
+        if not (folder / "parts-0").exists():
             folder.mkdir(exist_ok=True)
             clock = time.perf_counter()
             # In a process of its own: a child's peak of memory begins with what its parent holds.
+            most = max([*options.profiles, *options.at_once, *options.processes])
             command = [sys.executable, __file__, "--part", "build", "--folder", str(folder)]
-            subprocess.run([*command, "--distinct", str(min(options.distinct, max(options.profiles)))], check=True)
+            subprocess.run([*command, "--distinct", str(min(options.distinct, most))], check=True)
             print(f"parts written in {time.perf_counter() - clock:.0f} s")
-        print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; seconds, in brackets of the processor\n")
-        heads = "".join(f"{name:>18}" for name in ("headline", "intervals", "heatmap"))
-        print(f"{'profiles':>9} {'pairs, M':>9} {'':9}{heads}{'peak MB':>10}{'ms/profile':>12}")
-        sizes = [("at once", size) for size in options.at_once] + [("in blocks", size) for size in options.profiles]
-        for how, size in sizes:
+        load = os.getloadavg()[0]
+        print(f"{os.cpu_count()} cores, load {load:.1f}; milliseconds of the processor a profile, [seconds in all]\n")
+        print(f"{'profiles':>9} {'':12}" + "".join(f"{name:>16}" for name in options.only) + f"{'peak MB':>9}")
+        sizes = [("at once", size, 1) for size in options.at_once]
+        sizes += [("in blocks", size, 1) for size in options.profiles]
+        sizes += [("in blocks", size, count) for size in options.processes for count in (1, 2)]
+        for how, size, count in sizes:
             command = [sys.executable, __file__, "--part", how, "--profiles", str(size), "--folder", str(folder)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            command += ["--only", *options.only]
+            environ = os.environ | {processes.VARIABLE: str(count)}
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
             if done.returncode:
                 raise SystemExit(f"{size} profiles {how} failed:\n{done.stderr}")
             figures = json.loads(done.stdout.splitlines()[-1])
-            names = ("headline", "intervals", "heatmap")
-            cells = "".join(f"{figures[name]:10.1f} ({figures[name + ' cpu']:5.1f})" for name in names)
-            each = 1000 * sum(figures[f"{name} cpu"] for name in names) / size
-            pairs = size * ATTRIBUTES * CONTEXTS / 1e6
-            print(f"{size:9,} {pairs:9.1f} {how:9}{cells}{figures['peak']:10,.0f}{each:12.2f}", flush=True)
-            if figures["peak"] > MOST_MEGABYTES and how == "in blocks":
+            cells = "".join(
+                f"{1000 * figures[f'{name} cpu'] / size:8.2f} {f'[{figures[name]:.1f}]':>7}" for name in options.only
+            )
+            named = f"{how} by {count}" if count > 1 else how
+            peak = figures["peak"] + count * figures["child peak"] * (count > 1)
+            print(f"{size:9,} {named:12}{cells}{peak:9,.0f}", flush=True)
+            if peak > MOST_MEGABYTES and how == "in blocks":
                 print(f"{'':20}over the limit of {MOST_MEGABYTES:,.0f} MB")
 
 

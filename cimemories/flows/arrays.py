@@ -171,24 +171,6 @@ def ranges(flows: Flows, scope: Scope) -> tuple[tuple[int, int], ...]:
     return tuple((int(end["first"][0]), int(end["last"][0])) for end in ends)
 
 
-def side_by_side(
-    flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule = IdentifierRule.EXACT
-) -> Iterator[list[FlowArrays]]:
-    """Runs of one dataset, the same profiles of each at a time: those that some run lacks may be among them. One turn
-    where all of them fit into memory."""
-    large = next((i for i, scope in enumerate(scopes) if flows.is_large(scope)), None)
-    if large is None:
-        yield [flow_arrays(flows, scope, rule) for scope in scopes]
-        return
-    found = False
-    for number in range(len(flows.parts(scopes[large]))):
-        if len(every := beside(flows, scopes, large, number, rule)) == len(scopes):
-            found = True
-            yield every
-    if not found:  # no profile in common: what has none says so
-        yield [next(blocks(flows, scope, rule)) for scope in scopes]
-
-
 def beside(
     flows: Flows, scopes: Sequence[Scope], lead: int, number: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> list[FlowArrays]:

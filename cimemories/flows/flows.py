@@ -285,8 +285,14 @@ class Flows:
 
     def is_large(self, scope: Scope) -> bool:
         """Whether the flows of a run do not fit into memory together: they are then counted in blocks of profiles."""
-        key = ("pairs of a run", scope.run.id, scope.run.revision, scope.dataset_revision)
-        return self.cached(key, lambda: parts.pairs_at_most(self.store, scope)) >= parts.LARGE_PAIRS
+        pairs = self.cached(_pairs_key(scope), lambda: parts.pairs_at_most(self.store, scope))
+        return pairs >= parts.LARGE_PAIRS
+
+    def take_parts(self, scope: Scope, files: list[Path] | None) -> None:
+        """What another process has found of a run: its files; None where it fits into memory."""
+        self.cached(_pairs_key(scope), lambda: 0 if files is None else parts.LARGE_PAIRS)
+        if files is not None:
+            self.cached(("parts of a relation", scope.version), lambda: files)
 
     def parts(self, scope: Scope) -> list[Path]:
         """The files of a large run's relation, one a block of profiles, in their order; built where they are not there
@@ -359,6 +365,10 @@ class Flows:
 
     def _keep(self, name: str, scope: Scope, source: str) -> None:
         self._duckdb.execute(_HELD.format(name=name, source=source, run=_quoted(scope.run.id)))
+
+
+def _pairs_key(scope: Scope) -> tuple[object, ...]:
+    return "pairs of a run", scope.run.id, scope.run.revision, scope.dataset_revision
 
 
 def _quoted(text: object) -> str:

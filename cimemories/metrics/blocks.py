@@ -28,10 +28,10 @@ from cimemories.flows.arrays import (
     count,
     counted_blocks,
     flow_arrays,
-    side_by_side,
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import TOO_FEW
+from cimemories.flows.processes import Task, answers
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness
 from cimemories.metrics.label_uncertainty import LabelSums, Posterior, label_sums, part_posterior
@@ -66,9 +66,17 @@ def each_block(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> list[T]:
-    """What `ask` says of each block of the same profiles of these runs (arrays.side_by_side), in their order. ask: a
+    """What `ask` says of each block of the same profiles of these runs, in their order, by several processes where
+    there are many; those that some run lacks may be among them. One block where all runs fit into memory. ask: a
     function of a module."""
-    return [ask(flows, scopes, every, *args, **kwargs) for every in side_by_side(flows, scopes, rule)]
+    if any(map(flows.is_large, scopes)):
+        task = Task.of(flows, scopes, rule, ask, args, kwargs)
+        found: list[T] = [answer for there, answer in answers(flows, task) if there]
+        if found:
+            return found
+    # Of runs without a profile in common any will do: what has none says so.
+    every = [next(blocks(flows, scope, rule)) for scope in scopes]
+    return [ask(flows, scopes, every, *args, **kwargs)]
 
 
 # ---- the headline

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ from worlds import add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.compare.difference import difference, paired_on_common, takeaway
 from cimemories.compare.leaderboard import leaderboard
-from cimemories.flows import parts
+from cimemories.flows import parts, processes
 from cimemories.flows.arrays import IdentifierRule, blocks, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
@@ -171,6 +174,34 @@ def test_blocks_add_up_to_the_run_at_once(store: Store, monkeypatch: pytest.Monk
     monkeypatch.setattr(parts, "LARGE_PAIRS", 0)
     monkeypatch.setattr(parts, "PROFILES_A_PART", 1 if lost else 3)
     same(everything(store, ids), at_once)
+
+
+def test_several_processes_count_as_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = world(store, 4, lost=True)
+    monkeypatch.setattr(parts, "LARGE_PAIRS", 0)
+    monkeypatch.setattr(parts, "PROFILES_A_PART", 1)
+    scopes = [resolve_scope(store, run_id) for run_id in ids]
+
+    def counted() -> list[Any]:
+        flows = Flows(store)
+        return [headline(flows, scopes[0]).as_json(), intervals(flows, scopes[0]), difference(flows, *scopes).as_json()]
+
+    alone = counted()
+    monkeypatch.setattr(processes, "LEAST_BLOCKS", 1)
+    monkeypatch.setenv(processes.VARIABLE, "2")
+    started = list[Any]()
+    start = processes._started
+    monkeypatch.setattr(processes, "_started", lambda: started.append(start()) or started[-1])
+    assert counted() == alone
+    assert len(started) == 3 * 2
+    with pytest.raises(ValueError, match="at least 1"):  # what a process raises is raised here
+        intervals(Flows(store), scopes[0], ns=(0,))
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    ended = partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    monkeypatch.setattr(processes, "_started", ended)
+    with pytest.raises(StoreError, match=r"exit status 3.*CIMEMORIES_COUNT_PROCESSES=1"):
+        headline(Flows(store), scopes[0])
+    assert all(worker.poll() is not None for worker in started)
 
 
 def test_a_build_that_was_cut_off_is_finished_and_not_begun_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

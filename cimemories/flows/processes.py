@@ -1,0 +1,153 @@
+"""Blocks of a large run counted in several processes: they do not depend on each other.
+
+Each process is told once what is asked, counts every n-th block, and sends what it found, block by block. It waits
+until that is read, so no more than one result a process is on its way, whatever there is to count.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from cimemories.flows import arrays
+from cimemories.flows.flows import Flows
+from cimemories.flows.scope import Scope
+from cimemories.installation import environment, python
+from cimemories.store.engine import StoreError, open_store
+
+VARIABLE = "CIMEMORIES_COUNT_PROCESSES"  # how many at most; each takes about 400 MB
+USUAL = 2
+LEAST_BLOCKS = 8  # of a process: it takes two seconds to start, and a block half of one
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is asked of every block of the run at `lead`, and of the same profiles of the others. ask: a function of a
+    module, called with flows, scopes and arrays, then args and kwargs. files: of each scope; None for one that fits
+    into memory."""
+
+    scopes: tuple[Scope, ...]
+    lead: int
+    rule: arrays.IdentifierRule
+    ask: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    files: tuple[list[Path] | None, ...]
+
+    @classmethod
+    def of(
+        cls,
+        flows: Flows,
+        scopes: Sequence[Scope],
+        rule: arrays.IdentifierRule,
+        ask: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Task:
+        """Of runs of which at least one is large."""
+        files = tuple(flows.parts(scope) if flows.is_large(scope) else None for scope in scopes)
+        lead = next(i for i, own in enumerate(files) if own is not None)
+        return cls(tuple(scopes), lead, rule, ask, args, kwargs, files)
+
+    @property
+    def blocks(self) -> int:
+        return len(self.files[self.lead] or [])
+
+    def of_block(self, flows: Flows, number: int) -> tuple[bool, Any]:
+        """Whether all runs have profiles in a block, and what is said of it."""
+        every = arrays.beside(flows, self.scopes, self.lead, number, self.rule)
+        if len(every) < len(self.scopes):
+            return False, None
+        return True, self.ask(flows, self.scopes, every, *self.args, **self.kwargs)
+
+
+def number_of(blocks: int) -> int:
+    """How many processes count so many blocks; 1: this one alone."""
+    given = os.environ.get(VARIABLE, "")
+    most = int(given) if given.isascii() and given.isdigit() else min(USUAL, os.cpu_count() or 1)
+    return max(1, min(most, blocks // LEAST_BLOCKS))
+
+
+def answers(flows: Flows, task: Task) -> Iterator[tuple[bool, Any]]:
+    """What `Task.of_block` gives of every block, in their order, by as many processes as `number_of` says. Raises
+    StoreError where one of them ends early, and what it raised."""
+    processes = number_of(task.blocks)
+    if processes == 1:
+        yield from (task.of_block(flows, number) for number in range(task.blocks))
+        return
+    store = flows.store
+    url = None if store.engine.dialect.name == "sqlite" else store.engine.url.render_as_string(hide_password=False)
+    with ExitStack() as stack:
+        workers = [stack.enter_context(_started()) for _ in range(processes)]
+        for worker in workers:
+            stack.callback(worker.kill)
+        for first, worker in enumerate(workers):
+            _send(worker, (store.workspace, url, task, range(first, task.blocks, processes)))
+        for number in range(task.blocks):
+            yield _received(workers[number % processes])
+
+
+def _started() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(python(__name__), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+
+
+def _send(worker: subprocess.Popen[bytes], what: object) -> None:
+    assert worker.stdin is not None
+    try:
+        pickle.dump(what, worker.stdin)
+        worker.stdin.close()
+    except BrokenPipeError as error:
+        raise _ended(worker) from error
+
+
+def _received(worker: subprocess.Popen[bytes]) -> tuple[bool, Any]:
+    assert worker.stdout is not None
+    try:
+        answer = pickle.load(worker.stdout)
+    except (EOFError, pickle.UnpicklingError) as error:
+        raise _ended(worker) from error
+    if isinstance(answer, BaseException):
+        raise answer
+    found: tuple[bool, Any] = answer
+    return found
+
+
+def _ended(worker: subprocess.Popen[bytes]) -> StoreError:
+    return StoreError(
+        f"a process that counted has ended (exit status {worker.wait()}), perhaps for want of memory. Set {VARIABLE}=1 "
+        "to count in one process."
+    )
+
+
+def main(source: IO[bytes], sink: IO[bytes]) -> None:
+    """Count what the parent asks for, and send it."""
+    workspace, url, task, numbers = pickle.load(source)
+    store = open_store(workspace, url)
+    flows = Flows(store)
+    for scope, files in zip(task.scopes, task.files, strict=True):
+        flows.take_parts(scope, files)
+    try:
+        for number in numbers:
+            pickle.dump(task.of_block(flows, number), sink, protocol=pickle.HIGHEST_PROTOCOL)
+            sink.flush()
+    except BrokenPipeError:  # nobody waits for the rest
+        pass
+    except Exception as error:  # any: it is the parent's to say
+        pickle.dump(error, sink)
+        sink.flush()
+    finally:
+        store.close()
+
+
+if __name__ == "__main__":
+    # What anything else prints must not come between the answers.
+    answers_to = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    main(sys.stdin.buffer, answers_to)
