@@ -9,12 +9,13 @@ with what the persona's own divided votes leave open. Denominators differ from r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import FlowArrays, IdentifierRule, Ints, count, flow_arrays, pair_rows
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, Ints, count, decided_pairs, flow_arrays, pair_rows
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import (
     AMBIGUOUS,
@@ -26,18 +27,20 @@ from cimemories.flows.labels import (
     VoteCounts,
     rule_of,
     vote_counts,
+    votes_of,
 )
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
-from cimemories.metrics.headline import headline
-from cimemories.metrics.intervals import intervals_under
-from cimemories.metrics.label_uncertainty import Posterior, posterior, posterior_of
+from cimemories.metrics.blocks import BlockTerms, block_terms, each_block, terms_of
+from cimemories.metrics.headline import Headline, headline
+from cimemories.metrics.intervals import Intervals, intervals_by_terms, intervals_under
+from cimemories.metrics.label_uncertainty import Posterior, part_posterior, posterior, posterior_of
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.violation import missing
 from cimemories.metrics.warnings import reading_n
+from cimemories.store import labellings
 
 CONSENSUS = "consensus"
-DECIDED = "SELECT profile, position, context FROM {pairs} WHERE decided"
 
 
 @dataclass(frozen=True)
@@ -120,17 +123,19 @@ COUNTS = (
 
 @cached
 def per_norm(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> PerNorm:
-    """The scores of a run by each norm; none for one that does not fit into memory. n is that of the headline, or fewer
-    where the flows of some norm lost more messages than those of the consensus."""
+    """The scores of a run by each norm. n is that of the headline, or fewer where the flows of some norm lost more
+    messages than those of the consensus."""
     whole = headline(flows, scope, rule)
-    if scope.labelling is None or flows.is_large(scope):
+    if scope.labelling is None:
         return PerNorm(whole.n, (), 0)
+    if flows.is_large(scope):
+        return _in_blocks(flows, scope, rule, whole)
     data = flow_arrays(flows, scope, rule)
     counts, applied = (
         vote_counts(flows.store, scope.labelling.id),
         scope.rule or rule_of(flows.store, scope.labelling.id),
     )
-    decided = _decided(flows, scope, data)
+    decided = decided_pairs(flows, scope, data)
     norms: list[tuple[str, str, FlowArrays, Posterior]] = [(CONSENSUS, CONSENSUS, data, posterior(flows, scope))]
     for number, persona in enumerate(counts.personas):
         own = alone(applied, number)
@@ -144,7 +149,69 @@ def per_norm(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.E
     ]
     # One n for all: Violation@n grows with n, so rows of unequal n could not be read beside each other.
     n = min(ns)
-    return PerNorm(n, tuple(_score(*norm, n) for norm in norms), len(decided[0]))
+    scores = [
+        _score(key, name, intervals_under(labelled, believed, (n,)), n, _counts(labelled))
+        for key, name, labelled, believed in norms
+    ]
+    return PerNorm(n, tuple(scores), len(decided[0]))
+
+
+def _in_blocks(flows: Flows, scope: Scope, rule: IdentifierRule, whole: Headline) -> PerNorm:
+    """`per_norm` of a run that does not fit into memory: once through it for n, once for the scores."""
+    assert scope.labelling is not None
+    run = scope.run
+    found = each_block(flows, [scope], rule, _lost_of_block)
+    ns = []
+    for of_norm in zip(*found, strict=True):
+        some, least = sum(number for number, _ in of_norm), [fewest for _, fewest in of_norm if fewest is not None]
+        supported = min([*least, run.samples]) if some else None
+        ns.append(reading_n(whole.judged, run.expected, run.samples, supported))
+    n = min(ns)
+    blocks = each_block(flows, [scope], rule, _scores_of_block, n)
+    with flows.store.read() as connection:
+        personas = labellings.personas(connection, scope.labelling.id).values()
+    scores = [
+        _score(key, name, intervals_by_terms(*terms_of([part for part, _ in of_norm], (n,))), n, _sum_of(of_norm))
+        for (key, name), *of_norm in zip(
+            [(CONSENSUS, CONSENSUS), *((persona.key, persona.name) for persona in personas)],
+            *(norms for norms, _ in blocks),
+            strict=True,
+        )
+    ]
+    return PerNorm(n, tuple(scores), sum(decided for _, decided in blocks))
+
+
+def _sum_of(of_norm: Sequence[tuple[BlockTerms, Ints]]) -> Ints:
+    """The counts of all blocks."""
+    return np.asarray(np.sum([counts for _, counts in of_norm], axis=0))
+
+
+def _lost_of_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays]) -> list[tuple[int, int | None]]:
+    """By norm: judged inappropriate flows, and the fewest samples of one that lost some."""
+    gaps = [missing(labelled) for labelled, _ in _norms_of_block(flows, scopes[0], every[0])]
+    return [(own.flows, own.least) for own in gaps]
+
+
+def _scores_of_block(
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int
+) -> tuple[list[tuple[BlockTerms, Ints]], int]:
+    """By norm its terms and counts; how many pairs people decided."""
+    norms = _norms_of_block(flows, scopes[0], every[0])
+    decided = decided_pairs(flows, scopes[0], every[0])
+    return [(block_terms(*norm, (n,)), _counts(norm[0])) for norm in norms], len(decided[0])
+
+
+def _norms_of_block(flows: Flows, scope: Scope, data: FlowArrays) -> list[tuple[FlowArrays, Posterior]]:
+    assert scope.labelling is not None
+    counts = votes_of(flows.store, scope.labelling, data.profiles)
+    applied = scope.rule or rule_of(flows.store, scope.labelling.id)
+    decided = decided_pairs(flows, scope, data)
+    norms = [(data, part_posterior(flows, scope, data))]
+    for number in range(len(counts.personas)):
+        own = alone(applied, number)
+        labelled = relabelled(data, counts, own, decided)
+        norms.append((labelled, posterior_of(labelled, counts, own.priors).settled(decided, data.labels[decided])))
+    return norms
 
 
 def alone(rule: AppliedRule, persona: int) -> AppliedRule:
@@ -162,32 +229,18 @@ def relabelled(data: FlowArrays, counts: VoteCounts, rule: AppliedRule, decided:
     return replace(data, labels=labels)
 
 
-def _decided(flows: Flows, scope: Scope, data: FlowArrays) -> tuple[Ints, ...]:
-    """Where people's decisions count, as positions in the arrays."""
-    frame = flows.query(scope, DECIDED)
-    p = np.searchsorted(np.array(data.profiles, np.int64), frame["profile"].to_numpy(np.int64))
-    c = np.searchsorted(np.array(data.contexts, np.int64), frame["context"].to_numpy(np.int64))
-    return p, frame["position"].to_numpy(np.int64), c
-
-
-def _score(key: str, name: str, data: FlowArrays, labels: Posterior, n: int) -> NormScore:
-    bounds, counted = intervals_under(data, labels, (n,)), count(data)
-    pairs = {code: int((data.labels == code).sum()) for code in (NECESSARY, INAPPROPRIATE, AMBIGUOUS, TOO_FEW)}
+def _counts(data: FlowArrays) -> Ints:
+    """What a score rests on, in the order of COUNTS."""
+    counted = count(data)
     leaks = counted.inappropriate
-    return NormScore(
-        key=key,
-        name=name,
-        violation=bounds.violation[n],
-        completeness=bounds.completeness,
-        necessary=pairs[NECESSARY],
-        inappropriate=pairs[INAPPROPRIATE],
-        ambiguous=pairs[AMBIGUOUS],
-        too_few=pairs[TOO_FEW],
-        retained=int(counted.kept.sum()),
-        attributes=len(np.unique(leaks.owners)),
-        flows=len(leaks.owners),
-        necessary_flows=len(counted.necessary.owners),
-    )
+    pairs = [int((data.labels == code).sum()) for code in (NECESSARY, INAPPROPRIATE, AMBIGUOUS, TOO_FEW)]
+    rests = [int(counted.kept.sum()), len(np.unique(leaks.owners)), len(leaks.owners), len(counted.necessary.owners)]
+    return np.array([*pairs, *rests], np.int64)
+
+
+def _score(key: str, name: str, bounds: Intervals, n: int, counts: Ints) -> NormScore:
+    numbers = dict(zip(COUNTS, map(int, counts), strict=True))
+    return NormScore(key=key, name=name, violation=bounds.violation[n], completeness=bounds.completeness, **numbers)
 
 
 def _bounds(name: str, interval: Interval) -> dict[str, float]:

@@ -19,6 +19,7 @@ from worlds import add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.compare.difference import difference, paired_on_common, takeaway
 from cimemories.compare.leaderboard import leaderboard
+from cimemories.compare.norms import per_norm
 from cimemories.flows import parts, processes
 from cimemories.flows.arrays import IdentifierRule, blocks, flow_arrays
 from cimemories.flows.flows import Flows
@@ -107,6 +108,7 @@ def everything(store: Store, ids: list[str]) -> list[Any]:
         covered = groups.flow_coverage(flows, scopes[0], by)
         numbers += [covered.whole, covered.frame.to_dict("list")]
     numbers += accumulated(flows, scopes[0])
+    numbers.append(per_norm(flows, scopes[0]))
     for first, second in (scopes, scopes[::-1]):
         apart = difference(flows, first, second)
         numbers += [apart.as_json(), apart.flows.to_dict("list"), paired_on_common(flows, first, second, n=1)]
