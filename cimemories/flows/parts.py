@@ -93,6 +93,7 @@ def build(
 def too_large(scope: Scope) -> StoreError:
     """For numbers that are not computed in blocks."""
     return StoreError(
-        f"{scope.run.id} is too large for this number: its flows do not fit into memory. Headline numbers, their "
-        "intervals, heatmaps and the leaderboard are computed at this size; the rest needs a run on fewer profiles."
+        f"{scope.run.id} is too large for this number: its flows do not fit into memory. Headline numbers with their "
+        "intervals and breakdowns, heatmaps, accumulation, comparisons and the leaderboard are computed at this size; "
+        "the rest needs a run on fewer profiles."
     )

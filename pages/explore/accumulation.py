@@ -41,7 +41,9 @@ def draw() -> None:
     if chosen is None:
         return
     flows, scope = chosen.flows, chosen.scope
-    accumulated = accumulation(flows, scope)
+    with page.counting(flows, scope):
+        accumulated, people = accumulation(flows, scope), users(flows, scope)
+        effort(flows, scope)
     with chosen.top:
         takeaway = sentences.accumulation(scope.run.name, accumulated, effort(flows, scope), chosen.numbers.coverage)
         page.head("Accumulation", takeaway, simulated=scope.simulated)
@@ -55,7 +57,6 @@ def draw() -> None:
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
         return
-    people = users(flows, scope)
     samples, whose, order, messages, play = st.columns([3, 3, 3, 2, 2], vertical_alignment="bottom")
     with samples:
         ns = _samples(accumulated, scope.run.samples)
@@ -200,7 +201,8 @@ SHORT: dict[str, str] = {Clock.TASKS: "all tasks", Clock.EXPOSURES: "where priva
 
 def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
     frame, most = accumulated.frame(), max(ns)
-    even = list(baseline(flows, scope, most))
+    with page.counting(flows, scope):
+        even = list(baseline(flows, scope, most))
     independent = f"independent, n = {most}"
     lines = _means(frame, ns, "share", bands=True)
     lines.append(Line(independent, range(len(even)), even, GREY, dash="dash", width=1.8, end=independent))
@@ -305,7 +307,8 @@ def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order
     chart, (way_of_counting, table, export) = st.container(), st.columns([4, 3, 2], vertical_alignment="bottom")
     with way_of_counting:
         clock = Clock(page.choice("Count time in", SHORT, "accumulation.clock", "clock", default=Clock.TASKS))
-    survived = first_leak(flows, scope, user.profile if user else None, way, seed, clock)
+    with page.counting(flows, scope):
+        survived = first_leak(flows, scope, user.profile if user else None, way, seed, clock)
     whose = f"of {user.name}" if user else f"of {count(people, 'user')}"
     title = sentences.first_leak(survived)
     fig = line_figure(

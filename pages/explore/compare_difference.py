@@ -44,13 +44,16 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
     with right:
         second = str(page.select("Compared run", others, run_names.__getitem__, "compare.run", "run"))
     try:
-        result = difference(compared.flows, compared.scope_of(first), compared.scope_of(second), compared.rule)
+        scopes = compared.scope_of(first), compared.scope_of(second)
+        with page.counting(compared.flows, *scopes):
+            result = difference(compared.flows, *scopes, compared.rule)
     except StoreError as problem:
         page.error("The difference cannot be shown.", str(problem))
         set_takeaway("These runs cannot be compared.")
         return
     # Read beside all others, each is one of so many comparisons.
-    result = _among(compared, first, others, result)
+    with page.counting(compared.flows, *scopes):
+        result = _among(compared, first, others, result)
     set_takeaway(result.sentences(run_names[first], run_names[second])[0])
     _summary(compared, result, run_names[first], run_names[second])
     if len(others) > 1:

@@ -95,7 +95,8 @@ def draw() -> None:
         n = _samples(most, notes)
     for note in notes:
         page.notice(note)
-    whole = heatmap.grid(flows, scope, view.rows, view.columns, n)
+    with page.counting(flows, scope):
+        whole = heatmap.grid(flows, scope, view.rows, view.columns, n)
     caveats(chosen.numbers)
     with chosen.top:  # before the chart, which takes the browser a while
         takeaway = _takeaway(chosen, other, whole)
@@ -133,7 +134,8 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
     }
     both = None
     if other is not None:
-        second = heatmap.grid(flows, other, view.rows, view.columns, whole.n)
+        with page.counting(flows, other):
+            second = heatmap.grid(flows, other, view.rows, view.columns, whole.n)
         both = ordered_difference(difference(few, second), view.row_order, view.column_order, groups)
         shown, frame = both.first, difference_frame(difference(whole, second))
         about |= {"compared with": other.run.id, "judge of that": other.judge_text}
@@ -143,7 +145,8 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
         recalled = difference(shown, of).second  # in the order of what is shown
         frame = frame.assign(recalled=getattr(of, _SAID[view.measure]).reshape(-1))
     simulated = scope.simulated + (other.simulated if other else ())
-    texts = _titles(flows, scope, other, view, shown, both)
+    with page.counting(flows, scope, *([other] if other else [])):
+        texts = _titles(flows, scope, other, view, shown, both)
     size = len(shown.rows), len(shown.columns)
     selected = charts.clicked_cell(KEY, *size) or charts.clicked_cell(f"{KEY}.2", *size) or _cell(shown)
     if selected is not None:
@@ -266,11 +269,12 @@ def _flows(
     paged = flows.is_large(scope) or (other is not None and flows.is_large(other))
     start = st.session_state.get(_START, {}).get(place, 0) if paged else 0
     at = (start, CELL_PAGE) if paged else None
-    frame = (
-        cell_flows(flows, scope, cell, grid.n, page=at)
-        if other is None
-        else flows_of_both(flows, scope, other, cell, grid.n, page=at)
-    )
+    with page.counting(flows, scope, *([other] if other else [])):
+        frame = (
+            cell_flows(flows, scope, cell, grid.n, page=at)
+            if other is None
+            else flows_of_both(flows, scope, other, cell, grid.n, page=at)
+        )
     listed = len(frame) if paged or st.session_state.get(_WHOLE) == place else min(DRAWER_MOST, len(frame))
     left, right, closing = st.columns([10, 2, 1], vertical_alignment="center")
     with left:
@@ -278,11 +282,15 @@ def _flows(
         of_which = "" if other is None else " of the run that reveals it more often"
         limited = f" Listed are {count(listed)} of {count(len(frame), 'flow')}." if listed < len(frame) else ""
         if paged and len(frame):
-            limited = f" Listed are flows {count(start + 1)} to {count(start + len(frame))}."
+            limited = f" Listed are flows {count(start + 1)} to {count(start + len(frame))}, the most revealed first."
         text = f"{_counts(grid, selected)}{limited} Select a row to read the messages{of_which}."
         safe.inline(text, muted=True)
     with closing:
         st.button("Close", key="heatmaps.close", type="tertiary", on_click=url.durable(_forget_cell))
+    if frame.empty and start:
+        page.notice("There are no further flows.")
+        _turn_pages(place, start, more=False)
+        return
     if frame.empty:
         page.notice("No flow of this cell counts: its attributes are ambiguous here, or only sign the message.")
         return
@@ -308,9 +316,7 @@ def _flows(
             simulated=scope.simulated + (other.simulated if other else ()),
             about=about,
         )
-        if paged:
-            _turn_pages(place, start, more=len(frame) == CELL_PAGE)
-        elif limited:
+        if limited and not paged:
             st.button(
                 "List all",
                 key="heatmaps.cell.all",
@@ -334,6 +340,11 @@ def _flows(
         height=DRAWER_TABLE if len(shown) > DRAWER_ROWS else "content",
         alt="Flows of the chosen cell",
     )
+    if paged:
+        # Of two runs it is not known how many there are before all pages are read.
+        pairs = int(grid.violation_pairs[selected] + grid.completeness_pairs[selected])
+        more = len(frame) == CELL_PAGE and (other is not None or start + CELL_PAGE < pairs)
+        _turn_pages(place, start, more=more)
     if picked is not None:
         flow = frame.iloc[picked]
         leaked_more = other is not None and bool(flow["more_in_other"])
@@ -353,14 +364,14 @@ def _turn_pages(place: str, start: int, *, more: bool) -> None:
     def turn(by: int) -> None:
         st.session_state[_START] = {place: max(start + by, 0)}
 
-    for name, by, there in (("Previous", -CELL_PAGE, start > 0), ("Next", CELL_PAGE, more)):
-        st.button(
-            f"{name} {CELL_PAGE}",
-            key=f"heatmaps.cell.{name.lower()}",
-            type="tertiary",
-            disabled=not there,
-            on_click=url.durable(partial(turn, by)),
-        )
+    with st.container(horizontal=True):
+        for name, by, there in (("Previous", -CELL_PAGE, start > 0), ("Next", CELL_PAGE, more)):
+            st.button(
+                f"{name} {CELL_PAGE}",
+                key=f"heatmaps.cell.{name.lower()}",
+                disabled=not there,
+                on_click=url.durable(partial(turn, by)),
+            )
 
 
 def _revealed(reveals: pd.Series, draws: pd.Series) -> list[str]:
