@@ -7,7 +7,8 @@ says why). Runs that fit into memory are one block, and take the way of interval
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import reduce
 
 import numpy as np
 import pandas as pd
@@ -15,13 +16,12 @@ import pandas as pd
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, inappropriate_mask
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.metrics.blocks import BlockTerms, block_terms, each_block, terms_of, together
+from cimemories.metrics.blocks import BlockTerms, block_terms, each_block, found_in_blocks, terms_of, together
 from cimemories.metrics.intervals import (
     Intervals,
     Paired,
     PairTerms,
     Tallied,
-    apart_interval,
     changes,
     common,
     common_entries,
@@ -36,11 +36,13 @@ from cimemories.metrics.label_uncertainty import part_posterior
 from cimemories.metrics.power import Noise, noise_of, noise_sums
 from cimemories.metrics.uncertainty import (
     Interval,
+    LeftOut,
     SampleSums,
     Terms,
     added,
     completeness_terms,
     contexts_of,
+    difference_interval,
     sample_sums,
     violation_terms,
 )
@@ -60,10 +62,12 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Apart:
-    """One domain of a block: the differences of violation and completeness, the contexts that each rests on, the sums
-    of both runs, attributes and necessary flows."""
+    """One domain of a block: the differences of violation and completeness (without their contexts, which would take
+    more memory than all else: `left`), the contexts that each rests on, the sums of both runs, attributes and necessary
+    flows."""
 
     terms: tuple[Terms, Terms]
+    left: tuple[LeftOut, LeftOut]
     own: tuple[Bools, Bools]
     sums: tuple[SampleSums, SampleSums]
     attributes: int
@@ -100,12 +104,17 @@ def paired_in_blocks(flows: Flows, first: Scope, second: Scope, rule: Identifier
 
 def compared_in_blocks(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule, n: int) -> PairedRuns:
     """Everything that is said of two runs of any size, on their common flows."""
-    parts = each_block(flows, [first, second], rule, _compared_block, n)
+    parts: list[_Block] = []
+    changed = pd.DataFrame()
+    for part in found_in_blocks(flows, [first, second], rule, _compared_block, n):
+        # At once: of each block as many may be listed as of all together.
+        changed = most_changed(pd.concat([changed, part.changed], ignore_index=True) if len(parts) else part.changed)
+        parts.append(replace(part, changed=part.changed[:0]))
     names = sorted({name for part in parts for name in part.domains})
     return PairedRuns(
         _paired([part.pair for part in parts], n),
         _tallied([part.tallied for part in parts]),
-        most_changed(pd.concat([part.changed for part in parts], ignore_index=True)),
+        changed,
         domain_frame(
             [_domain(name, [part.domains[name] for part in parts if name in part.domains], n) for name in names]
         ),
@@ -128,7 +137,9 @@ def _compared_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowA
         violation, completeness = (
             second.combined(1.0, first, -1.0) for first, second in (pair.terms.violation, pair.terms.completeness)
         )
-        domains[name] = _Apart((violation, completeness), pair.terms.own, pair.sums, *defined_in_both(before, after))
+        left = LeftOut.of(violation), LeftOut.of(completeness)
+        bare = [replace(terms, without=terms.without[:, :0]) for terms in (violation, completeness)]
+        domains[name] = _Apart((bare[0], bare[1]), left, pair.terms.own, pair.sums, *defined_in_both(before, after))
     necessary = defined_in_both(one, two)[1]
     return _Block(
         _pair(one, two, n), domains, tallied, most_changed(pd.DataFrame(changed)), noise_sums(one, two, n), necessary
@@ -175,8 +186,9 @@ def _domain(name: str, parts: Sequence[_Apart], n: int) -> tuple[str, Interval, 
     intervals = []
     for side in (0, 1):
         own = np.any([part.own[side] for part in parts], axis=0)
-        apart = together([part.terms[side] for part in parts], np.arange(len(own)), samples[side])
-        intervals.append(apart_interval(apart, own))
+        apart = together([part.terms[side] for part in parts], np.arange(0), samples[side])
+        left = reduce(LeftOut.plus, [part.left[side] for part in parts]).at(own)
+        intervals.append(difference_interval(apart, left=left))
     attributes, necessary = sum(part.attributes for part in parts), sum(part.necessary for part in parts)
     return name, intervals[0], intervals[1], attributes, necessary
 

@@ -22,9 +22,9 @@ from cimemories.flows.scope import Scope
 from cimemories.installation import environment, python
 from cimemories.store.engine import StoreError, open_store
 
-VARIABLE = "CIMEMORIES_COUNT_PROCESSES"  # how many at most; each takes about 400 MB
+VARIABLE = "CIMEMORIES_COUNT_PROCESSES"  # how many; each takes about 400 MB
 USUAL = 2
-LEAST_BLOCKS = 8  # of a process: it takes two seconds to start, and a block half of one
+LEAST_BLOCKS = 40  # of a process, where none is asked for: to start takes it as long as 10 blocks
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,9 @@ class Task:
 def number_of(blocks: int) -> int:
     """How many processes count so many blocks; 1: this one alone."""
     given = os.environ.get(VARIABLE, "")
-    most = int(given) if given.isascii() and given.isdigit() else min(USUAL, os.cpu_count() or 1)
-    return max(1, min(most, blocks // LEAST_BLOCKS))
+    if given.isascii() and given.isdigit():
+        return max(1, min(int(given), blocks))
+    return max(1, min(USUAL, os.cpu_count() or 1, blocks // LEAST_BLOCKS))
 
 
 def answers(flows: Flows, task: Task) -> Iterator[tuple[bool, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Concatenate, ParamSpec, TypeVar
@@ -69,14 +69,28 @@ def each_block(
     """What `ask` says of each block of the same profiles of these runs, in their order, by several processes where
     there are many; those that some run lacks may be among them. One block where all runs fit into memory. ask: a
     function of a module."""
+    return list(found_in_blocks(flows, scopes, rule, ask, *args, **kwargs))
+
+
+def found_in_blocks(
+    flows: Flows,
+    scopes: Sequence[Scope],
+    rule: IdentifierRule,
+    ask: Callable[Concatenate[Flows, Sequence[Scope], Sequence[FlowArrays], P], T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> Iterator[T]:
+    """`each_block` one after the other."""
+    found = False
     if any(map(flows.is_large, scopes)):
-        task = Task.of(flows, scopes, rule, ask, args, kwargs)
-        found: list[T] = [answer for there, answer in answers(flows, task) if there]
-        if found:
-            return found
-    # Of runs without a profile in common any will do: what has none says so.
-    every = [next(blocks(flows, scope, rule)) for scope in scopes]
-    return [ask(flows, scopes, every, *args, **kwargs)]
+        for there, answer in answers(flows, Task.of(flows, scopes, rule, ask, args, kwargs)):
+            if there:
+                found = True
+                yield answer
+    if not found:
+        # Of runs without a profile in common any will do: what has none says so.
+        every = [next(blocks(flows, scope, rule)) for scope in scopes]
+        yield ask(flows, scopes, every, *args, **kwargs)
 
 
 # ---- the headline

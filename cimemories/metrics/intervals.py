@@ -272,7 +272,7 @@ class PairTerms:
 def paired_by_terms(both: PairTerms, n: int) -> Paired:
     """The difference of two runs whose terms these are."""
     violation, completeness = (
-        apart_interval(after.combined(1.0, before, -1.0), own)
+        _apart_interval(after.combined(1.0, before, -1.0), own)
         for (before, after), own in zip((both.violation, both.completeness), both.own, strict=True)
     )
     sides = zip(both.violation, both.completeness, strict=True)
@@ -281,7 +281,7 @@ def paired_by_terms(both: PairTerms, n: int) -> Paired:
     return Paired(n, both.profiles, violation, completeness, first, second, apart)
 
 
-def apart_interval(apart: Terms, own: Bools) -> Interval:
+def _apart_interval(apart: Terms, own: Bools) -> Interval:
     """The interval of a difference. own: [contexts], those that it rests on."""
     return difference_interval(replace(apart, without=apart.without[:, own]))
 

@@ -482,9 +482,35 @@ def _kind_spread(kinds: Ints, times: Ints) -> Floats:
     return np.asarray(a * b / ((a + b) * (a + b + 1)) / draws)
 
 
-def variance(terms: Terms) -> tuple[Parts, float]:
+@dataclass(frozen=True)
+class LeftOut:
+    """What leaving contexts out does, as sums over profiles, which add up over blocks of them: of without - own the
+    sums by context [T], the squares, and the squares of each profile's sum. It takes the place of Terms.without."""
+
+    by_context: Floats
+    squares: float
+    squared_sums: float
+
+    @classmethod
+    def of(cls, terms: Terms) -> LeftOut:
+        apart = (terms.without - terms.own[:, None])[~np.isnan(terms.own)]
+        return cls(apart.sum(axis=0), float((apart**2).sum()), float((apart.sum(axis=1) ** 2).sum()))
+
+    def plus(self, other: LeftOut) -> LeftOut:
+        return LeftOut(
+            self.by_context + other.by_context,
+            self.squares + other.squares,
+            self.squared_sums + other.squared_sums,
+        )
+
+    def at(self, contexts: Bools) -> LeftOut:
+        """Over some contexts; the others have to be ones in which no profile has anything, so that nothing is lost."""
+        return replace(self, by_context=self.by_context[contexts])
+
+
+def variance(terms: Terms, left: LeftOut | None = None) -> tuple[Parts, float]:
     """The variance of the mean over profiles, by parts, and its degrees of freedom. With fewer than LEAST_USERS
-    profiles that of their attributes alone: the profiles count as given.
+    profiles that of their attributes alone: the profiles count as given. left: in the place of terms.without.
 
     Contexts are a two-way analysis of variance of the jackknife: with J = (T - 1) / T * sum over contexts of (m without
     one - their mean)^2, and W the sum of the same of each profile over P^2, what contexts do to all profiles alike is
@@ -493,8 +519,8 @@ def variance(terms: Terms) -> tuple[Parts, float]:
     users = int(defined.sum())
     if not users:
         return Parts(math.nan, math.nan, math.nan), math.nan
-    own, without = terms.own[defined], terms.without[defined]
-    contexts = without.shape[1]
+    own = terms.own[defined]
+    contexts = terms.without.shape[1] if left is None else len(left.by_context)
     if users >= LEAST_USERS:
         between, freedom = float(own.var(ddof=1)) / users, float(users - 1)
     else:
@@ -503,10 +529,19 @@ def variance(terms: Terms) -> tuple[Parts, float]:
     crossed = 0.0
     if contexts > 1 and users > 1:
         scale = (contexts - 1) / contexts
-        overall = without.mean(axis=0)
+        if left is None:
+            without = terms.without[defined]
+            overall = without.mean(axis=0)
+            inside = float(((without - without.mean(axis=1, keepdims=True)) ** 2).sum())
+        else:
+            overall = left.by_context / users
+            inside = left.squares - left.squared_sums / contexts
         jackknife = scale * float(((overall - overall.mean()) ** 2).sum())
-        within = scale * float(((without - without.mean(axis=1, keepdims=True)) ** 2).sum()) / users**2
-        crossed = max(jackknife - within, 0.0) * users / (users - 1)
+        within = scale * inside / users**2
+        apart = jackknife - within
+        # What sums of squares leave where the two are equal is rounding, which would pass for a variance.
+        apart = 0.0 if left is not None and apart <= 1e-12 * jackknife else apart
+        crossed = max(apart, 0.0) * users / (users - 1)
     samples = min(float(terms.samples[defined].sum()) / users**2, between)
     total = between + crossed
     # Satterthwaite: parts of few clusters make the whole less sure.
@@ -564,15 +599,18 @@ def binomial_bounds(shares: Floats, numbers: Floats, level: float = LEVEL) -> tu
     return np.minimum(low, shares), np.maximum(high, shares)
 
 
-def difference_interval(terms: Terms, labels: float = math.nan, judge: float = math.nan) -> Interval:
+def difference_interval(
+    terms: Terms, labels: float = math.nan, judge: float = math.nan, left: LeftOut | None = None
+) -> Interval:
     """The interval of a difference of shares, by Student's t, inside -1 to 1. Where nothing differs at all: as far as
     so many alike attributes leave possible. Contexts add no degrees of freedom to those of the profiles: between runs
-    that are alike their part is mostly noise, which would make few profiles surer than they are."""
+    that are alike their part is mostly noise, which would make few profiles surer than they are. left: as in
+    `variance`."""
     value = terms.value
     users = int((~np.isnan(terms.own)).sum())
     if math.isnan(value):
         return UNDEFINED
-    parts, freedom = variance(terms)
+    parts, freedom = variance(terms, left)
     if users >= LEAST_USERS:
         freedom = min(freedom, users - 1.0)
     own_total = parts.total

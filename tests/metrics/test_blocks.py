@@ -189,7 +189,6 @@ def test_several_processes_count_as_one(store: Store, monkeypatch: pytest.Monkey
         return [headline(flows, scopes[0]).as_json(), intervals(flows, scopes[0]), difference(flows, *scopes).as_json()]
 
     alone = counted()
-    monkeypatch.setattr(processes, "LEAST_BLOCKS", 1)
     monkeypatch.setenv(processes.VARIABLE, "2")
     started = list[Any]()
     start = processes._started
