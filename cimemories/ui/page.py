@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -14,8 +14,6 @@ from streamlit import runtime
 from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from cimemories.flows.flows import Flows
-from cimemories.flows.scope import Scope
 from cimemories.model import Verdict
 from cimemories.text import Parts, exact_percent, sentence, simulated_text, without_credentials, without_options
 from cimemories.ui import component, once, safe, url
@@ -391,12 +389,6 @@ def said(key: str) -> list[str]:
         del st.session_state[key], st.session_state[f"{key}.shown"]
         return []
     return texts
-
-
-def counting(flows: Flows, *scopes: Scope) -> AbstractContextManager[object]:
-    """A spinner with the time that passes while a run that does not fit into memory is counted; others are quick."""
-    large = any(map(flows.is_large, scopes))
-    return st.spinner("Counting the run on the disk", show_time=True) if large else nullcontext()
 
 
 def fold(label: str, icon: str, key: str, draw: Callable[[], T], *, expanded: bool = False) -> T | None:

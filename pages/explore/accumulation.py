@@ -22,7 +22,7 @@ from cimemories.text import count, percent, shortened, simulated_text
 from cimemories.ui import charts, exports, page, presenter, safe, tables, url
 from cimemories.ui.presenter import Dropped, Show, Slide
 from cimemories.ui.safe import INAPPROPRIATE, MODEL
-from pages.explore.run_scope import caveats, interval_parts, run_scope
+from pages.explore.run_scope import caveats, counting, interval_parts, run_scope
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -41,7 +41,7 @@ def draw() -> None:
     if chosen is None:
         return
     flows, scope = chosen.flows, chosen.scope
-    with page.counting(flows, scope):
+    with counting(flows, scope):
         accumulated, people = accumulation(flows, scope), users(flows, scope)
         effort(flows, scope)
     with chosen.top:
@@ -201,7 +201,7 @@ SHORT: dict[str, str] = {Clock.TASKS: "all tasks", Clock.EXPOSURES: "where priva
 
 def draw_curves(flows: Flows, scope: Scope, accumulated: Accumulation, ns: list[int], user: OneUser | None) -> None:
     frame, most = accumulated.frame(), max(ns)
-    with page.counting(flows, scope):
+    with counting(flows, scope):
         even = list(baseline(flows, scope, most))
     independent = f"independent, n = {most}"
     lines = _means(frame, ns, "share", bands=True)
@@ -307,7 +307,7 @@ def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order
     chart, (way_of_counting, table, export) = st.container(), st.columns([4, 3, 2], vertical_alignment="bottom")
     with way_of_counting:
         clock = Clock(page.choice("Count time in", SHORT, "accumulation.clock", "clock", default=Clock.TASKS))
-    with page.counting(flows, scope):
+    with counting(flows, scope):
         survived = first_leak(flows, scope, user.profile if user else None, way, seed, clock)
     whose = f"of {user.name}" if user else f"of {count(people, 'user')}"
     title = sentences.first_leak(survived)

@@ -17,6 +17,7 @@ from cimemories.text import count, percent, simulated_text
 from cimemories.ui import exports, page, safe, tables, url
 from pages.explore import compare_scope
 from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
+from pages.explore.run_scope import counting
 
 ROWS_SHOWN = 2000
 
@@ -45,14 +46,14 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
         second = str(page.select("Compared run", others, run_names.__getitem__, "compare.run", "run"))
     try:
         scopes = compared.scope_of(first), compared.scope_of(second)
-        with page.counting(compared.flows, *scopes):
+        with counting(compared.flows, *scopes):
             result = difference(compared.flows, *scopes, compared.rule)
     except StoreError as problem:
         page.error("The difference cannot be shown.", str(problem))
         set_takeaway("These runs cannot be compared.")
         return
     # Read beside all others, each is one of so many comparisons.
-    with page.counting(compared.flows, *scopes):
+    with counting(compared.flows, *scopes):
         result = _among(compared, first, others, result)
     set_takeaway(result.sentences(run_names[first], run_names[second])[0])
     _summary(compared, result, run_names[first], run_names[second])

@@ -64,7 +64,7 @@ from cimemories.text import count, percent, sentence
 from cimemories.ui import charts, exports, page, safe, shell, tables, url
 from cimemories.ui.tables import Column
 from pages.explore import heatmaps_recalled
-from pages.explore.run_scope import RunScope, caveats, interval_parts, run_scope
+from pages.explore.run_scope import RunScope, caveats, counting, interval_parts, run_scope
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -95,7 +95,7 @@ def draw() -> None:
         n = _samples(most, notes)
     for note in notes:
         page.notice(note)
-    with page.counting(flows, scope):
+    with counting(flows, scope):
         whole = heatmap.grid(flows, scope, view.rows, view.columns, n)
     caveats(chosen.numbers)
     with chosen.top:  # before the chart, which takes the browser a while
@@ -134,7 +134,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
     }
     both = None
     if other is not None:
-        with page.counting(flows, other):
+        with counting(flows, other):
             second = heatmap.grid(flows, other, view.rows, view.columns, whole.n)
         both = ordered_difference(difference(few, second), view.row_order, view.column_order, groups)
         shown, frame = both.first, difference_frame(difference(whole, second))
@@ -145,7 +145,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
         recalled = difference(shown, of).second  # in the order of what is shown
         frame = frame.assign(recalled=getattr(of, _SAID[view.measure]).reshape(-1))
     simulated = scope.simulated + (other.simulated if other else ())
-    with page.counting(flows, scope, *([other] if other else [])):
+    with counting(flows, scope, *([other] if other else [])):
         texts = _titles(flows, scope, other, view, shown, both)
     size = len(shown.rows), len(shown.columns)
     selected = charts.clicked_cell(KEY, *size) or charts.clicked_cell(f"{KEY}.2", *size) or _cell(shown)
@@ -269,7 +269,7 @@ def _flows(
     paged = flows.is_large(scope) or (other is not None and flows.is_large(other))
     start = st.session_state.get(_START, {}).get(place, 0) if paged else 0
     at = (start, CELL_PAGE) if paged else None
-    with page.counting(flows, scope, *([other] if other else [])):
+    with counting(flows, scope, *([other] if other else [])):
         frame = (
             cell_flows(flows, scope, cell, grid.n, page=at)
             if other is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -74,6 +75,12 @@ def run_scope(title: str, nothing: str, why: str, *, beside: Sequence[int] = ())
             page.error(str(problem))
             return None
     return RunScope(flows, scope, top, columns, numbers)
+
+
+def counting(flows: Flows, *scopes: Scope) -> AbstractContextManager[object]:
+    """A spinner with the time that passes while a run that does not fit into memory is counted; others are quick."""
+    large = any(map(flows.is_large, scopes))
+    return st.spinner("Counting the run on the disk", show_time=True) if large else nullcontext()
 
 
 def caveats(numbers: Headline) -> None:
