@@ -13,10 +13,7 @@ from collections.abc import Generator, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from math import isfinite
-from typing import ClassVar
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, ClassVar
 
 from cimemories.memory.recalled import Line, MemorySystemError, Question, Recalled
 from cimemories.model import Context, Profile
@@ -26,7 +23,11 @@ _WORD = re.compile(r"[^\W_]+")
 ORDERS = ("profile", "score")
 AT_ONCE = 32  # texts in one call for vectors; as base64 they stay below what the record takes as one answer
 
-Vectors = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float64]
 
 
 class _Ranked:
@@ -86,7 +87,7 @@ class Bm25(_Ranked):
     def recall(self, context: Context, prompt: str) -> Recalled:
         # Each word once: a task that says "landlord" twice is not about landlords twice as much.
         words = [w for w in dict.fromkeys(_WORD.findall(query_of(context).lower())) if w in self._known]
-        scores = self._index.get_scores(words) if words else np.zeros(len(self.statements))
+        scores = self._index.get_scores(words) if words else [0.0] * len(self.statements)
         return self.best([float(score) for score in scores])
 
 
@@ -105,6 +106,8 @@ class Embedding(_Ranked):
         self.version = "1" if model else f"1, scikit-learn {version('scikit-learn')}"
 
     def ingest(self, profile: Profile) -> Generator[Question, str, None]:
+        import numpy as np  # here and below: a run without vectors does not wait for it
+
         self.statements = tuple(attribute.statement for attribute in profile.attributes)
         # A task that stands in a profile twice is one text.
         queries = list(dict.fromkeys(map(query_of, profile.contexts)))
@@ -120,6 +123,8 @@ class Embedding(_Ranked):
         return self.best([round(float(score), 6) for score in self._scores[query_of(context)]])
 
     def _asked(self, texts: Sequence[str]) -> Generator[Question, str, Vectors]:
+        import numpy as np
+
         parts: list[Vectors] = []
         for start in range(0, len(texts), AT_ONCE):
             some = texts[start : start + AT_ONCE]
@@ -132,6 +137,7 @@ class Embedding(_Ranked):
 
 def _tfidf(statements: Sequence[str], texts: Sequence[str]) -> Vectors:
     """Vectors of these texts, by how rare a word is among the statements."""
+    import numpy as np
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     maker = TfidfVectorizer(token_pattern=_WORD.pattern, ngram_range=(1, 2), sublinear_tf=True)
@@ -146,6 +152,8 @@ def _tfidf(statements: Sequence[str], texts: Sequence[str]) -> Vectors:
 def read_vectors(text: str, count: int) -> Vectors:
     """The vectors of a recorded answer: a JSON list, each the base64 of little-endian 32-bit floats. Shape: (count,
     dimensions). Raises ValueError for anything else."""
+    import numpy as np
+
     given = json.loads(text)
     if not isinstance(given, list) or len(given) != count:
         raise ValueError(f"{count} vectors were asked for")
