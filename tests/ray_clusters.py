@@ -12,6 +12,8 @@ import psutil
 
 # Before Ray is imported: it tells its makers of its use otherwise, and writes of its inner life to standard error.
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_BACKEND_LOG_LEVEL="fatal")
+# A thread of a run that was given up would start a cluster of its own when the one of its test is gone.
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
 
 STORE_BYTES = 100_000_000
 WORKER = "BlockWorker"  # Ray names its processes by what they run
@@ -24,6 +26,7 @@ def cluster_of(*processors: int) -> Iterator[object]:
     import ray
     from ray.cluster_utils import Cluster
 
+    ray.shutdown()
     cluster = Cluster(shutdown_at_exit=True)
     try:
         for count in processors:
