@@ -194,7 +194,7 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
         "memory",
         MEMORIES,
         help="Which of the user's attributes the model sees in each context (the paper's Figure 5 varies K). The "
-        "others are no flows.",
+        "others are no flows; a memory system stores them all.",
     )
     if kind == SYSTEM:
         missing = draw_system(draft)
