@@ -269,6 +269,7 @@ def fill_run_tables(store: Store, dataset: int) -> None:
         rows: list[tuple[sa.Table, dict[str, Any]]] = [
             (t.prompt, {"hash": "h", "created": "2026-01-01", **wording}),
             (t.memory, {"hash": "m", "profile": profile, "attributes": "[]"}),
+            (t.recall, {"hash": "r", "profile": profile, "system": "s", "lines": "[]", "ungrounded": 0, "seconds": 0}),
             (
                 t.sweep,
                 {"id": "sweep-1", "name": "s", "dataset": dataset, "spec": "{}", "plan": "{}", "status": "paused"},
