@@ -44,7 +44,7 @@ def opened(page: str, *folds: str, **query: object) -> AppTest:
     return app
 
 
-def said(app: AppTest) -> str:
+def page_html(app: AppTest) -> str:
     """All markup of the page but its style, as one text."""
     return "\n".join(e.proto.body for e in app.get("html") if not e.proto.body.startswith("<style>"))
 

@@ -10,7 +10,7 @@ import pytest
 from evaluating import add
 from hypothesis import given
 from hypothesis import strategies as st
-from paging import said
+from paging import page_html
 from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 from worlds import make_profile
@@ -178,8 +178,8 @@ def test_tables_and_errors_of_the_app_show_them_too() -> None:
     assert not app.exception
     shown: pd.DataFrame = app.dataframe[0].value
     assert shown["name"].tolist()[0] == "a␦b"
-    assert "[hidden]@host" in said(app)
-    assert SECRET not in said(app)
+    assert "[hidden]@host" in page_html(app)
+    assert SECRET not in page_html(app)
 
 
 def test_a_name_given_in_the_app_is_one_that_the_record_takes() -> None:

@@ -368,24 +368,24 @@ def computed(compute: Callable[[once.Report], T], room: DeltaGenerator, *, key: 
     return job.result()
 
 
-SAID_SECONDS = 3.0
+NOTICE_SECONDS = 3.0
 
 
-def say(key: str, *texts: str) -> None:
-    """Keep what an action came to for the run of the page that shows it by `said`."""
+def keep_notices(key: str, *texts: str) -> None:
+    """Keep what an action came to for the run of the page that shows it by `kept_notices`."""
     st.session_state[key] = [*texts]
 
 
-def said(key: str) -> list[str]:
-    """What `say` has kept, for the runs of the next few seconds: the second click of a double click draws the page
-    anew, and may end the run before that showed it first. Later runs show it no more."""
+def kept_notices(key: str) -> list[str]:
+    """What `keep_notices` has kept, for the runs of the next few seconds: the second click of a double click draws the
+    page anew, and may end the run before that showed it first. Later runs show it no more."""
     texts: list[str] | None = st.session_state.get(key)
     if not texts:
         return []
     shown: tuple[list[str], float] | None = st.session_state.get(f"{key}.shown")
     if shown is None or shown[0] is not texts:
         st.session_state[f"{key}.shown"] = texts, time.monotonic()
-    elif time.monotonic() - shown[1] > SAID_SECONDS:
+    elif time.monotonic() - shown[1] > NOTICE_SECONDS:
         del st.session_state[key], st.session_state[f"{key}.shown"]
         return []
     return texts

@@ -71,7 +71,7 @@ _MESSAGE = "consensus.message"
 def draw_rule(store: Store, dataset: DatasetRow, labelling: LabellingRow, set_takeaway: Callable[[str], None]) -> None:
     """Draws the part; `set_takeaway` draws the head of the page, as early as its sentence is known."""
     current = rule_of(store, labelling.id)
-    page.outcome(page.said(_MESSAGE), "rule")
+    page.outcome(page.kept_notices(_MESSAGE), "rule")
     left, right = st.columns([2, 5], gap="large")
     with left:
         safe.heading("A rule to try")
@@ -135,7 +135,7 @@ def _forget() -> None:
 
 def _done(message: str, *, keep_sliders: bool = False) -> None:
     """Let the next run of the page show the message."""
-    page.say(_MESSAGE, message)
+    page.keep_notices(_MESSAGE, message)
     if not keep_sliders:
         _forget()
 

@@ -47,7 +47,7 @@ _OUTCOME, _IMPORTING = "profiles.outcome", "profiles.importing"
 
 def show_outcome() -> None:
     """What the last action came to; shown once."""
-    page.outcome(page.said(_OUTCOME), "dataset")
+    page.outcome(page.kept_notices(_OUTCOME), "dataset")
 
 
 def show_import() -> None:
@@ -139,7 +139,7 @@ def draw_versions(store: Store, dataset: DatasetRow) -> None:
     def made(version: tuple[int, str]) -> None:
         new, name = version
         url.put(dataset=new, profile=None, attribute=None, labelling=None, context=None)
-        page.say(_OUTCOME, f"'{name}' was created from '{dataset.name}'.")
+        page.keep_notices(_OUTCOME, f"'{name}' was created from '{dataset.name}'.")
 
     with page.Reporting("No version was created.", StoreError):
         once.button(
@@ -299,18 +299,18 @@ def _reading(store: Store, upload: Any, name: str, model: str) -> Callable[[once
 
 def _imported(imported: Imported | None) -> None:
     if imported is None:
-        page.say(_OUTCOME, "Stopped. Nothing was imported.")
+        page.keep_notices(_OUTCOME, "Stopped. Nothing was imported.")
         return
     row, runs = imported.dataset, imported.runs
     notes = [f"Recognised as {imported.recognised}.", *map(sentence, imported.notes)]
     if not imported.new:
         where = f"{', '.join(runs)} of '{row.name}'" if runs else f"the dataset '{row.name}'"
-        page.say(_OUTCOME, f"This file was imported before, as {where}, which is shown now.")
+        page.keep_notices(_OUTCOME, f"This file was imported before, as {where}, which is shown now.")
     elif runs:
         lead = "See them on the Runs page and in the heatmaps."
-        page.say(_OUTCOME, f"Imported {count(len(runs), 'run')} of '{row.name}'.", *notes, lead)
+        page.keep_notices(_OUTCOME, f"Imported {count(len(runs), 'run')} of '{row.name}'.", *notes, lead)
     else:
-        page.say(_OUTCOME, f"Imported {count(row.profiles, 'profile')} as '{row.name}'.", *notes)
+        page.keep_notices(_OUTCOME, f"Imported {count(row.profiles, 'profile')} as '{row.name}'.", *notes)
     url.put(dataset=row.id, profile=None, attribute=None)
 
 
@@ -390,7 +390,7 @@ def delete_form(store: Store, dataset: DatasetRow) -> None:
     sure = st.checkbox("Yes, delete all of it", key=f"profiles.sure.{dataset.id}.{dataset.created}")
 
     def deleted(_: object) -> None:
-        page.say(_OUTCOME, f"The dataset '{dataset.name}' was deleted.")
+        page.keep_notices(_OUTCOME, f"The dataset '{dataset.name}' was deleted.")
         url.put(dataset=None, profile=None, attribute=None, labelling=None, run=None, context=None)
 
     with page.Reporting("The dataset was not deleted.", StoreError):

@@ -50,7 +50,7 @@ def drop() -> None:
 
 def show_saved() -> None:
     """What the last save came to; shown once, after the rerun that it caused."""
-    page.outcome(page.said(_SAVED), "edit")
+    page.outcome(page.kept_notices(_SAVED), "edit")
 
 
 def draw(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
@@ -105,7 +105,7 @@ def _show(store: Store, dataset: DatasetRow, record: ProfileRecord, saved: Saved
     if saved.carried or saved.left_behind:
         left = f"; {saved.left_behind:,} are on pairs that have changed and were not" if saved.left_behind else ""
         sentences.append(f"{saved.carried:,} human decisions were copied{left}.")
-    page.say(_SAVED, " ".join(sentences))
+    page.keep_notices(_SAVED, " ".join(sentences))
     attribute = None
     if row.edit.kind == "attribute" and row.edit.after is not None:
         # In a new version every attribute has another id, so it is found again by its key.

@@ -476,7 +476,7 @@ def _models(store: Store, labelling: LabellingRow) -> None:
 
 
 def _slices(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, slices: Sequence[SliceRow]) -> None:
-    for notice in page.said(_NOTICE):
+    for notice in page.kept_notices(_NOTICE):
         page.notice(notice)
     if slices:
         safe.heading("Random slices")
@@ -519,7 +519,7 @@ def _slice_form(store: Store, labelling: LabellingRow) -> None:
         once.button(
             "Sample the slice",
             lambda: draw_slice(store, labelling.id, size=int(size), seed=int(seed), name=name, annotator=who),
-            lambda _: page.say(_NOTICE, drew),
+            lambda _: page.keep_notices(_NOTICE, drew),
             icon=":material/casino:",
             key="agreement.slice.draw",
             disabled=not who,
@@ -566,7 +566,7 @@ def _slice(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, ro
         st.text("This deletes the slice. Answers to its pairs stay.")
 
         def deleted(_: None) -> None:
-            page.say(_NOTICE, f"Deleted '{row.name}'.")
+            page.keep_notices(_NOTICE, f"Deleted '{row.name}'.")
             url.replace(slice=None)
 
         once.button(

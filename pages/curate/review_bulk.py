@@ -145,7 +145,7 @@ def _job(store: Store, dataset: DatasetRow, person: str) -> str:
 
 
 def _notify(sentence: str) -> None:
-    page.say(_BULK_NOTICE, sentence)
+    page.keep_notices(_BULK_NOTICE, sentence)
     st.session_state.pop(SPREAD, None)
 
 
@@ -179,7 +179,7 @@ def _record_batch(
 
 def draw_notice() -> None:
     """What the last batch came to, once."""
-    for notice in page.said(_BULK_NOTICE):
+    for notice in page.kept_notices(_BULK_NOTICE):
         page.notice(notice)
 
 
@@ -461,7 +461,7 @@ _READY, _OUTCOME, _CHECKED = "review.exchange.ready", "review.exchange.outcome",
 
 def draw_exchange(store: Store, dataset: DatasetRow) -> str:
     """Export at the left, import at the right; returns the page's takeaway."""
-    for line in page.said(_OUTCOME):
+    for line in page.kept_notices(_OUTCOME):
         page.notice(line)
     simulated = " (simulated)" if dataset.simulated else ""
     safe.inline(f"{dataset.name}{simulated}: decisions, marks, comments and audits by people", muted=True)
@@ -555,7 +555,7 @@ def _import(store: Store, dataset: DatasetRow) -> None:
 
     def imported(done: Imported) -> None:
         new, known = sum(done.new.values()), sum(done.known.values())
-        page.say(
+        page.keep_notices(
             _OUTCOME,
             f"{count(new)} new events imported, {count(known)} were already here. You can undo this below.",
             *_remarks(done),
@@ -601,7 +601,7 @@ def _imports(store: Store, dataset: DatasetRow) -> None:
 def _import_undone(counts: tuple[int, int]) -> None:
     removed, kept = counts
     stay = f" {count(kept)} stay: people have gone on from them since." if kept else ""
-    page.say(_OUTCOME, f"{count(removed, 'imported event')} removed; what was here before counts again.{stay}")
+    page.keep_notices(_OUTCOME, f"{count(removed, 'imported event')} removed; what was here before counts again.{stay}")
     st.session_state.pop(_CHECKED, None)
 
 

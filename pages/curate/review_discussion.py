@@ -311,7 +311,7 @@ def draw_guideline(store: Store) -> str:
     """The current guideline, the form for a new version, and every version with its changes; returns the takeaway."""
     versions = guidelines(store)
     now = versions[-1]
-    for notice in page.said(_SAVED):
+    for notice in page.kept_notices(_SAVED):
         page.notice(notice)
     safe.inline(_version(now), muted=True)
     page.fold("Write the next version", ":material/edit:", "review.box.guideline", lambda: _guideline_form(store, now))
@@ -366,7 +366,7 @@ def _save_button(
     def then(_: Guideline) -> None:
         for key in (_BASE, _TEXT, _REASON):
             st.session_state.pop(key, None)
-        page.say(_SAVED, notice)
+        page.keep_notices(_SAVED, notice)
 
     with page.Reporting("Nothing was saved.", StoreError):
         # `after` is the version that was edited: where somebody has saved another meanwhile, theirs is not overwritten.

@@ -51,7 +51,7 @@ def _assignments(store: Store) -> str:
         page.empty("No datasets yet", "Slices of a dataset are assigned to people here.")
         return "Nothing is assigned."
     dataset = next(row for row in rows if row.id == chosen)
-    for text in page.said(_DONE):
+    for text in page.kept_notices(_DONE):
         page.notice(text)
     every = progress(store, dataset_id=dataset.id)
     assigned = {item.of.slice: item for item in every}
@@ -133,7 +133,7 @@ def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | N
             lambda: assign(
                 store, row.id, names, overlap=int(overlap) or None, due=due.isoformat() if due else None, annotator=me
             ),
-            lambda _: page.say(_DONE, f"'{row.name}' is assigned to {listed(names) or 'nobody'}."),
+            lambda _: page.keep_notices(_DONE, f"'{row.name}' is assigned to {listed(names) or 'nobody'}."),
             key=f"{key}.give",
             disabled=not me or not (names or item),
             type="primary",
@@ -160,7 +160,7 @@ def _paces(every: list[Progress]) -> None:
 
 def _people(store: Store) -> str:
     rows = people.listed(store)
-    for text in page.said(_DONE):
+    for text in page.kept_notices(_DONE):
         page.notice(text)
     if rows:
         chosen = _table(rows)
@@ -214,7 +214,7 @@ def _role(store: Store, chosen: Person) -> None:
             once.button(
                 "Change the role",
                 lambda: people.give(store, chosen.name, role),
-                lambda new: page.say(_DONE, f"{new.name} is now {new.role}."),
+                lambda new: page.keep_notices(_DONE, f"{new.name} is now {new.role}."),
                 key=f"team.give.{chosen.id}.{role}",
                 disabled=role is chosen.role,
                 type="primary",
@@ -231,7 +231,7 @@ def _expect(store: Store) -> None:
             once.button(
                 "Add",
                 lambda: people.give(store, address.strip(), role),
-                lambda new: page.say(_DONE, f"{new.name} will be {new.role}."),
+                lambda new: page.keep_notices(_DONE, f"{new.name} will be {new.role}."),
                 key="team.add",
                 disabled="@" not in address,
             )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from paging import FOLDS, button, opened, said
+from paging import FOLDS, button, opened, page_html
 from streamlit.elements.widgets.button import ButtonMixin
 from streamlit.elements.widgets.file_uploader import FileUploaderMixin
 from typer.testing import CliRunner
@@ -252,7 +252,7 @@ def test_pages_disable_what_a_role_may_not_do_and_say_who_may(
             assert "takes the role curator, and you are a viewer. Ask grace@example.org." in drawing.proto.help
     logged_in(Role.NONE)
     closed = opened("pages/curate/consensus.py")
-    assert "you have no access yet" in said(closed) and not closed.selectbox
+    assert "you have no access yet" in page_html(closed) and not closed.selectbox
     assert disabled == {
         Role.VIEWER: (True, True),
         Role.ANNOTATOR: (True, True),
@@ -268,7 +268,7 @@ def test_an_admin_gives_roles_and_reads_the_log_in_the_app(app_store: Store, log
     bob = next(row for row in people.listed(app_store) if row.name != "Ada")
     app.selectbox(key=f"team.role.{bob.id}").set_value(Role.CURATOR).run()
     button(app, "Change the role").click().run()
-    assert not app.exception and "is now curator" in said(app)
+    assert not app.exception and "is now curator" in page_html(app)
     log_page = opened("pages/start/team.py", tab="log", action="role")
     frame = log_page.dataframe[0].value
     assert list(frame.iloc[0][["person", "action", "details"]]) == [
@@ -280,7 +280,7 @@ def test_an_admin_gives_roles_and_reads_the_log_in_the_app(app_store: Store, log
     logged_in(Role.OPERATOR)
     for tab in ("people", "log"):
         app = opened("pages/start/team.py", tab=tab)
-        assert "takes the role admin, and you are an operator" in said(app) and not app.dataframe
+        assert "takes the role admin, and you are an operator" in page_html(app) and not app.dataframe
 
 
 def test_the_command_line_names_the_first_admin_and_prints_the_log(sqlite_store: Store) -> None:

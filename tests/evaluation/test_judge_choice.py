@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from evaluating import add, cli_inside, outside, row_of, simulated
 from hostile import IncomingRequest, Reply, completion, hostile_server
-from paging import button, opened, said
+from paging import button, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import make_profile
 
@@ -137,21 +137,21 @@ def test_the_page_offers_no_simulated_judge_for_an_endpoint(store: Store, real: 
     assert all("Simulated judge" not in kind.options for kind in kinds)
     button(app, "To the plan").click().run()
     assert not app.exception
-    assert "m, matcher" in said(app)
+    assert "m, matcher" in page_html(app)
 
 
 def test_a_connection_test_without_a_name_lists_the_models_of_the_server(store: Store, real: Any) -> None:
     app = step_one(real.url, "")
-    assert "test the connection" in said(app) and button(app, "To the experiment").disabled
+    assert "test the connection" in page_html(app) and button(app, "To the experiment").disabled
     button(app, "Test the connection").click().run()
     assert not app.exception
     # The only one is chosen.
     assert app.selectbox(key="run_new.served").options == ["m"]
     assert app.selectbox(key="run_new.served").value == "m"
-    assert "✓ The server answers" in said(app) and "ci-ok" in said(app)
+    assert "✓ The server answers" in page_html(app) and "ci-ok" in page_html(app)
     button(app, "To the experiment").click().run()
     button(app, "To the plan").click().run()
-    assert not app.exception and "user-task pair" in said(app)
+    assert not app.exception and "user-task pair" in page_html(app)
     button(app, "Back").click().run()
     button(app, "Back").click().run()
     assert app.selectbox(key="run_new.served").value == "m", "kept, like everything that was filled in"
@@ -164,12 +164,12 @@ def test_a_failed_connection_test_blocks_the_next_step(store: Store, real: Any) 
     assert not button(app, "To the experiment").disabled
     button(app, "Test the connection").click().run()
     assert button(app, "To the experiment").disabled
-    assert "does not serve" in said(app) and "then test it again" in said(app)
+    assert "does not serve" in page_html(app) and "then test it again" in page_html(app)
     app.text_input(key="run_new.model").set_value("m").run()
     assert not button(app, "To the experiment").disabled, "it failed for another model"
     button(app, "Test the connection").click().run()
     assert not button(app, "To the experiment").disabled
-    assert "The server answers" in said(app)
+    assert "The server answers" in page_html(app)
 
 
 def test_no_limit_on_tokens_is_a_choice(store: Store, real: Any) -> None:
@@ -220,8 +220,8 @@ def test_the_limit_of_the_page_can_be_left_to_the_server(store: Store, real: Any
     app.number_input(key="run_new.max_tokens").set_value(None).run()
     button(app, "To the plan").click().run()
     assert not app.exception
-    assert "the server's token limit" in unescape(said(app))
-    assert "no limit is sent" in said(app)
+    assert "the server's token limit" in unescape(page_html(app))
+    assert "no limit is sent" in page_html(app)
 
 
 @pytest.mark.parametrize(("context", "limit"), [(None, 16_384), (131_072, 16_384), (8192, 4096)])

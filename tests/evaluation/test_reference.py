@@ -11,7 +11,7 @@ import pytest
 from evaluating import add, cli_inside, outside, row_of
 from hostile import IncomingRequest, Reply, completion, hostile_server
 from official_files import OFFICIAL, needs_official
-from paging import opened, said
+from paging import opened, page_html
 
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.judging import read_keys
@@ -218,7 +218,7 @@ def test_the_app_shows_that_a_run_is_by_the_reference(app_store: Store, server: 
     add(app_store, profiles_of(files, RECORD))
     plain = planning.plan(app_store, RunSpec("small", "m", server.url, samples=1, check="none"))
     by_reference = by_command(app_store, server.url, "--prompt-file", files / "prompts.yaml")
-    shown = [said(opened("pages/evaluate/runs.py", run=run_id)) for run_id in (plain, by_reference)]
+    shown = [page_html(opened("pages/evaluate/runs.py", run=run_id)) for run_id in (plain, by_reference)]
     assert ["reference settings" in text for text in shown] == [False, True]
 
 

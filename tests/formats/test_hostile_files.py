@@ -21,7 +21,7 @@ import yaml
 from evaluating import import_bytes
 from exchanging import counts
 from official_files import RECORD, table
-from paging import opened, said
+from paging import opened, page_html
 from worlds import add_dataset
 
 from cimemories.evaluation.importing import import_file
@@ -407,6 +407,6 @@ def test_a_sweep_that_is_uploaded_reads_no_file_of_this_machine(app_store: Store
     ):
         app.file_uploader(key="run_sweep.upload").set_value(("../x<b>.yaml", content.encode(), "text/yaml")).run()
         assert not app.exception
-        assert message in said(app) and "topsecret" not in said(app) and "<b>.yaml" not in said(app)
+        assert message in page_html(app) and "topsecret" not in page_html(app) and "<b>.yaml" not in page_html(app)
     app.file_uploader(key="run_sweep.upload").set_value(("s.yaml", yaml.safe_dump(SWEEP).encode(), "text/yaml")).run()
-    assert "1 run on d" in said(app)
+    assert "1 run on d" in page_html(app)

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from evaluating import cli_inside, import_bytes, outside
 from exchanging import counts
-from paging import button, opened, said
+from paging import button, opened, page_html
 from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_profile, records
 
 from cimemories.evaluation.importing import import_file, import_results
@@ -413,8 +413,8 @@ def test_the_profiles_page_takes_results(tmp_path: Path, monkeypatch: pytest.Mon
         app.file_uploader[0].set_value(("results.jsonl", data, "application/jsonl")).run()
         app.text_input(key="profiles.model").set_value("qwen").run()
         button(app, "Import").click().run()
-        assert not app.exception and expected in said(app)
-        assert "<img src=x" not in said(app)
+        assert not app.exception and expected in page_html(app)
+        assert "<img src=x" not in page_html(app)
     with store.read() as connection:
         assert [row.model for row in runs.all_rows(connection)] == ["qwen"]
 

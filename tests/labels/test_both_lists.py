@@ -7,7 +7,7 @@ import json
 import pytest
 import sqlalchemy as sa
 from evaluating import cli_inside, outside
-from paging import button, opened, said
+from paging import button, opened, page_html
 from worlds import PERSONAS, add_dataset, add_labels, add_run, ask, records
 
 from cimemories.exchange import freezing
@@ -121,10 +121,10 @@ def test_the_command_line_saves_tries_and_lists_it(sqlite_store: Store) -> None:
 def test_the_app_tries_and_saves_it(app_store: Store) -> None:
     _, labelling, *_ = contradicting(app_store)
     page = opened("pages/curate/consensus.py", part="whatif")
-    assert "No label of 2 pairs would change" in said(page)
+    assert "No label of 2 pairs would change" in page_html(page)
     page.segmented_control(key="consensus.both").set_value("necessary").run()
     assert page.query_params["both"] in ("necessary", ["necessary"])
-    assert "1 of 2 pairs would change their label" in said(page)
+    assert "1 of 2 pairs would change their label" in page_html(page)
     assert rule_of(app_store, labelling).both_lists == "conflict", "nothing is saved by looking"
     page.text_input(key="consensus.name").set_value("authors")
     page.text_input(key="annotator.field").set_value("Ada")
@@ -134,7 +134,7 @@ def test_the_app_tries_and_saves_it(app_store: Store) -> None:
     rule = rule_of(app_store, labelling)
     assert (rule.name, rule.both_lists) == ("authors", "necessary")
     assert labels(app_store, labelling) == [N, X]
-    assert "a vote in both lists counts as necessary" in said(page)
+    assert "a vote in both lists counts as necessary" in page_html(page)
     table = next(d.value for d in page.dataframe if "both" in d.value)
     assert table["both"].tolist() == ["Conflict, not counted", "Necessary"]
     # A rule to try starts from the one that holds.

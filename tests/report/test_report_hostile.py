@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from evaluating import cli_inside, outside
 from markdown_it import MarkdownIt
-from paging import button, opened, said
+from paging import button, opened, page_html
 from reports import Page
 from serving import require_chromium
 from worlds import add_labels, add_profiles, add_run, make_profile
@@ -214,8 +214,8 @@ def test_the_page_makes_it_on_click_and_offers_nothing_stale(app_store: Store) -
     button(app, "Make the report").click().run()
     assert not app.exception
     assert len(app.get("download_button")) == 1
-    assert "report-2-runs.html" in said(app)
-    assert "<img" not in said(app)
+    assert "report-2-runs.html" in page_html(app)
+    assert "<img" not in page_html(app)
     app.toggle(key="compare.report.texts").set_value(False).run()
     assert not app.get("download_button")
     app.toggle(key="compare.report.texts").set_value(True).run()
@@ -224,7 +224,7 @@ def test_the_page_makes_it_on_click_and_offers_nothing_stale(app_store: Store) -
         work.bump(connection, ids[0])
     app.run()
     assert not app.get("download_button")
-    assert "Make it again" in said(app)
+    assert "Make it again" in page_html(app)
     app.segmented_control(key="compare.report.form").set_value("Markdown").run()
     button(app, "Make the report").click().run()
-    assert "report-2-runs.zip" in said(app)
+    assert "report-2-runs.zip" in page_html(app)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paging import button, opened, said
+from paging import button, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, records
 
@@ -211,7 +211,7 @@ def review(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> tuple[Store,
 def everything(app: AppTest) -> str:
     """What the browser gets, tables and widgets too."""
     frames = "\n".join(frame.value.to_csv() for frame in app.dataframe)
-    return "\n".join([said(app), frames, str(app)])
+    return "\n".join([page_html(app), frames, str(app)])
 
 
 def begun(*boxes: str, name: str = "Dot", **query: object) -> AppTest:
@@ -230,7 +230,7 @@ def test_what_the_browser_settles_is_recorded_and_what_came_between_is_told(
         workbench, "_component", lambda *, data, **rest: (rendered.append(data), draw(data=data, **rest))[1]
     )
     app = begun(dataset=row.id)
-    assert "People differ on 2 of 3 pairs that two or more decided." in said(app)
+    assert "People differ on 2 of 3 pairs that two or more decided." in page_html(app)
     (first, second) = rendered[-1]["cards"]
     assert [(who, label) for who, label, *_ in first["given"]] == [("A", str(N)), ("B", str(X))]
     assert first["given"][0][3] == HOSTILE and not first["warning"] and rendered[-1]["whole"]
@@ -241,7 +241,7 @@ def test_what_the_browser_settles_is_recorded_and_what_came_between_is_told(
     sent = [{**vars(event), "owner": owner} for event in events]
     app.session_state["adjudication"] = {"log": {"place": "here", "events": sent, "at": first["id"]}}
     app.run()
-    assert not app.exception and "1 pair not settled" in said(app)
+    assert not app.exception and "1 pair not settled" in page_html(app)
     (ended,) = disputes(store, row.id).settled
     assert (ended.history[-1].annotator, ended.history[-1].label, ended.history[-1].cause) == ("Dot", X, "norm unclear")
     assert [card["id"].rpartition(".")[0] for card in rendered[-1]["cards"]] == [second["id"].rpartition(".")[0]]
@@ -274,7 +274,7 @@ def test_hidden_names_are_nowhere_on_the_page(review: tuple[Store, DatasetRow, P
     app.run()
     assert "Secretname" not in everything(app)
     app.toggle(key="review.adjudication.hidden").set_value(False).run()
-    assert "Ada Secretname" in said(app)
+    assert "Ada Secretname" in page_html(app)
     assert "Dot Secretname" in everything(app)
 
 
@@ -285,4 +285,4 @@ def test_without_two_words_on_a_pair_the_page_explains_itself(
     row, pairs = world(sqlite_store)
     say(sqlite_store, row, "Ada", pairs[0], N)
     app = opened(PAGE, dataset=row.id, tab="adjudication")
-    assert "No pair has been decided by two or more people yet." in said(app)
+    assert "No pair has been decided by two or more people yet." in page_html(app)

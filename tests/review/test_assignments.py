@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis.strategies import integers, lists, sampled_from, tuples
-from paging import FOLDS, HOME, button, opened, said
+from paging import FOLDS, HOME, button, opened, page_html
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run
 
@@ -135,13 +135,13 @@ def test_a_slice_is_assigned_on_the_page_and_its_people_are_led_to_their_next_pa
     store = app_store
     dataset, labelling, slice_id = sliced(store)
     app = opened(TEAM, *FOLDS, f"team.box.assign.{slice_id}", dataset=dataset)
-    assert "assigned to nobody" in said(app)
+    assert "assigned to nobody" in page_html(app)
     app.session_state["annotator"] = "Ada"
     app.multiselect(key=f"team.assign.{slice_id}.people").set_value(["Ada", "Bob"]).run()
     app.number_input(key=f"team.assign.{slice_id}.overlap").set_value(1).run()
     button(app, "Assign").click().run()
-    assert not app.exception and "is assigned to Ada and Bob" in said(app)
-    assert "0 of 6 decisions made, nobody is at it" in said(app).replace(";", ",")
+    assert not app.exception and "is assigned to Ada and Bob" in page_html(app)
+    assert "0 of 6 decisions made, nobody is at it" in page_html(app).replace(";", ",")
 
     home = opened(HOME)
     assert "Your next pair" not in str(home.get("page_link"))
@@ -149,10 +149,10 @@ def test_a_slice_is_assigned_on_the_page_and_its_people_are_led_to_their_next_pa
     home.run()
     link = next(item.proto for item in home.get("page_link") if item.proto.label == "Your next pair")
     assert f"slice={slice_id}" in link.query_string and f"labelling={labelling}" in link.query_string
-    assert "0 of about 3 pairs answered" in said(home)
+    assert "0 of about 3 pairs answered" in page_html(home)
     assert turn(store, dataset, labelling, slice_id, "Ada", take=6) == 6
     home.run()
-    assert "You are assigned" not in said(home), "one person a pair: nothing is left"
+    assert "You are assigned" not in page_html(home), "one person a pair: nothing is left"
 
 
 def test_the_command_line_assigns_and_lists(sqlite_store: Store) -> None:
@@ -267,18 +267,22 @@ def test_an_audit_is_assigned_on_the_page_and_its_people_land_on_their_next_one(
     )
     dataset, run_id, slice_id = audited_world(store, JUDGEMENTS)
     app = opened(TEAM, *FOLDS, f"team.box.assign.{slice_id}", dataset=dataset)
-    assert "12 judgements, assigned to nobody" in said(app)
+    assert "12 judgements, assigned to nobody" in page_html(app)
     app.session_state["annotator"] = "Ada"
     app.multiselect(key=f"team.assign.{slice_id}.people").set_value(["Ada", "Bob"]).run()
     app.number_input(key=f"team.assign.{slice_id}.overlap").set_value(1).run()
     button(app, "Assign").click().run()
-    assert not app.exception and "0 of 12 verdicts made" in said(app) and "1 person for each judgement" in said(app)
+    assert (
+        not app.exception
+        and "0 of 12 verdicts made" in page_html(app)
+        and "1 person for each judgement" in page_html(app)
+    )
 
     home = opened(HOME)
     home.session_state["annotator"] = "Ada"
     home.run()
     link = next(item.proto for item in home.get("page_link") if item.proto.label == "Your next judgement")
-    assert link.page == "judge_audit" and "0 of 6 judgements answered" in said(home)
+    assert link.page == "judge_audit" and "0 of 6 judgements answered" in page_html(home)
     query = dict(parse_qsl(link.query_string))
     assert query["run"] == run_id and query["slice"] == str(slice_id)
 
@@ -295,7 +299,7 @@ def test_an_audit_is_assigned_on_the_page_and_its_people_land_on_their_next_one(
     drawn.clear()
     stranger = opened(AUDIT, **query)
     stranger.text_input(key="annotator.field").set_value("Dora").run()
-    assert not drawn and "This slice is assigned to Ada and Bob." in said(stranger)
+    assert not drawn and "This slice is assigned to Ada and Bob." in page_html(stranger)
 
 
 def test_the_bar_of_a_slice_with_overlap_counts_what_this_person_is_to_answer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from paging import button, double_click, opened, said
+from paging import button, double_click, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, records
 
@@ -112,8 +112,8 @@ def test_without_comments_the_tab_says_how_to_write_one(
     review: tuple[Store, DatasetRow, list[tuple[int, int]]],
 ) -> None:
     app = opened(PAGE, dataset=review[1].id, tab="comments")
-    assert "No comments on pairs yet." in said(app)
-    assert "Press c" in said(app) and "Open the queue" in [item.proto.label for item in app.get("page_link")]
+    assert "No comments on pairs yet." in page_html(app)
+    assert "Press c" in page_html(app) and "Open the queue" in [item.proto.label for item in app.get("page_link")]
 
 
 def test_comments_are_found_and_resolved_and_their_text_is_only_text(
@@ -128,35 +128,35 @@ def test_comments_are_found_and_resolved_and_their_text_is_only_text(
         done = next(c for c in reviews.comments_of_dataset(connection, row.id) if c.uid == "done")
         reviews.resolve_comment(connection, row.id, "Ada", done.id, "yes")
     app = opened(PAGE, dataset=row.id, tab="comments")
-    assert "2 of 3 comments on 2 pairs open." in said(app)
+    assert "2 of 3 comments on 2 pairs open." in page_html(app)
     assert list(app.dataframe[0].value["text"]) == ["is that so?", HOSTILE]
     app.segmented_control(key="review.comments.state").set_value("all").run()
     assert list(app.dataframe[0].value["state"]) == ["open", "open", "resolved"]
     app.selectbox(key="review.comments.who").set_value("Ada").run()
     assert list(app.dataframe[0].value["text"]) == [HOSTILE]
     app.text_input(key="review.comments.search").set_value("NO SUCH").run()
-    assert "No comment matches" in said(app)
+    assert "No comment matches" in page_html(app)
     app.text_input(key="review.comments.search").set_value("evil STATEMENT").run()
     choose(app, row, 0)
-    assert "&lt;img src=x onerror" in said(app) and "<img" not in said(app)
+    assert "&lt;img src=x onerror" in page_html(app) and "<img" not in page_html(app)
     assert not any("evil" in item.proto.body for item in app.markdown)
-    assert button(app, "Resolve").disabled and "Needs your name" in said(app)
+    assert button(app, "Resolve").disabled and "Needs your name" in page_html(app)
     app.session_state["annotator"] = "Cyd"
     app.run()
     button(app, "Resolve").click().run()
-    assert "Nothing was resolved." in said(app)
+    assert "Nothing was resolved." in page_html(app)
     why = next(item for item in app.text_input if (item.key or "").endswith(".why"))
     why.set_value("it says <b>so</b>")
     double_click(app, button(app, "Resolve"))
     assert not app.exception
-    assert "Nothing was resolved." not in said(app)
-    assert "1 of 3 comments on 2 pairs open." in said(app)
+    assert "Nothing was resolved." not in page_html(app)
+    assert "1 of 3 comments on 2 pairs open." in page_html(app)
     with store.read() as connection:
         first = next(c for c in reviews.comments_of_dataset(connection, row.id) if c.annotator == "Ada")
     assert (first.resolved_by, first.resolution) == ("Cyd", "it says <b>so</b>")
     choose(app, row, 0)
     double_click(app, button(app, "Reopen"))
-    assert "2 of 4 comments on 2 pairs open." in said(app)
+    assert "2 of 4 comments on 2 pairs open." in page_html(app)
 
 
 def test_a_comment_leads_to_its_pair(review: tuple[Store, DatasetRow, list[tuple[int, int]]]) -> None:
@@ -184,23 +184,23 @@ def test_a_guideline_is_saved_as_a_new_version_with_its_differences(
 ) -> None:
     store, row, _ = review
     app = opened(PAGE, "review.box.guideline", "review.box.versions", dataset=row.id, tab="guideline")
-    assert "Version 1, by CIMemories Studio, as shipped" in said(app)
+    assert "Version 1, by CIMemories Studio, as shipped" in page_html(app)
     (area,) = app.text_area
     first = area.value
     area.set_value(first + HOSTILE).run()
-    assert "2 lines added, 0 removed." in said(app) and button(app, "Save as version 2").disabled
+    assert "2 lines added, 0 removed." in page_html(app) and button(app, "Save as version 2").disabled
     app.session_state["annotator"] = "Ada"
     app.text_area[0].set_value("Only this.\n" + HOSTILE).run()
-    assert button(app, "Save as version 2").disabled and "Needs a reason." in said(app)
+    assert button(app, "Save as version 2").disabled and "Needs a reason." in page_html(app)
     app.text_input(key="review.guideline.reason").set_value(f"One rule is enough. {HOSTILE}").run()
     double_click(app, button(app, "Save as version 2"))
-    assert "Nothing was saved." not in said(app)
+    assert "Nothing was saved." not in page_html(app)
     assert not app.exception
-    assert "Version 2, by Ada" in said(app) and "Version 3, by" not in said(app)
-    assert "One rule is enough." in said(app)
-    assert "<td>added</td><td><b>Only this.</b></td>" in said(app)
-    assert "<td>removed</td>" in said(app)
-    assert "<img" not in said(app) and not any("evil" in item.proto.body for item in app.markdown)
+    assert "Version 2, by Ada" in page_html(app) and "Version 3, by" not in page_html(app)
+    assert "One rule is enough." in page_html(app)
+    assert "<td>added</td><td><b>Only this.</b></td>" in page_html(app)
+    assert "<td>removed</td>" in page_html(app)
+    assert "<img" not in page_html(app) and not any("evil" in item.proto.body for item in app.markdown)
     assert "Save as version" not in str([item.label for item in app.button])  # nothing has changed since
     app.text_area[0].set_value("Mine.").run()
     app.text_input(key="review.guideline.reason").set_value("Mine.").run()
@@ -208,9 +208,9 @@ def test_a_guideline_is_saved_as_a_new_version_with_its_differences(
         assert len(reviews.guideline_versions(connection)) == 2
         reviews.save_guideline(connection, "Somebody was faster.", "Bob", "Speed.")
     button(app, "Save as version 3").click().run()
-    assert "Bob saved version 3 after you opened this one" in said(app) and app.text_area[0].value == "Mine."
+    assert "Bob saved version 3 after you opened this one" in page_html(app) and app.text_area[0].value == "Mine."
     with store.read() as connection:
         assert reviews.current_guideline(connection).text == "Somebody was faster.\n"
     button(app, "Use version 1 again").click().run()
-    assert "Version 4 stands, with the text of 1." in said(app) and "Back to version 1." in said(app)
+    assert "Version 4 stands, with the text of 1." in page_html(app) and "Back to version 1." in page_html(app)
     assert app.text_area[0].value.strip() == first.strip()

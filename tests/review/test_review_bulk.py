@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from paging import button, double_click, said
+from paging import button, double_click, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, add_run, records
 
@@ -100,14 +100,14 @@ def test_one_label_goes_to_all_that_match_but_not_over_what_the_person_had_decid
     assert app.session_state["takeaway"] == "6 of 6 pairs match the filters; you have decided 1 of them."
     assert button(app, "Apply to all 5").disabled  # no label is chosen
     assert len(app.dataframe[0].value) == 6
-    assert "5 pairs, 1 decided by others, 1 left out, which you have decided." in said(app)
+    assert "5 pairs, 1 decided by others, 1 left out, which you have decided." in page_html(app)
     app.radio[0].set_value(Label.AMBIGUOUS)
     run(app)
-    assert button(app, "Apply to all 5").disabled and "Needs a reason" in said(app)
+    assert button(app, "Apply to all 5").disabled and "Needs a reason" in page_html(app)
     app.text_input[0].set_value("does not matter")
     run(app)
     press(app, "Apply to all 5")
-    assert "5 pairs decided as ambiguous, in one batch" in said(app)
+    assert "5 pairs decided as ambiguous, in one batch" in page_html(app)
     after = standing(store, dataset_id)
     assert after[pairs[0]] == ("Ada", Label.NECESSARY, "single")
     assert all(after[pair] == ("Ada", Label.AMBIGUOUS, "batch") for pair in pairs[1:])
@@ -117,11 +117,11 @@ def test_one_label_goes_to_all_that_match_but_not_over_what_the_person_had_decid
     assert all(d.guideline and d.reason == "does not matter" for d in rows)
 
     press(app, "Undo")
-    assert "5 decisions undone" in said(app)
+    assert "5 decisions undone" in page_html(app)
     before = standing(store, dataset_id)
     assert before[pairs[1]] == ("Bea", Label.NECESSARY, "single")
     assert set(before) == {pairs[0], pairs[1]}
-    assert button(app, "Undo").disabled and "5 of them undone" in said(app)
+    assert button(app, "Undo").disabled and "5 of them undone" in page_html(app)
 
     app.toggle[0].set_value(True)
     run(app)
@@ -133,7 +133,7 @@ def test_one_label_goes_to_all_that_match_but_not_over_what_the_person_had_decid
 def test_without_a_name_nothing_can_be_applied_and_nothing_matches_says_so(store: Store) -> None:
     dataset_id, _ = world(store)
     app = opened("")
-    assert button(app, "Apply to all 6").disabled and "Needs your name" in said(app)
+    assert button(app, "Apply to all 6").disabled and "Needs your name" in page_html(app)
     app = opened(domain="no such domain")
     assert app.session_state["takeaway"] == "No pair matches the filters."
     assert button(app, "Apply to all 0").disabled
@@ -153,7 +153,7 @@ def test_many_pairs_are_one_batch_and_one_undo(store: Store, monkeypatch: pytest
     pair = next(iter(standing(store, data.id)))
     say(store, data.id, "Ada", pair, Label.NECESSARY)  # gone past since: the undo leaves it alone
     press(app, "Undo")
-    assert "499 decisions undone" in said(app) and "1 keep your later decisions" in said(app)
+    assert "499 decisions undone" in page_html(app) and "1 keep your later decisions" in page_html(app)
     assert set(standing(store, data.id)) == {pair}
     assert batches(store, data.id, "Bea") == []
 
@@ -255,7 +255,7 @@ def test_hostile_words_stay_text(store: Store) -> None:
     (record,) = records(store, data.id)
     say(store, data.id, "Ada", (record.attribute_ids[0], record.context_ids[0]), Label.NECESSARY)
     app = opened("Ada", "bulk.box.spread")
-    assert "<img" not in said(app) and "<script" not in said(app)
+    assert "<img" not in page_html(app) and "<script" not in page_html(app)
     assert not app.markdown
 
 
@@ -288,7 +288,7 @@ def test_a_batch_that_takes_its_time_is_neither_halved_by_a_click_nor_begun_twic
     permits.release(500)
     monkeypatch.setattr(decisions, "add_all", add_all)
     for _ in range(600):
-        if "Stopped. No pair was decided" in said(run(app)):
+        if "Stopped. No pair was decided" in page_html(run(app)):
             break
     else:
         pytest.fail("the batch was not stopped")
@@ -298,7 +298,7 @@ def test_a_batch_that_takes_its_time_is_neither_halved_by_a_click_nor_begun_twic
     run(app)
     press(app, "Apply to all 500")
     for _ in range(600):
-        if "500 pairs decided as inappropriate, in one batch" in said(run(app)):
+        if "500 pairs decided as inappropriate, in one batch" in page_html(run(app)):
             break
     else:
         pytest.fail("the batch did not end")

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from evaluating import add_labelled, assert_whole, counts, row_of
 from executing import eventually
-from paging import button, opened, said
+from paging import button, opened, page_html
 from slow_simulator import SlowSimulator
 
 pytest.importorskip("ray", reason="Ray is not installed; `make test-scale` installs it")
@@ -67,10 +67,10 @@ def test_a_run_from_the_page_is_done_paused_and_resumed_by_the_cluster(shared: S
             with shared.read() as connection:
                 (row,) = store_runs.all_rows(connection)
             run_id = row.id
-            assert f"Engine: Ray cluster ({cluster.address}), 1 to 2 workers." in said(app)  # type: ignore[attr-defined]
+            assert f"Engine: Ray cluster ({cluster.address}), 1 to 2 workers." in page_html(app)  # type: ignore[attr-defined]
             eventually(lambda: counts(shared)["responses"] >= 2, 90)
             app.run()
-            assert "2 workers" in said(app) and row_of(shared, run_id).status == "running"
+            assert "2 workers" in page_html(app) and row_of(shared, run_id).status == "running"
             button(app, "Pause").click().run()
             eventually(lambda: row_of(shared, run_id).status == "paused", 60)
             before = counts(shared)

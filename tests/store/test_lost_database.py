@@ -17,7 +17,7 @@ from evaluating import add, assert_whole, ballots, small_profiles
 from executing import MODELS, answering, is_judging
 from executing import spec as run_spec
 from hostile import hostile_server
-from paging import opened, said
+from paging import opened, page_html
 from planned_sweeps import planned as planned_sweep
 from worlds import make_profile
 
@@ -184,15 +184,15 @@ def test_the_app_says_that_the_database_is_gone_and_goes_on_by_itself(
     monkeypatch.setenv(DATABASE_URL, lost_store.engine.url.render_as_string(hide_password=False))
     monkeypatch.setenv(engine.WORKSPACE, str(lost_store.workspace))
     app = opened(PAGES["profiles"])
-    assert TITLE not in said(app)
+    assert TITLE not in page_html(app)
     cluster.stop("fast")
     try:
         app.run()
         assert not app.exception
-        assert TITLE in said(app)
-        assert "Traceback" not in said(app)
+        assert TITLE in page_html(app)
+        assert "Traceback" not in page_html(app)
     finally:
         cluster.start()
     app.run()
     assert not app.exception
-    assert TITLE not in said(app)
+    assert TITLE not in page_html(app)

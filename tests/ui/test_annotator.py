@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import serving
-from paging import button, opened, said
+from paging import button, opened, page_html
 from playwright.sync_api import expect
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, records
@@ -84,7 +84,7 @@ def test_everybody_known_is_listed_who_worked_last_first(store: Store) -> None:
 def test_a_name_nearly_somebody_elses_is_used_only_when_said_so(store: Store) -> None:
     decide(store, "Bruno")
     app = given(opened(REVIEW), "bruno")
-    assert "Bruno has worked here before." in said(app)
+    assert "Bruno has worked here before." in page_html(app)
     assert app.session_state["annotator"] == ""
     button(app, "I am Bruno").click().run()
     assert app.session_state["annotator"] == "Bruno"

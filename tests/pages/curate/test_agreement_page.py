@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from paging import FOLDS, button, double_click, opened, said
+from paging import FOLDS, button, double_click, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
@@ -69,20 +69,20 @@ def world(store: Store) -> tuple[int, str]:
 
 def test_without_answers_the_page_says_what_is_missing(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=2, contexts=2).id
-    markup = said(agreement())
+    markup = page_html(agreement())
     assert "No answers here yet" in markup and "Label the dataset first" in markup
     labelling = add_labels(store, data, [[[X, N], [A, X]]])
     say(store, data, "Ada", {0: INA, 3: INA})
-    markup = said(agreement(labelling=labelling))
+    markup = page_html(agreement(labelling=labelling))
     assert "(1) undefined: fewer than two items have two answers or more" in markup
     assert "undefined: all answers are the same" in markup  # kappa; AC1 is 1 there
-    assert "No answers here yet" in said(agreement(answers="blind"))
+    assert "No answers here yet" in page_html(agreement(answers="blind"))
 
 
 def test_the_figures_are_the_analysis_layers(store: Store) -> None:
     data, labelling = world(store)
     result = people_agreement(store, data, labelling)
-    markup = said(agreement())
+    markup = page_html(agreement())
     together = result.against[0].comparison
     assert (together.items, result.among.pairs, result.among.same) == (10, 3, 2)
     agrees = together.agreement
@@ -92,7 +92,7 @@ def test_the_figures_are_the_analysis_layers(store: Store) -> None:
     assert f"{together.kappa.value:.2f} <span" in markup
     assert f"[{together.kappa.low:.2f}, {together.kappa.high:.2f}]" in markup
     assert "66.7 % of the pairs that two or more answered" in markup
-    blind = said(agreement(answers="blind"))
+    blind = page_html(agreement(answers="blind"))
     one = people_agreement(store, data, labelling, blind_only=True).against[0].comparison.agreement
     assert one.low is not None
     assert f"People give the label of the consensus to 100.0 % [{100 * one.low:.1f}, 100.0] of 2 pairs." in blind
@@ -100,13 +100,13 @@ def test_the_figures_are_the_analysis_layers(store: Store) -> None:
     with store.write() as connection:  # what is undone is in force no longer, and what stood before it is again
         last = [d for d in decisions.history(connection, data) if d.annotator == "Bob"][-1]
         decisions.undo(connection, data, "Bob", last.uid or "", "undo")
-    assert "12 decisions in force, by 2 people on 9 pairs" in said(agreement())
+    assert "12 decisions in force, by 2 people on 9 pairs" in page_html(agreement())
 
 
 def test_a_cell_leads_to_its_pairs_and_they_to_the_labels_page(store: Store) -> None:
     data, labelling = world(store)
     page = agreement()
-    assert "Rows: all people together" in said(page)
+    assert "Rows: all people together" in page_html(page)
     page = agreement(who="Ada")
     cells = {
         item.key.removeprefix("agreement.cell."): item for item in page.button if "agreement.cell" in (item.key or "")
@@ -117,7 +117,7 @@ def test_a_cell_leads_to_its_pairs_and_they_to_the_labels_page(store: Store) -> 
     assert cells["ambiguous-necessary"].disabled
     cells["necessary-inappropriate"].click().run()
     assert page.query_params["cell"] == "necessary-inappropriate"
-    assert "2 pairs: necessary by Ada, inappropriate by the consensus" in said(page)
+    assert "2 pairs: necessary by Ada, inappropriate by the consensus" in page_html(page)
     table = next(d.value for d in page.dataframe if "people" in d.value)
     pairs = pairs_of(store, data)
     assert list(zip(table["attribute"], table["context"], strict=True)) == [pairs[1], pairs[5]]
@@ -128,7 +128,7 @@ def test_groups_by_domain_and_sphere(store: Store) -> None:
     data, labelling = world(store)
     result = people_agreement(store, data, labelling)
     for by, frame in result.by.items():
-        markup = said(agreement(by=str(by)))
+        markup = page_html(agreement(by=str(by)))
         for row in frame.to_dict("records"):
             assert f'<td>{row["name"]}</td><td class="ci-number">{row["answered"]}</td>' in markup
 
@@ -137,13 +137,13 @@ def test_a_slice_is_drawn_with_its_width_said_before_and_leads_to_the_queue(stor
     data, labelling = world(store)
     page = agreement("agreement.box.draw")
     page.number_input(key="agreement.slice.size").set_value(12).run()
-    assert expected_interval(population(store, labelling), 12) in said(page)
-    assert button(page, "Sample the slice").disabled and "Needs your name" in said(page)
+    assert expected_interval(population(store, labelling), 12) in page_html(page)
+    assert button(page, "Sample the slice").disabled and "Needs your name" in page_html(page)
     page.session_state["annotator"] = "Ada"
     page.text_input(key="agreement.slice.name").set_value(" first  audit ")
     page.number_input(key="agreement.slice.seed").set_value(5).run()
     button(page, "Sample the slice").click().run()
-    assert not page.exception and "Drew a slice of 12 pairs." in said(page)
+    assert not page.exception and "Drew a slice of 12 pairs." in page_html(page)
     with store.read() as connection:
         (row,) = audits.all_slices(connection, data)
         items = audits.slice_items(connection, row.id)
@@ -151,12 +151,13 @@ def test_a_slice_is_drawn_with_its_width_said_before_and_leads_to_the_queue(stor
     pairs = pairs_of(store, data)
     inside = {pairs.index((item.attribute, item.context)) for item in items}
     mine = inside & {0, 1, 2, 3, 5, 6, 9, 13}
-    assert f"Ada: {len(mine)} of 12 ({len(inside & {9, 13})} blind)" in said(page)
+    assert f"Ada: {len(mine)} of 12 ({len(inside & {9, 13})} blind)" in page_html(page)
     link = next(item for item in page.get("page_link") if "Answer blind" in item.proto.label)
     assert f"slice={row.id}" in link.proto.query_string and "blind=1" in link.proto.query_string
     button(page, "Show its agreement").click().run()
     shown = people_agreement(store, data, labelling, slice_id=row.id)
-    assert f"{shown.answered} of 12 sampled pairs are answered" in said(page) and "Horvitz-Thompson" in said(page)
+    assert f"{shown.answered} of 12 sampled pairs are answered" in page_html(page)
+    assert "Horvitz-Thompson" in page_html(page)
     double_click(page, page.button(key=f"agreement.slice.delete.{row.id}"))
     assert not page.exception and "slice" not in page.query_params
     with store.read() as connection:
@@ -169,7 +170,7 @@ def test_a_double_click_draws_one_slice(store: Store) -> None:
     page.session_state["annotator"] = "Ada"
     page.run()
     double_click(page, button(page, "Sample the slice"))
-    assert not page.exception and "The slice was not saved" not in said(page)
+    assert not page.exception and "The slice was not saved" not in page_html(page)
     (row,) = label_slices(store, data)
     assert row.items == 18
 
@@ -197,9 +198,10 @@ def test_one_click_draws_a_slice_and_opens_it_for_everybody(store: Store, monkey
 def test_a_slice_that_nobody_answered_says_so(store: Store) -> None:
     data = add_dataset(store, profiles=2, attributes=3, contexts=3).id
     made = draw_slice(store, add_labels(store, data, CODES), size=5, seed=0, name="one", annotator="Ada")
-    assert "No pair in the slice &#x27;one&#x27; has been decided" in said(agreement(slice=made))
-    assert "Audit slice &#x27;77&#x27; is not here" in said(agreement(slice=77))  # a link to one that is gone shows all
-    assert "No answers here yet" in said(agreement(slice=77))
+    assert "No pair in the slice &#x27;one&#x27; has been decided" in page_html(agreement(slice=made))
+    # A link to one that is gone shows all.
+    assert "Audit slice &#x27;77&#x27; is not here" in page_html(agreement(slice=77))
+    assert "No answers here yet" in page_html(agreement(slice=77))
 
 
 def test_what_the_decisions_do_to_a_run(store: Store) -> None:
@@ -208,7 +210,7 @@ def test_what_the_decisions_do_to_a_run(store: Store) -> None:
     run = add_run(store, data, 3, reveals)
     effect = decision_effect(Flows(store), resolve_scope(store, run, labelling))
     page = agreement("agreement.box.effect", run=run)
-    markup = said(page)
+    markup = page_html(page)
     for name, numbers in (("alone", effect.consensus), ("with", effect.decisions)):
         assert f"{100 * numbers.violation[3]:.1f} %" in markup, name
         assert f"{100 * numbers.completeness:.1f} %" in markup, name
@@ -219,7 +221,7 @@ def test_what_the_decisions_do_to_a_run(store: Store) -> None:
 
 def test_the_model_with_itself_stands_apart(store: Store) -> None:
     world(store)
-    markup = said(agreement("agreement.box.models"))
+    markup = page_html(agreement("agreement.box.models"))
     assert "No person&#x27;s answer is in these numbers" in markup and "no pair has two votes" in markup
 
 
@@ -233,5 +235,5 @@ def test_hostile_names_stay_text(store: Store) -> None:
         say(store, data, text, {n: INA, 3: NEC, 4: INA})
     draw_slice(store, labelling, size=6, seed=0, name=TEXTS[1], annotator=TEXTS[2])
     add_run(store, data, 2, np.ones_like(CODES))
-    markup = said(agreement(*FOLDS, who=TEXTS[0], cell="necessary-inappropriate"))
+    markup = page_html(agreement(*FOLDS, who=TEXTS[0], cell="necessary-inappropriate"))
     assert "<img" not in markup and "<script" not in markup and "&lt;img" in markup

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from paging import FOLDS, button, double_click, labels, opened, said
+from paging import FOLDS, button, double_click, labels, opened, page_html
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, PAPER_NAME, rule_of
@@ -37,17 +37,17 @@ def world(store: Store) -> tuple[int, str]:
 
 
 def test_without_data_or_labels_the_page_says_what_to_do(store: Store) -> None:
-    assert "No datasets yet" in said(opened(PAGE))
+    assert "No datasets yet" in page_html(opened(PAGE))
     add_dataset(store)
-    assert "Nothing is labelled yet" in said(opened(PAGE))
+    assert "Nothing is labelled yet" in page_html(opened(PAGE))
 
 
 def test_the_numbers_are_the_analysis_layers(store: Store) -> None:
     _, labelling = world(store)
     result = survival(store, labelling)
     page = opened(PAGE, "consensus.box.shares")
-    assert f"{100 * result.share:.1f} % of 18 labelled pairs have a consensus" in said(page)
-    assert PAPER_NAME in said(page).replace("&#x27;", "'")
+    assert f"{100 * result.share:.1f} % of 18 labelled pairs have a consensus" in page_html(page)
+    assert PAPER_NAME in page_html(page).replace("&#x27;", "'")
     table = next(d.value for d in page.dataframe if "survival" in d.value)
     assert table["pairs"].sum() == 18 and table["ambiguous"].sum() == result.ambiguous
     by_profile = opened(PAGE, "consensus.box.shares", by="profile")
@@ -60,8 +60,9 @@ def test_the_numbers_are_the_analysis_layers(store: Store) -> None:
 def test_contexts_say_why_they_are_discarded(store: Store) -> None:
     world(store)
     page = opened(PAGE, part="contexts")
-    assert "5 of 6 contexts of profiles are retained" not in said(page)
-    assert "4 of 6 contexts of profiles are retained; 2 are discarded, 2 with no necessary attribute." in said(page)
+    assert "5 of 6 contexts of profiles are retained" not in page_html(page)
+    retained = "4 of 6 contexts of profiles are retained; 2 are discarded, 2 with no necessary attribute."
+    assert retained in page_html(page)
     table = next(d.value for d in page.dataframe if "reason" in d.value)
     assert table[["user", "reason"]].to_numpy().tolist() == [["Person 1", "no necessary attribute"]] * 2
     published = next(d.value for d in page.dataframe if "published" in d.value)
@@ -71,7 +72,7 @@ def test_contexts_say_why_they_are_discarded(store: Store) -> None:
 def test_a_slider_changes_nothing_until_a_rule_is_saved_and_used(store: Store) -> None:
     data, labelling = world(store)
     page = opened(PAGE, part="whatif")
-    assert "No label of 18 pairs would change" in said(page)
+    assert "No label of 18 pairs would change" in page_html(page)
     page.slider(key="consensus.threshold").set_value(60).run()
     page.slider(key="consensus.weight.2").set_value(100).run()
     page.slider(key="consensus.weight.1").set_value(10).run()
@@ -79,43 +80,43 @@ def test_a_slider_changes_nothing_until_a_rule_is_saved_and_used(store: Store) -
     priors = {"fundamentalist": 26 / 136, "pragmatic": 10 / 136, "unconcerned": 100 / 136}
     tried = what_if(store, labelling, 0.6, priors)
     assert tried.changed == 7
-    assert "7 of 18 pairs would change their label" in said(page)
+    assert "7 of 18 pairs would change their label" in page_html(page)
     assert rule_of(store, labelling).is_paper
 
     # The field goes when it is left for the button, which must stay under the pointer.
     assert labels(page).index("Your name") > labels(page).index("Save this rule")
     button(page, "Save this rule").click().run()
-    assert "a rule needs a name" in said(page)
+    assert "a rule needs a name" in page_html(page)
     page.text_input(key="consensus.name").set_value("loud")
     page.text_input(key="annotator.field").set_value("Ada")
     double_click(page, button(page, "Save this rule"))
-    assert "The rule was not saved." not in said(page)
+    assert "The rule was not saved." not in page_html(page)
     assert rule_of(store, labelling).is_paper
     page.selectbox(key=f"consensus.rule.{data}.paper").set_value("loud").run()
     button(page, "Make it current").click().run()
     held = rule_of(store, labelling)
     assert (held.name, held.threshold, held.prior_by_key) == ("loud", 0.6, pytest.approx(priors))
-    assert "Labels rest on &#x27;loud&#x27; now." in said(page)
-    assert "No label of 18 pairs would change" in said(page)  # what was tried is what holds
+    assert "Labels rest on &#x27;loud&#x27; now." in page_html(page)
+    assert "No label of 18 pairs would change" in page_html(page)  # what was tried is what holds
 
 
 def test_a_link_to_a_what_if_shows_it_and_one_that_is_none_is_left_out(store: Store) -> None:
     _, labelling = world(store)
     tried = what_if(store, labelling, 0.7, {"fundamentalist": 0.1, "pragmatic": 0.1, "unconcerned": 0.8})
-    shown = said(opened(PAGE, part="whatif", threshold=70, priors="10-10-80"))
+    shown = page_html(opened(PAGE, part="whatif", threshold=70, priors="10-10-80"))
     assert f"{tried.changed} of 18 pairs would change" in shown
     for wrong in ({"threshold": 12}, {"priors": "1-2"}, {"priors": "0-0-0"}, {"threshold": "x", "priors": "a-b-c"}):
         page = opened(PAGE, part="whatif", **wrong)
-        assert "No label of 18 pairs would change" in said(page)
+        assert "No label of 18 pairs would change" in page_html(page)
 
 
 def test_two_labellings_side_by_side_lead_to_the_labels_page(store: Store) -> None:
     data, first = world(store)
-    assert "There is only one labelling" in said(opened(PAGE, part="agreement"))
+    assert "There is only one labelling" in page_html(opened(PAGE, part="agreement"))
     second = add_labels(store, data, [[[N, X, N], *LABELS[0][1:]], LABELS[1]], name="two")
     page = opened(PAGE, part="agreement", labelling=first, second=second)
-    assert "give the same label to 94.4 % of 18 pairs" in said(page)
-    assert "1 pair gets opposite labels" in said(page)
+    assert "give the same label to 94.4 % of 18 pairs" in page_html(page)
+    assert "1 pair gets opposite labels" in page_html(page)
     table = next(d.value for d in page.dataframe if "opposite" in d.value)
     assert table[["first", "second", "key"]].to_numpy().tolist() == [["inappropriate", "necessary", "fact_0"]]
 
@@ -123,11 +124,11 @@ def test_two_labellings_side_by_side_lead_to_the_labels_page(store: Store) -> No
 def test_kin_are_warned_of_on_every_page_that_shows_the_numbers(store: Store) -> None:
     data, _ = world(store)
     run = add_run(store, data, 2, [[[1] * 3] * 3] * 2)
-    assert "same family" not in said(opened(HEATMAPS, run=run))
+    assert "same family" not in page_html(opened(HEATMAPS, run=run))
     with store.write() as connection:
         connection.execute(sa.update(labelling_table).values(model="test-model"))
     for page in (opened(PAGE), opened(PAGE, part="models"), opened(HEATMAPS, run=run), opened(RUNS, run=run)):
-        texts = said(page) + " ".join(str(list(d.value.get("warning", []))) for d in page.dataframe)
+        texts = page_html(page) + " ".join(str(list(d.value.get("warning", []))) for d in page.dataframe)
         assert "the model under test itself" in texts
 
 
@@ -136,7 +137,7 @@ def test_the_slider_of_the_heatmaps_moves(store: Store) -> None:
     run = add_run(store, data, 3, [[[1] * 3] * 3] * 2)
     page = opened(HEATMAPS, run=run)
     page.slider[0].set_value(1).run()
-    assert page.slider[0].value == 1 and "violation@1" in said(page)
+    assert page.slider[0].value == 1 and "violation@1" in page_html(page)
 
 
 def test_hostile_names_stay_text(store: Store) -> None:
@@ -151,6 +152,6 @@ def test_hostile_names_stay_text(store: Store) -> None:
             connection, data.id, TEXTS[2][:60], threshold=1.0, priors=priors, annotator=TEXTS[0][:60], use=True
         )
     for part in ("shares", "whatif", "contexts", "agreement", "models"):
-        markup = said(opened(PAGE, *FOLDS, part=part, by="profile"))
+        markup = page_html(opened(PAGE, *FOLDS, part=part, by="profile"))
         assert "<img" not in markup and "<script" not in markup
     assert len(records(store, data.id)) == 3

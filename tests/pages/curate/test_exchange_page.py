@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from paging import button, opened, said
+from paging import button, opened, page_html
 from worlds import add_dataset, add_labels
 
 from cimemories.exchange import exporting
@@ -30,27 +30,27 @@ def test_an_export_is_made_when_it_is_asked_for(store: Store, monkeypatch: pytes
     add_labels(store, data.id, [[[1, 2], [0, 1], [2, 2]]], simulated=True)
     app = opened(PROFILES, view="dataset", dataset=data.id)
     assert not made
-    assert not app.get("download_button") or "small-world" not in said(app)
+    assert not app.get("download_button") or "small-world" not in page_html(app)
     button(app, "Prepare the file").click().run()
     assert not app.exception
     assert len(made) == 1
-    assert "small-world-bundle-parquet-simulated.zip" in said(app)
+    assert "small-world-bundle-parquet-simulated.zip" in page_html(app)
     _, _, content, *_ = app.session_state["profiles.export.ready"]
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         assert json.loads(archive.read("manifest.json"))["simulated"] is True
     # Another choice drops the offer: nobody gets a file of something else.
     format_box = next(box for box in app.selectbox if box.label == "Format")
     format_box.set_value("labelled").run()
-    assert "small-world-bundle-parquet" not in said(app)
+    assert "small-world-bundle-parquet" not in page_html(app)
     button(app, "Prepare the file").click().run()
-    assert "small-world-labelled-simulated.json" in said(app)
+    assert "small-world-labelled-simulated.json" in page_html(app)
 
 
 def test_a_format_that_needs_labels_says_what_to_do(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=1, contexts=1)
     app = opened(PROFILES, view="dataset", dataset=data.id)
     next(box for box in app.selectbox if box.label == "Format").set_value("huggingface").run()
-    assert "no labels yet" in said(app)
+    assert "no labels yet" in page_html(app)
     assert "Prepare the file" not in [item.label for item in app.button]
 
 
@@ -65,10 +65,11 @@ def test_what_was_imported_is_said_with_its_notes(store: Store, tmp_path: Path) 
     app.file_uploader[0].upload("columns <b>.parquet", content, "application/octet-stream").run()
     button(app, "Import").click().run()
     assert not app.exception
-    page = said(app)
+    page = page_html(app)
     assert "Recognised as the published columns, one row a pair." in page
     assert "Labels are imported under one stand-in persona" in page
     assert "columns &lt;b&gt;" in page
     app.file_uploader[0].upload("broken.zip", content[:50], "application/zip").run()
     button(app, "Import").click().run()
-    assert "This file cannot be imported." in said(app) and "broken.zip: not a whole Parquet file" in said(app)
+    assert "This file cannot be imported." in page_html(app)
+    assert "broken.zip: not a whole Parquet file" in page_html(app)

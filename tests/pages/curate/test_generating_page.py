@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from paging import button, double_click, opened, said
+from paging import button, double_click, opened, page_html
 from worlds import add_dataset
 
 from cimemories import launch
@@ -56,11 +56,11 @@ def test_from_templates_at_once(store: Store) -> None:
     app.number_input(key="new.count.Templates, no model").set_value(2).run()
     button(app, "Create profiles").click().run()
     assert not app.exception
-    assert "&#x27;plain&#x27;: 2 profiles, 298 attributes." in said(app)
+    assert "&#x27;plain&#x27;: 2 profiles, 298 attributes." in page_html(app)
     assert names(store) == ["first", "plain"]
     app.text_input(key="new.name").set_value("plain").run()
     button(app, "Create profiles").click().run()
-    assert "exists already" in said(app)
+    assert "exists already" in page_html(app)
     assert names(store) == ["first", "plain"]
 
 
@@ -70,18 +70,18 @@ def test_started_with_the_simulator_and_shown_when_it_is_done(store: Store, star
     app.text_input(key="new.name").set_value(HOSTILE).run()
     for key, value in (("new.count.The simulator", 1), ("new.per_domain", 1), ("new.events", 1), ("new.general", 2)):
         app.number_input(key=key).set_value(value).run()
-    assert "This comes to 2 calls for 11 attributes" in said(app)
+    assert "This comes to 2 calls for 11 attributes" in page_html(app)
     button(app, "Start writing").click().run()
     assert len(started) == 1
     app.run()
-    assert "is being written" in said(app)
-    assert "&lt;img src=x" in said(app)
-    assert "<img" not in said(app)
+    assert "is being written" in page_html(app)
+    assert "&lt;img src=x" in page_html(app)
+    assert "<img" not in page_html(app)
     authoring.execute(store, started[0])
     app.run()
     assert not app.exception
-    assert "is written: " in said(app)
-    assert "simulated" in said(app)
+    assert "is written: " in page_html(app)
+    assert "simulated" in page_html(app)
     assert names(store) == ["first", HOSTILE]
 
 
@@ -93,8 +93,8 @@ def test_what_cannot_be_started_says_why_and_leaves_nothing(store: Store) -> Non
     app.text_input(key="new.model").set_value("m").run()
     app.text_input(key="new.url").set_value("http://127.0.0.1:9/v1").run()
     button(app, "Start writing").click().run()
-    assert "Nothing was started." in said(app)
-    assert "no answer from http://127.0.0.1:9/v1" in said(app)
+    assert "Nothing was started." in page_html(app)
+    assert "no answer from http://127.0.0.1:9/v1" in page_html(app)
     with store.read() as connection:
         assert generations.all_rows(connection) == []
 
@@ -106,16 +106,16 @@ def test_stopped_work_can_be_gone_on_with_or_discarded(store: Store, started: li
     with store.write() as connection:
         work.finish(connection, generation_id, WorkStatus.INTERRUPTED, HOSTILE)
     app = opened(PAGE, view="new")
-    assert "No dataset was created." in said(app)
-    assert "0 of 2 calls done and kept" in said(app)
-    assert "<img" not in said(app)
+    assert "No dataset was created." in page_html(app)
+    assert "0 of 2 calls done and kept" in page_html(app)
+    assert "<img" not in page_html(app)
     double_click(app, button(app, "Resume"))
     assert started == [generation_id]
     with store.write() as connection:
         work.request_cancel(connection, generation_id)
     app.run()
     double_click(app, button(app, "Discard"))
-    assert "No dataset was created." not in said(app)
+    assert "No dataset was created." not in page_html(app)
     with store.read() as connection:
         assert generations.all_rows(connection) == []
 
@@ -137,4 +137,4 @@ def test_from_templates_of_chosen_events(store: Store) -> None:
     app.text_input(key="new.name").set_value("too many").run()
     app.number_input(key="new.templates.events").set_value(2).run()
     button(app, "Create profiles").click().run()
-    assert "2 events are too many: only 1" in said(app) and "too many" not in names(store)
+    assert "2 events are too many: only 1" in page_html(app) and "too many" not in names(store)

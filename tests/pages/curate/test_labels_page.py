@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from paging import button, double_click, nodes, opened, said
+from paging import button, double_click, nodes, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, records
 
@@ -82,7 +82,7 @@ def test_the_matrix_carries_labels_counts_and_what_is_retained(store: Store, lab
         "Recipient 1": ([2, 1, 0], True),
     }
     assert {r["key"]: r["counts"] for r in shown["rows"]}["fact_1"] == [2, 0, 0]
-    assert "3 necessary, 2 inappropriate, 1 ambiguous of 6 pairs; 2 of 2 contexts retained" in said(app)
+    assert "3 necessary, 2 inappropriate, 1 ambiguous of 6 pairs; 2 of 2 contexts retained" in page_html(app)
 
 
 def test_a_link_puts_the_cursor_on_its_pair_and_opens_it(store: Store, labelled: tuple[DatasetRow, str]) -> None:
@@ -91,8 +91,8 @@ def test_a_link_puts_the_cursor_on_its_pair_and_opens_it(store: Store, labelled:
     where = {"profile": person.id, "context": person.context_ids[1], "attribute": person.attribute_ids[2]}
     app = opened(LABELS, dataset=dataset.id, **where)
     assert drawing(app)["cursor"] == [person.attribute_ids[2], person.context_ids[1]]
-    assert "Statement 1.2 says fact_2." in said(app)
-    assert "No vote is counted for this pair" in said(app)
+    assert "Statement 1.2 says fact_2." in page_html(app)
+    assert "No vote is counted for this pair" in page_html(app)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_filters_of_a_link_drop_and_dim(
     assert sorted(r["key"] for r in shown["rows"]) == (rows or ["fact_0", "fact_1", "fact_2"])
     assert len(shown["columns"]) == columns
     assert {pair for pair, bit in by_pair(shown, "matched").items() if bit == "1"} == matching
-    assert f"{len(matching)} of 6 pairs match" in said(app)
+    assert f"{len(matching)} of 6 pairs match" in page_html(app)
     button(app, "Clear").click().run()
     assert not app.exception
     assert not query.keys() & set(app.query_params)
@@ -138,7 +138,7 @@ def test_a_filter_goes_into_the_url(store: Store, labelled: tuple[DatasetRow, st
     assert [row["key"] for row in drawing(app)["rows"]] == ["fact_0"]
     app.segmented_control(key="labels.show").set_value("context").run()
     assert app.query_params["show"] == "context"
-    assert "No pair of this context matches the filters." in said(app)
+    assert "No pair of this context matches the filters." in page_html(app)
 
 
 def test_the_counts_are_tables_too(store: Store, labelled: tuple[DatasetRow, str]) -> None:
@@ -147,7 +147,7 @@ def test_the_counts_are_tables_too(store: Store, labelled: tuple[DatasetRow, str
     assert contexts[["necessary", "inappropriate", "ambiguous"]].to_numpy().tolist() == [[1, 1, 1], [2, 0, 0]]
     assert contexts["retained"].tolist() == ["retained", "discarded"]
     assert attributes["necessary"].tolist() == [1, 2, 0]
-    assert "2 contexts, 1 of them discarded" in said(app)
+    assert "2 contexts, 1 of them discarded" in page_html(app)
 
 
 def test_the_current_rule_is_the_one_that_is_explained(store: Store, labelled: tuple[DatasetRow, str]) -> None:
@@ -158,8 +158,8 @@ def test_the_current_rule_is_the_one_that_is_explained(store: Store, labelled: t
         labellings.add_rule(connection, dataset.id, "bold", threshold=0.8, priors=priors, annotator="Ada", use=True)
     app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[2], context=person.context_ids[0])
     assert by_pair(drawing(app), "cells")["fact_2", "Recipient 0"] == "N"
-    assert "80 % of the mixture says necessary; the threshold is 80 %: consensus." in said(app)
-    assert "Rule: bold; threshold 80 %" in said(app)
+    assert "80 % of the mixture says necessary; the threshold is 80 %: consensus." in page_html(app)
+    assert "Rule: bold; threshold 80 %" in page_html(app)
 
 
 def test_pairs_stand_in_the_table_with_votes_and_labels(store: Store, labelled: tuple[DatasetRow, str]) -> None:
@@ -173,8 +173,9 @@ def test_pairs_stand_in_the_table_with_votes_and_labels(store: Store, labelled: 
         ("?", "ambiguous"),
     ]
     assert [row["fundamentalist"] for row in table[:2]] == ["XX", "NN"]
-    assert "6 of 6 counted votes say inappropriate: consensus." in said(app)
-    assert "Of 3 attributes towards &#x27;Recipient 0&#x27;: 1 necessary, 1 inappropriate, 1 ambiguous." in said(app)
+    assert "6 of 6 counted votes say inappropriate: consensus." in page_html(app)
+    column = "Of 3 attributes towards &#x27;Recipient 0&#x27;: 1 necessary, 1 inappropriate, 1 ambiguous."
+    assert column in page_html(app)
 
 
 def test_the_pairs_of_a_context_are_a_file_too(
@@ -205,8 +206,8 @@ def test_the_linked_pair_is_opened_and_filters_narrow_the_table(store: Store, la
         context=person.context_ids[1],
         attribute=person.attribute_ids[2],
     )
-    assert "Statement 1.2 says fact_2." in said(app)
-    assert "No vote is counted for this pair" in said(app)
+    assert "Statement 1.2 says fact_2." in page_html(app)
+    assert "No vote is counted for this pair" in page_html(app)
     app.pills(key="labels.kinds").set_value(["necessary"]).run()
     assert [row["Attribute"] for row in listed(app)] == ["fact_0", "fact_1"]
 
@@ -224,19 +225,19 @@ def test_a_decision_is_recorded_shown_and_taken_back(store: Store, labelled: tup
     assert (written.label, written.annotator, written.reason) == (Label.NECESSARY, "Ada", "the bank asks for it")
     first = listed(app)[0]
     assert (first["word"], first["Consensus"], first["by"]) == ("necessary", "X inappropriate", "decided by Ada")
-    assert "decided by Ada" in said(app)
+    assert "decided by Ada" in page_html(app)
     assert not [item for item in app.text_input if item.label == "Your name"]  # asked once
 
     double_click(app, button(app, "Withdraw my decision"))
     view = pairs(store, labelling, person.id, person.context_ids[0])[0]
     assert (view.decision, view.effective, len(view.history)) == (None, Label.INAPPROPRIATE, 2)
-    assert "by consensus of the personas" in said(app)
+    assert "by consensus of the personas" in page_html(app)
 
 
 def test_a_decision_needs_a_name(store: Store, labelled: tuple[DatasetRow, str]) -> None:
     app = opened(LABELS, dataset=labelled[0].id)
     button(app, "X inappropriate").click().run()
-    assert "A decision needs your name." in said(app)
+    assert "A decision needs your name." in page_html(app)
     with store.read() as connection:
         assert decisions.history(connection, labelled[0].id) == []
 
@@ -250,7 +251,7 @@ def test_a_labelling_that_stopped_can_be_resumed(
     launched: list[str] = []
     monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: launched.append(work_id))
     app = opened(LABELS, dataset=dataset.id)
-    assert "The server went away." in said(app)
+    assert "The server went away." in page_html(app)
     double_click(app, button(app, "Resume"))
     assert launched == [labelling]
 
@@ -263,8 +264,8 @@ def test_while_votes_arrive_the_page_says_so_and_discards_nothing(
         work.claim(connection, labelling)
     app = opened(LABELS, dataset=dataset.id)
     assert [column["discarded"] for column in drawing(app)["columns"]] == [False, False]
-    assert "1 of 2 contexts retained. So far: a labelling is in progress." in said(app)
-    assert "The personas are voting: 24 of 24 ballots, measuring the pace. Of this profile: 12 of 12." in said(app)
+    assert "1 of 2 contexts retained. So far: a labelling is in progress." in page_html(app)
+    assert "The personas are voting: 24 of 24 ballots, measuring the pace. Of this profile: 12 of 12." in page_html(app)
     assert app.selectbox(key="labels.labelling").options == ["test-voter: in progress, 2 draws, personas test"]
     with store.write() as connection:
         work.finish(connection, labelling, WorkStatus.FINISHED)
@@ -273,7 +274,7 @@ def test_while_votes_arrive_the_page_says_so_and_discards_nothing(
         "Recipient 0": False,
         "Recipient 1": True,
     }
-    assert "in progress" not in said(app)
+    assert "in progress" not in page_html(app)
 
 
 def test_a_labelling_without_a_vote_yet_says_where_the_votes_will_show(store: Store) -> None:
@@ -295,11 +296,11 @@ def test_a_labelling_without_a_vote_yet_says_where_the_votes_will_show(store: St
         labellings.plan(connection, labelling, [person.id], person.context_ids, ids, 2)
         work.queue(connection, labelling)
     app = opened(LABELS, dataset=dataset.id)
-    assert "Person 0: no vote on any of 6 pairs yet. A labelling is in progress." in said(app)
-    assert "Waiting for the worker to start: 0 of 12 ballots." in said(app)
-    assert "The 12 ballots of this profile will show here as they arrive." in said(app)
+    assert "Person 0: no vote on any of 6 pairs yet. A labelling is in progress." in page_html(app)
+    assert "Waiting for the worker to start: 0 of 12 ballots." in page_html(app)
+    assert "The 12 ballots of this profile will show here as they arrive." in page_html(app)
     assert not any(column["discarded"] for column in drawing(app)["columns"])
-    assert "None of them is of this profile." in said(opened(LABELS, dataset=dataset.id, profile=other.id))
+    assert "None of them is of this profile." in page_html(opened(LABELS, dataset=dataset.id, profile=other.id))
     with store.write() as connection:
         work.finish(connection, labelling, WorkStatus.CANCELLED)
     app.run()
@@ -331,7 +332,7 @@ def test_a_server_that_is_not_there_is_one_clear_line(store: Store) -> None:
     next(item for item in app.text_input if item.label == "Base URL").set_value("http://127.0.0.1:9/v1")
     button(app, "Start").click().run()
     assert not app.exception
-    assert "Nothing was started." in said(app)
+    assert "Nothing was started." in page_html(app)
     with store.read() as connection:
         assert labellings.all_rows(connection, dataset.id) == []
 
@@ -352,8 +353,8 @@ def test_a_stale_link_falls_back_with_a_notice(
     store: Store, labelled: tuple[DatasetRow, str], query: dict[str, str], show: str
 ) -> None:
     app = opened(LABELS, show=show, **query)
-    assert "ci-notice" in said(app)
-    assert "<img" not in said(app)
+    assert "ci-notice" in page_html(app)
+    assert "<img" not in page_html(app)
     assert len(drawing(app)["rows"]) == 3
 
 
@@ -373,7 +374,7 @@ def test_hostile_text_reaches_only_what_shows_it_as_text(store: Store, show: str
     person = records(store, dataset.id)[0]
     decide(store, dataset.id, person.attribute_ids[0], person.context_ids[0], Label.NECESSARY, who=HOSTILE)
     app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[0], show=show)
-    assert "<img" not in said(app)
+    assert "<img" not in page_html(app)
     carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
     assert carrying
     assert carrying <= SAFE, carrying - SAFE
@@ -393,9 +394,9 @@ def test_a_labelling_can_be_of_another_pack_of_personas(store: Store, monkeypatc
     app = opened(LABELS, dataset=dataset.id)
     app.radio(key="start.place").set_value(app.radio(key="start.place").options[1]).run()
     app.selectbox(key="start.personas").set_value("broken").run()
-    assert "This pack cannot be used." in said(app)
+    assert "This pack cannot be used." in page_html(app)
     app.selectbox(key="start.personas").set_value("two").run()
-    assert "The bold 25 %; The shy 75 %" in said(app)
+    assert "The bold 25 %; The shy 75 %" in page_html(app)
     button(app, "Start").click().run()
     assert not app.exception
     with store.read() as connection:
@@ -440,8 +441,8 @@ def test_an_imported_labelling_is_shown_by_its_shares(store: Store) -> None:
         work.finish(connection, labelling, WorkStatus.FINISHED)
     app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[1])
     assert by_pair(drawing(app), "cells") == {("fact_0", "Recipient 0"): "X", ("fact_1", "Recipient 0"): "?"}
-    assert "Imported shares, without votes" in said(app)
-    assert "97\u00a0%" in said(app)
-    assert "Not inappropriate: fundamentalist 3 %, pragmatic 3 % and unconcerned 3 %." in said(app)
+    assert "Imported shares, without votes" in page_html(app)
+    assert "97\u00a0%" in page_html(app)
+    assert "Not inappropriate: fundamentalist 3 %, pragmatic 3 % and unconcerned 3 %." in page_html(app)
     table = listed(opened(LABELS, dataset=dataset.id, show="context"))
     assert [row["fundamentalist"] for row in table] == ["X 100 %", "X 97 %, ? 3 %"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hostile_names import HOSTILE, LABELLED, MARKUP, SAFE
-from paging import FOLDS, ROOT, button, double_click, nodes, opened, said
+from paging import FOLDS, ROOT, button, double_click, nodes, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, records
 
@@ -34,9 +34,9 @@ def labelled(store: Store) -> tuple[DatasetRow, str]:
 
 
 def test_an_empty_workspace_explains_itself(store: Store) -> None:
-    assert "No datasets yet" in said(opened(HOME))
-    assert "No datasets yet" in said(opened(PROFILES))
-    assert "No datasets yet" in said(opened(LABELS))
+    assert "No datasets yet" in page_html(opened(HOME))
+    assert "No datasets yet" in page_html(opened(PROFILES))
+    assert "No datasets yet" in page_html(opened(LABELS))
 
 
 def test_home_lists_datasets_and_what_to_do_next(store: Store) -> None:
@@ -44,8 +44,8 @@ def test_home_lists_datasets_and_what_to_do_next(store: Store) -> None:
     app = opened(HOME, "home.box.datasets")
     assert app.dataframe[0].value["name"].tolist() == ["first"]
     assert app.dataframe[0].value["attributes"].tolist() == [6]
-    assert "The dataset &#x27;first&#x27; has no labels yet" in said(app)
-    assert "No runs yet" in said(app)
+    assert "The dataset &#x27;first&#x27; has no labels yet" in page_html(app)
+    assert "No runs yet" in page_html(app)
     link = next(item for item in opened(PROFILES).get("page_link") if item.proto.label == "Label this dataset")
     assert "dataset=" in link.proto.query_string
 
@@ -61,7 +61,7 @@ def test_a_store_that_cannot_be_opened_is_said_without_a_trace(tmp_path: Path, m
     monkeypatch.setenv(WORKSPACE, str(tmp_path / "file" / "workspace"))
     app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60).run()
     assert not app.exception
-    assert "The database could not be opened." in said(app)
+    assert "The database could not be opened." in page_html(app)
 
 
 def test_profiles_are_listed_and_the_linked_one_is_read_out(store: Store) -> None:
@@ -71,11 +71,11 @@ def test_profiles_are_listed_and_the_linked_one_is_read_out(store: Store) -> Non
     table = app.dataframe[0].value
     assert table["name"].tolist() == ["Person 0", "Person 1", "Person 2"]
     assert table["attributes"].tolist() == [4, 4, 4]
-    page = said(app)
+    page = page_html(app)
     assert "Statement 1.2 says fact_2." in page, "its domain is open, the others when asked for"
     assert "Statement 0." not in page
     assert page.count("ci-chosen") == 1
-    page = said(app.toggle(key="person.all").set_value(True).run())
+    page = page_html(app.toggle(key="person.all").set_value(True).run())
     assert [f"Statement 1.{i} says fact_{i}." in page for i in range(4)] == [True] * 4
     assert "Statement 0." not in page
 
@@ -88,7 +88,7 @@ def test_search_goes_through_all_statements(store: Store) -> None:
     assert hits["statement"].tolist() == ["Statement 2.3 says fact_3."]
     assert hits["profile"].tolist() == ["Person 2"]
     app.text_input(key="profiles.search").set_value("nowhere to be found").run()
-    assert "No statement, key or name matches." in said(app)
+    assert "No statement, key or name matches." in page_html(app)
 
 
 def test_a_file_is_imported_once_and_recognised_the_second_time(store: Store) -> None:
@@ -110,8 +110,8 @@ def test_a_file_is_imported_once_and_recognised_the_second_time(store: Store) ->
         app.file_uploader[0].set_value(("ann.json", data, "application/json")).run()
         button(app, "Import").click().run()
         assert not app.exception
-        assert expected in said(app)
-        assert "Ann Lee" in said(opened(PROFILES))
+        assert expected in page_html(app)
+        assert "Ann Lee" in page_html(opened(PROFILES))
     with store.read() as connection:
         assert [(row.name, row.origin) for row in datasets.all_rows(connection)] == [("ann", "official")]
 
@@ -120,7 +120,7 @@ def test_a_file_that_is_no_profile_file_is_refused_in_one_line(store: Store) -> 
     app = opened(PROFILES)
     app.file_uploader[0].set_value(("bad.json", b"{}", "application/json")).run()
     button(app, "Import").click().run()
-    assert "This file cannot be imported." in said(app)
+    assert "This file cannot be imported." in page_html(app)
     with store.read() as connection:
         assert datasets.all_rows(connection) == []
 
@@ -131,7 +131,7 @@ def test_a_dataset_is_deleted_only_with_a_second_word(store: Store) -> None:
     assert button(app, "Delete").disabled
     app.checkbox[0].check().run()
     double_click(app, button(app, "Delete"))
-    assert not app.exception and "was not deleted" not in said(app)
+    assert not app.exception and "was not deleted" not in page_html(app)
     with store.read() as connection:
         assert datasets.all_rows(connection) == []
 
@@ -148,8 +148,8 @@ def test_a_stale_link_falls_back_with_a_notice(
     store: Store, labelled: tuple[DatasetRow, str], page: str, query: dict[str, str]
 ) -> None:
     app = opened(page, **query)
-    assert "ci-notice" in said(app)
-    assert "<img" not in said(app)
+    assert "ci-notice" in page_html(app)
+    assert "<img" not in page_html(app)
     assert app.dataframe[0].value.shape[0] in (2, 3)
 
 
@@ -177,7 +177,7 @@ def test_hostile_text_reaches_only_what_shows_it_as_text(store: Store, page: str
             reason=HOSTILE,
         )
     app = opened(page, *FOLDS, dataset=dataset.id, attribute=person.attribute_ids[0])
-    assert "<img" not in said(app)
+    assert "<img" not in page_html(app)
     carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
     # A label is markdown: there the text stands escaped, so that it links to nothing and shows no image.
     labels = [node.proto.label for node in nodes(app._tree) if getattr(node, "type", "") in LABELLED]

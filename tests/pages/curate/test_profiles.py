@@ -12,7 +12,7 @@ import serving
 from hostile_names import LABELLED, MARKUP
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from paging import FOLDS, button, double_click, labels, nodes, opened, said
+from paging import FOLDS, button, double_click, labels, nodes, opened, page_html
 from playwright.sync_api import expect
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
@@ -132,7 +132,7 @@ def test_strips_are_letters_and_a_distribution_says_its_numbers() -> None:
 def test_the_list_says_how_much_is_ambiguous_and_the_profile_shows_its_strips(labelled: DatasetRow) -> None:
     app = opened(PROFILES, dataset=labelled.id, domains="finance")
     assert app.dataframe[0].value["ambiguous"].tolist() == pytest.approx([20.0, 20.0])
-    page = said(app)
+    page = page_html(app)
     assert "ambiguous 1 (16.7 %)" in page and "not labelled 1 (16.7 %)" in page
     assert "1 necessary, 1 inappropriate of 2 contexts" in page and ">XN</div>" in page
     (strips,) = [node for node in app.get("bidi_component") if "Recipient 0" in str(node.proto)]
@@ -145,10 +145,10 @@ def test_filters_and_search_stand_in_the_url_and_come_from_it(workspace: Store) 
     data = add_profiles(workspace, [first, replace(second, attributes=moved)])
     app = opened(PROFILES, dataset=data.id, events="a move, twice", domains="finance|relationships")
     assert app.dataframe[0].value["name"].tolist() == ["Person 1"]
-    assert "Statement 1.0" in said(app) and "Statement 1.2" not in said(app)
+    assert "Statement 1.0" in page_html(app) and "Statement 1.2" not in page_html(app)
     app.multiselect(key="profiles.domains").set_value(["employment"]).run()
     assert app.query_params["domains"] == "employment"
-    assert "Statement 1.2" in said(app) and "Statement 1.0" not in said(app)
+    assert "Statement 1.2" in page_html(app) and "Statement 1.0" not in page_html(app)
     app.text_input(key="profiles.search").set_value("statement").run()
     assert app.query_params["search"] == "statement"
     assert app.dataframe[0].value["statement"].tolist() == ["Statement 1.2 says fact_2."]
@@ -164,10 +164,10 @@ def strangers(workspace: Store) -> int:
 def test_two_profiles_stand_side_by_side(labelled: DatasetRow, workspace: Store) -> None:
     people = records(workspace, labelled.id)
     app = opened(PROFILES, dataset=labelled.id, profile=people[0].id, other=people[1].id, view="compare")
-    page = said(app)
+    page = page_html(app)
     assert "Statement 0.1 says" in page and "Statement 1.1 says" in page
     assert "3 keys are in both and stand side by side." in page
-    assert "No key is in both." in said(opened(PROFILES, dataset=strangers(workspace), view="compare"))
+    assert "No key is in both." in page_html(opened(PROFILES, dataset=strangers(workspace), view="compare"))
     # The same key in one row, whatever its place in either profile.
     assert re.search(r"<tr><td><b>fact_1</b></td><td>Statement 0.1.*?<td>Statement 1.1", page)
     app = opened(PROFILES, dataset=labelled.id, profile=people[0].id, other=people[0].id, view="compare")
@@ -197,11 +197,11 @@ def test_an_edit_is_reviewed_saved_as_a_version_shown_and_taken_back(labelled: D
     app = opened(PROFILES, **query, view="attributes")
     next(a for a in app.text_area if a.label == "Memory statement").set_value("I owe $200.")
     review(app)
-    page = said(app)
+    page = page_html(app)
     assert "1 labelling depends on &#x27;small world&#x27;, so it stays as it is." in page
     assert "all 3 x 2 pairs of Person 0 need new votes (12 calls at 2 draws)" in page
     save(app, reason="the bank wrote")
-    assert "Saved as &#x27;small world v2&#x27;" in said(app)
+    assert "Saved as &#x27;small world v2&#x27;" in page_html(app)
     with workspace.read() as connection:
         new = datasets.named(connection, "small world v2")
         (row,) = versions.history(connection, new.id)
@@ -266,19 +266,19 @@ def test_what_cannot_be_saved_is_said_in_one_line(workspace: Store) -> None:
     person = records(workspace, data.id)[0]
     query = {"dataset": data.id, "profile": person.id, "attribute": person.attribute_ids[0], "view": "attributes"}
     app = review(opened(PROFILES, **query))
-    assert "nothing would change" in said(app)
+    assert "nothing would change" in page_html(app)
     next(a for a in app.text_input if a.label == "Value").set_value("{}")
-    assert "a value can be text, a number" in said(review(app))
+    assert "a value can be text, a number" in page_html(review(app))
     next(a for a in app.text_input if a.label == "Value").set_value("7")
     review(app)
     save(app, name=" ")
-    assert "a change needs the name" in said(app)
+    assert "a change needs the name" in page_html(app)
     before = person.profile.attributes[0]
     editing.save(
         workspace, data.id, editing.attribute_edit(0, before, replace(before, statement="Mine.")), annotator="Bob"
     )
     save(app)
-    assert "changed by somebody else" in said(app)
+    assert "changed by somebody else" in page_html(app)
     assert records(workspace, data.id)[0].profile.attributes[0].statement == "Mine."
 
 
@@ -290,11 +290,11 @@ def test_versions_are_listed_frozen_and_gone_on_from(labelled: DatasetRow, works
     assert labels(app).index("Your name") > labels(app).index("Freeze")
     next(t for t in app.text_input if t.key == "annotator.freeze.field").set_value("Ada")
     double_click(app, button(app, "Freeze"))
-    assert not app.exception and "Nothing was frozen." not in said(app)
-    assert "frozen as" in said(app) and "by Ada" in said(app)
+    assert not app.exception and "Nothing was frozen." not in page_html(app)
+    assert "frozen as" in page_html(app) and "by Ada" in page_html(app)
     button(app, "Create next version").click().run()
     assert not app.exception
-    assert "&#x27;small world v2&#x27; was created from &#x27;small world&#x27;." in said(app)
+    assert "&#x27;small world v2&#x27; was created from &#x27;small world&#x27;." in page_html(app)
     with workspace.read() as connection:
         rows = {row.name: row for row in datasets.all_rows(connection)}
     assert (rows["small world"].frozen is not None, rows["small world v2"].frozen) == (True, None)
@@ -328,7 +328,7 @@ def test_hostile_text_reaches_only_what_shows_it_as_text(workspace: Store, view:
         button(app, "Undo this change").click().run()
         assert "Review your change" in [item.value for item in app.subheader]
     assert not app.exception
-    assert "<img" not in said(app)
+    assert "<img" not in page_html(app)
     carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
     # A label is markdown: there the text stands escaped, so that it links to nothing and shows no image.
     labels = [node.proto.label for node in nodes(app._tree) if getattr(node, "type", "") in LABELLED]
@@ -348,7 +348,7 @@ def test_hostile_text_reaches_only_what_shows_it_as_text(workspace: Store, view:
 )
 def test_links_that_do_not_fit_still_show_the_page(labelled: DatasetRow, query: dict[str, str]) -> None:
     app = opened(PROFILES, dataset=labelled.id, **query)
-    assert "Person 0" in said(app) or "No statement, key or name matches" in said(app)
+    assert "Person 0" in page_html(app) or "No statement, key or name matches" in page_html(app)
 
 
 # --- in a browser ---

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from hostile_names import HOSTILE, SAFE
-from paging import FOLDS, button, double_click, nodes, opened, said
+from paging import FOLDS, button, double_click, nodes, opened, page_html
 from valued_worlds import made
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
@@ -105,7 +105,7 @@ def test_words_stay_those_of_who_said_them_and_of_what(store: Store, monkeypatch
     app.run()
     assert len(app.session_state["review.owners"]) == 2
     hear(app, event(1, pairs[0], owner=mine), event(2, pairs[1]), event(3, pairs[2], owner="somebody else's"))
-    assert "1 answer was not saved: an edit has removed the pair." in said(app)
+    assert "1 answer was not saved: an edit has removed the pair." in page_html(app)
     with store.read() as connection:
         assert [(d.uid, d.annotator) for d in decisions.history(connection, first)] == [("uid-1", "Ada")]
         assert decisions.history(connection, second) == []
@@ -142,8 +142,8 @@ def test_events_that_cannot_be_written_stay_with_the_browser_and_say_so(
         patch.setattr(decisions, "add_all", full)
         hear(app, event(1, pairs[0]))
         assert (
-            "Your answers cannot be saved at the moment." in said(app)
-            and "disk of the workspace is full" in said(app).lower()
+            "Your answers cannot be saved at the moment." in page_html(app)
+            and "disk of the workspace is full" in page_html(app).lower()
         )
         assert payloads[-1]["confirmed"] == [], (
             "the queue is still there to go on with, and nothing is said to be saved"
@@ -153,7 +153,7 @@ def test_events_that_cannot_be_written_stay_with_the_browser_and_say_so(
     with store.read() as connection:
         assert [d.uid for d in decisions.history(connection, dataset)] == ["uid-1"]
     assert payloads[-1]["confirmed"] == ["uid-1"]
-    assert "cannot be saved" not in said(app)
+    assert "cannot be saved" not in page_html(app)
 
 
 def test_a_view_is_saved_with_its_filters(store: Store) -> None:
@@ -161,7 +161,7 @@ def test_a_view_is_saved_with_its_filters(store: Store) -> None:
     app = begun(opened(PAGE, domain="finance", order="entropy"))
     next(t for t in app.text_input if t.label == "Name of this view").set_value("money first")
     double_click(app, button(app, "Save this view"))
-    assert "was not saved" not in said(app)
+    assert "was not saved" not in page_html(app)
     with store.read() as connection:
         (view,) = reviews.views_of_page(connection, "review")
     assert (view.name, view.annotator) == ("money first", "Ada")
@@ -182,7 +182,7 @@ def test_the_queue_shows_what_is_worth_most_and_says_how_sure_the_number_is(
     assert value is not None
     app = begun(opened(PAGE, dataset=world.dataset, width="0.5", share="0"))
     hear(app)
-    assert value.sentence(0.005) in said(app) and value.beside in said(app)
+    assert value.sentence(0.005) in page_html(app) and value.beside in page_html(app)
     assert first_card(payloads) == "{}.{}".format(*index.pairs(value.front[:1])[0])
     # All pairs at random: the same for everybody with this seed.
     app = begun(opened(PAGE, dataset=world.dataset, share="100", seed="4"), "Bob")
@@ -192,7 +192,7 @@ def test_the_queue_shows_what_is_worth_most_and_says_how_sure_the_number_is(
     world.say(by_hash[:3].tolist(), Label.NECESSARY)
     shared = share_agreement(store, index, 4)
     assert shared.answered >= 3
-    assert shared.sentence in said(opened(PAGE, dataset=world.dataset, tab="agreement", seed="4"))
+    assert shared.sentence in page_html(opened(PAGE, dataset=world.dataset, tab="agreement", seed="4"))
     # Filtered, or by another seed, the share is no sample of all pairs; where nothing is drawn nothing is said.
     for query, is_said in (
         ({"seed": "4"}, True),
@@ -202,14 +202,14 @@ def test_the_queue_shows_what_is_worth_most_and_says_how_sure_the_number_is(
     ):
         app = begun(opened(PAGE, dataset=world.dataset, **query), "Cleo")
         hear(app)
-        assert ("only without filters and with seed 0" in said(app)) == is_said
+        assert ("only without filters and with seed 0" in page_html(app)) == is_said
     # A link of before means what it meant.
     app = begun(opened(PAGE, dataset=world.dataset, order="effect"), "Eve")
     hear(app)
     by_rate = select(store, index, Filters(), Order.ENTROPY_RATE)
     assert first_card(payloads) == "{}.{}".format(*index.pairs(by_rate[:1])[0])
     assert next(box for box in app.selectbox if box.label == "Order").value == "effect"
-    assert "label uncertainty" not in said(app)
+    assert "label uncertainty" not in page_html(app)
 
 
 def test_the_order_of_models_is_of_the_runs_that_are_chosen(store: Store) -> None:
@@ -224,23 +224,23 @@ def test_the_order_of_models_is_of_the_runs_that_are_chosen(store: Store) -> Non
     hear(app)
     chosen = valued(store, index, Aim(Target.ORDER, two))
     assert chosen is not None and chosen.ranking != every.ranking
-    assert chosen.sentence() in said(app)
+    assert chosen.sentence() in page_html(app)
     picker = next(box for box in app.multiselect if box.label == "Runs")
     assert picker.value == list(two)
     picker.set_value([]).run()
     hear(app)
-    assert every.sentence() in said(app)
+    assert every.sentence() in page_html(app)
     # One run alone has no order, and one that is gone is left out with a notice.
     app = begun(opened(PAGE, dataset=world.dataset, target="order", runs=f"{two[0]}.gone"))
     hear(app)
-    assert "needs votes and two judged runs" in said(app) and "not here (any more)" in said(app)
+    assert "needs votes and two judged runs" in page_html(app) and "not here (any more)" in page_html(app)
 
 
 def test_without_a_judged_run_the_queue_goes_by_entropy_and_says_so(store: Store) -> None:
     world(store)
     for target, needed in (("violation", "a judged run"), ("order", "two judged runs")):
         app = begun(opened(PAGE, target=target))
-        assert f"needs votes and {needed}" in said(app)
+        assert f"needs votes and {needed}" in page_html(app)
     app = begun(opened(PAGE, width="none", share="900", target="speed"))
     assert not app.exception
 
@@ -262,11 +262,13 @@ def test_events_are_exported_and_taken_in_once(store: Store) -> None:
         with store.read() as connection:
             assert len(decisions.history(connection, dataset)) == 1
         if content == data:
-            assert "New here: nothing. 1 are here already." in said(app) and button(app, "Import 0 events").disabled
+            assert (
+                "New here: nothing. 1 are here already." in page_html(app) and button(app, "Import 0 events").disabled
+            )
             continue
-        assert "New here: 1 decision. 1 are here already." in said(app)
+        assert "New here: 1 decision. 1 are here already." in page_html(app)
         button(app, "Import 1 event").click().run()
-        assert "1 new events imported, 1 were" in said(app)
+        assert "1 new events imported, 1 were" in page_html(app)
     with store.read() as connection:
         assert [(d.annotator, d.uid) for d in decisions.history(connection, dataset)] == [
             ("Ada", "one"),
@@ -279,7 +281,7 @@ def test_an_imported_file_is_listed_and_undone_with_one_click(store: Store) -> N
     with store.write() as connection:
         decisions.add_all(connection, dataset, "Ada", [NewDecision(*pairs[0], Label.NECESSARY, uid="one")])
     app = opened(PAGE, tab="exchange")
-    assert "Imported files" not in said(app)
+    assert "Imported files" not in page_html(app)
     button(app, "Prepare the file").click().run()
     event = json.loads(app.session_state["review.exchange.ready"][2].splitlines()[-1])
     more = "\n".join(json.dumps(event | {"uid": uid, "annotator": "Bob"}) for uid in ("two", "three")).encode()
@@ -287,14 +289,14 @@ def test_an_imported_file_is_listed_and_undone_with_one_click(store: Store) -> N
     app.file_uploader[0].set_value((f"{HOSTILE}.jsonl", more, "application/jsonl")).run()
     button(app, "Check the file").click().run()
     button(app, "Import 2 events").click().run()
-    assert "2 decisions." in said(app) and "UTC by Cem" in said(app) and "<img" not in said(app)
+    assert "2 decisions." in page_html(app) and "UTC by Cem" in page_html(app) and "<img" not in page_html(app)
     button(app, "Undo").click().run()
-    assert "2 imported events removed; what was here before counts again." in said(app)
-    assert "2 decisions, undone 20" in said(app) and button(app, "Undo").disabled
+    assert "2 imported events removed; what was here before counts again." in page_html(app)
+    assert "2 decisions, undone 20" in page_html(app) and button(app, "Undo").disabled
     with store.read() as connection:
         assert [d.uid for d in decisions.history(connection, dataset)] == ["one"]
     button(app, "Check the file").click().run()
-    assert "New here: 2 decisions." in said(app)
+    assert "New here: 2 decisions." in page_html(app)
 
 
 def test_an_overlap_is_shown_before_it_is_set_and_undone_with_one_click(store: Store) -> None:
@@ -305,16 +307,16 @@ def test_an_overlap_is_shown_before_it_is_set_and_undone_with_one_click(store: S
         decisions.undo(connection, dataset, "Bob", "two", "three")
     app = opened(PAGE, tab="overlap")
     app.number_input(key="overlap.share").set_value(50).run()
-    assert "1 are in force, on 1 pair, 0 of them by two or more people" in said(app)
-    assert button(app, "Set overlap").disabled and "Needs your name" in said(app)
+    assert "1 are in force, on 1 pair, 0 of them by two or more people" in page_html(app)
+    assert button(app, "Set overlap").disabled and "Needs your name" in page_html(app)
     app.session_state["annotator"] = "Ada"
     app.run()
-    assert button(app, "Set overlap").disabled and "Needs a reason." in said(app)
+    assert button(app, "Set overlap").disabled and "Needs a reason." in page_html(app)
     app.text_input(key="overlap.reason").set_value("Kappa needs pairs of two people").run()
     double_click(app, button(app, "Set overlap"))
-    assert "50.0 % of the pairs go to 2 people" in said(app)
+    assert "50.0 % of the pairs go to 2 people" in page_html(app)
     button(app, "Undo").click().run()
-    assert "Each pair goes to one person." in said(app) and app.number_input(key="overlap.share").value == 0
+    assert "Each pair goes to one person." in page_html(app) and app.number_input(key="overlap.share").value == 0
     app.session_state["overlap.box.changes"] = True
     app.run()
     changes = app.dataframe[-1].value
@@ -341,6 +343,6 @@ def test_hostile_text_is_text_in_every_tab(store: Store, tab: str) -> None:
     if tab in ("queue", "bulk"):
         begun(app, HOSTILE)
     assert not app.exception
-    assert "<img" not in said(app)
+    assert "<img" not in page_html(app)
     carrying = {node.type for node in nodes(app._tree) if "onerror" in str(getattr(node, "proto", ""))}
     assert carrying <= SAFE | {"bidi_component"}, carrying - SAFE

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from paging import button, double_click, opened, said
+from paging import button, double_click, opened, page_html
 from worlds import add_dataset, add_judge, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.agreement.judge_audit import judge_audit
@@ -70,27 +70,27 @@ def named(page: Any) -> Any:
 
 def test_without_a_run_the_page_says_what_to_do(store: Store) -> None:
     add_dataset(store)
-    assert "Nothing has been judged yet" in said(opened(PAGE))
+    assert "Nothing has been judged yet" in page_html(opened(PAGE))
 
 
 def test_drawing_needs_a_name_and_keeps_what_it_drew(store: Store, bench: dict[str, Any]) -> None:
     data, run_id = world(store)
     page = opened(PAGE, run=run_id)
-    assert "nobody has audited test-judge yet" in said(page)
+    assert "nobody has audited test-judge yet" in page_html(page)
     assert button(page, "Sample the slice").disabled
     named(page)
     # 5 x 9 places; claims: 1 + 4 + 2 + 5 + 5 + 3 = 20 of 45.
     page.number_input(key=f"judge_audit.size.{run_id}").set_value(30)
     page.slider(key="judge_audit.share").set_value(50).run()
-    assert "The judge decided 45 times" in said(page) and "claims a reveal 20 times (44.4 %)" in said(page)
-    assert "30 items would be 15 claims and 15 non-claims" in said(page)
+    assert "The judge decided 45 times" in page_html(page) and "claims a reveal 20 times (44.4 %)" in page_html(page)
+    assert "30 items would be 15 claims and 15 non-claims" in page_html(page)
     button(page, "Sample the slice").click().run()
     assert not page.exception
     with store.read() as connection:
         (row,) = audits.all_slices(connection, data)
         assert len(audits.slice_items(connection, row.id)) == 30
     assert (row.annotator, row.manifest["run"], row.manifest["population"]) == ("Ada", run_id, 45)
-    assert "30 of 30 items left for you" in said(page)
+    assert "30 of 30 items left for you" in page_html(page)
     cards, given = bench["drawn"]
     assert (len(cards), given["done"], given["total"], given["blind"]) == (30, 0, 30, True)
 
@@ -150,7 +150,7 @@ def test_the_rail_has_the_definitions_the_memory_and_after_the_answer_the_histor
     page = named(opened(PAGE, "judge_audit.box.memory", "judge_audit.box.history", run=run_id, batch=10))
     cards, given = bench["drawn"]
     assert (given["batch"], given["summary"]) == (10, [])
-    assert "A reader does not learn the fact from it." in said(page) and "Loading the message" in said(page)
+    assert "A reader does not learn the fact from it." in page_html(page) and "Loading the message" in page_html(page)
     bench["tab"] = 1  # another tab of this person begins elsewhere, or both would ask the same
     page.run()
     assert {card.id for card in bench["drawn"][0]} == {card.id for card in cards}
@@ -158,9 +158,9 @@ def test_the_rail_has_the_definitions_the_memory_and_after_the_answer_the_histor
     bench["at"] = cards[0].id
     bench["events"] = [event("comment", cards[0].id, None, "c", text="odd wording")]
     page.run()
-    assert "What the assistant knew of the person: 3 statements." in said(page)
-    assert f"<b>{cards[0].title}</b>" in said(page)
-    assert "Shows after your answer" in said(page) and "odd wording" not in said(page)
+    assert "What the assistant knew of the person: 3 statements." in page_html(page)
+    assert f"<b>{cards[0].title}</b>" in page_html(page)
+    assert "Shows after your answer" in page_html(page) and "odd wording" not in page_html(page)
     bench["events"] = [event("say", card.id, "full", str(n)) for n, card in enumerate(cards[:10])]
     bench["batch"] = 10
     page.run()
@@ -173,7 +173,7 @@ def test_the_rail_has_the_definitions_the_memory_and_after_the_answer_the_histor
     page.run()
     bench["batch"] = 45
     page.run()
-    assert "odd wording" in said(page) and "<b>●</b> revealed" in said(page)
+    assert "odd wording" in page_html(page) and "<b>●</b> revealed" in page_html(page)
     agrees, so_far, left = bench["drawn"][1]["summary"]
     assert "agrees with 20 of your last 45 verdicts: it missed 25 reveals, and claimed 0" in agrees
     assert so_far.startswith("So far 100.0 %") and left == "0 items of the slice are left."
@@ -203,7 +203,7 @@ def test_blind_cards_say_nothing_of_the_judge_where_it_is_shown_at_once(store: S
     for card in cards:
         assert "claim" not in str((card.id, card.title, card.facts, card.note))
         assert "".join(part for part, _ in card.text) == "All of it."
-    assert "claims it" not in said(page)
+    assert "claims it" not in page_html(page)
     seeing = named(opened(PAGE, run=run_id, blind=0))
     assert bench["drawn"][1]["blind"] is False and not seeing.exception
 
@@ -227,7 +227,7 @@ def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]
     own = audit.judges[0]
     assert own.precision.value == pytest.approx(19 / 20) and own.recall.value == 1.0
     mine = correction(flows, scope, audit, scope.judge)
-    text = said(page)
+    text = page_html(page)
     assert (
         f"95.0 % [{100 * own.precision.low:.1f}, {100 * own.precision.high:.1f}] of the judge&#x27;s claims are right"
         in text
@@ -256,36 +256,36 @@ def test_the_page_says_nothing_of_the_judge_while_somebody_answers_blind(store: 
             audits.add_all(connection, data, "Ada", [NewVerdict(i.response, i.attribute, FULL) for i in items])
 
     def head(page: Any) -> str:
-        return said(page).partition("ci-head")[2].partition("</p>")[0]
+        return page_html(page).partition("ci-head")[2].partition("</p>")[0]
 
     answer(12)
     page = named(opened(PAGE, run=run_id))
     assert "33 of 45 items left for you" in head(page) and "claims are right" not in head(page)
-    assert "claims are right" not in said(page) and "show once you have answered the slice" in said(page)
+    assert "claims are right" not in page_html(page) and "show once you have answered the slice" in page_html(page)
     assert not [item for item in page.dataframe if "statement" in item.value], "nor are items listed by its claim"
-    assert "Judges against judges" not in said(page), "nor how often judges claim what"
-    assert "claims are right" in said(opened(PAGE, run=run_id)), "without a name nobody answers"
+    assert "Judges against judges" not in page_html(page), "nor how often judges claim what"
+    assert "claims are right" in page_html(opened(PAGE, run=run_id)), "without a name nobody answers"
     assert "claims are right" in head(named(opened(PAGE, run=run_id, blind=0)))
     answer(None)
     done = named(opened(PAGE, run=run_id))
-    assert "claims are right" in head(done) and "Judges against judges" in said(done)
+    assert "claims are right" in head(done) and "Judges against judges" in page_html(done)
 
 
 def test_whole_attributes_are_audited_and_correct_violation(store: Store, bench: dict[str, Any]) -> None:
     """Two attributes can leak by the labels, a and b. The judge claims both; people confirm one alone."""
     data, run_id = world(store)
     page = named(opened(PAGE, run=run_id, unit="attributes"))
-    assert "The judge claims a leak of 2 of 2 attributes" in said(page)
+    assert "The judge claims a leak of 2 of 2 attributes" in page_html(page)
     # Contexts in which a and b are inappropriate: 2 and 3, five messages each.
     page.number_input(key=f"judge_audit.attributes.n.{run_id}").set_value(5).run()
-    assert "up to 25 messages to read" in said(page)
+    assert "up to 25 messages to read" in page_html(page)
     button(page, "Sample the attributes").click().run()
     assert not page.exception
     cards, given = bench["drawn"]
     assert (len(cards), given["done"], given["total"]) == (25, 0, 25)
-    assert "cannot be corrected yet" not in said(page)
+    assert "cannot be corrected yet" not in page_html(page)
     seeing = named(opened(PAGE, run=run_id, blind=0))
-    assert "cannot be corrected yet: read at least 2 more claimed attributes" in said(seeing)
+    assert "cannot be corrected yet: read at least 2 more claimed attributes" in page_html(seeing)
     leaking = cards[0].id.split(".")[1]
     bench["events"] = [event("say", cards[0].id, "full", "0")]
     page.run()
@@ -296,11 +296,13 @@ def test_whole_attributes_are_audited_and_correct_violation(store: Store, bench:
     page.run()
     page.run()
     assert not page.exception and bench["drawn"][0] == []
-    text = said(page)
+    text = page_html(page)
     assert "Violation@5 corrected for the judge&#x27;s errors is 50.0 %" in text and "100.0 %" in text
     assert "2 of 2 attributes are settled" in text and "leak by claims that people confirmed (50.0 %" in text
     page.number_input(key="judge_audit.width").set_value(25.0).run()
-    assert "would bring it to" in said(page) or "No audit alone" in said(page) or "within the" in said(page)
+    assert (
+        "would bring it to" in page_html(page) or "No audit alone" in page_html(page) or "within the" in page_html(page)
+    )
     flows, scope = Flows(store), resolve_scope(store, run_id)
     assert violation_audits(flows, scope)[5].result.corrected.value == pytest.approx(0.5)
     assert data
@@ -318,7 +320,7 @@ def test_hostile_text_is_only_text(store: Store, bench: dict[str, Any]) -> None:
         items = audits.slice_items(connection, slice_id)
         audits.add_all(connection, data.id, TEXT, [NewVerdict(i.response or 0, i.attribute, FULL) for i in items])
     page = opened(PAGE, "judge_audit.box.draw", run=run_id)
-    assert "<img src=http" not in said(page) and "&lt;img src=http" in said(page)
+    assert "<img src=http" not in page_html(page) and "&lt;img src=http" in page_html(page)
     for kind in ("markdown", "caption"):
         assert not any("evil.test" in item.value for item in page.get(kind) if hasattr(item, "value"))
 
@@ -337,11 +339,11 @@ def test_people_count_before_the_judge_only_where_it_is_asked_for(store: Store) 
         ]
         audits.add_all(connection, data, "Ada", verdicts)
     judge = opened(LEAKS, run=run_id)
-    assert "3 inappropriate flows were revealed" in said(judge) and "replaces the judge" not in said(judge)
+    assert "3 inappropriate flows were revealed" in page_html(judge) and "replaces the judge" not in page_html(judge)
     judge.segmented_control(key="explore.verdicts").set_value("people").run()
     assert judge.query_params["verdicts"] == "people"
     for page in (judge, opened(LEAKS, run=run_id, verdicts="people")):
-        assert "2 inappropriate flows were revealed" in said(page)
-        assert "For 5 audited claims a person&#x27;s verdict replaces the judge" in said(page)
-    assert "violation@1 50.0 %" in said(opened(HEATMAPS, run=run_id, verdicts="people", n=1))
-    assert "violation@1 60.0 %" in said(opened(HEATMAPS, run=run_id, verdicts="nobody", n=1))
+        assert "2 inappropriate flows were revealed" in page_html(page)
+        assert "For 5 audited claims a person&#x27;s verdict replaces the judge" in page_html(page)
+    assert "violation@1 50.0 %" in page_html(opened(HEATMAPS, run=run_id, verdicts="people", n=1))
+    assert "violation@1 60.0 %" in page_html(opened(HEATMAPS, run=run_id, verdicts="nobody", n=1))

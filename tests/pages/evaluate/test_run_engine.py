@@ -11,7 +11,7 @@ import pytest
 from evaluating import add, simulated, small_profiles
 from hypothesis import given
 from hypothesis import strategies as st
-from paging import button, labels, opened, said
+from paging import button, labels, opened, page_html
 
 from cimemories import launch
 from cimemories.evaluation import planning, runs
@@ -71,7 +71,7 @@ def test_without_a_shared_database_the_form_says_what_to_set(
     monkeypatch.setattr(engines, "find_spec", lambda _name: None)
     add(app_store, small_profiles(1, 2))
     app = plan_page()
-    assert "set CIMEMORIES_DATABASE_URL to a PostgreSQL database; pip install" in said(app)
+    assert "set CIMEMORIES_DATABASE_URL to a PostgreSQL database; pip install" in page_html(app)
     assert "Engine" not in labels(app)
     button(app, "Start the run").click().run()
     assert not app.exception
@@ -86,7 +86,7 @@ def test_a_cluster_that_is_chosen_gets_the_run_and_the_page_says_so(
     app.selectbox(key="run_new.engine").set_value("ray").run()
     for text in ("ray://10.0.0.5:10001", "--x", "", "a b:1"):
         app.text_input(key="run_new.engine.address").set_value(text).run()
-        assert "This address cannot be used." in said(app)
+        assert "This address cannot be used." in page_html(app)
         assert "Start the run" not in labels(app)
     app.text_input(key="run_new.engine.address").set_value("10.0.0.5:6379").run()
     app.number_input(key="run_new.engine.least").set_value(9).run()
@@ -96,7 +96,7 @@ def test_a_cluster_that_is_chosen_gets_the_run_and_the_page_says_so(
     button(app, "Start the run").click().run()
     assert not app.exception
     assert commands[0][-4:] == ["--engine", "ray", "--ray-address=10.0.0.5:6379", "--workers=2:6"]
-    assert "Engine: Ray cluster (10.0.0.5:6379), 2 to 6 workers." in said(app)
+    assert "Engine: Ray cluster (10.0.0.5:6379), 2 to 6 workers." in page_html(app)
     with shared.read() as connection:
         (row,) = store_runs.all_rows(connection)
     # As where its worker was refused: what was begun there goes on there, or here by a button of its own.
@@ -111,7 +111,7 @@ def test_a_cluster_that_is_chosen_gets_the_run_and_the_page_says_so(
     button(app, "On this machine").click().run()
     assert commands[2][-2:] == ["--engine", "local"]
     assert last(shared, row.id) == Engine()
-    assert "Ray cluster" not in said(app)
+    assert "Ray cluster" not in page_html(app)
 
 
 @pytest.mark.postgres
@@ -128,7 +128,7 @@ def test_the_environment_gives_the_defaults_and_with_a_login_the_address(
     assert engines.usual() == Engine(Cluster("head:6379", (3, 5)))
     monkeypatch.setattr(login, "configured", lambda: True)
     app.run()
-    assert "Cluster address" not in labels(app) and "Cluster: head:6379" in said(app)
+    assert "Cluster address" not in labels(app) and "Cluster: head:6379" in page_html(app)
 
 
 def test_the_engine_is_logged_where_it_changes_and_only_there(sqlite_store: Store) -> None:

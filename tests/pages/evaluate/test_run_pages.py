@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from evaluating import add, simulated, small_profiles
 from hostile import hostile_server
-from paging import button, nodes, opened, said
+from paging import button, nodes, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, plan_run
 
@@ -77,8 +77,8 @@ def test_a_run_with_a_gate_two_judges_and_a_random_memory_in_three_steps(store: 
     button(app, "Add a judge").click().run()
     button(app, "To the plan").click().run()
     assert not app.exception
-    assert "random-5" in said(app)
-    assert ">gate, sim-average<" in said(app)
+    assert "random-5" in page_html(app)
+    assert ">gate, sim-average<" in page_html(app)
     button(app, "Back").click().run()
     kept = {name: app.selectbox(key=f"run_new.{name}").value for name in ("memory", "mitigation", "judge.1.kind")}
     assert kept == {"memory": "random", "mitigation": "gate", "judge.1.kind": "matcher"}
@@ -99,7 +99,7 @@ def test_a_run_with_a_gate_two_judges_and_a_random_memory_in_three_steps(store: 
     ]
     shown = app.query_params
     assert shown["run"] == [row.id] or shown["run"] == row.id
-    assert f"finished: {expected} of {expected} messages written" in said(app)
+    assert f"finished: {expected} of {expected} messages written" in page_html(app)
 
 
 def test_a_memory_system_with_its_options_as_fields(store: Store, at_once: None) -> None:
@@ -110,10 +110,10 @@ def test_a_memory_system_with_its_options_as_fields(store: Store, at_once: None)
     app.number_input(key="run_new.system.embedding.k").set_value(3).run()
     app.selectbox(key="run_new.system.embedding.order").set_value("score").run()
     app.text_input(key="run_new.system.embedding.base_url").set_value("http://localhost:1/v1").run()
-    assert "give model=NAME too" in said(app) and button(app, "To the plan").disabled
+    assert "give model=NAME too" in page_html(app) and button(app, "To the plan").disabled
     app.text_input(key="run_new.system.embedding.base_url").set_value("").run()
     app.selectbox(key="run_new.mitigation").set_value("gate").run()
-    assert "A gate and a memory system both choose" in said(app) and button(app, "To the plan").disabled
+    assert "A gate and a memory system both choose" in page_html(app) and button(app, "To the plan").disabled
     app.selectbox(key="run_new.mitigation").set_value("none").run()
     button(app, "To the plan").click().run()
     button(app, "Start the run").click().run()
@@ -127,25 +127,25 @@ def test_the_models_that_a_server_lists_are_offered_and_the_one_chosen_is_tested
     with hostile_server(models=("small", HOSTILE, "large")) as server:
         app = opened(RUNS, tab="new")
         app.text_input(key="run_new.base_url").set_value(server.url).run()
-        assert "Enter the model&#x27;s name, or test the connection." in said(app)
+        assert "Enter the model&#x27;s name, or test the connection." in page_html(app)
         button(app, "Test the connection").click().run()
-        assert "It serves 3 models." in said(app) and "Choose one of the server&#x27;s models." in said(app)
+        assert "It serves 3 models." in page_html(app) and "Choose one of the server&#x27;s models." in page_html(app)
         assert button(app, "To the experiment").disabled
         offered = app.selectbox(key="run_new.served")
         assert len(offered.options) == 3 and {"small", "large"} < set(offered.options)
         offered.set_value("large").run()
         button(app, "Test the connection").click().run()
-    assert "The server answers." in said(app)
+    assert "The server answers." in page_html(app)
     button(app, "To the experiment").click().run()
     button(app, "To the plan").click().run()
-    assert not app.exception and f"large at {server.url}" in said(app)
+    assert not app.exception and f"large at {server.url}" in page_html(app)
 
 
 def test_a_memory_by_labels_is_refused_where_nothing_is_labelled(store: Store) -> None:
     add(store, small_profiles(1, PLACES))
     app = step_two(opened(RUNS, tab="new"))
     app.selectbox(key="run_new.memory").set_value("necessary").run()
-    assert "needs labels, and the dataset has none" in said(app)
+    assert "needs labels, and the dataset has none" in page_html(app)
     assert button(app, "To the plan").disabled
     app.selectbox(key="run_new.memory").set_value("full").run()
     assert not button(app, "To the plan").disabled
@@ -166,19 +166,19 @@ def test_judged_again_only_judges_and_a_repetition_is_the_same(store: Store, at_
     ]
     assert any("cimemories run --dataset" in code.value for code in app.code)
     button(app, "Judge").click().run()
-    assert "judges run-" in said(app), "the same judge twice is refused in words"
+    assert "judges run-" in page_html(app), "the same judge twice is refused in words"
     button(app, "Repeat this run").click().run()
     assert not app.exception
     one, two = rows(store)
     assert one.manifest.prompt == two.manifest.prompt
     assert two.responses == one.responses == {"ok": PLACES * SAMPLES}
     count, in_record = PLACES * SAMPLES, "of them were recorded before"
-    assert f"{count} of {count} messages come from the simulator" in said(app) and in_record in said(app)
+    assert f"{count} of {count} messages come from the simulator" in page_html(app) and in_record in page_html(app)
     app = opened(RUNS, "runs.box.repeat", run=run_id)
     app.toggle(key=f"runs.repeat.fresh.{run_id}").set_value(True).run()
     button(app, "Repeat this run").click().run()
     assert not app.exception
-    assert "Recorded answers of other runs were ignored" in said(app) and in_record not in said(app)
+    assert "Recorded answers of other runs were ignored" in page_html(app) and in_record not in page_html(app)
 
 
 def test_pause_and_cancel_reach_the_worker(store: Store) -> None:
@@ -201,7 +201,7 @@ def test_pause_and_cancel_reach_the_worker(store: Store) -> None:
         button(app, label).click().run()
         with store.read() as connection:
             assert store_runs.sweep_named(connection, sweep_id).status == status
-    assert button(app, "Cancel").disabled and "Cancelling: dropping calls in flight." in said(app)
+    assert button(app, "Cancel").disabled and "Cancelling: dropping calls in flight." in page_html(app)
 
 
 def test_a_cap_that_is_reached_is_raised_on_the_page(store: Store, at_once: None) -> None:
@@ -217,7 +217,7 @@ def test_a_cap_that_is_reached_is_raised_on_the_page(store: Store, at_once: None
     assert "Raise the cap to" in app.number_input(key=f"runs.cap.{run_id}").label
     app.number_input(key=f"runs.cap.{run_id}").set_value(whole / 4).run()
     button(app, "Raise the cap and resume").click().run()
-    assert "has paid" in said(app) and rows(store)[0].status == "interrupted", "too little is refused in words"
+    assert "has paid" in page_html(app) and rows(store)[0].status == "interrupted", "too little is refused in words"
     app.number_input(key=f"runs.cap.{run_id}").set_value(whole * 4).run()
     button(app, "Raise the cap and resume").click().run()
     assert not app.exception
@@ -245,7 +245,7 @@ def test_the_cap_of_a_sweep_is_raised_on_its_page_and_holds_for_its_runs(store: 
     with pytest.raises(WorkError, match=f"resume {sweep_id} --cap"):
         runs.execute(store, owing.id)
     app = opened(RUNS, run=owing.id)
-    assert "Its sweep has reached its cost cap" in said(app)
+    assert "Its sweep has reached its cost cap" in page_html(app)
     app = opened(RUNS, tab="sweeps", sweep=sweep_id)
     app.number_input(key=f"runs.cap.{sweep_id}").set_value(whole * 10).run()
     button(app, "Raise the cap and resume").click().run()
@@ -263,7 +263,7 @@ def test_an_imported_run_says_so_and_is_not_resumed(store: Store) -> None:
         connection.execute(sa.update(run_rows).values(endpoint="imported"))
     app = opened(RUNS, "runs.box.repeat", run=run_id)
     labels = [item.label for item in app.button]
-    assert "was imported from a file" in said(app)
+    assert "was imported from a file" in page_html(app)
     assert not {"Resume", "Retry failed calls", "Repeat this run"} & set(labels)
 
 
@@ -273,11 +273,11 @@ def test_runs_side_by_side_say_in_what_they_differ(store: Store) -> None:
     one = add_run(store, data.id, 2, {})
     two = add_run(store, data.id, 3, {})
     app = opened(RUNS, run=one, beside=two)
-    assert "The runs differ in the number of samples: 2 (" in said(app)
-    assert said(app).count("Violation@n") == 1
-    assert "n = 3" in said(app)
+    assert "The runs differ in the number of samples: 2 (" in page_html(app)
+    assert page_html(app).count("Violation@n") == 1
+    assert "n = 3" in page_html(app)
     alone = opened(RUNS, run=one)
-    assert "The runs differ" not in said(alone)
+    assert "The runs differ" not in page_html(alone)
 
 
 def test_the_table_is_read_from_memory_the_second_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +309,7 @@ def test_hostile_names_and_causes_stay_text(store: Store) -> None:
         connection.execute(sa.update(run_rows).values(name=HOSTILE, model=HOSTILE, error=HOSTILE))
     folds = ("runs.box.judge", "runs.box.export", "runs.box.repeat", "runs.box.manifest")
     for app in (opened(RUNS, *folds, run=run_id, beside=other), opened(RUNS, tab="new"), opened(RUNS, tab="sweeps")):
-        assert "<img" not in said(app)
+        assert "<img" not in page_html(app)
         markdown = [e.proto.body for e in app.get("markdown")] + [e.value for e in app.caption]
         labels = [str(getattr(getattr(n, "proto", None), "label", "")) for n in nodes(app.main)]
         assert not [text for text in (*markdown, *labels) if "evil.example" in text and "\\" not in text]
@@ -321,15 +321,15 @@ def test_a_sweep_from_its_form_to_its_table(store: Store, at_once: None) -> None
     app.multiselect(key="run_sweep.models").set_value([("sim-average", "simulator", DEFAULT_KEY_ENV)]).run()
     app.multiselect(key="run_sweep.memories").set_value(["full", "random-5"]).run()
     app.number_input(key="run_sweep.samples").set_value(1).run()
-    assert "2 runs on small" in said(app)
+    assert "2 runs on small" in page_html(app)
     button(app, "Estimate").click().run()
-    assert "No run of this dataset is judged yet that could be a pilot" in said(app)
+    assert "No run of this dataset is judged yet that could be a pilot" in page_html(app)
     button(app, "Start the sweep").click().run()
     assert not app.exception
     with store.read() as connection:
         (row,) = store_runs.all_sweeps(connection)
     assert (row.status, row.cells) == ("finished", 2)
-    assert "sim-average: prompt by memory, Violation@1 and completeness" in said(app)
+    assert "sim-average: prompt by memory, Violation@1 and completeness" in page_html(app)
     table = compare_sweeps.sweep_table(store, row.id)
     assert [cell.coverage for cell in table.cells] == [1, 1]
     (matrix,) = table.matrices().values()
@@ -347,11 +347,11 @@ def test_the_form_of_a_sweep_offers_the_judge_of_a_new_run_and_says_at_the_field
     assert not app.exception
     kinds = [app.selectbox(key=f"run_sweep.judge.{i}.kind").value for i in (0, 1)]
     assert kinds == ["same", "matcher"], "as in a new run"
-    assert "judged by m, the matcher" in said(app)
+    assert "judged by m, the matcher" in page_html(app)
     app.text_input(key="run_sweep.price.m.0").set_value("cheap").run()
-    assert "These prices cannot be read." in said(app) and "This sweep cannot be planned" not in said(app)
+    assert "These prices cannot be read." in page_html(app) and "This sweep cannot be planned" not in page_html(app)
     app.text_input(key="run_sweep.add.url").set_value("http://user:secret@host/v1?key=1").run()
-    assert "This address cannot be used." in said(app) and "secret" not in said(app)
+    assert "This address cannot be used." in page_html(app) and "secret" not in page_html(app)
     app.multiselect(key="run_sweep.models").set_value([("sim-average", "simulator", DEFAULT_KEY_ENV)]).run()
     assert app.selectbox(key="run_sweep.judge.0.kind").value == "simulated"
 
@@ -361,7 +361,7 @@ def test_the_plan_says_what_it_can_show_by_a_pilot_that_is_chosen(store: Store) 
     data, random = add_dataset(store, *shape), np.random.default_rng(2)
     app = step_two(opened(RUNS, tab="new"))
     button(app, "To the plan").click().run()
-    assert "No run of this dataset is judged yet" in said(app) and "can show a difference" not in said(app)
+    assert "No run of this dataset is judged yet" in page_html(app) and "can show a difference" not in page_html(app)
     add_labels(store, data.id, np.where(random.random(shape) < 0.3, NECESSARY, INAPPROPRIATE))
     older, newer = (add_run(store, data.id, 3, random.binomial(3, chance, shape)) for chance in (0.3, 0.1))
     lost = {(p, c, s): ResponseStatus.FAILED for p in range(2, 6) for c in range(5) for s in range(3)}
@@ -371,7 +371,7 @@ def test_the_plan_says_what_it_can_show_by_a_pilot_that_is_chosen(store: Store) 
     assert not app.exception
     pilot = app.selectbox(key="run_new.pilot")
     assert pilot.value == newer, "the newest has too few judged profiles"
-    by_newer = said(app)
+    by_newer = page_html(app)
     assert "With 6 profiles, 5 contexts and 2 samples this run can show a difference" in by_newer
     assert "points of Violation@2 in 80 % of cases (pilot: " in by_newer and "An estimate from a pilot" in by_newer
     assert "twice the profiles (the dataset has 6)" in by_newer and "twice the samples" in by_newer
@@ -379,9 +379,9 @@ def test_the_plan_says_what_it_can_show_by_a_pilot_that_is_chosen(store: Store) 
     assert plan_sentence(store, simulated(dataset=data.name, samples=2)) in by_newer
     assert "assumed to correlate" in by_newer and "more samples than the pilot (6 profiles" in by_newer
     pilot.set_value(older).run()
-    assert "this run can show a difference" in said(app) and said(app) != by_newer
+    assert "this run can show a difference" in page_html(app) and page_html(app) != by_newer
     app.selectbox(key="run_new.pilot").set_value(few).run()
-    assert f"{few} has 2" in said(app) and "this run can show" not in said(app)
+    assert f"{few} has 2" in page_html(app) and "this run can show" not in page_html(app)
     assert button(app, "Start the run"), "without a pilot a run can be started all the same"
 
 
@@ -404,12 +404,12 @@ def test_the_papers_own_settings_are_those_of_the_command_line(store: Store, at_
     app.selectbox(key="run_new.mitigation").set_value("gate").run()
     app.number_input(key="run_new.judge.0.split").set_value(3).run()
     app.toggle(key="run_new.reference").set_value(True).run()
-    assert "memories as plain lines" in said(app)
+    assert "memories as plain lines" in page_html(app)
     fixed = {item.label: item.value for item in app.text_input if item.disabled}
     assert fixed["Mitigation"] == "none" and fixed["Token limit per message"] == "the server's"
     assert fixed["Attribute format"] == "statement" and fixed["Attributes per call"] == "all at once"
     button(app, "To the plan").click().run()
-    assert not app.exception and "the paper&#x27;s own, biography of seeds" in said(app)
+    assert not app.exception and "the paper&#x27;s own, biography of seeds" in page_html(app)
     button(app, "Start the run").click().run()
     assert not app.exception
     (row,) = rows(store)
@@ -421,7 +421,7 @@ def test_the_papers_own_settings_are_those_of_the_command_line(store: Store, at_
         assert row.manifest.recorded[part] == by_command.manifest.recorded[part], part
     asked, other = (run.manifest.judge.recorded for run in (row, by_command))
     assert asked["reference"] == other["reference"] and asked["max_tokens"] is asked["split"] is None
-    assert "reference settings" in said(app)
+    assert "reference settings" in page_html(app)
     app = opened(RUNS, tab="new")
     assert not app.exception
 
@@ -433,7 +433,7 @@ def test_a_sweep_by_the_papers_own_settings(store: Store, at_once: None) -> None
     app.multiselect(key="run_sweep.mitigations").set_value(["none", "gate"]).run()
     app.number_input(key="run_sweep.samples").set_value(1).run()
     app.toggle(key="run_sweep.reference").set_value(True).run()
-    assert "no token limit" in said(app) and not [w for w in app.multiselect if w.label == "Mitigations"]
+    assert "no token limit" in page_html(app) and not [w for w in app.multiselect if w.label == "Mitigations"]
     button(app, "Estimate").click().run()
     button(app, "Start the sweep").click().run()
     assert not app.exception
@@ -450,17 +450,17 @@ def test_a_run_with_sessions_from_the_form(store: Store, at_once: None) -> None:
     app.selectbox(key="run_new.session_order").set_value("shuffled").run()
     app.number_input(key="run_new.session_seed").set_value(7).run()
     button(app, "To the plan").click().run()
-    assert "the last 2 earlier messages in memory, contexts shuffled by seed 7" in said(app)
+    assert "the last 2 earlier messages in memory, contexts shuffled by seed 7" in page_html(app)
     button(app, "Start the run").click().run()
     assert not app.exception
     (row,) = rows(store)
     assert row.manifest.sessions is not None
     own = row.manifest.sessions.recorded
     assert (own["kept"], own["order"], own["seed"]) == ("last-2", "shuffled", 7)
-    assert "memory full, sessions last-2" in said(app)
+    assert "memory full, sessions last-2" in page_html(app)
     # The paper's own settings have none; what was chosen stays for when they are off again.
     app = step_two(opened(RUNS, tab="new"))
     app.selectbox(key="run_new.sessions").set_value("all").run()
     app.toggle(key="run_new.reference").set_value(True).run()
     button(app, "To the plan").click().run()
-    assert not app.exception and "earlier messages in memory" not in said(app)
+    assert not app.exception and "earlier messages in memory" not in page_html(app)

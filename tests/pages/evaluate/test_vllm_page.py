@@ -8,7 +8,7 @@ from pathlib import Path
 
 import fake_vllm
 import pytest
-from paging import button, said
+from paging import button, page_html
 from serving import free_port
 from streamlit.testing.v1 import AppTest
 
@@ -43,7 +43,7 @@ def panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[App
 def until(app: AppTest, holds: Callable[[], bool]) -> None:
     end = time.monotonic() + SOON
     while not holds():
-        assert time.monotonic() < end, said(app)
+        assert time.monotonic() < end, page_html(app)
         time.sleep(0.1)
         app.run()
         assert not app.exception
@@ -62,13 +62,13 @@ def start(app: AppTest, model: str) -> None:
 def test_a_server_is_started_watched_offered_and_stopped(panel: tuple[AppTest, Path]) -> None:
     app, folder = panel
     app.run()
-    assert "No managed server runs" in said(app)
+    assert "No managed server runs" in page_html(app)
     assert app.selectbox(key="run_servers.preset").value == "qwen3-0.6b"
-    assert "--reasoning-parser qwen3" in app.code[0].value and "hint" in said(app)
+    assert "--reasoning-parser qwen3" in app.code[0].value and "hint" in page_html(app)
     start(app, "org/<b>bold</b>")
-    until(app, lambda: "● ready" in said(app) and "Tokens/s" in said(app))
-    assert "org/&lt;b&gt;bold&lt;/b&gt;" in said(app)
-    assert "50.0 %" in said(app) and "80.0 %" in said(app)  # KV cache in use, prefix cache hits
+    until(app, lambda: "● ready" in page_html(app) and "Tokens/s" in page_html(app))
+    assert "org/&lt;b&gt;bold&lt;/b&gt;" in page_html(app)
+    assert "50.0 %" in page_html(app) and "80.0 %" in page_html(app)  # KV cache in use, prefix cache hits
     [state] = vllm_server.running(folder)
     assert state.started_by == "the app" and not state.keep
     offered = evaluate_run_servers.running(open_store(folder))
@@ -77,7 +77,7 @@ def test_a_server_is_started_watched_offered_and_stopped(panel: tuple[AppTest, P
     assert vllm_server.state_named(folder, state.id).phase == Phase.STOPPED
     app.session_state["run_servers.box.ended"] = True
     app.run()
-    assert "stopped on request" in said(app)
+    assert "stopped on request" in page_html(app)
     button(app, "Remove").click().run()
     assert vllm_server.servers(folder) == []
 
@@ -85,8 +85,8 @@ def test_a_server_is_started_watched_offered_and_stopped(panel: tuple[AppTest, P
 def test_one_that_fails_shows_its_cause_and_vllms_own_words(panel: tuple[AppTest, Path]) -> None:
     app, _ = panel
     start(app, "org/gated")
-    until(app, lambda: "✕ failed" in said(app))
-    assert "Gated model" in said(app) and "HF_TOKEN" in said(app)
+    until(app, lambda: "✕ failed" in page_html(app))
+    assert "Gated model" in page_html(app) and "HF_TOKEN" in page_html(app)
     assert any("GatedRepoError" in code.value for code in app.code)
 
 
@@ -96,13 +96,13 @@ def test_without_vllm_it_says_how_to_get_one_and_flags_that_cannot_be_meant_star
     app, folder = panel
     app.run()
     app.text_input(key="run_servers.extra.qwen3-0.6b").set_value("--api-key sk-x").run()
-    assert "needs no key" in said(app) and not [item for item in app.button if item.label == "Start the server"]
+    assert "needs no key" in page_html(app) and not [item for item in app.button if item.label == "Start the server"]
     app.text_input(key="run_servers.extra.qwen3-0.6b").set_value("--trust-remote-code").run()
-    assert "only from the command line" in said(app)
+    assert "only from the command line" in page_html(app)
     assert not [item for item in app.button if item.label == "Start the server"]
     monkeypatch.setenv(vllm.VLLM, "/nowhere")
     app.run()
-    assert "CIMEMORIES_VLLM names /nowhere" in said(app) and vllm_server.servers(folder) == []
+    assert "CIMEMORIES_VLLM names /nowhere" in page_html(app) and vllm_server.servers(folder) == []
 
 
 def test_behind_a_login_servers_are_looked_at_alone(
@@ -114,14 +114,14 @@ def test_behind_a_login_servers_are_looked_at_alone(
     vllm_server.wait(folder, state.id, timeout=SOON)
     monkeypatch.setattr(annotator, "runs_the_app", lambda: False)
     app.run()
-    until(app, lambda: "Tokens/s" in said(app))
-    assert "ready" in said(app)
+    until(app, lambda: "Tokens/s" in page_html(app))
+    assert "ready" in page_html(app)
     assert not [item.label for item in app.button if item.label in ("Stop server", "Start the server", "Remove")]
     assert not app.selectbox
     vllm_server.stop(folder, state.id)
     app.session_state["run_servers.box.ended"] = True
     app.run()
-    assert "stopped on request" in said(app)
+    assert "stopped on request" in page_html(app)
     assert not [item.label for item in app.button if item.label == "Remove"]
 
 
@@ -133,14 +133,14 @@ def test_two_addresses_are_tied_on_the_page_and_untied_again(panel: tuple[AppTes
         calls.keep_servers(connection, [hostile, "http://b/v1"])
     app.session_state["run_servers.box.same"] = True
     app.run()
-    assert "root &lt;img src=x onerror=y&gt;" in said(app)
+    assert "root &lt;img src=x onerror=y&gt;" in page_html(app)
     app.selectbox(key="run_servers.same.first").set_value("http://a/v1").run()
     app.selectbox(key="run_servers.same.second").set_value("http://a/v1").run()
     button(app, "Link").click().run()
-    assert "one address already" in said(app)
+    assert "one address already" in page_html(app)
     app.selectbox(key="run_servers.same.second").set_value("http://b/v1").run()
     button(app, "Link").click().run()
-    assert not app.exception and "are the same server" in said(app)
+    assert not app.exception and "are the same server" in page_html(app)
     with store.read() as connection:
         assert [(tie.first, tie.second) for tie in calls.ties(connection)] == [("http://a/v1", "http://b/v1")]
     button(app, "Unlink").click().run()
@@ -152,5 +152,5 @@ def test_a_record_of_before_can_be_tied_before_any_server_is_known(panel: tuple[
     app, _ = panel
     app.session_state["run_servers.box.same"] = True
     app.run()
-    assert not app.exception and "No server yet" in said(app)
+    assert not app.exception and "No server yet" in page_html(app)
     assert calls.NOT_KNOWN in app.selectbox(key="run_servers.same.second").options

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from counted_worlds import LABELS, REVEALS, N, X
-from paging import nodes, opened, said
+from paging import nodes, opened, page_html
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_profile, records
 
@@ -50,24 +50,24 @@ def played(app: Any) -> dict[str, Any]:
 
 
 def test_without_a_run_or_labels_the_page_says_what_to_do(store: Store) -> None:
-    assert "No runs yet." in said(opened(PAGE))
+    assert "No runs yet." in page_html(opened(PAGE))
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     run_id = add_run(store, data.id, 5, REVEALS)
-    assert "Nothing can accumulate here" in said(opened(PAGE, run=run_id))
+    assert "Nothing can accumulate here" in page_html(opened(PAGE, run=run_id))
 
 
 def test_the_worked_example_is_what_the_page_shows_and_links_reproduce_it(store: Store) -> None:
     person, run_id = world(store)
     page = opened(PAGE, "accumulation.box.curves", "accumulation.box.first", run=run_id)
     after = "50.0 % of a user&#x27;s private attributes are revealed after one task, 100.0 % after 3 tasks"
-    assert f"{after}, 5 messages a task" in said(page)
+    assert f"{after}, 5 messages a task" in page_html(page)
     table = page.dataframe[0].value
     assert table["n"].tolist() == [n for n in (1, 5) for _ in range(4)]
     assert table[table["n"] == 1]["share"].tolist() == pytest.approx([0, 100 * 4 / 15, 100 * 7 / 15, 60])
     flows, scope = ask(store, run_id)
     assert table[table["n"] == 5]["independent"].tolist() == pytest.approx((100 * baseline(flows, scope, 5)).tolist())
     assert page.dataframe[1].value["private"].tolist() == pytest.approx([100, 50, 0, 0][:3])
-    assert "simulated" not in said(page)
+    assert "simulated" not in page_html(page)
     some = opened(PAGE, "accumulation.box.curves", run=run_id, ns="2.5", user=person, sequence="worst")
     assert sorted(set(some.dataframe[0].value["n"])) == [2, 5]
     assert some.dataframe[0].value["one_user"].tolist()[-4:] == pytest.approx([0, 50, 100, 100])
@@ -85,7 +85,7 @@ def test_the_worked_example_is_what_the_page_shows_and_links_reproduce_it(store:
     some.pills(key="accumulation.ns").set_value([1, 5]).run()
     assert "ns" not in some.query_params
     gone = opened(PAGE, run=run_id, user=999, ns="9.x", sequence="nonsense")
-    assert "The user in the link is not in this run" in said(gone) and not gone.exception
+    assert "The user in the link is not in this run" in page_html(gone) and not gone.exception
 
 
 def test_presenters_mode_names_what_leaks_in_which_task_and_opens_by_its_link(store: Store) -> None:
@@ -119,7 +119,7 @@ def test_curves_end_where_every_flow_is_read_and_say_so(store: Store) -> None:
     _, run_id = world(store, missing={(0, 1, s): ResponseStatus.FAILED for s in (3, 4)})
     page = opened(PAGE, "accumulation.box.curves", run=run_id, ns="2.5")
     limit = "read at 3 samples a task, the most that every judged flow has"
-    assert f"after 3 tasks, {limit}" in said(page) and limit in json.dumps(charts(page)[0]["layout"]["title"])
+    assert f"after 3 tasks, {limit}" in page_html(page) and limit in json.dumps(charts(page)[0]["layout"]["title"])
     assert sorted(set(page.dataframe[0].value["n"])) == [2]
     assert page.pills(key="accumulation.ns").options == ["1", "2", "3"]
 
@@ -127,7 +127,7 @@ def test_curves_end_where_every_flow_is_read_and_say_so(store: Store) -> None:
 def test_a_task_without_a_judged_message_is_not_called_silent(store: Store) -> None:
     person, run_id = world(store, missing={(0, 1, s): JudgementStatus.UNPARSED for s in range(5)})
     page = opened(PAGE, run=run_id, user=person)
-    assert "Only 66.7 % of the responses are judged" in said(page)
+    assert "Only 66.7 % of the responses are judged" in page_html(page)
     assert [slide["judged"] for slide in played(page)["slides"]] == [5, 0, 5]
 
 
@@ -158,7 +158,7 @@ def test_hostile_names_stay_text(store: Store) -> None:
     add_labels(store, data.id, [[[X, X], [N, N]]])
     run_id = add_run(store, data.id, 2, [[[2, 0], [0, 0]]], simulated=True)
     page = opened(PAGE, run=run_id, user=records(store, data.id)[0].id)
-    assert "<img" not in said(page) and "ci-simulated" in said(page)
+    assert "<img" not in page_html(page) and "ci-simulated" in page_html(page)
     assert not [chart for chart in charts(page) if "<img" in json.dumps(chart)]
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 import sqlalchemy as sa
-from paging import opened, said
+from paging import opened, page_html
 from typer.testing import CliRunner
 from worlds import add_dataset, add_labels, add_run, ask, plan_run, records
 
@@ -63,7 +63,7 @@ def test_a_real_models_run_on_simulated_labels_is_worded_alike_everywhere(store:
         ("pages/explore/heatmaps.py", {"run": run_id}),
         ("pages/explore/leaks.py", {"run": run_id}),
     ):
-        badges = re.findall(r'ci-simulated"[^>]*>([^<]*)<', said(opened(page, **query)))
+        badges = re.findall(r'ci-simulated"[^>]*>([^<]*)<', page_html(opened(page, **query)))
         assert badges and set(badges) == {"simulated labels"}, page
     flows, scope = ask(store, run_id)
     report = collect(flows, [scope], made=datetime.now(UTC))
@@ -74,20 +74,20 @@ def test_a_real_models_run_on_simulated_labels_is_worded_alike_everywhere(store:
 
 def test_where_there_is_nothing_to_compare_it_says_so(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
-    assert "Nothing to compare yet" in said(opened(COMPARE))
+    assert "Nothing to compare yet" in page_html(opened(COMPARE))
     with store.write() as connection:
         plan_run(connection, data.id, 2)
-    assert "No run is judged yet" in said(opened(COMPARE))
+    assert "No run is judged yet" in page_html(opened(COMPARE))
     add_run(store, data.id, 5, LEAKY)
-    assert "No run has both a violation and a completeness yet" in said(opened(COMPARE))
-    assert "No run has both numbers" in said(opened(COMPARE, tab="plane"))
-    assert "One run alone" in said(opened(COMPARE, tab="difference"))
-    assert "Nothing to draw along model size" in said(opened(COMPARE, tab="sweeps"))
+    assert "No run has both a violation and a completeness yet" in page_html(opened(COMPARE))
+    assert "No run has both numbers" in page_html(opened(COMPARE, tab="plane"))
+    assert "One run alone" in page_html(opened(COMPARE, tab="difference"))
+    assert "Nothing to draw along model size" in page_html(opened(COMPARE, tab="sweeps"))
 
 
 def test_the_leaderboard_marks_what_must_be_marked(world: tuple[int, str, str, str]) -> None:
     app = opened(COMPARE, *FOLDS)
-    text = said(app)
+    text = page_html(app)
     assert "Violation@5 lies between 50.0 %" in text
     assert "25.1 %" in text
     assert "GPT-5" in text
@@ -101,19 +101,19 @@ def test_the_leaderboard_marks_what_must_be_marked(world: tuple[int, str, str, s
     assert differs is not None and differs.end() < text.index("ci-grid")
     table = app.dataframe[0].value
     assert sorted(table["run"]) == sorted(world[1:])
-    assert "Violation@1 lies between" in said(opened(COMPARE, n=1))
+    assert "Violation@1 lies between" in page_html(opened(COMPARE, n=1))
 
 
 def test_the_address_says_which_runs(world: tuple[int, str, str, str]) -> None:
     _, leaky, careful, part = world
     app = opened(COMPARE, *FOLDS, runs=f"{leaky}.{careful}")
-    assert part not in said(app)
+    assert part not in page_html(app)
     app = opened(COMPARE, runs=f"{leaky}.run-00000000")
-    assert "Some runs of the link are not here" in said(app)
-    assert careful not in said(app)
+    assert "Some runs of the link are not here" in page_html(app)
+    assert careful not in page_html(app)
     app.multiselect[0].set_value([careful, part]).run()
     assert app.query_params["runs"] == f"{careful}.{part}"
-    assert leaky not in said(app)
+    assert leaky not in page_html(app)
 
 
 def test_a_difference_is_said_in_words_and_leads_to_the_messages(
@@ -121,7 +121,7 @@ def test_a_difference_is_said_in_words_and_leads_to_the_messages(
 ) -> None:
     data, leaky, careful, _ = world
     app = opened(COMPARE, *FOLDS, tab="difference", against=leaky, run=careful)
-    text = said(app)
+    text = page_html(app)
     assert "50.0 points less" in text
     assert "the interval describes attributes, not users" in text
     assert "1 flow newly leaks, 3 stopped leaking; a repetition with equal leak probabilities would show about" in text
@@ -135,7 +135,7 @@ def test_a_difference_is_said_in_words_and_leads_to_the_messages(
     overview = next(d.value for d in app.dataframe if "clear" in d.value)
     assert len(overview) == 2
     other = opened(COMPARE, tab="difference", against=leaky, run=leaky)
-    assert "cannot be compared with itself" not in said(other)
+    assert "cannot be compared with itself" not in page_html(other)
 
 
 def test_plane_and_sweep_are_drawn_with_their_tables(world: tuple[int, str, str, str]) -> None:
@@ -144,34 +144,34 @@ def test_plane_and_sweep_are_drawn_with_their_tables(world: tuple[int, str, str,
     # The run of which a part is missing is read at 4 samples: it has no place at 5, and is named beneath.
     assert sorted(page.dataframe[0].value["run"]) == sorted(world[1:3])
     nothing = opened(COMPARE, *FOLDS, tab="sweeps", axis="prompt")
-    assert "Nothing to draw along prompt level" in said(nothing)  # one of the two is simulated
-    assert "published" in said(nothing)
+    assert "Nothing to draw along prompt level" in page_html(nothing)  # one of the two is simulated
+    assert "published" in page_html(nothing)
 
 
 def test_a_sweep_of_prompts_is_drawn(world: tuple[int, str, str, str], store: Store) -> None:
     change(store, world[3], simulated=False)
     partial = opened(COMPARE, *FOLDS, tab="sweeps", axis="prompt")
-    assert "coverage 93.3 %, under 99 %" in said(partial)
+    assert "coverage 93.3 %, under 99 %" in page_html(partial)
     assert not partial.get("plotly_chart")
     whole = add_run(store, world[0], 5, QUIET)
     change(store, whole, model="gpt-5", prompt_level="high")
     app = opened(COMPARE, *FOLDS, tab="sweeps", axis="prompt")
-    assert "From base to high no test shows that violation@5" in said(app)
+    assert "From base to high no test shows that violation@5" in page_html(app)
     assert len(app.get("plotly_chart")) == 1
-    assert "stricter prompts" in said(app)
+    assert "stricter prompts" in page_html(app)
 
 
 def test_back_from_the_messages_leads_to_the_same_view(world: tuple[int, str, str, str]) -> None:
     _, leaky, careful, part = world
     app = opened(COMPARE, tab="difference", against=leaky, run=part, runs=f"{leaky}.{careful}.{part}")
-    before, view = dict(app.query_params), said(app)
+    before, view = dict(app.query_params), page_html(app)
     for name in ("tab", "against", "runs"):
         del app.query_params[name]
     app.query_params["run"] = leaky
     app.query_params["profile"] = "1"
     app.run()
     assert {name: app.query_params[name] for name in before} == before
-    assert said(app) == view
+    assert page_html(app) == view
     app.query_params["tab"] = "plane"  # an address of the page itself is taken as it is
     del app.query_params["runs"]
     app.run()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from paging import button, opened, said
+from paging import button, opened, page_html
 from plotly.colors import hex_to_rgb
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
@@ -75,7 +75,7 @@ def test_a_view_is_its_address(store: Store) -> None:
     assert figure["layout"]["xaxis2"]["ticktext"] == ["(none)", "housing"]
     # fact_1 in contexts 0 and 2, which have no sphere: revealed in 0 and 5 of 5 samples.
     assert ["50.0 % of 2 inappropriate pairs", "no necessary pairs"] in read(page)
-    assert "violation@1 60.0 %" in said(page)
+    assert "violation@1 60.0 %" in page_html(page)
     box(page, "Rows").select("event").run()
     box(page, "Maps").select("completeness").run()
     assert page.query_params["rows"] == "event" and page.query_params["measure"] == "completeness"
@@ -84,7 +84,7 @@ def test_a_view_is_its_address(store: Store) -> None:
     assert "rows" not in page.query_params  # the usual needs no word
     assert "Recipient" in box(page, "Rows").options and "Sphere" not in box(page, "Rows").options  # stands across
     wrong = opened(PAGE, run=run_id, roworder="upside down", most="9999999", columns="domain", rows="domain")
-    assert "'upside down' in the link is not a choice here" in said(wrong).replace("&#x27;", "'")
+    assert "'upside down' in the link is not a choice here" in page_html(wrong).replace("&#x27;", "'")
     assert not wrong.exception
 
 
@@ -96,9 +96,9 @@ def test_of_a_large_cell_the_first_flows_are_sent_and_all_when_asked(store: Stor
     person = records(store, data.id)[0].profile
     cell = {"domain": person.attributes[1].domain, "recipient": person.contexts[0].recipient}
     page = opened(PAGE, run=run_id, columns="recipient", **cell)
-    assert len(listed(page)) == 50 and f"Listed are 50 of {people} flows." in said(page)
+    assert len(listed(page)) == 50 and f"Listed are 50 of {people} flows." in page_html(page)
     button(page, "List all").click().run()
-    assert len(listed(page)) == people and "Listed are" not in said(page)
+    assert len(listed(page)) == people and "Listed are" not in page_html(page)
 
 
 def listed(page: AppTest) -> Any:
@@ -116,7 +116,7 @@ def test_maps_are_read_where_every_flow_is_and_say_so(store: Store) -> None:
         assert limit in figure, query
         assert page.slider(key="heatmaps.n").max == 3
         assert page.slider(key="heatmaps.n").value == 3
-    assert f"The maps are {limit}" in said(opened(PAGE, run=part, n=5))
+    assert f"The maps are {limit}" in page_html(opened(PAGE, run=part, n=5))
     page = opened(PAGE, run=part, n=2)
     assert page.slider(key="heatmaps.n").value == 2
     assert limit not in json.dumps(figure_of(page)["layout"]["title"])
@@ -130,17 +130,17 @@ def test_a_click_opens_the_flows_of_a_cell_and_back_is_the_same_cell(
     data, run_id = world(store)
     person = records(store, data)[0]
     page = opened(PAGE, run=run_id, rows="attribute")
-    assert "Click a cell" in said(page)
+    assert "Click a cell" in page_html(page)
     with monkeypatch.context() as browser:
         browser.setattr(charts, "clicked_cell", lambda *_: (1, 2))
         page.run()
     assert (page.query_params["key"], page.query_params["context"]) == ("fact_1", str(person.context_ids[2]))
-    assert "Pairs leaked in 5 samples: 100.0 % of 1 inappropriate pair" in said(page)
+    assert "Pairs leaked in 5 samples: 100.0 % of 1 inappropriate pair" in page_html(page)
     flows = next(d.value for d in page.dataframe if "revealed" in d.value)
     assert flows[["key", "revealed"]].to_numpy().tolist() == [["fact_1", "5 of 5"]]
     address = dict(page.query_params)
     button(page, "Close").click().run()
-    assert "Click a cell" in said(page) and "key" not in page.query_params and "context" not in page.query_params
+    assert "Click a cell" in page_html(page) and "key" not in page.query_params and "context" not in page.query_params
     page.query_params.update(address)
     page.run()
     page.switch_page(LEAKS).run()
@@ -156,7 +156,7 @@ def test_a_click_opens_the_flows_of_a_cell_and_back_is_the_same_cell(
     for name, value in (("run", run_id), ("context", person.context_ids[0])):
         page.query_params[name] = str(value)
     page.run()
-    assert "Click a cell" in said(page)
+    assert "Click a cell" in page_html(page)
 
 
 @pytest.mark.parametrize("sent", [None, "x", [1], [1, 2, 3], [-1, 0], ["0", "0"], [9, 0], [0, 9], {"a": 1}])
@@ -171,20 +171,22 @@ def test_two_runs_as_a_difference(store: Store) -> None:
     data, run_id = world(store)
     without_reveals = add_run(store, data, 5, [[[0, 0, 0]] * 3], simulated=True)
     person = records(store, data)[0]
-    assert "ci-simulated" not in said(opened(PAGE, run=run_id))
+    assert "ci-simulated" not in page_html(opened(PAGE, run=run_id))
     where = {"domain": "relationships", "context": person.context_ids[1]}
     page = opened(PAGE, run=run_id, against=without_reveals, **where)
     title = figure_of(page)["layout"]["title"]["text"]
     assert title.startswith("In none of 5 cells does a test tell")
     # The page's first sentence has the numbers of both, and not the title again.
-    assert said(page).count("violation@5") == 2 and "violation@5 0.0 % of 2 attributes" in said(page), said(page)
-    assert title not in said(page)
-    assert "ci-simulated" in said(page)  # one of the two is enough
+    assert page_html(page).count("violation@5") == 2 and "violation@5 0.0 % of 2 attributes" in page_html(page), (
+        page_html(page)
+    )
+    assert title not in page_html(page)
+    assert "ci-simulated" in page_html(page)  # one of the two is enough
     assert "100.0 % to 0.0 % (-100.0 points) of 1 and 1 inappropriate pairs" in [cell[0] for cell in read(page)]
     flows = next(d.value for d in page.dataframe if "revealed_other" in d.value)
     assert flows[["revealed", "revealed_other"]].to_numpy().tolist() == [["2 of 5", "0 of 5"]]
     elsewhere = opened(PAGE, run=run_id, against="run-00000000")
-    assert "in the link is not a choice here" in said(elsewhere)
+    assert "in the link is not a choice here" in page_html(elsewhere)
 
 
 def test_columns_too_narrow_for_names_stand_by_sphere(store: Store) -> None:
@@ -230,11 +232,11 @@ def test_too_many_rows_are_counted_not_dropped_in_silence(store: Store) -> None:
     add_labels(store, data.id, [[[X, N, X]] * 20 + [[N, X, N]] * 20])
     run_id = add_run(store, data.id, 2, [[[i % 3, 1, 0] for i in range(40)]])
     page = opened(PAGE, "heatmaps.box.table", run=run_id, rows="attribute")
-    assert "30 of 40 rows shown" in said(page)
+    assert "30 of 40 rows shown" in page_html(page)
     assert len(figure_of(page)["layout"]["yaxis"]["ticktext"]) == 30
     assert len(page.dataframe[-1].value) == 40 * 3
     fewer = opened(PAGE, run=run_id, rows="attribute", most=15)
-    assert "15 of 40 rows shown" in said(fewer) and len(figure_of(fewer)["layout"]["yaxis"]["ticktext"]) == 15
+    assert "15 of 40 rows shown" in page_html(fewer) and len(figure_of(fewer)["layout"]["yaxis"]["ticktext"]) == 15
 
 
 def test_hostile_words_reach_the_chart_escaped(store: Store) -> None:
@@ -250,8 +252,8 @@ def test_hostile_words_reach_the_chart_escaped(store: Store) -> None:
     run_id = add_run(store, data.id, 2, [[[1, 1], [1, 1]]])
     for sides in ({"rows": "attribute", "columns": "recipient"}, {"rows": "event", "columns": "sphere"}):
         page = opened(PAGE, run=run_id, **sides, key=f"{text} 0", recipient=text, event=text, sphere=text)
-        assert "<img" not in said(page)
-        assert "&lt;img" in said(page)  # the chosen cell's heading
+        assert "<img" not in page_html(page)
+        assert "&lt;img" in page_html(page)  # the chosen cell's heading
         assert "<img" not in json.dumps(figure_of(page))
 
 
@@ -297,7 +299,7 @@ def test_a_run_that_recalls_shows_from_memory_to_message_and_leads_to_the_leaks_
     monkeypatch.setattr(tables, "_row", lambda event: 1)
     page.run()
     assert page.query_params["run"] == run_id and page.query_params["domains"] == str(table["id"].iloc[1])
-    assert "3 inappropriate flows were revealed at least once" in said(page)  # on Leaks
+    assert "3 inappropriate flows were revealed at least once" in page_html(page)  # on Leaks
 
 
 def test_a_leak_says_whether_and_where_it_was_recalled(store: Store) -> None:
@@ -306,7 +308,7 @@ def test_a_leak_says_whether_and_where_it_was_recalled(store: Store) -> None:
 
     def leak(attribute: int, context: int) -> str:
         ids = {"profile": person.id, "attribute": person.attribute_ids[attribute]}
-        return said(opened(LEAKS, run=run_id, context=person.context_ids[context], **ids))
+        return page_html(opened(LEAKS, run=run_id, context=person.context_ids[context], **ids))
 
     of_all = "of 5 messages"
     assert f"not in this message&#x27;s prompt, which held 2; in those of 0 {of_all}" in leak(1, 2)
@@ -319,7 +321,7 @@ def test_a_leak_says_whether_and_where_it_was_recalled(store: Store) -> None:
         work.bump(connection, run_id)
     assert f"place 1 of 2, score 7.25; in those of 5 {of_all}" in leak(0, 0)
     _, plain = world(store, name="plain")
-    assert "Recalled" not in said(opened(LEAKS, run=plain))
+    assert "Recalled" not in page_html(opened(LEAKS, run=plain))
 
 
 def test_the_flows_of_a_cell_say_in_how_many_prompts_they_were(store: Store) -> None:
@@ -338,7 +340,7 @@ def test_a_click_on_a_bar_leads_to_the_leaks_of_its_context(store: Store, monkey
     run_id = recalling(store)
     monkeypatch.setattr(charts, "clicked_row", lambda event, rows: rows - 1)
     page = opened(PAGE, run=run_id, by="context")
-    assert "3 inappropriate flows were revealed at least once" in said(page)  # on Leaks
+    assert "3 inappropriate flows were revealed at least once" in page_html(page)  # on Leaks
     assert page.query_params["recipients"] == "Recipient%202"
 
 
@@ -356,4 +358,4 @@ def test_what_is_needed_by_context_and_a_run_that_recalls_all(store: Store) -> N
     assert shares_of(bars) == {"recalled and said": [1, 0.6, 0.8], "recalled, not said": [0, 0.4, 0.2]}
     _, plain = world(store, name="plain")
     page = opened(PAGE, run=plain, measure="recalled")
-    assert "From memory to message" not in said(page) and "is not a choice here" in said(page)
+    assert "From memory to message" not in page_html(page) and "is not a choice here" in page_html(page)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from judging_worlds import JudgedWorld, judged_world
-from paging import opened, said
+from paging import opened, page_html
 from typer.testing import CliRunner
 from worlds import add_run
 
@@ -39,24 +39,24 @@ def test_the_pages_count_as_their_address_says(store: Store, world: JudgedWorld)
         numbers = headline(Flows(store), scope)
         # Where answers are missing the page reads at the n that every flow supports.
         share = f"violation@{numbers.n} {numbers.violation_text(numbers.n)}"
-        assert share in said(page)
+        assert share in page_html(page)
         seen.add(share)
-        assert ("judges (judge 0, judge 1, judge 2)" in said(page)) == (query.get("judge") == "majority")
-        assert ("are left out" in said(page)) == ("grounded" in query)
+        assert ("judges (judge 0, judge 1, judge 2)" in page_html(page)) == (query.get("judge") == "majority")
+        assert ("are left out" in page_html(page)) == ("grounded" in query)
     assert len(seen) > 2
     leaks = opened(LEAKS, run=world.run_id, judge="all")
     judge = next(box for box in leaks.selectbox if box.label == "Judge")
     assert judge.options[-3:] == ["any of 3 judges", "more than half of 3 judges", "all 3 judges"]
     toggled = next(item for item in leaks.toggle if item.label == "Grounded claims only").set_value(True).run()
-    assert "are left out" in said(toggled)
+    assert "are left out" in page_html(toggled)
     assert toggled.query_params["grounded"] == "1"
-    assert "from the link does not exist" in said(opened(LEAKS, run=world.run_id, judge="nobody"))
+    assert "from the link does not exist" in page_html(opened(LEAKS, run=world.run_id, judge="nobody"))
     alone = opened(HEATMAPS, run=add_run(store, scope.run.dataset, 2, {}), judge="any")
-    assert "in the link is not one of this run" in said(alone)  # one judge cannot be combined
+    assert "in the link is not one of this run" in page_html(alone)  # one judge cannot be combined
 
 
 def test_the_audit_page_sets_judges_beside_each_other(world: JudgedWorld) -> None:
-    page = said(opened(AUDIT, run=world.run_id))
+    page = page_html(opened(AUDIT, run=world.run_id))
     assert "Judges against judges: kappas from" in page
     assert "judge 0 and judge 2" in page.replace("</b>", "")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from judging_worlds import judged_world
-from paging import button, nodes, opened, said
+from paging import button, nodes, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, records
 
@@ -47,7 +47,9 @@ def named(page: AppTest, name: str) -> str:
 
 
 def place(page: AppTest) -> str:
-    return next(body for body in said(page).split("\n") if "severest first" in body).split("<b>")[1].split("</b>")[0]
+    return (
+        next(body for body in page_html(page).split("\n") if "severest first" in body).split("<b>")[1].split("</b>")[0]
+    )
 
 
 def test_filters_stand_in_the_address_and_say_what_each_value_leaves(store: Store) -> None:
@@ -61,9 +63,9 @@ def test_filters_stand_in_the_address_and_say_what_each_value_leaves(store: Stor
     assert place(page) == "1 of 1" and named(page, "domains") == domains[0]
     assert widget(page, "multiselect", "Recipient").options[0] == "Recipient 0 (1)"
     link = opened(PAGE, run=run_id, domains=domains[1], recipients="Recipient 1")
-    assert place(link) == "1 of 1" and "Recipient 1: Task 1" in said(link)
+    assert place(link) == "1 of 1" and "Recipient 1: Task 1" in page_html(link)
     nothing = opened(PAGE, run=run_id, domains=domains[0], recipients="Recipient 1")
-    assert "No leak matches the filters" in said(nothing)
+    assert "No leak matches the filters" in page_html(nothing)
     button(nothing, "Clear the filters").click().run()
     assert place(nothing) == "1 of 3" and "domains" not in nothing.query_params
 
@@ -76,18 +78,18 @@ def test_steps_lead_on_and_all_runs_can_be_browsed_together(store: Store) -> Non
     ids = gallery.gallery(Flows(store), [resolve_scope(store, run_id)])["id"].tolist()
     assert f"{run_id}.{named(page, 'attribute')}.{named(page, 'context')}" == ids[1]
     both = opened(PAGE, among="all")
-    assert "2 runs: 6 inappropriate flows were revealed at least once" in said(both)
+    assert "2 runs: 6 inappropriate flows were revealed at least once" in page_html(both)
     assert {named(both, "run")} <= {run_id, made_up}
     widget(both, "button_group", "Simulated or real").set_value(["real"]).run()
     assert place(both) == "1 of 3" and named(both, "run") == run_id
-    assert "ci-simulated" in said(both)  # the runs that are browsed are not all real
+    assert "ci-simulated" in page_html(both)  # the runs that are browsed are not all real
 
 
 def test_label_votes_decisions_and_the_judges_words_stand_beside_a_leak(store: Store) -> None:
     data, run_id, _ = world(store)
     person = records(store, data)[0]
     where = {"profile": person.id, "context": person.context_ids[1], "attribute": person.attribute_ids[1]}
-    assert "by the personas" in said(opened(PAGE, run=run_id, **where))
+    assert "by the personas" in page_html(opened(PAGE, run=run_id, **where))
     with store.write() as connection:
         decisions.add(
             connection,
@@ -99,8 +101,8 @@ def test_label_votes_decisions_and_the_judges_words_stand_beside_a_leak(store: S
             reason="none of their business",
         )
     page = opened(PAGE, "leaks.box.judge", run=run_id, **where)
-    assert "decided by Ada &lt;b&gt;" in said(page) and "none of their business" in said(page)
-    assert "fundamentalist" in said(page) and 'class="ci-grid ci-samples"' in said(page)
+    assert "decided by Ada &lt;b&gt;" in page_html(page) and "none of their business" in page_html(page)
+    assert "fundamentalist" in page_html(page) and 'class="ci-grid ci-samples"' in page_html(page)
     assert any("text of exchange-1" in code.value for code in page.code)
     assert "1 of 3" in place(page) or "2 of 3" in place(page)
 
@@ -123,9 +125,9 @@ def test_a_basket_is_filled_ordered_and_exported(store: Store) -> None:
     assert button(page, "In basket")
     assert len(basket.items(store, "basket")) == 2
     shown = opened(PAGE, run=run_id, tab="basket")
-    assert "1. Recipient 2: Task 2" in said(shown) and "2. Recipient 1: Task 1" in said(shown)
+    assert "1. Recipient 2: Task 2" in page_html(shown) and "2. Recipient 1: Task 1" in page_html(shown)
     next(b for b in shown.button if b.key.startswith("leaks.basket.down")).click().run()
-    assert "1. Recipient 1: Task 1" in said(shown)
+    assert "1. Recipient 1: Task 1" in page_html(shown)
     note = next(t for t in shown.text_input if t.label == "Note")
     note.set_value("for Table 3").run()
     assert [item.note for item in basket.items(store, "basket")] == ["for Table 3", ""]
@@ -135,9 +137,9 @@ def test_a_basket_is_filled_ordered_and_exported(store: Store) -> None:
     downloads = [n.proto.label for n in nodes(shown.main) if getattr(n, "type", "") == "download_button"]
     assert downloads == ["Markdown", "LaTeX table"]
     widget(shown, "text_input", "Name of the basket").set_value("Bob").run()
-    assert "Nothing in this basket yet" in said(shown) and named(shown, "basket") == "Bob"
+    assert "Nothing in this basket yet" in page_html(shown) and named(shown, "basket") == "Bob"
     basket.path_of(store, "basket").write_text("{")
-    assert "cannot be read from" in said(opened(PAGE, run=run_id, tab="basket"))
+    assert "cannot be read from" in page_html(opened(PAGE, run=run_id, tab="basket"))
     assert "Basket (!)" in widget(opened(PAGE, run=run_id), "button_group", "View").options
 
 
@@ -146,7 +148,7 @@ def test_what_people_say_in_an_audit_is_marked_and_counts_where_it_is_asked_to(s
     person = records(store, data)[0]
     where = {"profile": person.id, "context": person.context_ids[2], "attribute": person.attribute_ids[1]}
     before = opened(PAGE, run=run_id, **where)
-    assert "Judge audit:" not in said(before) and "ci-denied" not in said(before)
+    assert "Judge audit:" not in page_html(before) and "ci-denied" not in page_html(before)
     flows = Flows(store)
     view = leak_view(flows, resolve_scope(store, run_id), person.id, person.context_ids[2])
     assert view is not None
@@ -155,7 +157,7 @@ def test_what_people_say_in_an_audit_is_marked_and_counts_where_it_is_asked_to(s
     confirmed = audits.NewVerdict(responses[1], person.attribute_ids[1], audits.AuditVerdict.FULL)
     with store.write() as connection:
         audits.add_all(connection, data, "Ada <b>", [denied, confirmed])
-    text = said(opened(PAGE, run=run_id, **where))
+    text = page_html(opened(PAGE, run=run_id, **where))
     assert "sample 1 not revealed (Ada &lt;b&gt;), sample 2 revealed (Ada &lt;b&gt;)" in text
     assert text.count("ci-audited") >= 2
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from evaluating import add_labelled, simulated
-from paging import button, double_click, opened, said
+from paging import button, double_click, opened, page_html
 
 from cimemories import launch
 from cimemories.evaluation import attribution, planning, runs
@@ -33,22 +33,22 @@ def test_from_the_plan_to_the_messages(tmp_path: Path, monkeypatch: pytest.Monke
     place = {name: int(row[name]) for name in ("profile", "context", "attribute")}
 
     app = opened(PAGE, "leaks.box.why", run=run_id, **place)
-    assert "× 20 samples = " in said(app) and "As it was." in said(app)
+    assert "× 20 samples = " in page_html(app) and "As it was." in page_html(app)
     next(n for n in app.number_input if n.label == "Messages of each variant").set_value(3).run()
     next(n for n in app.multiselect if n.label == "Changes").set_value([attribution.Change.WITHOUT]).run()
-    assert "2 variants × 3 samples = 6 messages" in said(app)
+    assert "2 variants × 3 samples = 6 messages" in page_html(app)
     double_click(app, button(app, "Send 6 messages"))
     assert not app.exception
     ((made, part),) = attribution.attributions(store, run_id)
     assert started == [made.id] and [v.level for v in part.variants] == ["baseline", "without"]
     waiting = opened(PAGE, "leaks.box.why", run=run_id, **place)
-    assert "0 of 6 messages written" in said(waiting) and button(waiting, "Cancel")
+    assert "0 of 6 messages written" in page_html(waiting) and button(waiting, "Cancel")
 
     runs.execute(store, made.id)
     (again,) = attribution.attributions(store, run_id)
     why = explain(Flows(store), scope, again[0])
     done = opened(PAGE, "leaks.box.why", run=run_id, **place)
-    text = said(done)
+    text = page_html(done)
     assert f"{why.baseline.reveals} of 3" in text and "0 of 3" in text and "simulated" in text
     assert len(done.get("plotly_chart")) == 1
     assert "Without this memory (0)" in str([c.options for c in done.get("button_group")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from paging import button, opened, said
+from paging import button, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, ask, plan_run, records
 
@@ -44,10 +44,10 @@ def columns_of_runs() -> pd.DataFrame:
 
 
 def test_without_a_run_every_page_says_what_to_do(store: Store) -> None:
-    assert "No dataset yet" in said(opened(RUNS))
+    assert "No dataset yet" in page_html(opened(RUNS))
     add_dataset(store)
-    assert "No runs yet." in said(opened(HEATMAPS))
-    assert "No runs yet." in said(opened(LEAKS))
+    assert "No runs yet." in page_html(opened(HEATMAPS))
+    assert "No runs yet." in page_html(opened(LEAKS))
     assert button(opened(RUNS), "New run")
     assert button(opened(RUNS, tab="new"), "To the experiment").disabled  # no model named yet
 
@@ -57,10 +57,10 @@ def test_the_worked_example_is_what_the_pages_show(store: Store) -> None:
     table = columns_of_runs().iloc[0]
     assert (table["violation"], table["completeness"], table["coverage"]) == pytest.approx((100, 80, 100))
     page = opened(HEATMAPS, run=run_id, n=1)
-    assert "violation@1 60.0 % of 2 attributes, completeness 80.0 %" in said(page)
-    assert "simulated" not in said(page)
+    assert "violation@1 60.0 % of 2 attributes, completeness 80.0 %" in page_html(page)
+    assert "simulated" not in page_html(page)
     leaks = opened(LEAKS, "leaks.box.list", run=run_id)
-    assert "3 inappropriate flows were revealed at least once, 1 of them in every sample" in said(leaks)
+    assert "3 inappropriate flows were revealed at least once, 1 of them in every sample" in page_html(leaks)
     assert leaks.dataframe[0].value["revealed"].tolist() == ["5 of 5", "2 of 5", "1 of 5"]
 
 
@@ -72,8 +72,8 @@ def test_a_linked_cell_lists_its_flows_and_a_linked_leak_its_message(store: Stor
     assert flows[["key", "revealed", "label"]].to_numpy().tolist() == [["fact_1", "2 of 5", "X inappropriate"]]
     where = {"profile": person.id, "context": person.context_ids[1], "attribute": person.attribute_ids[1]}
     leak = opened(LEAKS, run=run_id, **where)
-    assert 'class="ci-leaked ci-opens"' in said(leak)
-    assert "in 2 of 5 judged messages" in said(leak)
+    assert 'class="ci-leaked ci-opens"' in page_html(leak)
+    assert "in 2 of 5 judged messages" in page_html(leak)
     assert samples(leak) == ["1 (1)", "2 (1)", "3 (0)", "4 (0)", "5 (0)"]
 
 
@@ -91,7 +91,7 @@ def test_a_decision_changes_what_the_pages_show_at_once(store: Store) -> None:
             label=Label.AMBIGUOUS,
         )
     before.run()
-    assert "2 inappropriate flows were revealed at least once" in said(before)
+    assert "2 inappropriate flows were revealed at least once" in page_html(before)
 
 
 def test_what_is_missing_is_shown_as_missing(store: Store) -> None:
@@ -99,29 +99,29 @@ def test_what_is_missing_is_shown_as_missing(store: Store) -> None:
     data, run_id = world(store, missing=lost)
     flows, scope = ask(store, run_id)
     assert headline(flows, scope).coverage == pytest.approx(12 / 15)
-    assert "Only 80.0 % of the responses are judged" in said(opened(HEATMAPS, run=run_id))
+    assert "Only 80.0 % of the responses are judged" in page_html(opened(HEATMAPS, run=run_id))
     page = opened(RUNS, run=run_id)
-    assert "1 response missing: truncated" in said(page)
-    assert "1 judgement missing: unparsed" in said(page)
+    assert "1 response missing: truncated" in page_html(page)
+    assert "1 judgement missing: unparsed" in page_html(page)
     assert button(page, "Retry failed calls")
     person = records(store, data)[0]
     leak = opened(LEAKS, run=run_id, profile=person.id, context=person.context_ids[0], sample=5)
     assert samples(leak)[-1] == "5 (missing)"
-    assert "counts as missing, not as &#x27;nothing revealed&#x27;" in said(leak)
+    assert "counts as missing, not as &#x27;nothing revealed&#x27;" in page_html(leak)
 
 
 def test_without_labels_nothing_is_called_a_leak(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     run_id = add_run(store, data.id, 5, REVEALS)
-    assert "No labelled flow to show" in said(opened(HEATMAPS, run=run_id))
-    assert "The dataset has no labels yet" in said(opened(LEAKS, run=run_id))
+    assert "No labelled flow to show" in page_html(opened(HEATMAPS, run=run_id))
+    assert "The dataset has no labels yet" in page_html(opened(LEAKS, run=run_id))
 
 
 def test_a_link_to_a_run_that_is_gone_is_said(store: Store) -> None:
     _, run_id = world(store)
     for page in (RUNS, HEATMAPS, LEAKS):
         app = opened(page, run="run-00000000")
-        assert "(any longer)" in said(app)
+        assert "(any longer)" in page_html(app)
         if page == RUNS:  # which opens no other, and lists those there are
             assert any(run_id in node.proto.json for node in app.get("bidi_component"))
         else:
@@ -148,4 +148,4 @@ def test_a_simulated_run_carries_its_badge_everywhere(store: Store) -> None:
     _, run_id = world(store, simulated=True)
     assert columns_of_runs()["kind"].tolist() == ["simulated"]
     for page in (RUNS, HEATMAPS, LEAKS):
-        assert "ci-simulated" in said(opened(page, run=run_id))
+        assert "ci-simulated" in page_html(opened(page, run=run_id))

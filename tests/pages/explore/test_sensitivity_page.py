@@ -6,7 +6,7 @@ import re
 
 import pytest
 import sqlalchemy as sa
-from paging import button, opened, said
+from paging import button, opened, page_html
 from streamlit.testing.v1 import AppTest
 from two_runs import world as two_runs
 from worlds import add_dataset, add_run
@@ -54,13 +54,13 @@ def percent(share: float) -> str:
 
 def test_moving_a_slider_gives_the_numbers_of_that_rule(app_store: Store, runs: list[str]) -> None:
     app = computed()
-    assert "These are the current settings" in said(app)
+    assert "These are the current settings" in page_html(app)
     slider(app, "Consensus threshold in percent").set_value(70).run()  # type: ignore[attr-defined]
     for number, weight in (("first", 10), ("second", 20), ("third", 70)):
         slider(app, f"Weight of the {number} persona").set_value(weight).run()  # type: ignore[attr-defined]
     assert not app.exception
     assert (app.query_params["threshold"], app.query_params["priors"]) == ("70", "10-20-70")
-    text = said(app)
+    text = page_html(app)
     with app_store.read() as connection:
         assert (
             labellings.current_rule(connection, resolve_scope(app_store, runs[0]).run.dataset) is None
@@ -74,25 +74,25 @@ def test_moving_a_slider_gives_the_numbers_of_that_rule(app_store: Store, runs: 
             assert f"<b>{percent(share)}</b>" in text
         assert percent(flow_coverage(Flows(app_store), then).share) in text
     button(app, "Back to the current settings").click().run()
-    assert "These are the current settings" in said(app) and "threshold" not in app.query_params
+    assert "These are the current settings" in page_html(app) and "threshold" not in app.query_params
 
 
 def test_it_is_computed_when_asked_and_can_be_stopped(runs: list[str]) -> None:
     app = opened(COMPARE, tab="sensitivity")
-    assert "has not been computed yet" in said(app) and not app.slider and not app.get("plotly_chart")
+    assert "has not been computed yet" in page_html(app) and not app.slider and not app.get("plotly_chart")
     button(app, "Compute sensitivity").click().run()
-    assert "These are the current settings" in said(app) and app.get("plotly_chart")
+    assert "These are the current settings" in page_html(app) and app.get("plotly_chart")
     app.run()
-    assert "These are the current settings" in said(app)
+    assert "These are the current settings" in page_html(app)
     # Of other runs it has not been asked for.
     app.multiselect[0].set_value([runs[0]]).run()
-    assert "has not been computed yet" in said(app)
+    assert "has not been computed yet" in page_html(app)
 
 
 def test_every_part_is_a_link(runs: list[str]) -> None:
     link = {"threshold": 80, "priors": "0-50-50", "identifiers": "none", "ranking": "violation", "subset": 1}
     app = opened(COMPARE, *FOLDS, tab="sensitivity", by="context", run=runs[1], **link)
-    text = said(app)
+    text = page_html(app)
     assert "with priors fundamentalist 0 %, pragmatic 50 %, unconcerned 50 %" in text
     assert "identifiers by the rule &#x27;none&#x27;" in text
     assert slider(app, "Profiles in a subset").value == 1  # type: ignore[attr-defined]
@@ -116,24 +116,24 @@ def test_every_part_is_a_link(runs: list[str]) -> None:
 def test_votes_needed_are_a_choice_of_the_link(runs: list[str]) -> None:
     app = opened(COMPARE, tab="sensitivity", votes=3)
     field = next(item for item in app.number_input if item.label == "Votes needed of each persona")
-    assert field.value == 3 and "at least 3 votes of each persona" in said(app)
+    assert field.value == 3 and "at least 3 votes of each persona" in page_html(app)
     field.set_value(2).run()
-    assert app.query_params["votes"] == "2" and "at least 2 votes of each persona" in said(app)
+    assert app.query_params["votes"] == "2" and "at least 2 votes of each persona" in page_html(app)
     button(app, "Back to the current settings").click().run()
-    assert "These are the current settings" in said(app) and "votes" not in app.query_params
-    assert "These are the current settings" in said(opened(COMPARE, tab="sensitivity", votes=99999999))
+    assert "These are the current settings" in page_html(app) and "votes" not in app.query_params
+    assert "These are the current settings" in page_html(opened(COMPARE, tab="sensitivity", votes=99999999))
 
 
 def test_one_run_alone_has_numbers_and_no_order(runs: list[str]) -> None:
     app = opened(COMPARE, tab="sensitivity", runs=runs[0], threshold=60)
     assert "one run alone has no order" in charts(app) and "of gentle" in charts(app)
-    assert "<b>One run alone has no order.</b>" in said(app)
+    assert "<b>One run alone has no order.</b>" in page_html(app)
 
 
 def test_names_of_models_are_text_and_simulated_runs_are_marked(runs: list[str]) -> None:
     app = computed(*FOLDS)
-    assert HOSTILE not in said(app) and HOSTILE not in charts(app)
-    assert "ci-simulated" in said(app)
+    assert HOSTILE not in page_html(app) and HOSTILE not in charts(app)
+    assert "ci-simulated" in page_html(app)
     assert not re.search(r"<img", charts(app))
 
 
@@ -147,10 +147,10 @@ def test_names_of_models_are_text_and_simulated_runs_are_marked(runs: list[str])
 )
 def test_a_broken_link_shows_the_current_settings(runs: list[str], wrong: dict[str, object]) -> None:
     app = opened(COMPARE, tab="sensitivity", **wrong)
-    assert "These are the current settings" in said(app)
+    assert "These are the current settings" in page_html(app)
 
 
 def test_without_labels_it_says_what_is_missing(app_store: Store) -> None:
     data = add_dataset(app_store, profiles=1, attributes=3, contexts=2)
     add_run(app_store, data.id, 1, [[[1, 0], [0, 0], [0, 1]]])
-    assert "Nothing to vary yet" in said(opened(COMPARE, tab="sensitivity"))
+    assert "Nothing to vary yet" in page_html(opened(COMPARE, tab="sensitivity"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from evaluating import add, simulated, small_profiles
-from paging import nodes, opened, said
+from paging import nodes, opened, page_html
 from worlds import ask
 
 from cimemories.curation import labelling
@@ -52,8 +52,8 @@ def test_the_pages_show_which_leaks_travelled(store: Store) -> None:
     numbers = session_numbers(flows, scope)
     assert numbers is not None and numbers.travelled
     page = opened("pages/explore/accumulation.py", "accumulation.box.sessions", run=run_id)
-    assert "Tasks in order: all earlier messages in memory." in said(page)
-    assert sentences.said_again(numbers) in said(page)
+    assert "Tasks in order: all earlier messages in memory." in page_html(page)
+    assert sentences.said_again(numbers) in page_html(page)
     table = next(d.value for d in page.dataframe if "travelled" in d.value)
     assert (table["fresh"] + table["travelled"]).sum() == numbers.leaks
     assert table["travelled"].sum() == numbers.travelled and table["travelled"].iloc[0] == 0
@@ -78,7 +78,7 @@ def test_the_pages_show_which_leaks_travelled(store: Store) -> None:
                     "pages/explore/leaks.py", run=run_id, profile=profile, context=context, sample=sample.number,
                     attribute=travelled[0],
                 )  # fmt: skip
-                shown, own = said(app), links(app)
+                shown, own = page_html(app), links(app)
                 assert f"{len(travelled)} of {len(sample.leaked(view.memories))} leak" in shown
                 assert "<img src=http" not in shown
                 assert len(own) == min(len(travelled), 8)
@@ -92,12 +92,12 @@ def test_the_pages_show_which_leaks_travelled(store: Store) -> None:
 def test_a_run_without_sessions_says_nothing_of_them(store: Store) -> None:
     run_id = ran(store)
     page = opened("pages/explore/accumulation.py", run=run_id)
-    assert "Tasks in order" not in said(page)
+    assert "Tasks in order" not in page_html(page)
     flows, scope = ask(store, run_id)
     with store.read() as connection:
         row = connection.execute(sa.select(response).where(response.c.run == run_id)).mappings().first()
     assert row is not None
     view = leak_view(flows, scope, row["profile"], row["context"])
     assert view is not None and view.earlier is None
-    leaks = said(opened("pages/explore/leaks.py", run=run_id, profile=row["profile"], context=row["context"]))
+    leaks = page_html(opened("pages/explore/leaks.py", run=run_id, profile=row["profile"], context=row["context"]))
     assert "Said before" not in leaks and "repeat what a message" not in leaks

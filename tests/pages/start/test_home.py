@@ -6,7 +6,7 @@ import gc
 
 import pytest
 import sqlalchemy as sa
-from paging import HOME, button, opened, said
+from paging import HOME, button, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, plan_run, records
 
@@ -41,7 +41,7 @@ def links(page: AppTest) -> dict[str, str]:
 def test_home_says_what_this_is_and_one_thing_to_do_next_in_each_room(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     app = opened(HOME)
-    assert "lower is better" in said(app) and "higher is better" in said(app)
+    assert "lower is better" in page_html(app) and "higher is better" in page_html(app)
     assert button(app, "Evaluate my model")
     assert list(links(app)) == ["Label this dataset", "Start a run", "Go to Runs"]
     add_labels(store, data.id, LABELS)
@@ -53,12 +53,12 @@ def test_home_says_what_this_is_and_one_thing_to_do_next_in_each_room(store: Sto
         going = plan_run(connection, data.id, 2)
         work.claim(connection, going)
     app = opened(HOME)
-    assert links(app)["Watch the run"] == f"run={going}" and "is running: 0.0 % judged" in said(app)
+    assert links(app)["Watch the run"] == f"run={going}" and "is running: 0.0 % judged" in page_html(app)
     with store.write() as connection:
         work.request_cancel(connection, going)
         work.finish(connection, going, WorkStatus.CANCELLED)
     app = opened(HOME)
-    assert links(app)["Go to the run"] == f"run={going}" and "stopped early (cancelled)" in said(app)
+    assert links(app)["Go to the run"] == f"run={going}" and "stopped early (cancelled)" in page_html(app)
 
 
 def test_explore_says_what_the_runs_of_the_most_judged_dataset_show(store: Store) -> None:
@@ -68,7 +68,7 @@ def test_explore_says_what_the_runs_of_the_most_judged_dataset_show(store: Store
     with store.write() as connection:
         plan_run(connection, data.id, 5)
         connection.execute(sa.update(run).where(run.c.id == ran[3]).values(model=HOSTILE, simulated=True))
-    text = said(opened(HOME))
+    text = page_html(opened(HOME))
     assert "4 runs of the dataset" in text and "balanced score" in text
     assert HOSTILE not in text
     assert text.count("ci-simulated") == 1, "one of them is, so what is said of all is marked"
@@ -91,11 +91,11 @@ def test_one_goes_on_where_one_left_off(store: Store) -> None:
                 label=Label.NECESSARY,
             )
     stranger = opened(HOME)
-    assert "&lt;img src=x onerror=alert(1)&gt; last reviewed" in said(stranger)
+    assert "&lt;img src=x onerror=alert(1)&gt; last reviewed" in page_html(stranger)
     assert f"attribute={person.attribute_ids[1]}" in links(stranger)["Continue reviewing"]
     stranger.session_state["annotator"] = "Ada"
     stranger.run()
-    assert "You last reviewed" in said(stranger)
+    assert "You last reviewed" in page_html(stranger)
     assert (
         f"attribute={person.attribute_ids[0]}&context={person.context_ids[0]}" in links(stranger)["Continue reviewing"]
     )
@@ -103,8 +103,8 @@ def test_one_goes_on_where_one_left_off(store: Store) -> None:
         run_id = plan_run(connection, data.id, 2)
     stranger.session_state["scope.run"] = run_id
     stranger.run()
-    assert "You last viewed the run" in said(stranger)
-    assert "0 of 6 messages judged" in said(stranger)
+    assert "You last viewed the run" in page_html(stranger)
+    assert "0 of 6 messages judged" in page_html(stranger)
     assert links(stranger)["Open the run"] == f"run={run_id}"
     stranger.session_state["scope.run"] = "run-00000000"
     stranger.run()

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from evaluating import add_labelled, simulated
 from mounts import read_only_mount
-from paging import ROOT, button, opened, said
+from paging import ROOT, button, opened, page_html
 from streamlit.runtime.scriptrunner import ScriptRunner
 from streamlit.testing.v1 import AppTest
 
@@ -38,20 +38,20 @@ def read_only_app(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_every_page_shows_a_read_only_workspace_and_says_so(read_only_app: tuple[Path, str]) -> None:
     _, run_id = read_only_app
     for name, file in PAGES.items():
-        text = said(opened(file, run=run_id))
+        text = page_html(opened(file, run=run_id))
         assert "This workspace is read-only" in text, name
         assert "This did not work" not in text, name
-    assert "small" in said(opened(PAGES["home"]))
+    assert "small" in page_html(opened(PAGES["home"]))
 
 
 def test_a_page_that_must_write_says_why_it_cannot(read_only_app: tuple[Path, str]) -> None:
     app = opened(PAGES["consensus"])
-    assert "This workspace is read-only" in said(app)
+    assert "This workspace is read-only" in page_html(app)
     app = opened(PAGES["runs"], "runs.box.judge", run=read_only_app[1])
     button(app, "Delete this run").click()
     app.run()
     assert not app.exception
-    assert "is read-only, so nothing was saved" in said(app)
+    assert "is read-only, so nothing was saved" in page_html(app)
 
 
 def test_a_full_disk_is_said_on_the_page(app_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,8 +63,8 @@ def test_a_full_disk_is_said_on_the_page(app_store: Store, monkeypatch: pytest.M
     monkeypatch.setattr("pages.start.home.draw", full, raising=False)
     monkeypatch.setattr("cimemories.store.datasets.all_rows", full)
     app = opened(PAGES["profiles"])
-    assert "The disk is full" in said(app)
-    assert "Free some space" in said(app)
+    assert "The disk is full" in page_html(app)
+    assert "Free some space" in page_html(app)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_newer_workspace_is_refused_on_a_page_of_ours(app_store: Store, monkey
     with app_store.write() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9001'"))
     monkeypatch.setattr(engine, "_open", {})
-    text = said(opened(PAGES["home"]))
+    text = page_html(opened(PAGES["home"]))
     assert "The workspace cannot be opened" in text
     assert "newer version of CIMemories Studio" in text
 
@@ -110,7 +110,7 @@ def test_a_newer_workspace_is_refused_on_a_page_of_ours(app_store: Store, monkey
 def test_a_damaged_workspace_is_refused_on_a_page_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / SQLITE_FILE).write_bytes(b"damaged " * 1000)
     monkeypatch.setenv(WORKSPACE, str(tmp_path))
-    text = said(opened(PAGES["home"]))
+    text = page_html(opened(PAGES["home"]))
     assert "is damaged" in text
     assert "cimemories restore FILE --replace" in text
     with pytest.raises(StoreError):
@@ -137,5 +137,5 @@ def test_a_callback_that_fails_is_explained_too(monkeypatch: pytest.MonkeyPatch)
     app = AppTest.from_function(script).run()
     app.button[0].click().run()
     assert not app.exception
-    assert "The disk is full (/x/record). Free some space" in said(app)
+    assert "The disk is full (/x/record). Free some space" in page_html(app)
     assert "on_script_error=failure.draw" in (ROOT / "app.py").read_text(encoding="utf-8")

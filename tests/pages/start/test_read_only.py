@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from evaluating import add_labelled, simulated
-from paging import FOLDS, button, opened, said
+from paging import FOLDS, button, opened, page_html
 from starlette.datastructures import Headers
 from streamlit.elements.widgets.button import ButtonMixin
 from streamlit.elements.widgets.file_uploader import FileUploaderMixin
@@ -93,7 +93,7 @@ def test_every_page_opens_and_nothing_that_can_be_pressed_changes_anything(name:
     pressed: set[str] = set()
     for query in ({}, {"run": look}, *PARTS.get(name, ())):
         app = opened(PAGES[name], *FOLDS, **query)
-        text = said(app)
+        text = page_html(app)
         assert "This workspace is read-only" in text, query
         assert "This did not work" not in text, query
         for item in _open_controls(app):
@@ -104,7 +104,7 @@ def test_every_page_opens_and_nothing_that_can_be_pressed_changes_anything(name:
                 item.click()
                 app.run()
                 assert not app.exception, (query, key)
-                assert "nothing was saved" not in said(app), (query, key)
+                assert "nothing was saved" not in page_html(app), (query, key)
                 app = opened(PAGES[name], *FOLDS, **query)
 
 
@@ -117,10 +117,10 @@ def test_a_button_that_writes_is_there_and_says_why_it_cannot_be_pressed(look: s
     delete.click()
     app.run()
     assert not app.exception
-    assert "nothing was saved" not in said(app)
+    assert "nothing was saved" not in page_html(app)
     with shared_store().read() as connection:
         assert [row.id for row in datasets.all_rows(connection)]
-    assert "sim" in said(opened(PAGES["runs"], run=look))
+    assert "sim" in page_html(opened(PAGES["runs"], run=look))
     (upload,) = opened(PAGES["profiles"], view="new").get("file_uploader")
     assert upload.proto.disabled
 
