@@ -168,7 +168,11 @@ def two_ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Flows, 
     store.close()
 
 
-@pytest.mark.parametrize("lost", [False, True])
+# Each engine with one of the two: all four take 20 s of a processor.
+ONCE = [("sqlite", True), pytest.param("postgres", False, marks=pytest.mark.postgres)]
+
+
+@pytest.mark.parametrize(("database", "lost"), ONCE, indirect=["database"])
 def test_blocks_add_up_to_the_run_at_once(store: Store, monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
     ids = world(store, 3 + lost, lost=lost)
     at_once = everything(store, ids)
@@ -178,6 +182,7 @@ def test_blocks_add_up_to_the_run_at_once(store: Store, monkeypatch: pytest.Monk
     same(everything(store, ids), at_once)
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # six processes that import all of this
 def test_several_processes_count_as_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = world(store, 4, lost=True)
     monkeypatch.setattr(parts, "LARGE_PAIRS", 0)
