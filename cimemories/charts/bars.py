@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cimemories.metrics.uncertainty import Interval
 
 BAR_HEIGHT = 28
+NAME_HEIGHT = 22  # pixels of a row's name above its marks
 WIDE_ENOUGH = 0.045  # of a bar, for glyph and share to stand in it
 TRIED = "#56B4E9"
 
@@ -229,6 +230,25 @@ def interval_rows(
         )
     more = {"xaxis": {"gridcolor": GRID, "zeroline": False} | xaxis}
     return _rows_figure(traces, names, title, subtitle, more, legend=legend, row_height=row_height)
+
+
+def names_above(fig: go.Figure) -> go.Figure:
+    """A figure of named rows for a narrow screen: each name stands above its marks, which get the whole width."""
+    import plotly.graph_objects as go
+
+    ticks = fig.layout.yaxis.ticktext
+    notes = [
+        {"text": text, "x": 0, "xref": "paper", "xanchor": "left", "y": row - 0.5, "yanchor": "top", "showarrow": False}
+        for row, text in enumerate(ticks)
+    ]
+    more = NAME_HEIGHT * len(ticks)
+    # A copy: what is exported keeps its names at the left.
+    return go.Figure(fig).update_layout(
+        annotations=notes,
+        yaxis={"showticklabels": False},
+        margin={"l": 14, "r": 14},
+        height=fig.layout.height + more,
+    )
 
 
 def error_bars(intervals: Sequence[HasBounds], colour: str, scale: float = 1.0) -> dict[str, Any]:

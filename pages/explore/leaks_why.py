@@ -10,6 +10,7 @@ import streamlit as st
 
 from cimemories import launch
 from cimemories.charts import comparison
+from cimemories.charts.bars import names_above
 from cimemories.evaluation import attribution
 from cimemories.evaluation.attribution import CHANGES, SAMPLES, Attribution, Change
 from cimemories.flows.flows import Flows
@@ -23,7 +24,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import IMPORTED, RunRow
 from cimemories.store.work import ACTIVE
 from cimemories.text import count, percent, sentence
-from cimemories.ui import charts, exports, page, safe, url
+from cimemories.ui import charts, exports, page, safe, shell, url
 from cimemories.ui.safe import Marked
 from pages.evaluate.run_detail import draw_controls, draw_stages, start_button
 from pages.evaluate.run_new import show as show_estimate
@@ -191,7 +192,8 @@ def _figure(why: Why) -> None:
     drawing = comparison.effects(why)
     if drawing is None:
         return
-    charts.show(drawing.fig, key=f"leaks.why.{why.run.id}", alt=drawing.alt)
+    shown = names_above(drawing.fig) if shell.is_phone() else drawing.fig
+    charts.show(shown, key=f"leaks.why.{why.run.id}", alt=drawing.alt)
     exports.buttons(
         f"why-{why.attribute.key}-{why.scope.run.id}",
         drawing.frame,
