@@ -48,6 +48,8 @@ STYLE = f"""
 @media (max-width: 40rem) {{ [data-testid="stStatusWidget"] {{ left: 20%; }} }}
 .st-key-shell, .st-key-remember {{ position: absolute; height: 0; overflow: hidden; }}
 .stPlotlyChart text[style*="fill: rgb(127, 128, 129)"] {{ fill: currentColor !important; }}
+/* Plotly puts a white edge around the names of a flow, in the dark too. */
+.stPlotlyChart .sankey text {{ text-shadow: none !important; }}
 /* Without a pointer that hovers, a chart's buttons are always there: over its title, were they not below it. */
 @media (hover: none) {{
   [data-testid="stElementContainer"]:has(.stPlotlyChart) {{ margin-bottom: 14px; }}

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pandas as pd
 import streamlit as st
 
-from cimemories.charts.recalled import most_said, recalled_bars
+from cimemories.charts.recalled import MOST_PLACES, most_said, recalled_bars, recalled_flow
 from cimemories.charts.run_heatmap import PLURAL, SIDES
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
@@ -31,6 +31,7 @@ FILTERS = {
     By.PROFILE: "profiles",
 }
 LEGEND = 60  # pixels
+BARS, FLOW = "bars", "flow"
 
 
 def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
@@ -39,7 +40,7 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
     if numbers is None:
         return
     safe.heading("From memory to message")
-    label_column, side_column = st.columns(2, vertical_alignment="bottom")
+    label_column, side_column, look_column = st.columns([2, 3, 1], vertical_alignment="bottom")
     with label_column:
         label = Label(
             page.choice("Attributes", LABELS, "heatmaps.recalled.label", "label", default=str(Label.INAPPROPRIATE))
@@ -47,24 +48,33 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
     with side_column:
         named = {str(by): SIDES[by] for by in sides}
         by = By(page.choice("By", named, "heatmaps.recalled.by", "by", default=str(sides[0])))
+    with look_column:
+        look = page.choice("As", {BARS: "Bars", FLOW: "Flow"}, "heatmaps.recalled.as", "figure", default=BARS)
+    flow = look == FLOW and not shell.is_phone()
     whole = recalled_by(flows, scope, by)
     frame = whole[whole["label"] == str(label)].reset_index(drop=True)
     if frame.empty:
         page.notice(f"No judged sample of a flow that is {label} in a retained context.")
         return
-    shown = most_said(frame)
+    shown = frame if flow else most_said(frame)
     cut = f"; {len(shown)} of {count(len(frame))} shown, those that say most" if len(shown) < len(frame) else ""
+    if flow and len(frame) > MOST_PLACES:
+        cut = f"; the {MOST_PLACES - 1} with the most samples of {count(len(frame))}, the others together"
     of = numbers.by_label[str(label)]
     subtitle = (
         f"{count(of.draws, 'judged sample')} of {count(of.flows, 'flow')} where an attribute is {label}, by "
         f"{SIDES[by].lower()}{cut}"
     )
     title = f"{str(label).capitalize()} attributes: {sentences.outcomes(of)}"
-    fig = recalled_bars(shown, label, title=title, subtitle=subtitle)
+    draw_figure = recalled_flow if flow else recalled_bars
+    fig = draw_figure(shown, label, title=title, subtitle=subtitle)
     if shell.is_phone():  # where the legend takes a line an entry
         fig.update_layout(height=fig.layout.height + LEGEND, margin_b=fig.layout.margin.b + LEGEND)
-    key, alt = f"heatmaps.recalled.{label}.{by}", f"{title}. {subtitle}. The table below has the numbers."
-    if not _leads(label, by):
+    key = f"heatmaps.recalled.{label}.{by}{'.flow' if flow else ''}"
+    alt = f"{title}. {subtitle}. The table below has the numbers."
+    if look == FLOW and not flow:
+        safe.inline("The flow needs a wider screen.", muted=True)
+    if flow or not _leads(label, by):
         charts.show(fig, key=key, alt=alt)
     elif (row := charts.show_rows(fig, key=key, alt=alt, rows=len(shown))) is not None:
         _open_leaks(flows, scope, by, str(shown["id"].iloc[row]))

@@ -20,7 +20,7 @@ from cimemories.model import Attribute, Context, ResponseStatus
 from cimemories.store import datasets, work
 from cimemories.store.engine import Store
 from cimemories.store.tables import response
-from cimemories.ui import charts, tables
+from cimemories.ui import charts, shell, tables
 
 PAGE, LEAKS = "pages/explore/heatmaps.py", "pages/explore/leaks.py"
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -359,3 +359,23 @@ def test_what_is_needed_by_context_and_a_run_that_recalls_all(store: Store) -> N
     _, plain = world(store, name="plain")
     page = opened(PAGE, run=plain, measure="recalled")
     assert "From memory to message" not in page_html(page) and "is not a choice here" in page_html(page)
+
+
+def test_the_flow_is_as_wide_as_its_counts_and_kept_in_the_address(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = recalling(store)
+    page = opened(PAGE, run=run_id, figure="flow")
+    (trace,) = json.loads(page.get("plotly_chart")[1].proto.spec)["data"]
+    labels, link = trace["node"]["label"], trace["link"]
+    ends = [(labels[s], labels[t], n) for s, t, n in zip(link["source"], link["target"], link["value"], strict=True)]
+    # Of `a` all 10 samples recalled it and 1 says it; of `b` none of 15, and 7 say it all the same.
+    recalled, silent = "recalled 10 (40.0 %)", "not said 17 (68.0 %)"
+    missed, said = "not recalled 15 (60.0 %)", "said 8 (32.0 %)"
+    assert ends[2:] == [(recalled, said, 1), (missed, said, 7), (recalled, silent, 9), (missed, silent, 8)]
+    assert [end[1:] for end in ends[:2]] == [(recalled, 10), (missed, 15)]
+    assert "samples" in json.dumps(trace["link"]["customdata"])
+    monkeypatch.setattr(shell, "is_phone", lambda: True)
+    page = opened(PAGE, run=run_id, figure="flow")
+    assert "recalled and said" in shares_of(json.loads(page.get("plotly_chart")[-1].proto.spec))
+    assert "needs a wider screen" in page_html(page)
