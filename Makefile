@@ -22,7 +22,7 @@ test: $(VENV)/installed-dev system
 # Work over many machines (docs/scale.md), on a cluster of two nodes on this one. It installs Ray, which is 200 MB. Where
 # all pass it writes tests/scale/last_run.txt, to be committed: CI says by it when they last did.
 test-scale: $(VENV)/installed-ray system
-	CIMEMORIES_RECORD_SCALE=1 $(BIN)/python -m pytest tests/scale
+	CIMEMORIES_RECORD_SCALE=1 PYTHONPATH=tests $(BIN)/python -m pytest -p scale_record tests/scale
 
 lint: $(VENV)/installed-dev resolve
 	$(BIN)/ruff check .

@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from scale_record import record
 
 pytest.importorskip("ray", reason="Ray is not installed; `make test-scale` installs it")
 
 
 @pytest.mark.parametrize(("passed", "failed", "written"), [(3, 0, True), (3, 1, False), (0, 0, False)])
-def test_only_what_passed_is_recorded(
-    tmp_path: Path, passed: int, failed: int, written: bool, request: pytest.FixtureRequest
-) -> None:
-    plugins = request.config.pluginmanager.get_plugins()
-    record = next(p.record for p in plugins if getattr(p, "RECORD", None))
+def test_only_what_passed_is_recorded(tmp_path: Path, passed: int, failed: int, written: bool) -> None:
     path = tmp_path / "last_run.txt"
     path.write_text("before")
     assert record(passed, 1, failed, 12.3, path) is written

@@ -249,7 +249,7 @@ def test_a_labelling_that_stopped_can_be_resumed(
     with store.write() as connection:
         work.finish(connection, labelling, WorkStatus.INTERRUPTED, "the server went away")
     launched: list[str] = []
-    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: launched.append(work_id))
+    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id, _engine=None: launched.append(work_id))
     app = opened(LABELS, dataset=dataset.id)
     assert "The server went away." in page_html(app)
     double_click(app, button(app, "Resume"))
@@ -311,7 +311,7 @@ def test_a_labelling_without_a_vote_yet_says_where_the_votes_will_show(store: St
 def test_a_labelling_is_planned_and_launched(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
     launched: list[str] = []
-    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: launched.append(work_id))
+    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id, _engine=None: launched.append(work_id))
     app = opened(LABELS, dataset=dataset.id)
     app.radio(key="start.place").set_value(app.radio(key="start.place").options[1]).run()
     app.number_input(key="start.draws").set_value(2)
@@ -390,7 +390,7 @@ def test_a_labelling_can_be_of_another_pack_of_personas(store: Store, monkeypatc
     )
     (folder / "two.yaml").write_text(f"pack: two\npersonas:\n{personas}\n", encoding="utf-8")
     (folder / "broken.yaml").write_text("pack: broken\npersonas: []\n", encoding="utf-8")
-    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id: None)
+    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id, _engine=None: None)
     app = opened(LABELS, dataset=dataset.id)
     app.radio(key="start.place").set_value(app.radio(key="start.place").options[1]).run()
     app.selectbox(key="start.personas").set_value("broken").run()

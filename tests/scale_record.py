@@ -1,4 +1,6 @@
-"""`make test-scale` leaves a line on what it has done in last_run.txt, which CI prints: CI itself installs no Ray."""
+"""`make test-scale` leaves a line on what it has done in last_run.txt, which CI prints: CI itself installs no Ray.
+
+A plugin of pytest (`-p scale_record`), no conftest.py: other tests import the one of the tests' folder by that name."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-RECORD = Path(__file__).with_name("last_run.txt")
+RECORD = Path(__file__).parent / "scale" / "last_run.txt"
 WANTED = "CIMEMORIES_RECORD_SCALE"  # set by make, so that a run of a few of the tests records nothing
 
 
