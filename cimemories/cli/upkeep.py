@@ -109,7 +109,8 @@ def purge(
         output.as_json(planned.as_json())
         return
     output.note(
-        f"unused: calls {planned.calls:,}, requests {planned.requests:,} ({planned.bytes / 1e6:,.1f} MB); "
+        f"unused: calls {planned.calls:,}, requests {planned.requests:,}, recalls {planned.recalls:,} "
+        f"({planned.bytes / 1e6:,.1f} MB); "
         f"caches and logs of deleted work {planned.files:,} ({planned.file_bytes / 1e6:,.1f} MB)"
     )
     if planned.kept:

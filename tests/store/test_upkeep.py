@@ -19,6 +19,7 @@ from cimemories.flows.labels import default_labelling
 from cimemories.model import Label, WorkStatus
 from cimemories.store import datasets, decisions, tables, work
 from cimemories.store import runs as store_runs
+from cimemories.store.datasets import RecalledLine, RecallRecord
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, now, open_store
 from cimemories.store.upkeep import checking, deleting, purging
 
@@ -45,6 +46,11 @@ def unguarded(store: Store, *statements: str) -> None:
 
 def calls(store: Store) -> int:
     return counts(store)["calls"]
+
+
+def counts_of(store: Store, table: sa.Table) -> int:
+    with store.read() as connection:
+        return int(connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one())
 
 
 def with_a_run(store: Store) -> str:
@@ -135,6 +141,28 @@ def test_calls_of_what_was_deleted_go_and_all_others_stay(store: Store) -> None:
     assert faults(store) == set()
     with store.read() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(tables.request)).scalar_one() <= kept
+
+
+def test_what_memory_systems_recalled_goes_with_the_last_message_that_names_it(store: Store) -> None:
+    run_id = with_a_run(store)
+    with store.write() as connection:
+        first = connection.execute(sa.select(tables.response).where(tables.response.c.run == run_id)).mappings().first()
+        assert first is not None
+        lines = (RecalledLine("a line that a model wrote", (), None),)
+        named, of_nobody = (
+            datasets.keep_recall(connection, RecallRecord(first["profile"], system, lines, 0.0, None))
+            for system in ("system:summary", "system:gone")
+        )
+        connection.execute(sa.update(tables.response).where(tables.response.c.id == first["id"]).values(recall=named))
+    assert purging.plan(store).recalls == 1
+    assert purging.purge(store).recalls == 1
+    with store.read() as connection:
+        assert set(datasets.recalls_of(connection, [named, of_nobody])) == {named}
+        planned = deleting.of_work(connection, run_id)
+    deleting.delete(store, planned)
+    purging.purge(store)
+    assert counts_of(store, tables.recall) == 0
+    assert purging.plan(store).nothing
 
 
 def test_the_file_becomes_smaller(sqlite_store: Store) -> None:
@@ -390,18 +418,20 @@ def test_a_frozen_labelling_and_an_origin_stay(sqlite_store: Store) -> None:
 
 def test_a_sweep_goes_with_its_runs_and_files(sqlite_store: Store) -> None:
     data = add_dataset(sqlite_store, name="mine")
-    run_id = add_run(sqlite_store, data.id, 1, {})
+    run_id, replay = (add_run(sqlite_store, data.id, 1, {}) for _ in range(2))
     with sqlite_store.write() as connection:
+        connection.execute(sa.update(tables.run).where(tables.run.c.id == replay).values(explains=run_id))
         sweep_id = store_runs.add_sweep(connection, name="s", dataset_id=data.id, spec={}, plan={}, cap=None)
         connection.execute(sa.update(tables.run).where(tables.run.c.id == run_id).values(sweep=sweep_id, cell=0))
         work.finish(connection, sweep_id, WorkStatus.FINISHED)
         planned = deleting.of_work(connection, sweep_id)
     assert planned.rests[0] == (1, "run")
-    log = sqlite_store.workspace / "logs" / f"{run_id}.log"
-    log.parent.mkdir(exist_ok=True)
-    log.write_text("x")
+    logs = [sqlite_store.workspace / "logs" / f"{each}.log" for each in (run_id, replay)]
+    for log in logs:
+        log.parent.mkdir(exist_ok=True)
+        log.write_text("x")
     deleting.delete(sqlite_store, planned)
-    assert not log.exists()
+    assert not any(log.exists() for log in logs)
     with sqlite_store.read() as connection:
         assert store_runs.all_rows(connection) == []
     with pytest.raises(StoreError, match="no 'sweep"), sqlite_store.read() as connection:

@@ -162,7 +162,9 @@ def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
         # Runs name their sweep by text without a foreign key, so they are deleted one by one and not by cascade.
         members = connection.execute(work.select(run).where(run.c.sweep == work_id)).mappings().all()
         work.require_idle([row, *members])
+        of_members = run.c.explains.in_([member["id"] for member in members])
         ids += [member["id"] for member in members]
+        ids += connection.execute(sa.select(run.c.id).where(of_members)).scalars()
         for member in members:
             runs.delete(connection, member["id"])
         connection.execute(sa.delete(sweep).where(sweep.c.id == work_id))

@@ -1,9 +1,9 @@
-"""Removing recorded calls that nothing needs any more, and giving their space back.
+"""Removing recorded calls and recalls that nothing needs any more, and giving their space back.
 
 Calls outlive the runs they were made for: they cost money, and the same request is answered from them. A call is
 needed by a vote, message, judgement or part of a profile that names it, by a run that used it, and by work that is
 not done and may still ask for it: as long as there is an unfinished run, no call of a run is removed, and so for
-labellings and generations.
+labellings and generations. What a memory system recalled is needed by the messages that name it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from cimemories.store.tables import (
     generation_part,
     judgement,
     labelling,
+    recall,
     request,
     response,
     run,
@@ -50,11 +51,12 @@ _REJECTED = {
 
 @dataclass(frozen=True)
 class Purge:
-    """What would go, or went. bytes: of the texts of calls and requests; files: caches and logs of work that is not
+    """What would go, or went. recalls: of memory systems; bytes: of the texts of all three; files: caches and logs of work that is not
     here any more; unfinished: work that keeps calls which nothing names, and `kept`, how many."""
 
     calls: int
     requests: int
+    recalls: int
     bytes: int
     files: int
     file_bytes: int
@@ -63,7 +65,7 @@ class Purge:
 
     @property
     def nothing(self) -> bool:
-        return not (self.calls or self.requests or self.files)
+        return not (self.calls or self.requests or self.recalls or self.files)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,6 +92,7 @@ def purge(store: Store) -> Purge:
         # After the calls, of which none may refer to a request that goes.
         unused = sa.except_(sa.select(request.c.hash), sa.select(call.c.request))
         connection.execute(sa.delete(request).where(request.c.hash.in_(unused)))
+        connection.execute(sa.delete(recall).where(recall.c.hash.in_(_unused_recalls())))
         files = list(_leftover_files(connection, store.workspace))
         if not planned.nothing:
             log.add(connection, "workspace.purged", str(store.workspace), calls=planned.calls, files=planned.files)
@@ -119,6 +122,11 @@ def _plan(connection: sa.Connection, workspace: Path) -> Purge:
             request.c.hash.in_(sa.select(request.c.hash).except_(staying))
         )
     ).one()
+    recalls, lines = connection.execute(
+        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sa.func.length(recall.c.lines)), 0)).where(
+            recall.c.hash.in_(_unused_recalls())
+        )
+    ).one()
     unnamed = connection.execute(sa.select(sa.func.count()).select_from(_unnamed(connection).subquery())).scalar_one()
     unfinished = _unfinished(connection)
     kept = int(unnamed) - int(count)
@@ -126,7 +134,8 @@ def _plan(connection: sa.Connection, workspace: Path) -> Purge:
     return Purge(
         calls=int(count),
         requests=int(requests),
-        bytes=int(texts) + int(bodies),
+        recalls=int(recalls),
+        bytes=int(texts) + int(bodies) + int(lines),
         files=len(files),
         file_bytes=sum(file.lstat().st_size for file in files),
         unfinished=tuple(sorted(name for names in unfinished.values() for name in names)) if kept else (),
@@ -150,6 +159,11 @@ def _unnamed(connection: sa.Connection) -> sa.CompoundSelect[Any]:
     rejected = sa.text(_REJECTED[connection.dialect.name]).columns(sa.column("key", sa.Text))
     # EXCEPT and not NOT IN: PostgreSQL would look through the whole list again for every call.
     return sa.except_(sa.select(call.c.key), *named, rejected)
+
+
+def _unused_recalls() -> sa.CompoundSelect[Any]:
+    """Hashes of the recalls that no message names. Each is written with its message, so unfinished work needs none."""
+    return sa.except_(sa.select(recall.c.hash), sa.select(response.c.recall).where(response.c.recall.is_not(None)))
 
 
 def _removable(connection: sa.Connection) -> sa.Select[Any]:
@@ -233,7 +247,7 @@ def _give_back(store: Store) -> None:
         )
     if not store.is_sqlite:
         with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql("VACUUM (FULL, ANALYZE) call, request")
+            connection.exec_driver_sql("VACUUM (FULL, ANALYZE) call, request, recall")
         return
     raw = store.engine.raw_connection()
     try:
