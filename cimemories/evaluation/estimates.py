@@ -52,7 +52,7 @@ from cimemories.evaluation.respond import (
 )
 from cimemories.evaluation.sessions import Sessions, Task, beginnings, session_order
 from cimemories.llm.capabilities import Server
-from cimemories.llm.client import Client
+from cimemories.llm.client import MOST_AT_ONCE, Client
 from cimemories.llm.endpoint import Endpoint, EndpointError
 from cimemories.llm.executor import Job
 from cimemories.llm.identity import origin_of
@@ -198,13 +198,14 @@ class Counter:
     def _ask(self, item: _Planned, draws: int) -> None:
         """Count the requests for so many draws."""
         counted, n = self._counted(item.job), item.job.client.endpoint.n_at_once
-        # One request can carry all samples of one prompt; behind made-up answers each may lead to another prompt.
-        requests = 1 if n and item.times == 1 else draws
+        # One request can carry samples of one prompt; behind made-up answers each may lead to another prompt.
+        at_once = -(-draws // MOST_AT_ONCE)
+        requests = at_once if n and item.times == 1 else draws
         counted.owed += draws
         counted.requests += requests
         text, shortest = item.job.request.messages[0][1], (item.shortest or item.job).request.messages[0][1]
         # Samples whose gates choose the same memories are one request.
-        counted.least_requests += 1 if n and shortest != text else requests
+        counted.least_requests += at_once if n and shortest != text else requests
         counted.prompt(text, shortest, requests)
 
     def _after(self, item: _Planned, answers: Mapping[int, Answer | None]) -> Iterator[_Planned]:

@@ -111,6 +111,7 @@ def numbered(statements: Sequence[str]) -> str:
 
 INPUT = "input"  # the role of texts that are to become vectors
 MALFORMED_ATTEMPTS = 3
+MOST_AT_ONCE = 100  # draws in one request: OpenAI refuses an `n` above 128, and so does the simulator
 MOST_CHOICES = 1_000  # no server takes so many as `n`
 LONGEST_TEXT = 1_000_000  # characters of a message or of its thinking; 128,000 tokens are about 600,000
 FATAL = frozenset({"unauthorised", "unknown model"})  # no later call can do better: the work stops
@@ -398,10 +399,12 @@ def _longest_text(completion: object) -> int:
 
 
 def _neighbours(draws: Sequence[int]) -> list[list[int]]:
-    """Runs of consecutive draws: with a seed, servers give choice i the seed of the request plus i."""
+    """Runs of at most MOST_AT_ONCE consecutive draws: with a seed, servers give choice i the seed of the request plus
+    i."""
     # Within a run of consecutive draws the difference of draw and position is constant.
     groups = groupby(enumerate(draws), key=lambda pair: pair[1] - pair[0])
-    return [[draw for _, draw in group] for _, group in groups]
+    runs = [[draw for _, draw in group] for _, group in groups]
+    return [run[start : start + MOST_AT_ONCE] for run in runs for start in range(0, len(run), MOST_AT_ONCE)]
 
 
 def _field(record: object, name: str, kind: type[T]) -> T | None:

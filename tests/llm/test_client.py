@@ -239,6 +239,13 @@ async def test_neighbouring_draws_are_one_request() -> None:
     assert len({a.exchange for a in answers}) == 1
 
 
+async def test_more_draws_than_servers_take_are_several_requests() -> None:
+    with hostile_server() as server:
+        answers = await ask(server.url, range(250), seed=7)
+    assert sorted(server.seeds()) == [(7, 100), (107, 100), (207, 50)]
+    assert [(a.draw, a.content) for a in answers] == [(i, f"seed {7 + i}") for i in range(250)]
+
+
 async def test_draws_apart_are_requests_of_their_own() -> None:
     with hostile_server() as server:
         answers = await ask(server.url, [3, 1], seed=7)
