@@ -127,11 +127,15 @@ def read_system(text: str) -> SystemSpec:
     name, _, given = text.removeprefix(PREFIX).partition(":")
     known = {option.name: option for option in options_of(name)}
     options = {option.name: option.default for option in known.values()}
+    seen: set[str] = set()
     for item in filter(None, given.split(",")):
         key, sign, value = item.partition("=")
         if not sign or key not in known:
             there = ", ".join(known) or "none"
             raise MemorySystemError(f"'{item}' is no option of the memory system '{name}': it has {there}.")
+        if key in seen:
+            raise MemorySystemError(f"the option {key} is given twice.")
+        seen.add(key)
         options[key] = known[key].read(value)
     spec = SystemSpec(name, options)
     if options.get("base_url") and not options.get("model"):

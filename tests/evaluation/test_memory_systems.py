@@ -180,6 +180,7 @@ def test_a_label_has_k_and_what_is_unusual_and_reads_as_itself(text: str, label:
         ("system:bm25:top=3", "it has k, order, k1, b"),
         ("system:bm25:order=best", "order is profile or score"),
         ("system:bm25:k1=nan", "k1 is 0 or more"),
+        ("system:bm25:k=5,k=6", "the option k is given twice"),
         ("system:bm25\nk=3", "on one line"),
     ],
 )
