@@ -173,6 +173,8 @@ class Why:
         if lower:
             most = min(lower, key=lambda effect: effect.difference)
             return f"{again}; no change stops it, and {most.name} lowers it most, to {most.counts_text}."
+        if any(not effect.judged for effect in self.changes):
+            return f"{again}; not every change is judged yet, and none of those that are stops it."
         return f"{again}; no change stops it or can be told to lower it."
 
     @property
@@ -185,6 +187,8 @@ class Why:
             chance = "" if best.differs else ", which may be chance"
             return f"{best.name.capitalize()}: no reveal in {count(best.judged, 'message')}{chance}"
         lower = [effect for effect in self.changes if effect.differs and effect.difference < 0]
+        if not lower and any(not effect.judged for effect in self.changes):
+            return "Not every change is judged yet"
         return "No change stops it" + ("" if lower else ", or can be told to lower it")
 
     @property

@@ -272,6 +272,15 @@ def test_a_call_that_failed_is_missing(store: Store, scope: Scope) -> None:
     assert any("1 message missing" in note for note in why.notes)
 
 
+def test_nothing_is_said_of_changes_that_are_not_judged_yet(store: Store, scope: Scope) -> None:
+    why = done(store, scope, prepared(store, scope, changes=[Change.FIRST, Change.WITHOUT], samples=2))
+    base = replace(why.baseline, judged=2, reveals=2)
+    waiting = [replace(effect, judged=0, reveals=0) for effect in why.changes]
+    for first in (waiting[0], replace(waiting[0], judged=2, reveals=2)):
+        part = replace(why, effects=(base, first, waiting[1]))
+        assert "not every change is judged yet" in part.takeaway and part.short == "Not every change is judged yet"
+
+
 def test_behind_a_gate_its_choice_is_replayed(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     add_labelled(store, contexts=4)
