@@ -51,8 +51,8 @@ _REJECTED = {
 
 @dataclass(frozen=True)
 class Purge:
-    """What would go, or went. recalls: of memory systems; bytes: of the texts of all three; files: caches and logs of work that is not
-    here any more; unfinished: work that keeps calls which nothing names, and `kept`, how many."""
+    """What would go, or went. recalls: of memory systems; bytes: of the texts of all three; files: caches and logs of
+    work that is not here any more; unfinished: work that keeps calls which nothing names, and `kept`, how many."""
 
     calls: int
     requests: int
