@@ -171,11 +171,13 @@ class ImportPart(Part):
 
 class VariantPart(Part):
     """One variant of a request: what reaches the prompt. shown: hash of the attributes, in the order of the prompt.
-    statement: the wording of the leaked memory there; None: its own. removed: attributes that are left out."""
+    statement: the wording of the leaked memory there; None: its own. paraphrase: the prompt by which the model under
+    test is asked for that wording. removed: attributes that are left out."""
 
     level: str = ""
     shown: str = ""
     statement: str | None = None
+    paraphrase: PromptPart | None = None
     removed: list[int] = []
 
 

@@ -201,6 +201,9 @@ def why(
         Option(metavar="LIST", help="Of: first, last, paraphrased, without, no-neighbours. Default: all."),
     ] = None,
     wording: Annotated[str | None, Option(metavar="TEXT", help="Your own wording for `paraphrased`.")] = None,
+    paraphrase: Annotated[
+        str, Option(help="Whose wording `paraphrased` is: template (a short note) or model (the model under test).")
+    ] = "template",
     cap: Annotated[float | None, Option(min=0, help="Stop at this cost; needs a run with prices.")] = None,
     plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
     as_json: AsJson = False,
@@ -231,7 +234,12 @@ def why(
     names = [name.strip() for name in variants.split(",")] if variants else list(attribution.CHANGES)
     changes = [one_of(attribution.Change, name, "variant") for name in names]
     planned = attribution.prepare_attribution(
-        *(store, run_id, leak.response, leak.attribute), samples=samples, changes=changes, wording=wording, cap=cap
+        *(store, run_id, leak.response, leak.attribute),
+        samples=samples,
+        changes=changes,
+        wording=wording,
+        paraphrase=one_of(attribution.Paraphrase, paraphrase, "paraphrase"),
+        cap=cap,
     )
     if plan:
         _print_why_plan(store, planned, leak.text, concurrency, as_json)

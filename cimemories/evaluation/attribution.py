@@ -4,7 +4,8 @@ variants that differ from it in one thing:
     baseline       the same memories in the same order
     without        the leaked memory is left out
     first, last    it is moved to the beginning, or to the end, of the memories
-    paraphrased    it stands as a short note instead of its statement, or in a wording that somebody gives
+    paraphrased    it stands as a short note instead of its statement, in a wording that somebody gives, or in one that
+                   the model under test is asked for once
     no-neighbours  the other memories of its life event are left out; of one without an event, the two beside it
 
 What is replayed is what reached the prompt: behind a gate or a memory system what it let through (`response.shown`),
@@ -32,7 +33,7 @@ from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.estimates import Estimate, estimate_slots
 from cimemories.evaluation.matcher import match
-from cimemories.evaluation.planning import Memory, Prepared, prepare
+from cimemories.evaluation.planning import Memory, Prepared, keep, prepare, prompt_part
 from cimemories.evaluation.respond import Mitigation, Slot, replay
 from cimemories.evaluation.runs import spec_of
 from cimemories.llm.capabilities import Server
@@ -40,6 +41,7 @@ from cimemories.llm.worker import SIMULATOR
 from cimemories.manifest import AttributionPart
 from cimemories.memory.systems import is_system
 from cimemories.model import GENERAL, Attribute
+from cimemories.seeds.prompts import Prompt, load_prompt
 from cimemories.store import datasets, runs, work
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, canonical_json, one_line
@@ -64,15 +66,36 @@ class Change(StrEnum):
 CHANGES = tuple(Change)[1:]  # those that may be asked for; the baseline always is there
 
 
+class Paraphrase(StrEnum):
+    """Whose wording `paraphrased` is. The template's is the same for every model and costs no call; the model's is a
+    sentence, as its memories are, so that the form of the memory stays and the words change."""
+
+    TEMPLATE = "template"
+    MODEL = "model"
+
+
 @dataclass(frozen=True)
 class Variant:
     """What reaches the prompt: attributes in their order, and the wording of the leaked memory (None: its own).
-    removed: what is left out, compared with the baseline."""
+    removed: what is left out, compared with the baseline. paraphrase: by which the model is asked for a wording."""
 
     change: Change
     shown: tuple[int, ...]
     statement: str | None = None
     removed: tuple[int, ...] = ()
+    paraphrase: Prompt | None = None
+
+    def as_json(self, profile: int) -> dict[str, object]:
+        """As the manifest keeps it, of a profile by its id."""
+        shown = datasets.memory_hash(profile, self.shown)
+        known: dict[str, object] = {
+            "level": str(self.change),
+            "shown": shown,
+            "statement": self.statement,
+            "removed": list(self.removed),
+        }
+        # No key where nobody is asked, so that an attribution of before is still found to be the same.
+        return known if self.paraphrase is None else known | {"paraphrase": prompt_part(self.paraphrase)}
 
 
 @dataclass(frozen=True)
@@ -117,25 +140,20 @@ class Attribution:
         context = self.record.profile.contexts[self.record.context_ids.index(self.leak.context)]
         responses = {number: number for number in self.numbers}
         return [
-            Slot(memory, context, responses, replay=replay(self.record, v.shown, self._reworded(v)))
+            Slot(memory, context, responses, replay=replay(self.record, v.shown, self._reworded(v), self._asked(v)))
             for v in self.variants
         ]
 
     def _reworded(self, variant: Variant) -> dict[int, str]:
         return {} if variant.statement is None else {self.leak.attribute: variant.statement}
 
+    def _asked(self, variant: Variant) -> tuple[int, Prompt] | None:
+        return None if variant.paraphrase is None else (self.leak.attribute, variant.paraphrase)
+
     def as_json(self) -> dict[str, object]:
         """As the manifest keeps it; `read_manifest` gives it back as an AttributionPart."""
-        profile, leak = self.record.id, self.leak
-        variants = [
-            {
-                "level": str(v.change),
-                "shown": datasets.memory_hash(profile, v.shown),
-                "statement": v.statement,
-                "removed": list(v.removed),
-            }
-            for v in self.variants
-        ]
+        leak = self.leak
+        variants = [variant.as_json(self.record.id) for variant in self.variants]
         place = {name: getattr(leak, name) for name in ("response", "profile", "context", "attribute")}
         return place | {
             "first": self.first,
@@ -154,33 +172,47 @@ def variants_of(
     attribute: int,
     changes: Sequence[Change] = CHANGES,
     wording: str | None = None,
+    paraphrase: Paraphrase = Paraphrase.TEMPLATE,
 ) -> tuple[tuple[Variant, ...], dict[str, str]]:
     """The baseline and these changes of it, each once; and by change why it makes no variant. shown: the attributes in
-    the prompt, in their order. wording: what stands for the leaked statement in `paraphrased`; None: `note_of`. Raises
-    StoreError for a wording that does not state the value."""
+    the prompt, in their order. wording: what stands for the leaked statement in `paraphrased`; None: `note_of`, or
+    what the model gives. Raises StoreError for a wording that does not state the value, or beside the model's."""
     whole, others = tuple(shown), tuple(a for a in shown if a != attribute)
     near = neighbours(record, whole, attribute)
     item = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))[attribute]
-    text = note_of(item) if wording is None else one_line(wording)
+    asks = paraphrase == Paraphrase.MODEL
+    if asks and wording is not None:
+        raise StoreError("the model gives the paraphrase, or you do: leave out one of them.")
+    text = None if asks else note_of(item) if wording is None else one_line(wording)
     if wording is not None and not match((item,), text or ""):
         raise StoreError(f"the wording does not state the value of {item.key} ({item.value}), so it is no paraphrase.")
     made = {
         Change.FIRST: Variant(Change.FIRST, (attribute, *others)),
         Change.LAST: Variant(Change.LAST, (*others, attribute)),
-        Change.PARAPHRASED: Variant(Change.PARAPHRASED, whole, text),
+        Change.PARAPHRASED: Variant(
+            Change.PARAPHRASED, whole, text, paraphrase=load_prompt("paraphrase") if asks else None
+        ),
         Change.WITHOUT: Variant(Change.WITHOUT, others, removed=(attribute,)),
         Change.NO_NEIGHBOURS: Variant(Change.NO_NEIGHBOURS, tuple(a for a in whole if a not in near), removed=near),
     }
     cannot = {
         Change.FIRST: "it stands first already" if whole[0] == attribute else "",
         Change.LAST: "it stands last already" if whole[-1] == attribute else "",
-        Change.PARAPHRASED: "" if text else "no note could be made that states its value; give a wording",
+        Change.PARAPHRASED: _no_paraphrase(item, text, asks=asks),
         Change.NO_NEIGHBOURS: "" if near else "no other memory is in the prompt",
     }
     asked = [change for change in CHANGES if change in changes]
     skipped = {str(change): cannot[change] for change in asked if cannot.get(change)}
     variants = [made[change] for change in asked if not cannot.get(change)]
     return (Variant(Change.BASELINE, whole), *variants), skipped
+
+
+def _no_paraphrase(item: Attribute, text: str | None, *, asks: bool) -> str:
+    """Why there is no paraphrase of this memory; empty where there is one, or the model can be asked for one."""
+    if asks:
+        stated = match((item,), item.statement)
+        return "" if stated else "its own statement does not state its value, so no answer could be checked"
+    return "" if text else "no note could be made that states its value; give a wording"
 
 
 def neighbours(record: ProfileRecord, shown: Sequence[int], attribute: int) -> tuple[int, ...]:
@@ -233,11 +265,12 @@ def prepare_attribution(
     samples: int = SAMPLES,
     changes: Sequence[Change] = CHANGES,
     wording: str | None = None,
+    paraphrase: Paraphrase = Paraphrase.TEMPLATE,
     cap: float | None = None,
 ) -> Attribution:
-    """What would explain that this message revealed this attribute; nothing is written and nobody is asked. wording: as
-    of `variants_of`. Raises StoreError for an imported run, for an attribute that was not in the prompt, and for what
-    cannot be asked for."""
+    """What would explain that this message revealed this attribute; nothing is written and nobody is asked. wording,
+    paraphrase: as of `variants_of`. Raises StoreError for an imported run, for an attribute that was not in the prompt,
+    and for what cannot be asked for."""
     if samples < 1:
         raise StoreError("an attribution needs at least one sample of each variant (on the command line: --samples).")
     with store.read() as connection:
@@ -258,7 +291,7 @@ def prepare_attribution(
         raise StoreError(
             "this memory was not in the prompt of that message, so leaving it out or moving it explains nothing."
         )
-    variants, skipped = variants_of(record, shown, attribute, changes, wording)
+    variants, skipped = variants_of(record, shown, attribute, changes, wording, paraphrase)
     plan = Attribution(row, leak, record, held, variants, skipped, first, samples, cap)
     prepared_run(store, plan)  # raises where its wording was not kept, or the cap lacks a price
     return plan
@@ -332,6 +365,8 @@ def plan_attribution(store: Store, plan: Attribution) -> str:
             return there.id
         for variant in plan.variants:
             datasets.keep_memories(connection, plan.record.id, variant.shown)
+            if variant.paraphrase is not None:
+                keep(connection, variant.paraphrase)
         own = {"name": name, "samples": plan.samples, "simulated": plan.run.simulated}
         run_id = runs.add_explaining(connection, plan.run.id, own, manifest)
         runs.plan_levels(connection, run_id, place, levels, plan.numbers, plan.leak.memory)

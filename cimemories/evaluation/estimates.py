@@ -40,6 +40,7 @@ from cimemories.evaluation.respond import (
     GATE,
     MEMORY,
     MEMORY_TOKENS,
+    PARAPHRASE,
     RESPOND,
     REWRITE,
     Asked,
@@ -265,6 +266,7 @@ TITLES = {
     MEMORY: "memory system",
     EMBEDDING: "embeddings",
     GATE: "gate",
+    PARAPHRASE: "paraphrase",
     RESPOND: "messages",
     REWRITE: "rewrites",
     "judge": "judgements",
@@ -604,7 +606,7 @@ class _Experience:
         bounds it; where that is not known either, it is taken to be as much as a judge is allowed."""
         if kind == EMBEDDING:
             return 0, "vectors are no completion tokens"
-        if kind == MEMORY:
+        if kind in (MEMORY, PARAPHRASE):
             return MEMORY_TOKENS, f"the limit of {MEMORY_TOKENS:,} completion tokens each, as an upper bound"
         limits = [(self.prepared.spec.max_tokens, self.prepared.server)]
         if role_of(kind) == JUDGE:

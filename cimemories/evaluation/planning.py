@@ -355,7 +355,7 @@ class PlannedJudge:
             **{name: getattr(spec, name) for name in same},
             "simulated": self.simulated,
             "server": self.server.as_json() if self.server else None,
-            "prompt": _named(prompt) if prompt else None,
+            "prompt": prompt_part(prompt) if prompt else None,
             "prompt_sha256": prompt.sha256 if prompt else None,
             "prices": spec.prices.as_json() if spec.prices else None,
             "parameters": self.parameters,
@@ -632,16 +632,16 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
             **server.as_json(),
             "prices": spec.prices.as_json() if spec.prices else None,
         },
-        "prompt": _named(wording.respond),
+        "prompt": prompt_part(wording.respond),
         "memory": {
             "composition": what.label,
             "order": str(what.order),
             "seed": what.seed,
-            "template": _named(wording.lines),
+            "template": prompt_part(wording.lines),
             "labels": dict(source.origin) if source else None,
             **({"system": _system(what.system, prepared)} if what.system else {}),
         },
-        "mitigation": {"kind": str(spec.mitigation), "prompt": _named(wording.before) if wording.before else None},
+        "mitigation": {"kind": str(spec.mitigation), "prompt": prompt_part(wording.before) if wording.before else None},
         "parameters": prepared.parameters,
         "sampling": "as sent" if spec.sampling or spec.temperature is not None else "the model's defaults",
         "judge": judges[0],
@@ -650,7 +650,11 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
         "cap": spec.cap,
         "fresh": spec.fresh,
         **({"reference": spec.reference.as_json()} if spec.reference else {}),
-        **({"sessions": spec.sessions.manifest(_named(wording.earlier))} if spec.sessions and wording.earlier else {}),
+        **(
+            {"sessions": spec.sessions.manifest(prompt_part(wording.earlier))}
+            if spec.sessions and wording.earlier
+            else {}
+        ),
         "seeds_hash": seeds.seeds_hash(),
         "asked": spec.as_json(),
         "versions": {
@@ -714,7 +718,8 @@ def keep(connection: sa.Connection, prompt: Prompt) -> str:
     )
 
 
-def _named(prompt: Prompt) -> dict[str, object]:
+def prompt_part(prompt: Prompt) -> dict[str, object]:
+    """A wording as a manifest names it; read back as a PromptPart."""
     return {name: getattr(prompt, name) for name in ("kind", "level", "sha256", "answers", "source")}
 
 

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 
 from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.judging import Judge, JudgeInput, Step, judge_at_once, judgement_job, response_format
+from cimemories.evaluation.matcher import match
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, ingest
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Place
@@ -80,6 +81,7 @@ def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
 # Finish reasons by which servers say that the message was withheld; a polite no in the text is not seen here.
 _REFUSALS = frozenset({"content_filter", "refusal"})
 RESPOND, GATE, REWRITE, MEMORY, EMBEDDING = "respond", "gate", "rewrite", "memory", "embedding"
+PARAPHRASE = "paraphrase"
 MEMORY_TOKENS = 4096  # least limit of an answer to a memory system: a summary is longer than a message
 
 
@@ -142,21 +144,43 @@ class Writer:
 
 @dataclass(frozen=True)
 class Replay:
-    """What reaches the prompt of a variant, whatever the memory holds, and its hash."""
+    """What reaches the prompt of a variant, whatever the memory holds, and its hash. paraphrase: an attribute of it,
+    and the prompt by which the model is first asked for another wording of that."""
 
     prompt: ProfileRecord
     shown: str
+    paraphrase: tuple[int, Prompt] | None = None
+
+    def paraphrased(self, text: str) -> Replay:
+        """With the wording that the model gave."""
+        assert self.paraphrase is not None
+        return Replay(_reworded(self.prompt, {self.paraphrase[0]: text}), self.shown)
+
+    @property
+    def item(self) -> Attribute:
+        """The attribute that is to be paraphrased."""
+        assert self.paraphrase is not None
+        return self.prompt.profile.attributes[self.prompt.attribute_ids.index(self.paraphrase[0])]
 
 
-def replay(record: ProfileRecord, attribute_ids: Sequence[int], reworded: Mapping[int, str]) -> Replay:
-    """These attributes of a profile in this order, some with another statement. Raises KeyError like `restrict`."""
-    kept = restrict(record, attribute_ids)
+def replay(
+    record: ProfileRecord,
+    attribute_ids: Sequence[int],
+    reworded: Mapping[int, str],
+    paraphrase: tuple[int, Prompt] | None = None,
+) -> Replay:
+    """These attributes of a profile in this order, some with another statement. paraphrase: as of Replay. Raises
+    KeyError like `restrict`."""
+    prompt = _reworded(restrict(record, attribute_ids), reworded)
+    return Replay(prompt, datasets.memory_hash(record.id, attribute_ids), paraphrase)
+
+
+def _reworded(record: ProfileRecord, reworded: Mapping[int, str]) -> ProfileRecord:
     attributes = tuple(
         replace(item, statement=reworded[attribute]) if attribute in reworded else item
-        for attribute, item in zip(kept.attribute_ids, kept.profile.attributes, strict=True)
+        for attribute, item in zip(record.attribute_ids, record.profile.attributes, strict=True)
     )
-    prompt = replace(kept, profile=replace(kept.profile, attributes=attributes))
-    return Replay(prompt, datasets.memory_hash(record.id, attribute_ids))
+    return replace(record, profile=replace(record.profile, attributes=attributes))
 
 
 @dataclass(frozen=True)
@@ -164,7 +188,7 @@ class Slot:
     """Where messages are written: the memory (the profile with its attributes alone), the context, and by sample the
     id of the response that it is to become. recall: what a memory system put into the prompt instead. place: where
     these samples stand in their sessions; None without any. replay: what stands in the prompt of a variant instead;
-    messages are judged by the memory all the same."""
+    messages are judged by the memory all the same. before: by sample, the key of the call that paraphrased it."""
 
     memory: ProfileRecord
     context: Context
@@ -172,6 +196,7 @@ class Slot:
     recall: Recall | None = None
     place: Place | None = None
     replay: Replay | None = None
+    before: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
     def at(cls, place: Place, responses: Mapping[int, int]) -> Slot:
@@ -225,8 +250,14 @@ def response_job(writer: Writer, slot: Slot) -> Job:
         request = writer.request(text, response_format(gate_schema(len(attributes)), writer.schema))
         # Each sample has a gate of its own: it is a part of what is drawn, not of what is given.
         return Job(GATE, writer.client, request, samples, _GateStep(writer, slot), opening=opening_of(text, listed))
+    if slot.replay is not None and slot.replay.paraphrase is not None:
+        prompt = slot.replay.paraphrase[1].render(statement=one_line(slot.replay.item.statement))
+        # One draw, so that all messages of the variant hold the same memory.
+        request = writer.request(prompt, _room(writer))
+        return Job(PARAPHRASE, writer.client, request, (0,), _ParaphraseStep(writer, slot))
     digest = slot.replay.shown if slot.replay else None
-    step = _DraftStep(writer, slot) if writer.mitigation == Mitigation.REWRITE else _MessageStep(writer, slot, digest)
+    drafts = writer.mitigation == Mitigation.REWRITE
+    step = _DraftStep(writer, slot) if drafts else _MessageStep(writer, slot, digest, slot.before)
     shown = slot.recall.shown if slot.recall else (slot.replay.prompt if slot.replay else slot.memory).profile
     return _message(writer, slot, shown, samples, step)
 
@@ -463,6 +494,71 @@ class _DraftStep(Step):
         return (message,)
 
 
+# ---- paraphrases
+
+LONGER = 2  # times the statement, and a sentence more: what says more than that says something else
+NO_PARAPHRASE = "paraphrase: "  # begins the cause of a message that waits for a wording that never came
+
+
+def bare_wording(text: str | None) -> str:
+    """A wording as it goes into the prompt: on one line, without the quotes that models put around it."""
+    return one_line((text or "").strip().strip('"“”'))
+
+
+def read_paraphrase(item: Attribute, text: str | None) -> str:
+    """The wording that a model gave for a memory, on one line. Raises client.AnswerError where it does not state the
+    value by the rules of the matcher, repeats the statement, or goes on for longer than another wording of it would."""
+    said = bare_wording(text)
+    if one_line(item.statement).casefold() == said.casefold():
+        raise client.AnswerError("it repeats the statement")
+    if not match((item,), said):
+        raise client.AnswerError(f"it does not state the value ({item.value})")
+    if len(said) > LONGER * len(item.statement) + 80:
+        raise client.AnswerError("it is much longer than the statement")
+    return said
+
+
+@dataclass(frozen=True)
+class _ParaphraseStep(Step):
+    """Messages are asked for with the memory in the words that the model gave; without such words they are lost."""
+
+    writer: Writer
+    slot: Slot
+
+    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        for answer in outcomes.values():  # of the one draw
+            read = self._read(answer)
+            if not isinstance(read, str):
+                for sample in self.slot.responses:
+                    _lose(connection, self.slot, sample, answer, read[0], f"{NO_PARAPHRASE}{read[1]}")
+        return self.following(outcomes)
+
+    def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        assert self.slot.replay is not None
+        jobs = []
+        for answer in outcomes.values():
+            if isinstance(read := self._read(answer), str):
+                keys = dict.fromkeys(self.slot.responses, answer.key)
+                slot = replace(self.slot, replay=self.slot.replay.paraphrased(read), before=keys)
+                jobs.append(response_job(self.writer, slot))
+        return jobs
+
+    def made_up(self, message: str) -> tuple[str, ...]:
+        assert self.slot.replay is not None
+        # Planned only where the statement itself states its value.
+        return (f"So: {self.slot.replay.item.statement}",)
+
+    def _read(self, answer: Answer) -> str | tuple[ResponseStatus, str | None]:
+        status, cause = response_status(answer)
+        if status != ResponseStatus.OK:
+            return status, cause
+        assert self.slot.replay is not None
+        try:
+            return read_paraphrase(self.slot.replay.item, answer.content)
+        except client.AnswerError as error:
+            return ResponseStatus.UNPARSED, str(error)
+
+
 # ---- memory systems
 
 
@@ -497,13 +593,17 @@ def _question(writer: Writer, question: Question, step: Step) -> Job:
     if writer.asked is not None:
         kind = EMBEDDING if writer.asked.embeds else MEMORY
         return Job(kind, writer.asked.client, writer.asked.request(question), (0,), step)
-    limits = {n: MEMORY_TOKENS for n, v in writer.parameters.items() if n in _LIMITS and int(str(v)) < MEMORY_TOKENS}
     form = response_format(question.schema, writer.schema) if question.schema else {}
     # One draw: what is recalled is the same for all samples of a message.
-    return Job(MEMORY, writer.client, writer.request(question.text, {**limits, **form}), (0,), step)
+    return Job(MEMORY, writer.client, writer.request(question.text, {**_room(writer), **form}), (0,), step)
 
 
 _LIMITS = ("max_tokens", "max_completion_tokens")
+
+
+def _room(writer: Writer) -> dict[str, object]:
+    """A limit of tokens in which a model can think before it answers, where the run sets a lower one."""
+    return {n: MEMORY_TOKENS for n, v in writer.parameters.items() if n in _LIMITS and int(str(v)) < MEMORY_TOKENS}
 
 
 @dataclass(frozen=True)

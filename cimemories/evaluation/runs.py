@@ -405,12 +405,13 @@ def replays_of(connection: sa.Connection, row: RunRow, record: ProfileRecord) ->
     if part is None:
         return {}
     shown = datasets.memories_of(connection, [variant.shown for variant in part.variants])
-    return {
-        variant.level: replay(
-            record, shown[variant.shown], {} if variant.statement is None else {part.attribute: variant.statement}
-        )
-        for variant in part.variants
-    }
+    replays = {}
+    for variant in part.variants:
+        reworded = {} if variant.statement is None else {part.attribute: variant.statement}
+        named = variant.paraphrase
+        asked = (part.attribute, recorded_prompt(connection, row.id, named)) if named else None
+        replays[variant.level] = replay(record, shown[variant.shown], reworded, asked)
+    return replays
 
 
 def _judge_at_once(store: Store, judge: Judge, read: JudgeInput) -> None:

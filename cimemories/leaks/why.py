@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from scipy.special import ndtri
 
 from cimemories.evaluation.attribution import Attribution, Change, Variant
+from cimemories.evaluation.respond import NO_PARAPHRASE, PARAPHRASE, bare_wording
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks.gallery import gallery
@@ -33,7 +34,7 @@ from cimemories.store import datasets
 from cimemories.store.audits import says_revealed
 from cimemories.store.engine import StoreError
 from cimemories.store.runs import RunRow
-from cimemories.store.tables import response
+from cimemories.store.tables import call, response
 from cimemories.text import count, listed, percent
 
 NAMES = {
@@ -195,6 +196,11 @@ class Why:
     def notes(self) -> tuple[str, ...]:
         """What else has to be known to read the numbers."""
         notes = [f"{NAMES[Change(change)]}: left out, {reason}" for change, reason in self.part.skipped.items()]
+        notes += [
+            f"{effect.name} by {self.run.model}: {effect.part.statement}"
+            for effect in self.changes
+            if effect.part.paraphrase is not None and effect.part.statement
+        ]
         same = [effect.name for effect in self.effects if effect.judged > 1 and effect.texts == 1]
         if same:
             notes.append(
@@ -253,17 +259,35 @@ def explain(flows: Flows, scope: Scope, row: RunRow) -> Why:
         record = datasets.profile_record(connection, part.profile)
         query = sa.select(response.c.id, response.c.level).where(response.c.run == row.id)
         level_of = {item.id: item.level for item in connection.execute(query)}
+        query = sa.select(response.c.level, call.c.response).join(call, call.c.key == response.c.before)
+        query = query.where(call.c.kind == PARAPHRASE)  # behind a rewrite the draft's call stands there
+        said = {item.level: item.response for item in connection.execute(query.where(response.c.run == row.id))}
         own = samples(connection, replace(scope, run=row), part.profile, part.context)
     by_level: dict[str, list[Sample]] = {}
     for sample in own:
         by_level.setdefault(level_of[sample.response], []).append(sample)
+    attribute = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))[part.attribute]
     effects: list[Effect] = []
+    skipped: dict[str, object] = dict(part.skipped)
     for variant in part.variants:
+        if cause := _unworded(by_level.get(variant.level, [])):
+            skipped[variant.level] = f"the model gave no wording for it: {cause}"
+            continue
         base = effects[0] if effects else None
+        if variant.paraphrase is not None and said.get(variant.level):
+            variant = variant.model_copy(update={"statement": bare_wording(said[variant.level])})
         effects.append(_effect(variant, by_level.get(variant.level, []), part, base))
-    attributes = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
     context = record.profile.contexts[record.context_ids.index(part.context)]
-    return Why(row, scope, part, attributes[part.attribute], context, record.profile.name, tuple(effects))
+    part = part.model_copy(update={"skipped": skipped})
+    return Why(row, scope, part, attribute, context, record.profile.name, tuple(effects))
+
+
+def _unworded(own: Sequence[Sample]) -> str:
+    """Why a variant has no message, where the model was asked for its wording and gave none that states the value.
+    Empty for any other, also while it is not asked yet."""
+    causes = {sample.cause or "" for sample in own}
+    cause = next(iter(causes), "")
+    return cause.removeprefix(NO_PARAPHRASE) if len(causes) == 1 and cause.startswith(NO_PARAPHRASE) else ""
 
 
 def _effect(variant: VariantPart, own: Sequence[Sample], part: AttributionPart, base: Effect | None) -> Effect:
@@ -357,6 +381,8 @@ def variant_text(plan: Attribution, variant: Variant) -> str:
     """What a planned variant changes, for people: 'moved first', 'paraphrased: Rent: $1,450.'."""
     if variant.statement is not None:
         return f"{NAMES[variant.change]}: {variant.statement}"
+    if variant.paraphrase is not None:
+        return f"{NAMES[variant.change]}: {plan.run.model} is asked for a wording, once"
     if variant.change != Change.NO_NEIGHBOURS:
         return NAMES[variant.change]
     attributes = zip(plan.record.attribute_ids, plan.record.profile.attributes, strict=True)

@@ -32,6 +32,7 @@ PLACEHOLDERS: dict[tuple[str, str], tuple[str, ...]] = {
     ("session", TEXT): ("recipient", "message"),
     ("route", TEXT): ("domains", "recipient", "task"),
     ("summary", TEXT): ("memories",),
+    ("paraphrase", TEXT): ("statement",),
 }
 OPTIONAL = {"memory": ("number", "key", "domain")}
 BIOGRAPHY = ("name", "sex", "address", "age")  # the sentences of a `biography`, in the order of a profile's fields

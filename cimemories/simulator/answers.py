@@ -34,6 +34,7 @@ KEYED = re.compile(r"^[ \t]*(?:[-*•][ \t]+)?([A-Za-z][\w.-]*)[ \t]*(?:->|→)[
 _TO = re.compile(r"^[^\n:]*\bto:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
 _FOR = re.compile(r"^[^\n:]*\bpurpose[^\n:]*:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
 _DRAFT = re.compile(r"<draft>\n(.*)\n</draft>", re.DOTALL)
+_MEMORY = re.compile(r"<memory>\n(.*?)\n\s*</memory>", re.S)
 _MESSAGE = re.compile(r"<message>\n(.*)\n</message>", re.DOTALL)
 _STORE = re.compile(r"^- (\S+) \(\d+ notes\)$", re.MULTILINE)
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*[ \t]*")
@@ -57,6 +58,8 @@ def answer_step(prompt: str, generator: Random) -> str | None:
         return _route(prompt, generator)
     if "the summary by domain" in prompt:
         return _summary(prompt, generator)
+    if "the reworded sentence alone" in prompt and (memory := _MEMORY.search(prompt)):
+        return f"As noted: {memory[1].strip()}"
     draft = _DRAFT.search(prompt)
     if draft is not None:
         return _rewrite(prompt, draft, generator)

@@ -12,7 +12,7 @@ from cimemories import launch
 from cimemories.charts import comparison
 from cimemories.charts.bars import names_above
 from cimemories.evaluation import attribution
-from cimemories.evaluation.attribution import CHANGES, SAMPLES, Attribution, Change
+from cimemories.evaluation.attribution import CHANGES, SAMPLES, Attribution, Change, Paraphrase
 from cimemories.flows.flows import Flows
 from cimemories.flows.progress import run_progress
 from cimemories.flows.scope import Scope
@@ -31,6 +31,7 @@ from pages.evaluate.run_new import show as show_estimate
 from pages.start import database_lost
 
 LOOK = "1s"
+PARAPHRASES = {Paraphrase.TEMPLATE: "Short note", Paraphrase.MODEL: "Model under test"}
 Made = tuple[RunRow, AttributionPart]
 
 
@@ -94,8 +95,18 @@ def _plan(flows: Flows, scope: Scope, sample: Sample, own: tuple[int, int, int])
             format_func=lambda change: NAMES[change],
             key=f"leaks.why.changes.{place}",
         )
-    wording = ""
+    wording, paraphrase = "", Paraphrase.TEMPLATE
     if Change.PARAPHRASED in changes:
+        paraphrase = st.segmented_control(
+            "Paraphrase by",
+            list(Paraphrase),
+            format_func=PARAPHRASES.__getitem__,
+            default=Paraphrase.TEMPLATE,
+            key=f"leaks.why.paraphrase.{place}",
+            required=True,
+            help="The model under test is asked once, and its wording has to state the value",
+        )
+    if Change.PARAPHRASED in changes and paraphrase == Paraphrase.TEMPLATE:
         wording = st.text_input(
             "Your own paraphrase",
             key=f"leaks.why.wording.{place}",
@@ -110,6 +121,7 @@ def _plan(flows: Flows, scope: Scope, sample: Sample, own: tuple[int, int, int])
             samples=int(samples),
             changes=changes,
             wording=wording.strip() or None,
+            paraphrase=Paraphrase(paraphrase),
             cap=cap,
         )
         estimated = attribution.estimate(flows.store, plan)
