@@ -574,13 +574,16 @@ def planned_alike(store: Store, spec: RunSpec, find_labels: FindLabels) -> RunRo
 
 def spec_of(store: Store, run_id: str, *, every_judge: bool = False) -> RunSpec:
     """What to plan to repeat a run exactly: its own wording, whatever the seeds say now. every_judge: with those that
-    were added later. Raises StoreError for a run that was imported, and for one whose wording was not kept and has
-    changed since."""
+    were added later. Raises StoreError for a run that was imported, for one that explains a leak, and for one whose
+    wording was not kept and has changed since."""
     with store.read() as connection:
         row = runs.named(connection, run_id)
         manifest = row.manifest
         if manifest.request is None:
             raise StoreError(f"{run_id} was imported from a file: what it was asked with is not known.")
+        if row.explains:
+            # Its manifest has the settings of the whole run that it explains.
+            raise StoreError(f"{run_id} explains a leak of {row.explains}: repeat that run, or use `cimemories why`.")
         wording = recorded_wording(connection, row)
         # The judges that the run began with; others may have been added since.
         first = manifest.judges if every_judge else manifest.judges[: 1 + len(manifest.request.more_judges)]

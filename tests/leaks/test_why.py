@@ -248,6 +248,9 @@ def test_one_leak_is_priced_planned_done_and_counted(store: Store, scope: Scope)
     with pytest.raises(StoreError, match="explains a leak"):
         resolve_scope(store, why.run.id)
 
+    with pytest.raises(StoreError, match="repeat that run"):
+        runs.spec_of(store, why.run.id)
+
     # Once more: the same run, and nothing to ask.
     again = prepared(store, scope)
     assert attribution.plan_attribution(store, again) == why.run.id
