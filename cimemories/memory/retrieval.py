@@ -105,14 +105,19 @@ class Embedding(_Ranked):
         self.model, self.base_url = model, base_url
         self.version = "1" if model else f"1, scikit-learn {version('scikit-learn')}"
 
-    def ingest(self, profile: Profile) -> Generator[Question, str, None]:
-        import numpy as np  # here and below: a run without vectors does not wait for it
-
+    def vectors(self, profile: Profile) -> Generator[Question, str, tuple[list[str], Vectors]]:
+        """Takes in the statements; gives all texts, statements and then what is looked for, and a row for each."""
         self.statements = tuple(attribute.statement for attribute in profile.attributes)
         # A task that stands in a profile twice is one text.
         queries = list(dict.fromkeys(map(query_of, profile.contexts)))
         texts = [*self.statements, *queries]
-        vectors = (yield from self._asked(texts)) if self.model else _tfidf(self.statements, texts)
+        return texts, (yield from self._asked(texts)) if self.model else _tfidf(self.statements, texts)
+
+    def ingest(self, profile: Profile) -> Generator[Question, str, None]:
+        import numpy as np  # here and below: a run without vectors does not wait for it
+
+        texts, vectors = yield from self.vectors(profile)
+        queries = texts[len(self.statements) :]
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
         kept, wanted = vectors[: len(self.statements)], vectors[len(self.statements) :]

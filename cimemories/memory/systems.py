@@ -32,7 +32,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, TypeVar
 
-from cimemories.memory import retrieval, written
+from cimemories.memory import products, retrieval, written
 from cimemories.memory.recalled import Line, MemorySystemError, Option, Question, Recalled
 from cimemories.model import Context, Profile
 
@@ -154,6 +154,7 @@ BUILT_IN: Mapping[str, Callable[..., MemorySystem]] = {
     "embedding": retrieval.Embedding,
     "partition": written.Partition,
     "summary": written.Summary,
+    "mem0": products.Mem0,
 }
 
 

@@ -16,11 +16,13 @@ ABOUT = {
     "embedding": "embedding: the k statements nearest to the task",
     "partition": "partition: the domains that a router opens",
     "summary": "summary: what a model wrote down of all of it",
+    "mem0": "mem0: the k statements that mem0 finds for the task",
 }
 HELP = {
     "k": "At most so many statements reach the prompt. To compare several k, make a sweep.",
     "order": "How the statements stand in the prompt: as in the profile, or the best one first",
     "k1": "How much a repeated word counts",
+    "threshold": "mem0 recalls nothing that scores below it, from 0 to 1",
     "b": "How much a long statement is held back, from 0 to 1",
     "model": "Empty for the usual: the model under test, or for embedding vectors made here from words",
     "base_url": "Where that model is served. Empty for where the model under test is.",

@@ -1,0 +1,118 @@
+"""Memory products under test. They are no dependencies of this project: each is used where its package is installed.
+
+mem0 (https://github.com/mem0ai/mem0) runs in this process, as a vector store in memory with mem0's own ranking. It is
+given the vectors that the run has asked for, so that all calls are recorded, and its language model is not asked:
+statements are stored as they are (`infer=False`)."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from cimemories.memory.recalled import Line, MemorySystemError, Question, Recalled
+from cimemories.memory.retrieval import Embedding, query_of
+from cimemories.model import Context, Profile
+
+if TYPE_CHECKING:
+    pass
+
+_USER = "user"
+# fastembed and spacy are optional parts of mem0: where they are installed its ranking uses words and names too.
+_PARTS = ("mem0ai", "qdrant-client", "fastembed", "spacy")
+_importing = threading.Lock()
+
+
+class Mem0(Embedding):
+    """The open-source mem0, `Memory.add(infer=False)` and `Memory.search`. Vectors are those of the system embedding:
+    of a served model, or TF-IDF. threshold: mem0 recalls nothing that scores below it, so fewer than k lines."""
+
+    name = "mem0"
+
+    def __init__(
+        self, k: int = 20, order: str = "profile", threshold: float = 0.1, model: str = "", base_url: str = ""
+    ) -> None:
+        super().__init__(k, order, model, base_url)
+        if find_spec("mem0") is None:
+            raise MemorySystemError(
+                "the memory system mem0 needs the library mem0ai, which does not go with the pinned protobuf: make an "
+                "environment for it with pip install cimemories-studio 'mem0ai>=2.2,<3', without constraints.txt."
+            )
+        if not 0 <= threshold <= 1:
+            raise MemorySystemError(f"threshold is from 0 to 1, not {threshold}.")
+        self.threshold = threshold
+        self.version = ", ".join([self.version, *(f"{part} {v}" for part in _PARTS if (v := _installed(part)))])
+
+    def ingest(self, profile: Profile) -> Generator[Question, str, None]:
+        texts, vectors = yield from self.vectors(profile)
+        self._memory = _memory({_key(text): vector for text, vector in zip(texts, vectors.tolist(), strict=True)})
+        for position, statement in enumerate(self.statements):
+            self._memory.add(statement, user_id=_USER, infer=False, metadata={"position": position})
+
+    def recall(self, context: Context, prompt: str) -> Recalled:
+        found = self._memory.search(
+            query_of(context), top_k=self.k, filters={"user_id": _USER}, threshold=self.threshold
+        )["results"]
+        scored = [(item["metadata"]["position"], round(float(item["score"]), 6)) for item in found]
+        # mem0 leaves open how equal scores are ordered: here as the profile has the statements.
+        scored.sort(key=lambda one: one[0] if self.order == "profile" else (-one[1], one[0]))
+        return Recalled(tuple(Line(self.statements[position], (position,), score) for position, score in scored))
+
+
+class _Given:
+    """An embedder of mem0 that has its vectors already."""
+
+    def __init__(self, vectors: Mapping[str, Sequence[float]]) -> None:
+        self._vectors = vectors
+
+    def embed(self, text: str, memory_action: str | None = None) -> Sequence[float]:
+        return self._vectors[_key(text)]
+
+
+def _memory(vectors: Mapping[str, Sequence[float]]) -> Any:
+    """A mem0 of its own, in memory, that asks nobody."""
+    from qdrant_client import QdrantClient
+
+    with _importing:
+        # Read when mem0 is imported: it reports home otherwise, and writes into the home directory.
+        os.environ["MEM0_TELEMETRY"] = "False"
+        if "MEM0_DIR" not in os.environ:
+            os.environ["MEM0_DIR"] = tempfile.mkdtemp(prefix="mem0-")
+            atexit.register(shutil.rmtree, os.environ["MEM0_DIR"], ignore_errors=True)
+        from mem0 import Memory
+        from mem0.memory import main
+    if main.MEM0_TELEMETRY:
+        raise MemorySystemError("mem0 was imported with its telemetry on: set MEM0_TELEMETRY=False.")
+    nobody = {"api_key": "none", "openai_base_url": "http://127.0.0.1:9/v1"}
+    store = {
+        "collection_name": "statements",
+        "client": QdrantClient(":memory:"),
+        "embedding_model_dims": len(next(iter(vectors.values()))),
+    }
+    memory = Memory.from_config(
+        {
+            "vector_store": {"provider": "qdrant", "config": store},
+            "embedder": {"provider": "openai", "config": nobody},
+            "llm": {"provider": "openai", "config": nobody},
+            "history_db_path": ":memory:",
+        }
+    )
+    memory.embedding_model = _Given(vectors)
+    return memory
+
+
+def _key(text: str) -> str:
+    return text.strip()
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
