@@ -33,6 +33,7 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
@@ -48,6 +49,7 @@ from cimemories.text import without_credentials
 from cimemories.version import __version__
 
 LOOK_SECONDS = 0.5  # between two reports of a worker, and two looks of the driver: orders arrive within twice as long
+REACH_SECONDS = 5.0  # to connect to the cluster's address
 END_SECONDS = 30.0  # how long workers that were told to stop may take; then their processes are ended
 BLOCKS_A_WORKER = 8  # so that none waits long for the last one, and further workers find something to do
 ROUNDS_A_BLOCK = 2  # requests of a block for each that may be in flight
@@ -108,6 +110,7 @@ class Cluster:
 
         if ray.is_initialized():  # by an earlier run of a sweep, or by the notebook that this is called from
             return
+        self._reach()
         # Statistics about the use of Ray would go to its makers.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # What its C++ core writes to standard error in passing is for those who work on Ray.
@@ -123,6 +126,21 @@ class Cluster:
             ) from None
         # It prints of every worker that died, and on standard output, where our results go; no option ends that.
         ray._private.worker.print_to_stdstream = lambda data, **_: _log.info("%s", data.get("lines"))
+
+    def _reach(self) -> None:
+        """Raises ClusterError where nobody listens at the address: Ray would wait for minutes. `auto` without the
+        variable and `local` name no address; those Ray itself finds, or does not, at once."""
+        address = os.environ.get("RAY_ADDRESS", "") if self.address == "auto" else self.address
+        where = urlsplit(address if "://" in address else f"//{address}")
+        try:
+            if not where.hostname or not where.port:
+                return
+            socket.create_connection((where.hostname, where.port), REACH_SECONDS).close()
+        except (OSError, ValueError) as error:
+            raise ClusterError(
+                f"nobody answers at the address of the Ray cluster, '{without_credentials(address)}' ({error}). Check "
+                "the address and that the cluster runs (`ray status`), or work on this machine with --engine local."
+            ) from None
 
 
 def checked_workers(text: str) -> tuple[int, int]:

@@ -5,9 +5,12 @@ The engine itself is tested by tests/scale, which needs Ray (`make test-scale`).
 
 from __future__ import annotations
 
+import socket
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -22,6 +25,7 @@ from cimemories.llm.executor import Progress
 from cimemories.llm.ray_engine import Board, Cluster, ClusterError, blocks_of, checked_workers
 from cimemories.llm.source import Clients, Unit
 from cimemories.llm.worker import WorkError
+from cimemories.model import WorkStatus
 from cimemories.store import work
 from cimemories.store.calls import Answer
 from cimemories.store.engine import Store
@@ -55,6 +59,27 @@ def test_workers_are_a_range(text: str, workers: tuple[int, int]) -> None:
 def test_other_workers_are_refused(text: str) -> None:
     with pytest.raises(ClusterError, match="MIN:MAX"):
         checked_workers(text)
+
+
+@pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "auto"])
+def test_an_address_where_nobody_listens_is_refused_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]  # bound, and not listening: nobody else gets it meanwhile
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        # Ray itself would try for minutes, here it must not be asked at all.
+        monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+        monkeypatch.setattr(ray_engine, "find_spec", lambda name: True)
+        with pytest.raises(ClusterError, match=rf"nobody answers.*127\.0\.0\.1:{port}"):
+            Cluster(form.format(port)).connect(store)
+        add(store, small_profiles())
+        run_id = planning.plan(store, simulated())
+        with pytest.raises(WorkError, match="nobody answers"):
+            worker.perform(store, run_id, RunSource(run_id), concurrency=1, cluster=Cluster(form.format(port)))
+        assert row_of(store, run_id).status == WorkStatus.INTERRUPTED
 
 
 def test_jobs_of_parts_are_those_of_the_whole(sqlite_store: Store) -> None:
