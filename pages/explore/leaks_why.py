@@ -48,7 +48,7 @@ def draw(flows: Flows, scope: Scope, sample: Sample, attribute: int) -> None:
         if (part.profile, part.context, part.attribute) == own
     ]
     if made:
-        _found(flows, scope, _chosen(made), attribute)
+        _outcome(flows, scope, _chosen(made), attribute)
         if not st.toggle("Ask again in another way", key=f"leaks.why.again.{attribute}.{context}"):
             return
     _plan(flows, scope, sample, own)
@@ -163,11 +163,11 @@ def _start(store: Store, plan: Attribution, place: str) -> None:
 # ---- what came of it
 
 
-def _found(flows: Flows, scope: Scope, row: RunRow, attribute: int) -> None:
+def _outcome(flows: Flows, scope: Scope, row: RunRow, attribute: int) -> None:
     live = row.status in ACTIVE
-    if not row.status.is_finished or run_progress(flows.store, row.id).retriable:
-        database_lost.fragment(_live, run_every=LOOK if live else None)(flows.store, row, live)
-    try:
+    try:  # somebody else may have deleted it since the page looked
+        if not row.status.is_finished or run_progress(flows.store, row.id).retriable:
+            database_lost.fragment(_live, run_every=LOOK if live else None)(flows.store, row, live)
         why = explain(flows, scope, row)
     except StoreError as problem:
         page.error("This replay cannot be shown.", str(problem))
