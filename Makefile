@@ -77,9 +77,10 @@ $(VENV)/python:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
+# With the extra `memory`, which is small: the form of a new run offers its memory system first.
 $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/python
 	@echo "installing into $(VENV), once"
-	$(PIP) install --constraint constraints.txt --editable .
+	$(PIP) install --constraint constraints.txt --editable '.[memory]'
 	@touch $@
 
 # In one go, not after the above: pip would resolve all of it twice. Uncompiled: tests import a part of it only.
