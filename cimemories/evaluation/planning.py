@@ -676,7 +676,7 @@ def _name(spec: RunSpec, dataset: str) -> str:
     marks = {
         spec.prompt_level: "base",
         str(spec.mitigation): "none",
-        spec.memory.composition: "full",
+        spec.memory.read().label: "full",  # without the options that are at their defaults
         f"thinking {spec.thinking}": "thinking default",
         f"sessions {spec.sessions.label if spec.sessions else ''}": "sessions ",
     }

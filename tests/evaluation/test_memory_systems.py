@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
-from evaluating import DATASET, add_labelled, numbers, simulated, small_profiles
+from evaluating import DATASET, add_labelled, numbers, row_of, simulated, small_profiles
 from forked import Forked
 from hostile import completion, error, hostile_server
 from slow_simulator import SlowSimulator
@@ -526,3 +526,9 @@ def test_recalls_that_are_equal_are_one_row(store: Store, words: None) -> None:
     with store.read() as connection:
         kept = connection.execute(sa.select(sa.func.count()).select_from(recall)).scalar_one()
     assert kept == 2 == len({row["recall"] for row in rows(store, run_id)})
+
+
+def test_a_run_is_named_by_the_options_that_are_not_usual(store: Store) -> None:
+    memory = planning.Memory("system:bm25:k=7,order=profile,b=0.5")
+    run_id = planning.plan(store, simulated(memory=memory))
+    assert row_of(store, run_id).name.endswith("(system:bm25:k=7,b=0.5)")
