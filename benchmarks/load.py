@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 from uuid import uuid4
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -177,10 +178,22 @@ def database(connections: int) -> Iterator[tuple[str, str]]:
         yield maintenance.url.set(database="team", username="team").render_as_string(False), cluster.url
 
 
-def started(part: str, workspace: Path, options: argparse.Namespace, end: float, address: str) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "--part", part, "--workspace", str(workspace), "--address", address]
+class Part(NamedTuple):
+    """A process of the benchmark; the last line that it prints has its times."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    output: Path
+    errors: Path
+
+
+def started(name: str, workspace: Path, options: argparse.Namespace, end: float, address: str) -> Part:
+    command = [sys.executable, __file__, "--part", name, "--workspace", str(workspace), "--address", address]
     command += ["--end", str(end), "--annotators", str(options.annotators), "--browsers", str(options.browsers)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Into files: nobody reads until the end, and a pipe that is full would hold whoever has more than 64 KiB to say.
+    output, errors = (workspace.parent / f"{uuid4().hex}.{kind}" for kind in ("out", "err"))
+    with output.open("w") as out, errors.open("w") as error:
+        return Part(name, subprocess.Popen(command, stdout=out, stderr=error), output, errors)
 
 
 def measured(options: argparse.Namespace, workspace: Path, server_url: str) -> None:
@@ -195,21 +208,20 @@ def measured(options: argparse.Namespace, workspace: Path, server_url: str) -> N
         app, _ = stack.enter_context(serving.running_app(workspace))
         end = time.time() + 10 + options.seconds  # the processes need a few seconds to start
         parts = [("annotators", ""), ("browsers", app), ("metrics", ""), *[("workers", url)] * options.workers]
-        processes = [(name, started(name, workspace, options, end, address)) for name, address in parts]
+        processes = [started(name, workspace, options, end, address) for name, address in parts]
         watcher = sa.create_engine(server_url, poolclass=sa.NullPool)
         counts = []
-        while any(process.poll() is None for _, process in processes):
+        while any(part.process.poll() is None for part in processes):
             with watcher.connect() as connection:
                 query = sa.text("SELECT count(*) FROM pg_stat_activity WHERE usename = 'team'")
                 counts.append(int(connection.execute(query).scalar_one()))
             time.sleep(1)
         taken: dict[str, list[float]] = {}
-        for name, process in processes:
-            out, errors = process.communicate()
+        for name, process, output, errors in processes:
             if process.returncode:
-                print(f"{name} failed: {errors.strip().splitlines()[-1]}")
+                print(f"{name} failed: {errors.read_text().strip().splitlines()[-1]}")
             else:
-                values = json.loads(out.splitlines()[-1])
+                values = json.loads(output.read_text().splitlines()[-1])
                 if name == "annotators":
                     taken[name], taken["places"] = ([item[n] for item in values] for n in (0, 1))
                 else:
