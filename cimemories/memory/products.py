@@ -13,15 +13,11 @@ import tempfile
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from cimemories.memory.recalled import Line, MemorySystemError, Question, Recalled
+from cimemories.memory.recalled import Line, MemorySystemError, Needs, Question, Recalled
 from cimemories.memory.retrieval import Embedding, query_of
 from cimemories.model import Context, Profile
-
-if TYPE_CHECKING:
-    pass
 
 _USER = "user"
 # fastembed and spacy are optional parts of mem0: where they are installed its ranking uses words and names too.
@@ -34,16 +30,17 @@ class Mem0(Embedding):
     of a served model, or TF-IDF. threshold: mem0 recalls nothing that scores below it, so fewer than k lines."""
 
     name = "mem0"
+    # It asks for an older protobuf than the one that is pinned, so it is no extra.
+    needs: ClassVar = Needs(
+        "mem0ai",
+        ("mem0", "qdrant_client"),
+        "`pip install cimemories-studio 'mem0ai>=2.2,<3'` in an environment of its own, without constraints.txt",
+    )
 
     def __init__(
         self, k: int = 20, order: str = "profile", threshold: float = 0.1, model: str = "", base_url: str = ""
     ) -> None:
         super().__init__(k, order, model, base_url)
-        if find_spec("mem0") is None:
-            raise MemorySystemError(
-                "the memory system mem0 needs the library mem0ai, which does not go with the pinned protobuf: make an "
-                "environment for it with pip install cimemories-studio 'mem0ai>=2.2,<3', without constraints.txt."
-            )
         if not 0 <= threshold <= 1:
             raise MemorySystemError(f"threshold is from 0 to 1, not {threshold}.")
         self.threshold = threshold

@@ -41,6 +41,16 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What must be installed for a system to run, by a system's attribute `needs`. modules: of the top level; they are
+    looked for, not imported. install: how to get them, with the command in backticks."""
+
+    package: str
+    modules: tuple[str, ...]
+    install: str
+
+
+@dataclass(frozen=True)
 class Option:
     """An option of a system. Its type is that of its default. choices: all values that it takes, where they are few; by
     a system's attribute `choices`, from an option's name to them."""

@@ -11,11 +11,10 @@ import json
 import re
 from collections.abc import Generator, Sequence
 from importlib.metadata import version
-from importlib.util import find_spec
 from math import isfinite
 from typing import TYPE_CHECKING, ClassVar
 
-from cimemories.memory.recalled import Line, MemorySystemError, Question, Recalled
+from cimemories.memory.recalled import Line, MemorySystemError, Needs, Question, Recalled
 from cimemories.model import Context, Profile
 
 MOST = 100_000  # of statements; a profile has hundreds
@@ -61,13 +60,10 @@ class Bm25(_Ranked):
     case. k1: how much a repeated word counts; b: how much a long statement is held back."""
 
     name = "bm25"
+    needs: ClassVar = Needs("bm25s", ("bm25s",), "`pip install 'cimemories-studio[memory]'`")
 
     def __init__(self, k: int = 20, order: str = "profile", k1: float = 1.5, b: float = 0.75) -> None:
         super().__init__(k, order)
-        if find_spec("bm25s") is None:
-            raise MemorySystemError(
-                "the memory system bm25 needs the library bm25s: pip install 'cimemories-studio[memory]'."
-            )
         if not (isfinite(k1) and k1 >= 0 and 0 <= b <= 1):
             raise MemorySystemError("k1 is 0 or more, and b from 0 to 1.")
         self.k1, self.b = k1, b

@@ -30,10 +30,11 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Protocol, TypeVar
 
 from cimemories.memory import products, retrieval, written
-from cimemories.memory.recalled import Line, MemorySystemError, Option, Question, Recalled
+from cimemories.memory.recalled import Line, MemorySystemError, Needs, Option, Question, Recalled
 from cimemories.model import Context, Profile
 
 __all__ = ["Line", "MemorySystem", "MemorySystemError", "Option", "Question", "Recalled", "SystemSpec", "read_system"]
@@ -91,21 +92,43 @@ class SystemSpec:
         return bool(getattr(_factory(self.name), "embeds", False))
 
     def make(self) -> MemorySystem:
-        """A new instance, for one profile. Raises MemorySystemError where it refuses its options or cannot be made."""
+        """A new instance, for one profile. Raises MemorySystemError where it is not installed, refuses its options or
+        cannot be made."""
+        if reason := missing(self.name):
+            raise MemorySystemError(f"the memory system {reason}.")
         try:
             system: MemorySystem = _factory(self.name)(**self.options)
         except MemorySystemError:
             raise
         except Exception as error:
             raise MemorySystemError(f"the memory system '{self.name}' cannot be made: {error}") from error
-        if missing := [part for part in ("name", "version", "ingest", "recall") if not hasattr(system, part)]:
-            raise MemorySystemError(f"the memory system '{self.name}' has no {', '.join(missing)}.")
+        if lacking := [part for part in ("name", "version", "ingest", "recall") if not hasattr(system, part)]:
+            raise MemorySystemError(f"the memory system '{self.name}' has no {', '.join(lacking)}.")
         return system
 
 
 def names() -> tuple[str, ...]:
-    """All systems that can be named here: the built-in ones, then those of other packages."""
+    """All systems that are known here: the built-in ones, then those of other packages."""
     return (*BUILT_IN, *(name for name in sorted(_registered()) if name not in BUILT_IN))
+
+
+def available() -> tuple[str, ...]:
+    """Those of them that can run here, by what is installed."""
+    return tuple(name for name in names() if not missing(name))
+
+
+def missing(name: str) -> str:
+    """What a system needs and how to install it, such as "bm25 needs bm25s, which is not installed: `pip install ...`";
+    empty where it can run. Looks for modules and imports none, so a system of another package counts as installed where
+    the module of its entry point is found. Raises MemorySystemError for a name that is not known."""
+    if name in BUILT_IN or name not in _registered():
+        needs: Needs | None = getattr(_factory(name), "needs", None)
+    else:
+        point = _registered()[name]
+        needs = Needs(point.module, (point.module.partition(".")[0],), "install again the package that it comes with")
+    if needs is None or all(find_spec(module) for module in needs.modules):
+        return ""
+    return f"{name} needs {needs.package}, which is not installed: {needs.install}"
 
 
 def options_of(name: str) -> tuple[Option, ...]:
@@ -120,7 +143,7 @@ def options_of(name: str) -> tuple[Option, ...]:
 
 def read_system(text: str) -> SystemSpec:
     """The system that `system:NAME[:OPTION=VALUE,...]` names. Raises MemorySystemError for a name that nothing here
-    has, an option that it does not know, and a value of the wrong type or out of range."""
+    has, what is not installed, an option that it does not know, and a value of the wrong type or out of range."""
     text = text.strip()
     if len(text) > LONGEST_LABEL or not text.isprintable():
         raise MemorySystemError(f"a memory system is named on one line of at most {LONGEST_LABEL} characters.")
@@ -167,7 +190,7 @@ def _factory(name: str) -> Callable[..., MemorySystem]:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name not in _registered():
-        raise MemorySystemError(f"there is no memory system '{name[:40]}'. There are: {', '.join(names())}.")
+        raise MemorySystemError(f"there is no memory system '{name[:40]}'. There are: {', '.join(available())}.")
     try:
         factory: Callable[..., MemorySystem] = _registered()[name].load()
     except Exception as error:  # a package of somebody else's may raise anything when it is imported

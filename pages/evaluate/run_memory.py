@@ -6,7 +6,7 @@ from cimemories.memory import systems
 from cimemories.memory.systems import MemorySystemError, Option
 from cimemories.seeds.prompts import levels
 from cimemories.text import sentence
-from cimemories.ui import page
+from cimemories.ui import page, safe
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_judges
 
@@ -39,8 +39,10 @@ OWN = "An option of this memory system"
 
 def draw_system(draft: Draft) -> str:
     """Draw the fields; what is still wrong with them, in words."""
-    known = {name: ABOUT.get(name, name) for name in systems.names()}
+    known = {name: ABOUT.get(name, name) for name in systems.available()}
     name = draft.select("Memory system", "system", known, help="What decides which memories reach the prompt of a task")
+    for reason in filter(None, map(systems.missing, systems.names())):
+        safe.show(safe.tag("div", safe.coded(f"{reason}."), cls="ci-muted"))
     try:
         for option in systems.options_of(name):
             _field(draft, name, option)
@@ -60,7 +62,7 @@ def contradicts(draft: Draft) -> str:
 
 def label(draft: Draft) -> str:
     """The memory as it was filled in, such as system:bm25:k=20."""
-    name = str(draft.get("system") or next(iter(systems.names())))
+    name = str(draft.get("system") or systems.available()[0])
     given = {option.name: draft.get(_key(name, option), option.default) for option in systems.options_of(name)}
     texts = [f"{option}={str(value).strip()}" for option, value in given.items() if str(value).strip()]
     return f"{systems.PREFIX}{name}" + (f":{','.join(texts)}" if texts else "")

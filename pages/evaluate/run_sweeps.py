@@ -31,6 +31,7 @@ from cimemories.flows.progress import ACTIVE, RESUMABLE
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
 from cimemories.llm.worker import SIMULATOR
+from cimemories.memory import systems
 from cimemories.memory.systems import is_system
 from cimemories.metrics.uncertainty import Interval
 from cimemories.model import WorkStatus
@@ -62,6 +63,7 @@ MEMORIES = (
     *(f"inappropriate+{k}" for k in (0, 1, 5)),
     *(f"random-{k}" for k in (20, 50, 100)),
 )
+BY_K = ("bm25", "embedding")
 
 
 def draw_sweep_form(store: Store, data: list[DatasetRow]) -> None:
@@ -200,7 +202,7 @@ def _grid(draft: Draft) -> dict[str, object]:
     )
     memory = st.multiselect(
         "Memories",
-        list(dict.fromkeys([*MEMORIES, *(draft.get("memories") or [])])),
+        list(dict.fromkeys([*MEMORIES, *_systems(), *(draft.get("memories") or [])])),
         key=draft.key("memories", ["full"]),
         accept_new_options=True,
         help="Choose, or type your own: necessary+K, inappropriate+K, random-K, system:bm25:k=20. The first two need "
@@ -238,6 +240,13 @@ def _grid(draft: Draft) -> dict[str, object]:
         help="For models that reason first",
     )
     return {"memory": memory, "prompt_levels": level, "mitigations": mitigation, "thinking": thinking, "sessions": kept}
+
+
+def _systems() -> list[str]:
+    """The memory systems that can run here, those that recall k statements by several k."""
+    known = systems.available()
+    over_k = [f"{systems.PREFIX}{name}:k={k}" for name in BY_K if name in known for k in (5, 10, 20, 40, 80)]
+    return over_k + [f"{systems.PREFIX}{name}" for name in known if name not in BY_K]
 
 
 def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,8 @@ from cimemories.flows.progress import CHECK, GATE, JUDGE, MESSAGES, run_progress
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.llm.engines import Engine
 from cimemories.llm.worker import WorkError
+from cimemories.memory import systems
+from cimemories.memory.systems import MemorySystemError, read_system
 from cimemories.metrics import headline
 from cimemories.model import ResponseStatus, WorkKind
 from cimemories.store import runs as store_runs
@@ -102,10 +105,25 @@ def test_a_run_with_a_gate_two_judges_and_a_random_memory_in_three_steps(store: 
     assert f"finished: {expected} of {expected} messages written" in page_html(app)
 
 
-def test_a_memory_system_with_its_options_as_fields(store: Store, at_once: None) -> None:
+def test_a_memory_system_with_its_options_as_fields(
+    store: Store, at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add(store, small_profiles(1, PLACES))
     app = step_two(opened(RUNS, tab="new"))
     app.selectbox(key="run_new.memory").set_value("system").run()
+    # What is not installed is not offered: the form says how to get it.
+    with monkeypatch.context() as other:
+        other.setattr(systems, "find_spec", lambda module: None if module in ("bm25s", "mem0") else find_spec(module))
+        app.run()
+        shown = page_html(app)
+        offered = app.selectbox(key="run_new.system").options
+        assert offered[0].startswith("embedding") and not any(text.startswith(("bm25", "mem0")) for text in offered)
+        assert "bm25 needs bm25s, which is not installed" in shown and "mem0 needs mem0ai" in shown
+        for text in ("system:bm25:k=5", "system:mem0"):
+            with pytest.raises(MemorySystemError, match="which is not installed: `pip install "):
+                read_system(text)
+    app.run()
+    assert "bm25 needs bm25s" not in page_html(app)
     app.selectbox(key="run_new.system").set_value("embedding").run()
     app.number_input(key="run_new.system.embedding.k").set_value(3).run()
     app.selectbox(key="run_new.system.embedding.order").set_value("score").run()
