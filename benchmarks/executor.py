@@ -1,15 +1,17 @@
 """How many calls a second the executor makes against a server that answers at once, and how much memory they take.
 
-    python benchmarks/executor.py [--calls 4000] [--concurrency 32] [--rounds 5] [--against FOLDER] [--memory CALLS]
+    python benchmarks/executor.py [--calls 4000] [--concurrency 32] [--rounds 5] [--engine postgresql]
+        [--against FOLDER] [--memory CALLS]
 
 Three parts, each in a process of its own, the server in another one on the same machine, taken in turn ROUNDS times:
 
     client     the client alone: the limit of what any executor above it could reach
-    executor   planned responses through the executor, each recorded in SQLite with its call and its request
+    executor   planned responses through the executor, each recorded with its call and its request
     run        a whole run as a person starts it: prompts rendered, answered, recorded, judged by a model, recorded
 
 A call is one request with a prompt of 150 memories (16,000 characters). The table holds the medians; the processor's
-time a call depends less on what else the machine does than the calls a second. --against takes another checkout of this
+time a call depends less on what else the machine does than the calls a second; that of a PostgreSQL server is not in
+it. --engine: what records, `sqlite` or a private server's new databases. --against takes another checkout of this
 project and measures it in the same rounds, for a comparison that the machine's other work does not touch. --memory
 plans so many calls, runs them with five in each request as real runs do, and gives the peak resident set of the process
 that did both.
@@ -27,9 +29,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+import conftest
 import sqlalchemy as sa
 
 from cimemories import seeds
@@ -42,7 +48,7 @@ from cimemories.model import Attribute, ChatRequest, Context, Profile, ResponseS
 from cimemories.store import calls, datasets
 from cimemories.store import runs as store_runs
 from cimemories.store.calls import Answer
-from cimemories.store.engine import Store, open_store
+from cimemories.store.engine import DATABASE_URL, Store, open_store
 
 HERE = Path(__file__).absolute().parent
 LEAST_A_SECOND = 350.0
@@ -160,10 +166,31 @@ def measure(part: str, url: str, count: int, concurrency: int) -> Measured:
     return {"rate": done / seconds, "busy": 1000 * busy / done, "peak": peak, "calls": done}
 
 
-def in_own_process(part: str, url: str, options: argparse.Namespace, code: Path, count: int) -> Measured:
+@contextmanager
+def records(engine: str) -> Iterator[Callable[[], dict[str, str]]]:
+    """What gives the environment of a part: with the address of a new database each time, on PostgreSQL."""
+    if engine == "sqlite":
+        yield dict
+        return
+    with conftest._cluster() as cluster:
+        server = sa.create_engine(cluster.url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+        numbers = iter(range(1_000_000))
+
+        def record() -> dict[str, str]:
+            name = f"part_{next(numbers)}"
+            with server.connect() as connection:
+                connection.exec_driver_sql(f"CREATE DATABASE {name}")
+            return {DATABASE_URL: server.url.set(database=name).render_as_string(hide_password=False)}
+
+        yield record
+
+
+def in_own_process(
+    part: str, url: str, options: argparse.Namespace, code: Path, count: int, record: dict[str, str]
+) -> Measured:
     command = [sys.executable, str(HERE / "executor.py"), "--part", part, "--url", url]
     command += ["--calls", str(count), "--concurrency", str(options.concurrency)]
-    environment = {**os.environ, "PYTHONPATH": str(code)}
+    environment = {**os.environ, "PYTHONPATH": str(code), **record}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{part} of {code} failed:\n{done.stderr}")
@@ -203,6 +230,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", type=Path, help="folder of another checkout to measure beside this one")
     parser.add_argument("--memory", type=int, metavar="CALLS", help="measure memory over so many calls instead")
+    parser.add_argument("--engine", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--parts", nargs="+", default=["client", "executor", "run"])
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
@@ -210,17 +238,22 @@ def main() -> None:
     if options.part:
         print(json.dumps(measure(options.part, options.url, options.calls, options.concurrency)))
         return
-    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start, concurrency {options.concurrency}")
+    print(
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the start, concurrency "
+        f"{options.concurrency}, {options.engine}"
+    )
     codes = {"this": HERE.parent} | ({"against": options.against.resolve()} if options.against else {})
-    with subprocess.Popen(
-        [sys.executable, str(HERE / "instant_server.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
+    command = [sys.executable, str(HERE / "instant_server.py")]
+    with (
+        records(options.engine) as record,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server,
+    ):
         assert server.stdin is not None
         assert server.stdout is not None
         url = server.stdout.readline().strip()
         try:
             if options.memory:
-                memory = in_own_process("memory", url, options, HERE.parent, options.memory)
+                memory = in_own_process("memory", url, options, HERE.parent, options.memory, record())
                 print(
                     f"{memory['calls']:,.0f} planned calls: {memory['peak']:.0f} MB at the peak, "
                     f"{memory['peak'] / MOST_MEGABYTES:.2f} of the most allowed; {memory['rate']:.0f} calls a second"
@@ -230,7 +263,7 @@ def main() -> None:
             for _ in range(options.rounds):
                 for part in options.parts:
                     for name, code in codes.items():
-                        one = in_own_process(part, url, options, code, options.calls)
+                        one = in_own_process(part, url, options, code, options.calls, record())
                         measured.setdefault((part, name), []).append(one)
             report(measured)
         finally:

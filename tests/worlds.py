@@ -299,7 +299,7 @@ def settle_judgement(
     strength: Strength = Strength.FULL,
 ) -> None:
     reveals = [Reveal(a, "All of it", Span(0, 9), strength) for a in attributes]
-    judgements.settle(connection, response_id, judge_id, status=status, call_key=key, reveals=reveals)
+    judgements.settle(connection, response_id, judge_id, status=status, call=key, reveals=reveals)
 
 
 def ask(store: Store, run_id: str) -> tuple[Flows, Scope]:

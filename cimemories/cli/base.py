@@ -23,7 +23,7 @@ from typer.exceptions import TyperException
 from cimemories import files
 from cimemories.cli import output
 from cimemories.store.engine import StoreError
-from cimemories.store.problems import explained, problem
+from cimemories.store.upkeep.problems import explained, problem
 from cimemories.text import visible, without_credentials
 from cimemories.version import __version__
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Protocol
 
@@ -33,13 +33,13 @@ from cimemories.evaluation.matcher import fold, ground, match
 from cimemories.evaluation.reference import Reference
 from cimemories.llm import client
 from cimemories.llm.client import Client
-from cimemories.llm.executor import Job, opening_of
+from cimemories.llm.executor import Job, Together, opening_of
 from cimemories.model import Attribute, ChatRequest, Context, JudgementStatus, Reveal, Strength
 from cimemories.seeds.prompts import KEYS, Prompt
 from cimemories.store import judgements
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.judgements import MESSAGE, REASONING
+from cimemories.store.judgements import MESSAGE, REASONING, Settled
 
 # ---- the task check
 
@@ -312,20 +312,20 @@ def judgement_job(judge: Judge, read: JudgeInput) -> Job | None:
     return _JudgeStep(judge, judge.client, judge.prompt, read, parts).job()
 
 
-def judge_at_once(connection: sa.Connection, judge: Judge, read: JudgeInput) -> None:
-    """Write the judgement of a response for which `judgement_job` has no call: the matcher's, that of the rules, or
-    that there was nothing to read."""
+def at_once(judge: Judge, read: JudgeInput) -> list[Settled]:
+    """The judgement of a response for which `judgement_job` has no call: the matcher's, that of the rules, or that
+    there was nothing to read; empty where it has one."""
     text = read.text(judge.channel) or ""
     # Written down all the same: a response without a judgement would be owed for good.
     if not text.strip():
         cause = "no reasoning text came back" if judge.channel == REASONING else "no text"
-        judgements.settle(connection, read.response, judge.id, status=JudgementStatus.EMPTY, cause=cause)
-    elif judge.kind == MATCHER:
+        return [Settled(read.response, judge.id, JudgementStatus.EMPTY, cause)]
+    if judge.kind == MATCHER:
         reveals = _by_id(match(read.memory.profile.attributes, text), read.memory.attribute_ids)
-        judgements.settle(connection, read.response, judge.id, status=JudgementStatus.OK, reveals=reveals)
-    elif judge.kind == CHECK_RULES:
-        verdict = by_rules(text)
-        judgements.settle(connection, read.response, judge.id, status=JudgementStatus.OK, verdict=verdict)
+        return [Settled(read.response, judge.id, JudgementStatus.OK, reveals=reveals)]
+    if judge.kind == CHECK_RULES:
+        return [Settled(read.response, judge.id, JudgementStatus.OK, verdict=by_rules(text))]
+    return []
 
 
 def _request(judge: Judge, text: str, form: Mapping[str, object]) -> ChatRequest:
@@ -359,7 +359,7 @@ def readable(answer: Answer) -> Iterator[str | None]:
 
 
 @dataclass(frozen=True)
-class _JudgeStep(Step):
+class _JudgeStep(Together, Step):
     """Reads the answer about the first of `parts`; `reveals` and `unknown` are what the parts before it say."""
 
     judge: Judge
@@ -385,18 +385,28 @@ class _JudgeStep(Step):
         request = _request(judge, text, response_format(answer_schema(len(attributes)), form))
         return Job("judge", self.client, request, (0,), self, opening=opening_of(text, listed))
 
-    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        settle = partial(judgements.settle, connection, self.read.response, self.judge.id, call_key=outcomes[0].key)
-        try:
-            after = self._after(outcomes[0])
-        except MissingJudgement as missing:
-            settle(status=missing.status, cause=missing.cause)
-            return ()
-        if after.parts:
-            return (after.job(),)
-        # The judgement rests on the call of its last part; the calls before it are recorded by themselves.
-        settle(status=JudgementStatus.OK, reveals=after.reveals, unknown=after.unknown)
-        return ()
+    @classmethod
+    def settle_all(
+        cls, connection: sa.Connection, settled: Sequence[tuple[_JudgeStep, Mapping[int, Answer]]]
+    ) -> list[Sequence[Job]]:
+        judged: list[Settled] = []
+        jobs: list[Sequence[Job]] = []
+        for step, outcomes in settled:
+            of, key = (step.read.response, step.judge.id), outcomes[0].key
+            after: tuple[Job, ...] = ()
+            try:
+                rest = step._after(outcomes[0])
+            except MissingJudgement as missing:
+                judged.append(Settled(*of, missing.status, missing.cause, key))
+            else:
+                # It rests on the call of its last part; the calls before that are recorded by themselves.
+                if rest.parts:
+                    after = (rest.job(),)
+                else:
+                    judged.append(Settled(*of, JudgementStatus.OK, None, key, rest.unknown, rest.reveals))
+            jobs.append(after)
+        judgements.settle_all(connection, judged)
+        return jobs
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         try:
@@ -422,20 +432,26 @@ class _JudgeStep(Step):
 
 
 @dataclass(frozen=True)
-class _CheckStep(Step):
+class _CheckStep(Together, Step):
     judge: Judge
     read: JudgeInput
 
-    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        settle = partial(judgements.settle, connection, self.read.response, self.judge.id, call_key=outcomes[0].key)
-        try:
-            with readable(outcomes[0]) as content:
-                verdict = read_check(content)
-        except MissingJudgement as missing:
-            settle(status=missing.status, cause=missing.cause)
-        else:
-            settle(status=JudgementStatus.OK, verdict=verdict)
-        return ()
+    @classmethod
+    def settle_all(
+        cls, connection: sa.Connection, settled: Sequence[tuple[_CheckStep, Mapping[int, Answer]]]
+    ) -> list[Sequence[Job]]:
+        checked: list[Settled] = []
+        for step, outcomes in settled:
+            of, key = (step.read.response, step.judge.id), outcomes[0].key
+            try:
+                with readable(outcomes[0]) as content:
+                    verdict = read_check(content)
+            except MissingJudgement as missing:
+                checked.append(Settled(*of, missing.status, missing.cause, key))
+            else:
+                checked.append(Settled(*of, JudgementStatus.OK, None, key, verdict=verdict))
+        judgements.settle_all(connection, checked)
+        return [() for _ in settled]
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         return ()

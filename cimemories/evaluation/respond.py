@@ -19,18 +19,18 @@ from functools import lru_cache
 import sqlalchemy as sa
 
 from cimemories.evaluation.compositions import restrict
-from cimemories.evaluation.judging import Judge, JudgeInput, Step, judge_at_once, judgement_job, response_format
+from cimemories.evaluation.judging import Judge, JudgeInput, Step, at_once, judgement_job, response_format
 from cimemories.evaluation.matcher import match
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, ingest
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Place
 from cimemories.llm import client
 from cimemories.llm.client import Client, one_line
-from cimemories.llm.executor import Job, opening_of
+from cimemories.llm.executor import Job, Together, opening_of
 from cimemories.memory.systems import Question, SystemSpec
 from cimemories.model import Attribute, ChatRequest, Context, Profile, ResponseStatus
 from cimemories.seeds.prompts import Prompt
-from cimemories.store import datasets, runs
+from cimemories.store import datasets, judgements, runs
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
 
@@ -294,7 +294,7 @@ def response_status(answer: Answer) -> tuple[ResponseStatus, str | None]:
 
 
 @dataclass(frozen=True)
-class _MessageStep(Step):
+class _MessageStep(Together, Step):
     """Messages are written, and judged. shown: hash of what a gate let through. before: by sample, the key of the call
     that came before it."""
 
@@ -303,40 +303,50 @@ class _MessageStep(Step):
     shown: str | None = None
     before: Mapping[int, str] = field(default_factory=dict)
 
-    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        jobs: list[Job] = []
+    @classmethod
+    def settle_all(
+        cls, connection: sa.Connection, settled: Sequence[tuple[_MessageStep, Mapping[int, Answer]]]
+    ) -> list[Sequence[Job]]:
+        written = [item for step, outcomes in settled for item in step._written(connection, outcomes)]
+        # Where the end of a commit was not heard of, it is done again: then a message is there already.
+        there = iter(runs.settle_all(connection, written))
+        judged: list[judgements.Settled] = []
+        following: list[Sequence[Job]] = []
+        for step, outcomes in settled:
+            jobs: list[Job] = []
+            # What was settled by another call has its judgements from that one: judging this text would mix the two.
+            ours = {sample: answer for sample, answer in outcomes.items() if next(there)}
+            for sample, answer in ours.items():
+                if response_status(answer)[0] == ResponseStatus.OK:
+                    for judge, read, job in step._judgements(sample, answer):
+                        if job is None:
+                            judged += at_once(judge, read)
+                        else:
+                            jobs.append(job)
+            following.append([*jobs, *_next_in_session(step.writer, step.slot, ours)])
+        judgements.settle_all(connection, judged)
+        return following
+
+    def _written(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Iterator[runs.Settled]:
+        """What these answers are as messages, in their order."""
         shown, recall = (self.shown, None) if self.slot.recall is None else _keep(connection, self.slot.recall)
-        ours: dict[int, Answer] = {}
         place = self.slot.place
+        earlier = None if place is None else json.dumps(list(place.contexts))
         for sample, answer in outcomes.items():
             status, cause = response_status(answer)
-            response_id = self.slot.responses[sample]
-            fresh = runs.settle(
-                connection,
-                response_id,
-                status=status,
-                cause=cause,
-                text=answer.content,
-                reasoning=answer.reasoning,
-                finish_reason=answer.finish_reason,
-                call_key=answer.key,
-                before=self.before.get(sample),
-                shown=shown,
-                recall=recall,
-                earlier=place.contexts if place is not None else None,
+            yield runs.Settled(
+                self.slot.responses[sample],
+                status,
+                cause,
+                answer.content,
+                answer.reasoning,
+                answer.finish_reason,
+                answer.key,
+                self.before.get(sample),
+                shown,
+                recall,
+                earlier,
             )
-            # Where the end of a commit was not heard of, it is done again: then the message is there already.
-            there = fresh or runs.rests_on(connection, response_id, answer.key)
-            if there:
-                ours[sample] = answer
-            # What was settled by another call has its judgements from that one: judging this text would mix the two.
-            if there and status == ResponseStatus.OK:
-                for judge, read, job in self._judgements(sample, answer):
-                    if job is None:
-                        judge_at_once(connection, judge, read)
-                    else:
-                        jobs.append(job)
-        return [*jobs, *_next_in_session(self.writer, self.slot, ours)]
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         judgements = [

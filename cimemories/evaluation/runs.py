@@ -18,7 +18,7 @@ from cimemories import seeds
 from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.costs import CapWatch, Prices
-from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_work, judge_at_once, judgement_job
+from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_once, at_work, judgement_job
 from cimemories.evaluation.planning import (
     BATCH,
     SERVERS_LIMIT,
@@ -417,7 +417,7 @@ def replays_of(connection: sa.Connection, row: RunRow, record: ProfileRecord) ->
 def _judge_at_once(store: Store, judge: Judge, read: JudgeInput) -> None:
     """Write a judgement that needs no call, in a transaction of its own."""
     with store.write(relaxed=True) as connection:
-        judge_at_once(connection, judge, read)
+        judgements.settle_all(connection, at_once(judge, read))
 
 
 def _write_lost(store: Store, lost: Lost) -> None:

@@ -21,8 +21,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
-from typing import Generic, TypeVar
+from itertools import chain, islice
+from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
@@ -165,6 +165,20 @@ UNREACHABLE = "the server no longer answers"  # how the reason of such an end be
 COMMIT_AT_MOST = 64
 
 Settle = Callable[[sa.Connection, Mapping[int, Answer]], Sequence["Job"]]
+
+
+class Together:
+    """A `settle` of a class whose outcomes are written together, by a few statements for all of one commit."""
+
+    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        return self.settle_all(connection, [(self, outcomes)])[0]
+
+    @classmethod
+    def settle_all(
+        cls, connection: sa.Connection, settled: Sequence[tuple[Any, Mapping[int, Answer]]]
+    ) -> list[Sequence[Job]]:
+        """What `settle` does, for several of this class with their outcomes; returns the jobs that come after each."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,9 +478,15 @@ class Executor(Execution):
             settled = dict(zip(map(id, fresh), calls.record_all(connection, exchanges), strict=True))
             calls.link(connection, self._used((o, o.fresh) for o in outcomes), asked=True)
             calls.link(connection, self._used((o, o.recorded.values()) for o in outcomes), asked=False)
+            together: defaultdict[type[Together], list[tuple[Settle, Mapping[int, Answer]]]] = defaultdict(list)
             for outcome in outcomes:
-                answers = {**outcome.recorded, **settled.get(id(outcome), {})}
-                following.extend(outcome.job.settle(connection, answers))
+                answers, settle = {**outcome.recorded, **settled.get(id(outcome), {})}, outcome.job.settle
+                if isinstance(settle, Together):
+                    together[type(settle)].append((settle, answers))
+                else:
+                    following.extend(settle(connection, answers))
+            for kind, of_kind in together.items():
+                following.extend(chain.from_iterable(kind.settle_all(connection, of_kind)))
             work.bump(connection, self.work_id)
         return following
 

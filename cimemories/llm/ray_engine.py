@@ -43,7 +43,7 @@ from cimemories.llm.local_vllm import gpus_of, is_local, serving
 from cimemories.llm.source import Clients, Source, Unit, all_reachable
 from cimemories.llm.vllm import VllmError
 from cimemories.store.engine import DATABASE_URL, DatabaseLost, Store, StoreError, open_patiently
-from cimemories.store.problems import cause, first_line
+from cimemories.store.upkeep.problems import cause, first_line
 from cimemories.store.work import Claim, ClaimLost
 from cimemories.text import without_credentials
 from cimemories.version import __version__

@@ -24,7 +24,7 @@ from cimemories.llm.vllm import VllmError
 from cimemories.model import WorkStatus
 from cimemories.store import work
 from cimemories.store.engine import DatabaseLost, Store, StoreError
-from cimemories.store.problems import cause
+from cimemories.store.upkeep.problems import cause
 from cimemories.store.work import Claim, ClaimLost
 from cimemories.text import without_credentials
 

@@ -39,6 +39,7 @@ from cimemories.store.engine import (
     text_hash,
     values_of,
 )
+from cimemories.store.rows import insert_new
 from cimemories.store.tables import call, request, run, run_call, same_server, server
 from cimemories.store.team import log
 
@@ -519,7 +520,7 @@ def record_all(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list
     # In the order of the keys, as every process does it: two that write the same calls at once cannot block each other.
     rows.sort(key=itemgetter("key"))
     # rowcount leaves out rows that were there already: in the common case nothing has to be read again.
-    written = connection.execute(insert_ignore(connection, call), rows).rowcount
+    written, _ = insert_new(connection, call, rows)
     if written == len(rows):
         return [{answer.draw: answer for answer in e.answers} for e in exchanges]
     # Some had been there: tried before in vain, or asked twice at the same time.
@@ -553,7 +554,7 @@ def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> lis
         rows.extend(_columns(answer, e.endpoint) | about for answer in e.answers)
     if requests:
         in_order = [requests[key] for key in sorted(requests)]
-        connection.execute(insert_ignore(connection, request), in_order)
+        insert_new(connection, request, in_order)
     return rows
 
 
@@ -562,7 +563,7 @@ def link(connection: sa.Connection, used: Iterable[tuple[str, str]], *, asked: b
     run asked them itself, or the record had them; None: not known."""
     rows = [{"run": run_id, "call": key, "asked": asked} for run_id, key in dict.fromkeys(used)]
     if rows:
-        connection.execute(insert_ignore(connection, run_call), rows)
+        insert_new(connection, run_call, rows)
 
 
 def restore(connection: sa.Connection, exchanges: Sequence[Exchange]) -> None:
@@ -578,7 +579,7 @@ def restore(connection: sa.Connection, exchanges: Sequence[Exchange]) -> None:
     for key in failed:
         connection.execute(sa.update(call).where(call.c.key == key).values(rows.pop(key)))
     if rows:
-        connection.execute(insert_ignore(connection, call), list(rows.values()))
+        insert_new(connection, call, list(rows.values()))
 
 
 def answered(connection: sa.Connection) -> Iterable[sa.RowMapping]:

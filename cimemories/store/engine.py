@@ -19,11 +19,11 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -34,8 +34,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from cimemories.access import readonly, roles
 from cimemories.access.roles import Role
 from cimemories.files import make_file, make_folder
-from cimemories.store.problems import FREE_PLACE, REACH, cause, first_line, is_full, problem
 from cimemories.store.tables import metadata, person
+from cimemories.store.upkeep.problems import FREE_PLACE, REACH, cause, first_line, is_full, problem
 from cimemories.text import has_control, visible, without_credentials
 
 # ---- ids
@@ -189,7 +189,6 @@ LOOK_AGAIN_SECONDS = 0.5
 FIRST_LOOK_SECONDS, FULL_LOOK_SECONDS = 0.01, 0.25  # how often somebody looks for a place on a server that is full
 # A server that is cut off without a word is noticed within so many seconds; libpq itself would wait for minutes.
 CONNECT_SECONDS, SILENT_SECONDS = 5, 30
-MOST_PARAMETERS = 6000  # of one statement; SQLite takes 32,766
 CHUNK = 2000  # values of one IN list, or rows of one INSERT of up to 15 columns
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -633,49 +632,6 @@ def insert_ignore(connection: sa.Connection, table: sa.Table) -> Any:
     """An INSERT that leaves rows alone which are already there; the same statement on both engines."""
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
     return dialect.insert(table).on_conflict_do_nothing()
-
-
-def insert_rows(
-    connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Sequence[Sequence[object]]
-) -> None:
-    """Insert many rows of plain numbers and texts, given as values in the order of `names`.
-
-    On SQLite the rows go in by few statements with many rows each. Its driver hands Python's lock over and back for
-    every row of an `executemany`, which beside a busy thread took ten times as long as the rows themselves, and what
-    SQLAlchemy does for every row as long again. On PostgreSQL they go in by COPY: of 18,000 votes in 0.45 s instead of
-    1.1 s, and in 0.01 s instead of 0.17 s of this process.
-    """
-    if connection.dialect.name != "sqlite":
-        if rows:
-            _copy_rows(connection, table, names, rows)
-        return
-    quote = connection.dialect.identifier_preparer.quote
-    into = f"INSERT INTO {quote(table.name)} ({', '.join(map(quote, names))}) VALUES "
-    one = f"({', '.join('?' * len(names))})"
-    step = MOST_PARAMETERS // len(names)
-    # Full pages have the same text, which SQLite's driver keeps compiled.
-    for page in (rows[start : start + step] for start in range(0, len(rows), step)):
-        connection.exec_driver_sql(into + ", ".join([one] * len(page)), tuple(chain.from_iterable(page)))
-
-
-def _copy_rows(
-    connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Sequence[Sequence[object]]
-) -> None:
-    """Insert rows by PostgreSQL's COPY, in the transaction of the connection; errors are SQLAlchemy's."""
-    quote, dialect = connection.dialect.identifier_preparer.quote, connection.dialect
-    statement = f"COPY {quote(table.name)} ({', '.join(map(quote, names))}) FROM STDIN"
-    kinds = dialect.loaded_dbapi
-    try:
-        with connection.connection.cursor() as cursor, cursor.copy(statement) as copy:  # type: ignore[attr-defined]
-            for row in rows:
-                copy.write_row(row)
-    except kinds.Error as error:
-        lost = dialect.is_disconnect(error, None, None)
-        if lost:
-            connection.invalidate(error)
-        raise sa.exc.DBAPIError.instance(
-            statement, None, error, kinds.Error, connection_invalidated=lost, dialect=dialect
-        ) from error
 
 
 def in_chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:

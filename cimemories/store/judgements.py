@@ -6,9 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from cimemories.model import JudgementStatus, ResponseStatus, Reveal, Span, Strength
 from cimemories.store import datasets
@@ -23,6 +23,7 @@ from cimemories.store.engine import (
     storable,
     values_of,
 )
+from cimemories.store.rows import insert_new, insert_rows
 from cimemories.store.tables import attribute, audit, judge, judgement, response, reveal, run_judge
 
 # ---- claims of judges
@@ -324,11 +325,21 @@ MESSAGE, REASONING = "message", "reasoning"
 _THERE = sa.select(judgement.c.id, judgement.c.status).where(
     judgement.c.response == sa.bindparam("of_response"), judgement.c.judge == sa.bindparam("of_judge")
 )
-# No row comes back where one is there already.
-_ADD = {
-    engine.dialect.name: engine.insert(judgement).on_conflict_do_nothing().returning(judgement.c.id)
-    for engine in (sqlite, postgresql)
-}
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What came of a judgement. cause: why there is none; call: key of the call that it rests on, None where none was
+    needed; unknown: claims about no attribute; verdict: of a task check."""
+
+    response: int
+    judge: int
+    status: JudgementStatus
+    cause: str | None = None
+    call: str | None = None
+    unknown: int = 0
+    reveals: Sequence[Reveal] = ()
+    verdict: str | None = None
 
 
 @dataclass(frozen=True)
@@ -511,51 +522,54 @@ def count_owed(connection: sa.Connection, run_id: str) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def settle(
-    connection: sa.Connection,
-    response_id: int,
-    judge_id_: int,
-    *,
-    status: JudgementStatus,
-    cause: str | None = None,
-    call_key: str | None = None,
-    unknown: int = 0,
-    reveals: Sequence[Reveal] = (),
-    verdict: str | None = None,
-) -> None:
-    """Write one judgement with its reveals, or a task check with its verdict; one that is there stays, unless it had
-    only failed."""
-    values = {"status": status, "cause": cause, "call": call_key, "unknown": unknown, "verdict": verdict}
-    add = _ADD[connection.dialect.name]
-    judgement_id = connection.execute(add, {"response": response_id, "judge": judge_id_, **values}).scalar()
-    if judgement_id is None:
-        # Only a failure is replaced: what two processes judged at the same time stays as the first of them wrote it.
-        there = connection.execute(_THERE, {"of_response": response_id, "of_judge": judge_id_}).one()
-        if there.status not in RETRIABLE:
-            return
-        # A failure has no reveals, so none have to go before the new ones come.
-        judgement_id = there.id
-        connection.execute(sa.update(judgement).where(judgement.c.id == judgement_id).values(**values))
-    add_reveals(connection, [(judgement_id, item) for item in reveals])
+def settle(connection: sa.Connection, response_id: int, judge_id_: int, **outcome: Any) -> None:
+    """Write one judgement as `settle_all` does; outcome: the further fields of Settled."""
+    settle_all(connection, [Settled(response_id, judge_id_, **outcome)])
+
+
+def settle_all(connection: sa.Connection, outcomes: Sequence[Settled]) -> None:
+    """Write judgements with their reveals, and task checks with their verdicts, by two statements where none is there
+    yet. One that is there stays, unless it had only failed."""
+    rows = [{"response": item.response, "judge": item.judge} | _values(item) for item in outcomes]
+    _, inserted = insert_new(connection, judgement, rows, ("response", "judge", "id"))
+    ids = {(of_response, of_judge): i for of_response, of_judge, i in inserted}
+    reveals: list[tuple[int, Reveal]] = []
+    for item in outcomes:
+        # Of two outcomes of one judgement the first one is inserted; the second finds it there.
+        judgement_id = ids.pop((item.response, item.judge), None)
+        if judgement_id is None:
+            there = connection.execute(_THERE, {"of_response": item.response, "of_judge": item.judge}).one()
+            # Only a failure is replaced: what two processes judged at once stays as the first of them wrote it.
+            if there.status not in RETRIABLE:
+                continue
+            # A failure has no reveals, so none have to go before the new ones come.
+            judgement_id = there.id
+            connection.execute(sa.update(judgement).where(judgement.c.id == judgement_id).values(**_values(item)))
+        reveals.extend((judgement_id, claim) for claim in item.reveals)
+    add_reveals(connection, reveals)
+
+
+def _values(item: Settled) -> dict[str, object]:
+    return {name: getattr(item, name) for name in ("status", "cause", "call", "unknown", "verdict")}
 
 
 def add_reveals(connection: sa.Connection, new: Iterable[tuple[int, Reveal]]) -> None:
     """Write what judgements found: (judgement id, reveal) pairs, an attribute at most once a judgement. Raises
     sqlalchemy's IntegrityError for one that is there already."""
+    names = ("judgement", "attribute", "quote", "start", "end", "grounded", "strength")
     rows = [
-        {
-            "judgement": judgement_id,
-            "attribute": item.attribute,
-            "quote": storable(item.quote),
-            "start": item.span.start if item.span else None,
-            "end": item.span.end if item.span else None,
-            "grounded": item.grounded,
-            "strength": str(item.strength),
-        }
+        (
+            judgement_id,
+            item.attribute,
+            storable(item.quote),
+            item.span.start if item.span else None,
+            item.span.end if item.span else None,
+            item.grounded,
+            str(item.strength),
+        )
         for judgement_id, item in new
     ]
-    if rows:
-        connection.execute(sa.insert(reveal), rows)
+    insert_rows(connection, reveal, names, rows)
 
 
 def claims(

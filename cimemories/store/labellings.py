@@ -20,13 +20,13 @@ from cimemories.store.engine import (
     content_hash,
     in_chunks,
     insert_ignore,
-    insert_rows,
     new_id,
     now,
     one_line,
     plain_name,
     values_of,
 )
+from cimemories.store.rows import insert_rows
 from cimemories.store.tables import (
     attribute,
     ballot,

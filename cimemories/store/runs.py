@@ -25,6 +25,7 @@ from cimemories.store.engine import (
     storable,
     values_of,
 )
+from cimemories.store.rows import as_relation
 from cimemories.store.tables import call, context, judgement, profile, prompt, request, response, run, run_call, sweep
 
 # ---- imported runs
@@ -246,6 +247,30 @@ _SETTLE = (
     .where(response.c.id == sa.bindparam("of"), response.c.status.in_([str(status) for status in RETRIABLE]))
     .values({name: sa.bindparam(f"new_{name}") for name in _SETTLED})
 )
+# The statement looks at the status itself: of two that settle a response at once, the second changes no row.
+_SETTLE_ALL = (
+    f"UPDATE response SET {', '.join(f'{name} = new.{name}' for name in _SETTLED)} FROM {{new}} "
+    f"WHERE response.id = new.id AND response.status IN ({', '.join(repr(str(status)) for status in RETRIABLE)})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What came of a planned response, and by which call. before: key of the gate's or the draft's call; shown: hash of
+    what a gate or a memory system let into the prompt; recall: hash of what the latter recalled; earlier: JSON of the
+    contexts whose messages were in the prompt, in a run with sessions."""
+
+    response: int
+    status: ResponseStatus
+    cause: str | None
+    text: str | None
+    reasoning: str | None
+    finish_reason: str | None
+    call: str
+    before: str | None = None
+    shown: str | None = None
+    recall: str | None = None
+    earlier: str | None = None
 
 
 @dataclass(frozen=True)
@@ -549,9 +574,19 @@ def settle(
     return bool(connection.execute(_SETTLE, {"of": response_id, **bound}).rowcount)
 
 
-def rests_on(connection: sa.Connection, response_id: int, call_key: str) -> bool:
-    """Whether a planned response has been settled by this very call."""
-    return connection.execute(sa.select(response.c.call).where(response.c.id == response_id)).scalar() == call_key
+def settle_all(connection: sa.Connection, outcomes: Sequence[Settled]) -> list[bool]:
+    """Write what came of many planned responses by one statement; those that had been settled already stay. Returns for
+    each whether the response rests on this very call now."""
+    rows = [{"id": item.response} | {name: getattr(item, name) for name in _SETTLED} for item in outcomes]
+    written = 0
+    for new, parameters in as_relation(connection, response, rows):
+        written += connection.exec_driver_sql(_SETTLE_ALL.format(new=new), parameters).rowcount
+    if written == len(outcomes):
+        return [True] * len(outcomes)
+    query = sa.select(response.c.id, response.c.call)
+    there = rows_in_chunks(connection, query, response.c.id, (item.response for item in outcomes))
+    by_id = {row["id"]: row["call"] for row in there}
+    return [by_id.get(item.response) == item.call for item in outcomes]
 
 
 def failures(connection: sa.Connection, run_id: str) -> list[tuple[str, str, str, int]]:

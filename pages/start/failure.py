@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.store.engine import StoreError
-from cimemories.store.problems import explained, problem
+from cimemories.store.upkeep.problems import explained, problem
 from cimemories.ui import page, workbench
 
 

@@ -12,7 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from cimemories.store import engine
-from cimemories.store.engine import DatabaseLost, Store, insert_rows, open_store
+from cimemories.store.engine import DatabaseLost, Store, open_store
+from cimemories.store.rows import insert_rows
 from cimemories.store.tables import dataset
 
 pytestmark = pytest.mark.postgres

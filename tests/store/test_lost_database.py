@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -153,7 +153,7 @@ def test_a_commit_that_was_cut_off_is_done_again_as_a_whole(
     """The commit took place but its confirmation was lost: what follows from it must follow all the same."""
     contexts, samples = 4, 3
     add(lost_store, [make_profile(0, 6, contexts)], "world")
-    right, cut = store_runs.settle, threading.Event()
+    right, cut = store_runs.settle_all, threading.Event()
 
     @contextmanager
     def lossy(self: Store, *least: Role, **options: bool) -> Iterator[sa.Connection]:
@@ -163,13 +163,13 @@ def test_a_commit_that_was_cut_off_is_done_again_as_a_whole(
             cut.set()
             raise DatabaseLost("the connection was lost at the end of a commit")
 
-    def settling(*arguments: object, **values: object) -> bool:
+    def settling(connection: sa.Connection, outcomes: Sequence[store_runs.Settled]) -> list[bool]:
         settled.set()
-        return right(*arguments, **values)  # type: ignore[arg-type]
+        return right(connection, outcomes)
 
     write, settled = Store.write, threading.Event()
     monkeypatch.setattr(Store, "write", lossy)
-    monkeypatch.setattr(store_runs, "settle", settling)
+    monkeypatch.setattr(store_runs, "settle_all", settling)
     with hostile_server(answering, MODELS) as server:
         run_id = planning.plan(lost_store, run_spec(server.url))
         runs.execute(lost_store, run_id, concurrency=2)

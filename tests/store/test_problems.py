@@ -18,7 +18,7 @@ from mounts import read_only_mount
 
 from cimemories.evaluation import planning, runs
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
-from cimemories.store.problems import explained
+from cimemories.store.upkeep.problems import explained
 
 
 def refused(*arguments: object) -> str:

@@ -34,7 +34,8 @@ from cimemories.model import (
     is_bio,
 )
 from cimemories.store import calls, datasets, decisions, runs, tables
-from cimemories.store.engine import MOST_PARAMETERS, Store, StoreError, insert_rows, open_store
+from cimemories.store.engine import Store, StoreError, open_store
+from cimemories.store.rows import MOST_PARAMETERS, insert_rows
 
 # One record serves all cases of a property: each case writes under a name of its own.
 one_record = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)

@@ -1,1 +1,1 @@
-"""Looking after a record: backups, checks, deleting, and purging calls that nothing needs."""
+"""Looking after a record: backups, checks, deleting, purging calls that nothing needs, and what its failures mean."""

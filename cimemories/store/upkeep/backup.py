@@ -34,9 +34,9 @@ from cimemories.model import WorkStatus
 from cimemories.store import engine as store_engine
 from cimemories.store import work
 from cimemories.store.engine import Store, StoreError, connect_read_only, now, open_store, record_address, sqlite_path
-from cimemories.store.problems import explained
 from cimemories.store.tables import generation, labelling, run, sweep
 from cimemories.store.team import log
+from cimemories.store.upkeep.problems import explained
 from cimemories.store.upkeep.transfer import (
     clear,
     copy_rows,

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from cimemories.store import engine as store_engine
 from cimemories.store.engine import StoreError, open_as_it_is, record_address, sqlite_path
-from cimemories.store.problems import cause, problem
 from cimemories.store.tables import metadata
+from cimemories.store.upkeep.problems import cause, problem
 
 MOST_LINES = 20
 # References by text that no foreign key guards: (table, column, table it refers to, column there).

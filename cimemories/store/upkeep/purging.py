@@ -20,7 +20,6 @@ import sqlalchemy as sa
 from cimemories.model import JudgementStatus, WorkStatus
 from cimemories.store import generations, labellings, runs, work
 from cimemories.store.engine import Store, StoreError, sqlite_path
-from cimemories.store.problems import explained
 from cimemories.store.tables import (
     ballot,
     call,
@@ -38,6 +37,7 @@ from cimemories.store.tables import (
 )
 from cimemories.store.team import log
 from cimemories.store.upkeep.backup import BACKUP_DRAFT, DRAFT, abandoned, remove_abandoned
+from cimemories.store.upkeep.problems import explained
 
 LABEL, GENERATE = "label", "generate"
 DRAFTS = (DRAFT, BACKUP_DRAFT)  # folders that a killed restore or backup leaves in the workspace

@@ -12,8 +12,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from cimemories.store.engine import StoreError
-from cimemories.store.problems import first_line
 from cimemories.store.tables import metadata
+from cimemories.store.upkeep.problems import first_line
 
 # ---- rows
 #
