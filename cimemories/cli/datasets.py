@@ -21,6 +21,7 @@ from cimemories.cli.options import (
     KeyEnv,
     NewDataset,
     Replace,
+    Serve,
     Temperature,
     Timeout,
     TokenLimit,
@@ -237,6 +238,7 @@ class GenerationOptions:
     base_url: Annotated[
         str | None, Option(help="Its OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.")
     ] = None
+    serve: Serve = None
     seed: Annotated[int, Option(help="The same seed gives the same people and events.")] = 0
     locale: Annotated[str, Option(help="Locale of names and addresses, e.g. de_DE (docs/packs.md).")] = "en_US"
     per_domain: Annotated[
@@ -262,13 +264,15 @@ class GenerationOptions:
     def spec(self, dataset: str) -> AuthoringSpec:
         """What the model is to write. Raises StoreError where it is not said by whom, or where it is served."""
         from cimemories.curation.authoring import AuthoringSpec
+        from cimemories.llm.local_vllm import own_address
 
         assert self.model is not None
         if self.base_url is None:
             raise StoreError(f"where is '{self.model}' served? Give --base-url URL, or --base-url simulator.")
-        plain = "profiles model base_url seed locale events general api_key_env temperature model_seed timeout price_in"
+        plain = "profiles model seed locale events general api_key_env temperature model_seed timeout price_in"
         return AuthoringSpec(
             name=dataset,
+            base_url=own_address(self.base_url, self.model, self.serve or ()),
             per_domain=self.per_domain or MODEL_PER_DOMAIN,
             contexts=tuple(self.contexts or packs.CORE),
             max_tokens=token_limit(self.max_tokens),
@@ -291,8 +295,8 @@ def generate(
     if options.offline and options.model:
         raise StoreError("give either --offline or --model MODEL, not both.")
     if options.model is None:
-        if options.base_url is not None:
-            raise StoreError("--base-url needs --model MODEL.")
+        if options.base_url is not None or options.serve:
+            raise StoreError(f"--{'serve' if options.serve else 'base-url'} needs --model MODEL.")
         from cimemories.curation.offline import generate_dataset
 
         row = generate_dataset(

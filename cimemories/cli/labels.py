@@ -20,6 +20,7 @@ from cimemories.cli.options import (
     Model,
     Profiles,
     Seed,
+    Serve,
     Temperature,
     Timeout,
     TokenLimit,
@@ -62,6 +63,7 @@ def label(
     max_tokens: TokenLimit = "2048",
     seed: Seed = None,
     timeout: Timeout = 120.0,
+    serve: Serve = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Label a dataset by the votes of personas. Prints the labelling's id.
@@ -70,7 +72,9 @@ def label(
     """
     from cimemories.curation import labelling
     from cimemories.llm.endpoint import allow_key
+    from cimemories.llm.local_vllm import own_address
 
+    base_url = own_address(base_url, model, serve or ())
     allow_key(api_key_env, base_url)
     store = open_store(workspace)
     work.cluster(store)

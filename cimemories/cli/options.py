@@ -57,6 +57,15 @@ AllowKeys = Annotated[
         help="Allow sending the key in this variable to this server; repeatable (docs/models.md).",
     ),
 ]
+Serve = Annotated[
+    list[str] | None,
+    Option(
+        "--serve",
+        metavar="'MODEL [FLAGS]'",
+        help="What a vLLM of its own serves in every worker, where the base URL is `local-vllm`; repeatable "
+        "(docs/scale.md).",
+    ),
+]
 Profiles = Annotated[int | None, Option("--profiles", min=1, help="Use only the first N profiles.")]
 Contexts = Annotated[int | None, Option("--contexts", min=1, help="Use only the first N contexts.")]
 Timeout = Annotated[float, Option("--timeout", min=1, help="Seconds to wait; doubles with each retry.")]

@@ -25,6 +25,7 @@ from cimemories.cli.options import (
     ReferenceSettings,
     Run,
     Seed,
+    Serve,
     Temperature,
     Timeout,
     TokenLimit,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from cimemories.evaluation.estimates import Estimate, StageEstimate
     from cimemories.evaluation.planning import JudgeSpec, RunSpec
     from cimemories.evaluation.sessions import Sessions
+    from cimemories.llm.local_vllm import Servers
     from cimemories.seeds.prompts import Prompt, PromptFile
 
 
@@ -84,18 +86,22 @@ class JudgeOptions:
     ] = False
     judge_price: Annotated[list[str] | None, Option(help="As --price, once for all judges or once each.")] = None
 
-    def judges(self, base_url: str = "", api_key_env: str = "OPENAI_API_KEY") -> list[JudgeSpec]:
+    def judges(
+        self, base_url: str = "", api_key_env: str = "OPENAI_API_KEY", servers: Servers | None = None
+    ) -> list[JudgeSpec]:
         """The judges, models first; the matcher where none is named. base_url and api_key_env: the model's, for judges
-        without their own. Their keys may then be sent to their servers: whoever gave the command named both."""
+        without their own. servers: of those at the word local-vllm. Their keys may then be sent to their servers:
+        whoever gave the command named both."""
         from cimemories.evaluation.costs import Prices
         from cimemories.evaluation.planning import JudgeSpec
         from cimemories.llm.endpoint import allow_key
+        from cimemories.llm.local_vllm import Servers
 
         if unknown := sorted(set(self.judge or ()) - {"matcher"}):
             raise StoreError(
                 f"there is no judge '{unknown[0]}'. Use --judge matcher, or --judge-model MODEL for a model."
             )
-        models = self.judge_model or []
+        models, servers = self.judge_model or [], servers or Servers()
         urls, keys = self.judge_base_url or [base_url], self.judge_api_key_env or [api_key_env]
         prices: list[Prices | None] = [Prices.read(text) for text in self.judge_price or ()] or [None]
         for values, option in ((urls, "--judge-base-url"), (keys, "--judge-api-key-env"), (prices, "--judge-price")):
@@ -105,7 +111,7 @@ class JudgeOptions:
             JudgeSpec(
                 kind="llm",
                 model=model,
-                base_url=urls[i % len(urls)],
+                base_url=servers.at(urls[i % len(urls)], model),
                 api_key_env=keys[i % len(keys)],
                 max_tokens=self._token_limit(urls[i % len(urls)]),
                 split=self.judge_split,
@@ -215,11 +221,22 @@ class MessageOptions:
         return read_sessions(self.sessions, self.session_order, self.session_seed)
 
 
-def run_spec(dataset: str, model: str, base_url: str, messages: MessageOptions, judge_options: JudgeOptions) -> RunSpec:
+def run_spec(
+    dataset: str,
+    model: str,
+    base_url: str,
+    messages: MessageOptions,
+    judge_options: JudgeOptions,
+    serve: Sequence[str] = (),
+) -> RunSpec:
     """The specification of a run by these options. Without a judge it is the matcher and, where a real model is served,
-    the model itself. The key may then be sent to the server: whoever gives both names them."""
+    the model itself. The key may then be sent to the server: whoever gives both names them. serve: models with vLLM's
+    flags, for the word local-vllm in the place of an address."""
     from cimemories.llm.endpoint import allow_key
+    from cimemories.llm.local_vllm import Servers
 
+    servers = Servers(serve)
+    given, base_url = base_url, servers.at(base_url, model)
     # Who types the command names key and server together; files and pages may not.
     allow_key(messages.api_key_env, base_url)
     if not judge_options.judge and not judge_options.judge_model and _is_real(model, base_url, messages.api_key_env):
@@ -228,7 +245,9 @@ def run_spec(dataset: str, model: str, base_url: str, messages: MessageOptions, 
         judge_options = replace(
             judge_options, judge=["matcher"], judge_model=[model], judge_price=judge_options.judge_price or own
         )
-    spec = messages.spec(dataset, model, base_url, judge_options.judges(base_url, messages.api_key_env))
+    # Judges get the word itself: each that is another model than the one under test has a server of its own.
+    spec = messages.spec(dataset, model, base_url, judge_options.judges(given, messages.api_key_env, servers))
+    servers.checked()
     system = spec.memory.read().system
     if system is not None and system.asks is not None:
         allow_key(messages.api_key_env, system.asks[1] or base_url)
@@ -278,13 +297,7 @@ def run(
     messages: MessageOptions,
     judge_options: JudgeOptions,
     work: WorkOptions,
-    serve: Annotated[
-        str | None,
-        Option(
-            metavar="'MODEL [FLAGS]'",
-            help="With `--base-url local-vllm`: what each worker serves by a vLLM of its own (docs/scale.md).",
-        ),
-    ] = None,
+    serve: Serve = None,
     plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -293,14 +306,9 @@ def run(
     Example: cimemories run -d official -m qwen3-32b --base-url http://localhost:8000/v1 --judge matcher
     """
     from cimemories.evaluation import planning
-    from cimemories.llm.local_vllm import WORD, local_address
     from cimemories.model import WorkStatus
 
-    if base_url == WORD:
-        base_url = local_address(serve or model)
-    elif serve is not None:
-        raise StoreError(f"--serve goes with --base-url {WORD}: a server that runs needs no other.")
-    spec = run_spec(dataset, model, base_url, messages, judge_options)
+    spec = run_spec(dataset, model, base_url, messages, judge_options, serve or ())
     store = open_store(workspace)
     if plan:
         print_estimate(store, spec, work.concurrency)
@@ -326,6 +334,7 @@ def judge(
     check: Annotated[
         bool, Option("--check", help="Also ask the judge model whether each message does its task.")
     ] = False,
+    serve: Serve = None,
     reference: ReferenceSettings = False,
     prompt_file: Annotated[
         Path | None, Option(help="With --reference: prompts in the published layout (docs/formats.md).")
@@ -338,10 +347,13 @@ def judge(
     """
     from cimemories.evaluation.planning import judge_as_reference
     from cimemories.evaluation.runs import judge_again
+    from cimemories.llm.local_vllm import Servers
 
     if options.judge_model and not options.judge_base_url:
-        raise StoreError("where is the judge served? Give --judge-base-url URL.")
-    judges = options.judges()
+        raise StoreError("where is the judge served? Give --judge-base-url URL, or local-vllm to serve it yourself.")
+    servers = Servers(serve or ())
+    judges = options.judges(servers=servers)
+    servers.checked()
     if prompt_file is not None and not reference:
         raise StoreError("--prompt-file goes with --reference; one judge's prompt alone is --judge-prompt FILE:LEVEL.")
     if reference:
@@ -488,10 +500,13 @@ def _is_real(model: str, base_url: str, api_key_env: str) -> bool:
     """Whether a model that can judge its own messages is served there: not the simulator, and not batch files."""
     from cimemories.evaluation.planning import BATCH
     from cimemories.llm.endpoint import Endpoint, EndpointError, probe
+    from cimemories.llm.local_vllm import is_local
     from cimemories.llm.worker import SIMULATOR
 
     if base_url in (SIMULATOR, BATCH):
         return False
+    if is_local(base_url):
+        return True
     try:
         return not probe(Endpoint(base_url, api_key_env), model).simulated
     except EndpointError:

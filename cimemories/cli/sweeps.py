@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AllowKeys, AsJson, ReferenceSettings, WorkOptions, Workspace, grouped
+from cimemories.cli.options import AllowKeys, AsJson, ReferenceSettings, Serve, WorkOptions, Workspace, grouped
 from cimemories.cli.runs import duration
 from cimemories.cli.work import work_on
 from cimemories.store import runs as store_runs
@@ -32,6 +32,7 @@ def sweep(
     as_json: AsJson = False,
     allow_key: AllowKeys = None,
     reference: ReferenceSettings = False,
+    serve: Serve = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Run models x memories x prompts from one file. Prints the sweep's id; `resume` continues it.
@@ -53,7 +54,7 @@ def sweep(
             _print_sweep(table)
         return
     assert file is not None
-    spec = evaluation_sweeps.read_sweep(file, reference=reference)
+    spec = evaluation_sweeps.read_sweep(file, reference=reference, serve=serve or ())
     # Also without --plan: it is kept with the sweep, and its warning about the cap comes before money is spent.
     estimate = evaluation_sweeps.estimate_sweep(store, spec, find_labels=effective_labels, concurrency=work.concurrency)
     if plan:

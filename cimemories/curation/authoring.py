@@ -23,11 +23,11 @@ from cimemories.curation.authoring_rules import LONGEST_TEXT, MOST_ITEMS, Reason
 from cimemories.curation.offline import Biography, faker_of, known_locale, sample_biography, seeded_source
 from cimemories.llm import client, worker
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, probe
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
 from cimemories.llm.executor import Job, Progress
 from cimemories.llm.identity import server_id
 from cimemories.llm.ray_engine import Cluster
-from cimemories.llm.source import MakeClient, Source, Unit
+from cimemories.llm.source import MakeClient, Source, Unit, listed
 from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, Profile, WorkStatus
 from cimemories.seeds import packs
 from cimemories.seeds.prompts import Prompt
@@ -380,9 +380,8 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
         raise StoreError("profiles, attributes for each domain, general attributes and tokens must be 1 or more.")
     persons = people(spec.profiles, seed=spec.seed, locale=spec.locale, events=spec.events)
     contexts = packs.contexts_of(spec.contexts, store.workspace)
-    with worker.reachable(spec.base_url) as url:
-        server = probe(Endpoint(url, spec.api_key_env), spec.model)
-    answering = server_id(url, server, store).text
+    server = listed(spec.base_url, spec.api_key_env, spec.model)
+    answering = server_id(spec.base_url, server, store).text
     parameters: dict[str, object] = {} if spec.max_tokens is None else {"max_tokens": spec.max_tokens}
     if spec.temperature is not None:
         parameters["temperature"] = spec.temperature

@@ -24,11 +24,11 @@ from cimemories.access.roles import Role
 from cimemories.llm import client as llm_client
 from cimemories.llm import worker
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, probe
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
 from cimemories.llm.executor import Job, Progress, opening_of
 from cimemories.llm.identity import server_id
 from cimemories.llm.ray_engine import Cluster
-from cimemories.llm.source import MakeClient, Source, Unit
+from cimemories.llm.source import MakeClient, Source, Unit, listed
 from cimemories.model import ChatRequest, Verdict
 from cimemories.seeds import packs
 from cimemories.store import calls, datasets, labellings, work
@@ -126,9 +126,8 @@ def plan(store: Store, spec: LabellingSpec) -> str:
     pack = packs.persona_pack(spec.personas, store.workspace)
     prompt = seeds.load_prompt("label")
     # Before the transaction: a slow server must not hold the lock on writing.
-    with worker.reachable(spec.base_url) as url:
-        server = probe(Endpoint(url, spec.api_key_env), spec.model)
-    answering = server_id(url, server, store).text
+    server = listed(spec.base_url, spec.api_key_env, spec.model)
+    answering = server_id(spec.base_url, server, store).text
     seed = 0 if spec.seed is None and server.simulated else spec.seed
     parameters: dict[str, object] = {} if spec.max_tokens is None else {"max_tokens": spec.max_tokens}
     if spec.temperature is not None:

@@ -16,8 +16,8 @@ from typing import TypeVar
 from cimemories.evaluation.matcher import match
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import one_line
-from cimemories.llm.endpoint import NO_SERVERS, Endpoint, EndpointError, checked_address, probe
-from cimemories.llm.source import reachable
+from cimemories.llm.endpoint import NO_SERVERS, EndpointError, checked_address
+from cimemories.llm.source import listed
 from cimemories.memory.systems import Line, MemorySystem, Question, Recalled, SystemSpec
 from cimemories.model import GENERAL, LONGEST_STATEMENT, Attribute, Context, Profile
 from cimemories.store.datasets import ProfileRecord, RecalledLine, RecallRecord
@@ -188,5 +188,4 @@ def check_asked(system: SystemSpec, model: str, base_url: str, *, capped: bool) 
 def listed_server(base_url: str, key_env: str, model: str, *_: object) -> Server:
     """What an embedding model's server says of itself: it is listed and not tried, since it answers no chat. Raises
     EndpointError where it does not serve the model."""
-    with reachable(base_url) as url:
-        return Server(**vars(probe(Endpoint(url, key_env), model)))
+    return Server(**vars(listed(base_url, key_env, model)))

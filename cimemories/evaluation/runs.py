@@ -52,6 +52,7 @@ from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError, probe
 from cimemories.llm.executor import Job, Progress
+from cimemories.llm.local_vllm import is_local
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.source import MakeClient, Source, Unit
 from cimemories.manifest import JudgePart, PromptPart, RequestPart
@@ -169,7 +170,18 @@ class RunSource(Source):
         system = addresses.run.manifest.memory.system
         if system is not None and system.server is not None:
             served.add(addresses.elsewhere(str(system.options.get("base_url") or addresses.run.endpoint)))
+        if any(map(is_local, served)):
+            served -= self._idle(store, addresses, judges)
         return served - {IMPORTED, BATCH}
+
+    def _idle(self, store: Store, addresses: Addresses, judges: Sequence[JudgeRow]) -> set[str]:
+        """The addresses of this run that nothing is owed to: a server of one's own is not started for nothing, and may
+        not fit beside another into the memory of a GPU."""
+        row = addresses.run
+        if any(row.responses.get(status) for status in runs.RETRIABLE):
+            return set()
+        asked = {addresses.judge(judge) for judge in judges if _has_unread(store, row, [judge])}
+        return {addresses.model, *map(addresses.judge, judges)} - asked
 
     def key_variables(self, store: Store) -> set[str]:
         addresses, judges = self._planned(store)

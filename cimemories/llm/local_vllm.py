@@ -1,7 +1,8 @@
 """A vLLM for as long as work lasts, started by each process that asks it: `--base-url local-vllm --serve MODEL`.
 
-    address = local_address("Qwen/Qwen3-8B --dtype float16")      # 'local-vllm:Qwen/Qwen3-8B --dtype float16'
-    async with serving(address, workspace, stopping) as url: ...  # http://127.0.0.1:8000/v1
+    address = Servers(["Qwen/Qwen3-8B --dtype float16"]).at("local-vllm", "Qwen/Qwen3-8B")
+    address                                                        # 'local-vllm:Qwen/Qwen3-8B --dtype float16'
+    async with serving([address], workspace, stopping) as urls: ... # {address: 'http://127.0.0.1:8000/v1'}
 
 The address stands in the record where that of a server stands. On a Ray cluster every worker starts one on the machine
 and the GPUs that Ray gave it. What a managed server is, and that it ends with the process that started it, even of
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from cimemories.llm import vllm_server
@@ -23,6 +25,7 @@ from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.vllm import ServerSpec, VllmError, server_command, split_extra
 
 WORD = PREFIX.removesuffix(":")
+ANOTHER_PORT = 3  # times that a server whose port was taken while it loaded is started on another
 LOOK_SECONDS = 0.5  # between two looks whether the work is to stop
 _NAMED = {"--tensor-parallel-size": "tensor_parallel", "--data-parallel-size": "data_parallel"}
 _NAMED |= {"--max-model-len": "max_model_len"}
@@ -42,6 +45,41 @@ def local_address(words: str) -> str:
         command_of(address)
     except VllmError as error:
         raise EndpointError(str(error)) from None
+    return address
+
+
+class Servers:
+    """What `--serve` says: each a model with vLLM's flags, for the word `local-vllm` where an address is expected.
+    Raises EndpointError for what cannot be served, and for two of one name."""
+
+    def __init__(self, words: Iterable[str] = ()) -> None:
+        addresses = [local_address(text) for text in words]
+        self._given = {spec_of(address).name: address for address in addresses}
+        if len(self._given) < len(addresses):
+            raise EndpointError("--serve names a model twice: write all of its flags into one.")
+        self._asked: set[str] = set()
+
+    def at(self, base_url: str, model: str) -> str:
+        """The address for a model: of the word that of its own server, with its flags where some are given."""
+        if base_url != WORD:
+            return base_url
+        self._asked.add(model)
+        return self._given.get(model) or local_address(shlex.quote(model))
+
+    def checked(self) -> None:
+        """Raises EndpointError where a model is served that nobody asks by this name, once all addresses are known."""
+        for name in self._given.keys() - self._asked:
+            if not self._asked:
+                raise EndpointError(f"--serve goes with the base URL {WORD}: a server that runs needs no other.")
+            asked = ", ".join(f"'{model}'" for model in sorted(self._asked))
+            raise EndpointError(f"--serve names '{name}', and {WORD} is asked for {asked}. Use one name for both.")
+
+
+def own_address(base_url: str, model: str, serve: Iterable[str]) -> str:
+    """The address of a model that nobody else is asked beside. Raises as Servers does."""
+    servers = Servers(serve)
+    address = servers.at(base_url, model)
+    servers.checked()
     return address
 
 
@@ -91,19 +129,64 @@ def command_of(address: str) -> list[str]:
 
 
 @asynccontextmanager
-async def serving(address: str, workspace: Path, stopping: Callable[[], bool]) -> AsyncIterator[str]:
-    """Start the server and wait until it is ready, which takes minutes for a large model, or until `stopping`; gives
-    its address, and stops it at the end. Raises VllmError where it cannot be started, or fails."""
-    state = await asyncio.to_thread(vllm_server.start, workspace, spec_of(address), started_by="work")
+async def serving(
+    addresses: Collection[str], workspace: Path, stopping: Callable[[], bool]
+) -> AsyncIterator[dict[str, str]]:
+    """Start the servers, one after the other, and wait until they are ready, which takes minutes for a large model, or
+    until `stopping`; gives where each is found, and stops them at the end. Within `kept_between` one that runs already
+    is taken, and the end leaves them running. Raises VllmError where one cannot be started, or fails."""
+    kept = _kept.get()
+    started: dict[str, str] = {} if kept is None else kept
+    urls: dict[str, str] = {}
     try:
-        ready = False
-        while not ready and not stopping():
-            try:
-                await asyncio.to_thread(vllm_server.wait, workspace, state.id, timeout=LOOK_SECONDS)
-                ready = True
-            except VllmError as error:
-                if error.cause != "not ready":
-                    raise
-        yield state.base_url
+        # Before any is started: two may not fit into the memory of one GPU.
+        await _stop(workspace, started, set(started) - set(addresses))
+        for address in addresses:
+            urls[address] = await _ready(address, workspace, started, stopping)
+        yield urls
     finally:
-        await asyncio.to_thread(vllm_server.stop, workspace, state.id)
+        if kept is None:
+            await _stop(workspace, started, started)
+
+
+_kept: ContextVar[dict[str, str] | None] = ContextVar("kept", default=None)  # ids of servers by address
+
+
+@contextmanager
+def kept_between(workspace: Path) -> Iterator[None]:
+    """Servers that are started in this block outlast the work that they were started for, until work comes that asks
+    others, or to its end: the runs of a sweep share theirs."""
+    servers: dict[str, str] = {}
+    token = _kept.set(servers)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+        for server_id in servers.values():
+            vllm_server.stop(workspace, server_id)
+
+
+async def _ready(address: str, workspace: Path, started: dict[str, str], stopping: Callable[[], bool]) -> str:
+    if address in started and not vllm_server.state_named(workspace, started[address]).live:
+        del started[address]  # it failed since
+    if address not in started:
+        state = await asyncio.to_thread(vllm_server.start, workspace, spec_of(address), started_by="work")
+        started[address] = state.id
+    ready, again = False, ANOTHER_PORT
+    while not ready and not stopping():
+        try:
+            await asyncio.to_thread(vllm_server.wait, workspace, started[address], timeout=LOOK_SECONDS)
+            ready = True
+        except VllmError as error:
+            if error.cause == "port in use" and again:
+                again -= 1
+                state = await asyncio.to_thread(vllm_server.start, workspace, spec_of(address), started_by="work")
+                started[address] = state.id
+            elif error.cause != "not ready":
+                raise
+    return vllm_server.state_named(workspace, started[address]).base_url
+
+
+async def _stop(workspace: Path, started: dict[str, str], addresses: Iterable[str]) -> None:
+    for address in list(addresses):
+        await asyncio.to_thread(vllm_server.stop, workspace, started.pop(address))

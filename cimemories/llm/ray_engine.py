@@ -267,8 +267,7 @@ class BlockWorker:
             addresses = set(own.source.servers(store))
             local = {address for address in addresses if is_local(address)}
             urls = self._stack.enter_context(all_reachable(addresses - local))
-            for address in local:
-                urls[address] = await self._servers.enter_async_context(serving(address, folder, stopping))
+            urls |= await self._servers.enter_async_context(serving(local, folder, stopping))
             self._open = store, own.source.opened(store, Clients(store, own.concurrency), urls)
         return self._open
 

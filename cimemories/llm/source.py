@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import Endpoint
+from cimemories.llm.endpoint import Endpoint, ServerInfo, probe
 from cimemories.llm.executor import Job
 from cimemories.llm.identity import confirmed, origin_of
+from cimemories.llm.local_vllm import is_local, planned_server
 from cimemories.simulator.server import running_simulator
 from cimemories.store.engine import Store
 
@@ -79,6 +80,15 @@ def reachable(base_url: str) -> Iterator[str]:
         return
     with running_simulator() as url:
         yield url
+
+
+def listed(base_url: str, key_env: str, model: str) -> ServerInfo:
+    """What a server says that it serves, before work is planned on it; of one that the work starts itself, what it will
+    be. Raises EndpointError where it cannot be used, or does not serve the model."""
+    if is_local(base_url):
+        return planned_server(base_url, model, seed_wanted=False)
+    with reachable(base_url) as url:
+        return probe(Endpoint(url, key_env), model)
 
 
 @contextmanager

@@ -36,6 +36,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -322,7 +323,7 @@ class Supervisor:
                 break
             if self.state.phase == Phase.STARTING and time.monotonic() - checked > HEALTH_SECONDS:
                 checked = time.monotonic()  # not time.time(), which jumps where the clock is set
-                if healthy(self.state.port):
+                if healthy(self.state.port) and listens(server.pid, self.state.port):
                     self._record(phase=Phase.READY, ready=time.time(), step="")
                 # Written on a change only: each write replaces a file that pages read.
                 elif (step := start_step(tail(self.log, TAIL))) != self.state.step:
@@ -354,6 +355,23 @@ def healthy(port: int) -> bool:
             return connection.getresponse().status == 200
         except (OSError, http.client.HTTPException):
             return False
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether this process, or one that it has started, listens on the port: while ours still loads, what answers there
+    may be somebody else's. True where that may not be looked up."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            try:
+                connections = one.net_connections("tcp")
+            except psutil.NoSuchProcess:
+                continue
+            except psutil.AccessDenied:
+                return True
+            if any(item.status == psutil.CONN_LISTEN and item.laddr.port == port for item in connections):
+                return True
+    return False
 
 
 def end(server: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
@@ -469,7 +487,8 @@ def _taken(workspace: Path) -> dict[int, ServerState]:
 def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
     try:
         subprocess.Popen(
-            installation.python("cimemories.llm.vllm_server", str(path)),
+            # The port for those who look for a free one: it is opened late, and other workspaces see no state file.
+            installation.python("cimemories.llm.vllm_server", str(path), "--port", str(state.port)),
             env=installation.environment(environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -484,10 +503,11 @@ def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
 
 def _port(requested: int | None, taken: Mapping[int, ServerState]) -> int:
     if requested is None:
+        named = _named_ports()
         for port in range(FIRST_PORT, LAST_PORT + 1):
-            # Neither alone is enough: a server that is starting has not opened its port, and other programs have no
-            # state file.
-            if port not in taken and _is_free(port):
+            # None alone is enough: a server that is starting has not opened its port, and other programs have no state
+            # file.
+            if port not in taken and port not in named and _is_free(port):
                 return port
         raise VllmError(f"no port from {FIRST_PORT} to {LAST_PORT} is free. Name another.", "port in use")
     if requested in taken:
@@ -503,6 +523,14 @@ def _port(requested: int | None, taken: Mapping[int, ServerState]) -> int:
             "port in use",
         )
     return requested
+
+
+def _named_ports() -> set[int]:
+    """Ports on the command lines of this machine. Servers of other workspaces and users load for minutes before they
+    open theirs, and two vLLMs of one user can even share a port: each request then goes to either."""
+    commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    values = [value for line in commands for flag, value in pairwise(line) if flag == "--port"]
+    return {int(value) for value in values if value.isascii() and value.isdigit()}
 
 
 def _is_free(port: int) -> bool:

@@ -7,7 +7,7 @@ stops, and what it had in flight is not recorded. A database that goes away is w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import NoReturn, TypedDict
@@ -26,7 +26,7 @@ from cimemories.store import work
 from cimemories.store.engine import DatabaseLost, Store, StoreError
 from cimemories.store.upkeep.problems import cause
 from cimemories.store.work import Claim, ClaimLost
-from cimemories.text import without_credentials
+from cimemories.text import visible, without_credentials
 
 __all__ = ["SIMULATOR", "WorkError", "perform", "reachable"]  # two of them from source.py
 
@@ -136,7 +136,7 @@ def _attend(own: Store, work_id: str, execution: Execution, run: Callable[[], Aw
             return execution.progress
         cancelled = str(stop) == CANCELLED
         _finish(own, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
-        raise WorkError(stopped_message(work_id, str(stop))) from stop
+        raise WorkError(stopped_message(work_id, str(stop)) + _last_words(stop)) from stop
     except (KeyboardInterrupt, asyncio.CancelledError) as error:
         # Without patience: whoever pressed Ctrl-C is not kept waiting for a database.
         _finish(own.patient(0), work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
@@ -160,6 +160,13 @@ def stopped_message(work_id: str, reason: str) -> str:
     """Why work stopped, and how to continue where the reason does not say that itself."""
     how = "" if f"resume {work_id}" in reason else f" Continue with `cimemories resume {work_id}`."
     return f"{work_id}: {reason}.{how}"
+
+
+def _last_words(stop: Stopped) -> str:
+    """The last lines of a vLLM that was started for the work and failed."""
+    failed = stop.__cause__
+    lines = failed.lines if isinstance(failed, VllmError) else ()
+    return visible("".join(f"\n  {line}" for line in ("vLLM's last lines:", *lines))) if lines else ""
 
 
 def refuse(store: Store, work_id: str, reason: str, *, queued: bool = False) -> NoReturn:
@@ -197,15 +204,13 @@ def _finish(store: Store, work_id: str, status: WorkStatus | None, error: str | 
 
 
 async def _run_here(
-    store: Store, make_jobs: MakeJobs, executor: Executor, local: Iterable[str], urls: dict[str, str]
+    store: Store, make_jobs: MakeJobs, executor: Executor, local: Collection[str], urls: dict[str, str]
 ) -> None:
     """local: the addresses for which a server is started here; they are put into urls."""
     clients = Clients(store, executor.concurrency)
     async with AsyncExitStack() as stack:
         try:
-            for address in local:
-                server = serving(address, store.workspace, lambda: executor.ordered)
-                urls[address] = await stack.enter_async_context(server)
+            urls |= await stack.enter_async_context(serving(local, store.workspace, lambda: executor.ordered))
         except VllmError as error:
             raise Stopped(str(error).rstrip(".")) from error
         try:

@@ -39,7 +39,7 @@ from cimemories.text import count, sentence
 from cimemories.ui import annotator, once, page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from pages.curate.label_matrix import RESUMABLE, named, pace_sentence, worker_button, worker_log
-from pages.evaluate.run_engine import draw_engine
+from pages.evaluate.run_engine import draw_engine, draw_served
 from pages.start import database_lost
 
 _OUTCOME, _IMPORTING = "profiles.outcome", "profiles.importing"
@@ -408,6 +408,7 @@ def delete_form(store: Store, dataset: DatasetRow) -> None:
 
 
 TEMPLATES, BY_MODEL, BY_SIMULATOR = "Templates, no model", "A model", "The simulator"
+BY_SERVED = "A model served for it"
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
 AT_ONCE = 200  # profiles from templates that a page makes while somebody waits
 WIDE, NARROW = 260, 108  # pixels: fields flow into as many rows as there is room for
@@ -530,7 +531,11 @@ class _Request:
 
 def _form(store: Store) -> None:
     how = st.segmented_control(
-        "Who writes them?", [TEMPLATES, BY_MODEL, BY_SIMULATOR], default=TEMPLATES, key="new.how", required=True
+        "Who writes them?",
+        [TEMPLATES, BY_MODEL, BY_SERVED, BY_SIMULATOR],
+        default=TEMPLATES,
+        key="new.how",
+        required=True,
     )
     with st.container(horizontal=True):
         name = st.text_input("Dataset name", key="new.name", placeholder="my profiles", width=WIDE)
@@ -558,7 +563,7 @@ def _form(store: Store) -> None:
     if how == TEMPLATES:
         _from_templates(store, request)
     else:
-        _by_model(store, request, simulator=how == BY_SIMULATOR)
+        _by_model(store, request, simulator=how == BY_SIMULATOR, served=how == BY_SERVED)
 
 
 def _from_templates(store: Store, request: _Request) -> None:
@@ -612,11 +617,14 @@ def _from_templates(store: Store, request: _Request) -> None:
         )
 
 
-def _by_model(store: Store, request: _Request, *, simulator: bool) -> None:
+def _by_model(store: Store, request: _Request, *, simulator: bool, served: bool) -> None:
     base_url, key_env = SIMULATOR, DEFAULT_KEY_ENV
     price_in = price_out = 0.0
     timeout = 300
-    if simulator:
+    draft = Draft("new.on")
+    if served:
+        model, base_url = draw_served(draft)
+    elif simulator:
         model = str(st.selectbox("Model", SIMULATED_MODELS, key="new.simulated", width=WIDE))
         st.caption("Answers follow docs/simulator.md. The dataset is marked as simulated wherever it appears.")
     else:
@@ -670,7 +678,6 @@ def _by_model(store: Store, request: _Request, *, simulator: bool) -> None:
     )
     estimate = authoring.estimate(spec).sentence(price_in, price_out)
     safe.inline(f"This comes to {estimate}. You can cancel and resume at any time.", muted=True)
-    draft = Draft("new.on")
     engine = draw_engine(store, draft)
     draft.keep()
     ready = bool(request.name and model and base_url and engine)

@@ -34,7 +34,7 @@ from cimemories.ui import matrix, once, page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from cimemories.ui.workbench import Key
 from pages.curate.profile_view import display_name
-from pages.evaluate.run_engine import draw_engine
+from pages.evaluate.run_engine import draw_engine, draw_served
 from pages.start import database_lost
 
 # ---- dataset and labelling
@@ -372,14 +372,20 @@ def _form(store: Store, dataset: DatasetRow) -> None:
     left, right = st.columns([5, 3])
     voter = left.radio(
         "Who votes",
-        ["A model at an OpenAI-compatible address", "The simulator (no model, for trying things out)"],
+        [
+            "A model at an OpenAI-compatible address",
+            "The simulator (no model, for trying things out)",
+            "A model served for it by vLLM",
+        ],
         horizontal=True,
         key="start.place",
     )
     with right:
         personas = _personas(store)
     simulator = voter is not None and voter.startswith("The simulator")
+    served = voter is not None and voter.startswith("A model served")
     draft = Draft("start.on")
+    name, own = draw_served(draft) if served else ("", "")
     engine = draw_engine(store, draft)
     draft.keep()
     # Keys below name what a default depends on: under one key Streamlit keeps the first default.
@@ -387,18 +393,21 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         first, second, third = st.columns([2, 3, 2])
         model = first.text_input(
             "Model",
-            value=SIMULATED_MODEL if simulator else "",
-            key=f"start.model.{simulator}",
+            value=SIMULATED_MODEL if simulator else name,
+            disabled=served,
+            key=f"start.model.{simulator}.{name}",
             placeholder="Qwen/Qwen3-8B",
         )
         address = second.text_input(
             "Base URL",
-            value="" if simulator else "http://localhost:8000/v1",
-            disabled=simulator,
-            key=f"start.url.{simulator}",
+            value="" if simulator or served else "http://localhost:8000/v1",
+            disabled=simulator or served,
+            key=f"start.url.{simulator or served}",
         )
         # The name of a variable: no key passes through the page or the record.
-        key_env = third.text_input("API key variable", value=DEFAULT_KEY_ENV, disabled=simulator, key="start.key")
+        key_env = third.text_input(
+            "API key variable", value=DEFAULT_KEY_ENV, disabled=simulator or served, key="start.key"
+        )
         a, b, c, d, e, f = st.columns(6)
         draws = a.number_input("Votes per persona", 1, 100, 10, key="start.draws")
         most = max(1, dataset.profiles)
@@ -421,7 +430,7 @@ def _form(store: Store, dataset: DatasetRow) -> None:
     spec = LabellingSpec(
         dataset=dataset.name,
         model=model.strip(),
-        base_url=SIMULATOR if simulator else address.strip(),
+        base_url=SIMULATOR if simulator else own if served else address.strip(),
         draws=int(draws),
         profiles=int(profiles),
         contexts=int(contexts),

@@ -1,12 +1,17 @@
-"""Which engine does new work: the fields of a form for it, and the line of a run's page on it."""
+"""Which engine does new work, and which model it serves itself: the fields of a form, and the line of a run's page."""
 
 from __future__ import annotations
+
+import shlex
 
 import streamlit as st
 
 from cimemories.llm import engines
+from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.engines import Engine
+from cimemories.llm.local_vllm import local_address, spec_of
 from cimemories.llm.ray_engine import Cluster, ClusterError
+from cimemories.llm.vllm import VllmError, find_program
 from cimemories.store.engine import Store
 from cimemories.text import sentence
 from cimemories.ui import login, page, safe
@@ -54,6 +59,33 @@ def draw_engine(store: Store, draft: Draft) -> Engine | None:
     except ClusterError as problem:
         page.error("This address cannot be used.", sentence(problem))
         return None
+
+
+def draw_served(draft: Draft) -> tuple[str, str]:
+    """The fields for a model that the work serves by a vLLM of its own: its name in requests, and what stands where an
+    address does; empty texts where none is named or what was entered cannot be used, which is shown."""
+    left, right = st.columns(2)
+    with left:
+        help = "A name on the Hugging Face hub, or a folder; on a Ray cluster, of every machine"
+        model = draft.text("Model to serve", "own.model", placeholder="Qwen/Qwen3-8B", help=help).strip()
+    with right:
+        help = "As of `vllm serve`. Which ones are allowed: docs/models.md"
+        flags = draft.text("vLLM flags", "own.flags", placeholder="--max-model-len 32768", help=help)
+    safe.inline(
+        "Starts vLLM with the work, and stops it when the work ends. On a Ray cluster, in each worker.", muted=True
+    )
+    try:
+        find_program()
+    except VllmError as problem:
+        page.notice(f"This machine cannot serve it: {problem}")
+    if not model:
+        return "", ""
+    try:
+        address = local_address(f"{shlex.quote(model)} {flags}")
+    except EndpointError as problem:
+        page.error("This model cannot be served.", sentence(problem))
+        return "", ""
+    return spec_of(address).name, address
 
 
 def engine_text(store: Store, work_id: str) -> str:

@@ -17,11 +17,16 @@ from cimemories.store.engine import Store
 from cimemories.text import count, sentence
 from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
-from pages.evaluate import run_servers
+from pages.evaluate import run_engine, run_servers
 from pages.evaluate.run_judges import KEY_HELP
 
-MANAGED, ENDPOINT, SIMULATED = "managed", "endpoint", "simulator"
-PLACES = {MANAGED: "Managed vLLM server", ENDPOINT: "Endpoint", SIMULATED: "Simulator"}
+MANAGED, SERVED, ENDPOINT, SIMULATED = "managed", "served", "endpoint", "simulator"
+PLACES = {
+    MANAGED: "Managed vLLM server",
+    SERVED: "vLLM for this run",
+    ENDPOINT: "Endpoint",
+    SIMULATED: "Simulator",
+}
 SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
 NO_PRESET = ""
 OK = "ci-notice ci-ok"
@@ -57,11 +62,11 @@ def presets() -> dict[str, Preset]:
 
 
 def preset_of(draft: Draft) -> Preset | None:
-    """The preset that was chosen, or that the name of a managed server's model is of."""
+    """The preset that was chosen, or that the name of a model that we serve is of."""
     known = presets()
     if draft.get("where") == ENDPOINT:
         return known.get(str(draft.get("preset") or ""))
-    name = chosen(draft).model if draft.get("where") == MANAGED else None
+    name = chosen(draft).model if draft.get("where") in (MANAGED, SERVED) else None
     return next((item for item in known.values() if item.name == name), None)
 
 
@@ -73,6 +78,9 @@ def chosen(draft: Draft) -> Chosen:
     if where == MANAGED:
         served = draft.get("managed") or ("", "")
         return Chosen(str(served[1]), str(served[0]), DEFAULT_KEY_ENV)
+    if where == SERVED:
+        name, address = draft.get("own") or ("", "")
+        return Chosen(name, address, DEFAULT_KEY_ENV)
     url, key = _place(draft)
     return Chosen(str(draft.get("served" if _listed(draft) else "model") or "").strip(), url, key)
 
@@ -100,6 +108,9 @@ def draw_model(store: Store, draft: Draft) -> str:
     )
     if where == MANAGED:
         _managed(draft, served)
+    elif where == SERVED:
+        draft.put("own", run_engine.draw_served(draft))
+        return "" if chosen(draft).model else "Enter the model that vLLM is to serve."
     elif where == SIMULATED:
         _simulated(draft)
     else:

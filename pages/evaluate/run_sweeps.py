@@ -164,6 +164,15 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
             draft.put("models", list(dict.fromkeys([*picked, added])))
             draft.put("add.model", "")
             st.rerun()
+    with st.popover("Add a model to serve", icon=":material/dns:"):
+        name, address = run_engine.draw_served(draft)
+        if st.button("Add", key="run_sweep.serve", disabled=not name):
+            served = (name, address, DEFAULT_KEY_ENV)
+            draft.keep()
+            draft.put("extra", list(dict.fromkeys([*extra, served])))
+            draft.put("models", list(dict.fromkeys([*picked, served])))
+            draft.put("own.model", "")
+            st.rerun()
     entries = []
     for number, (model, where, variable) in enumerate(picked):
         entry: dict[str, object] = {"model": model, "base_url": where}

@@ -7,6 +7,7 @@ from pathlib import Path
 import answering_vllm
 import psutil
 import pytest
+import yaml
 from evaluating import add, assert_whole, row_of, simulated, small_profiles
 from executing import eventually
 from ray_clusters import meanwhile
@@ -18,9 +19,11 @@ from cimemories.evaluation.planning import JudgeSpec
 from cimemories.llm import identity, local_vllm, vllm_server
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import WorkError
+from cimemories.store import runs as store_runs
 from cimemories.store import work
 from cimemories.store.engine import Store
 
+SWEEP = {"name": "s", "dataset": "small", "prompt_levels": ["base", "high"], "samples": 1, "contexts": 1}
 SERVED = local_vllm.local_address("sim-average --max-model-len 32768")
 
 
@@ -75,7 +78,7 @@ def test_requests_by_another_name_and_a_server_that_fails_are_told(sqlite_store:
     run_id = planning.plan(
         sqlite_store, simulated(local_vllm.local_address("broken"), model="broken", samples=2, judge=JudgeSpec())
     )
-    with pytest.raises(WorkError, match="memory"):
+    with pytest.raises(WorkError, match=r"memory(.|\n)*last lines:\n  torch.OutOfMemoryError"):
         runs.execute(sqlite_store, run_id)
     assert row_of(sqlite_store, run_id).status == "interrupted"
     assert gone(program)
@@ -94,12 +97,49 @@ def test_a_run_can_be_cancelled_while_its_server_loads(sqlite_store: Store, prog
     assert gone(program)
 
 
-def test_the_command_line_serves_for_a_run(sqlite_store: Store, program: Path) -> None:
+def test_every_command_serves_what_it_asks_and_nothing_else(sqlite_store: Store, program: Path, tmp_path: Path) -> None:
+    """Labels, messages, judgements, a sweep and profiles, each by a server of its own; what owes nothing starts none,
+    and the runs of a sweep share theirs."""
     add(sqlite_store, small_profiles(1, 2))
-    command = ["run", "-d", "small", "-m", "sim-average", "--judge", "matcher", "-n", "1"]
-    command += ["--workspace", str(sqlite_store.workspace)]
-    wrong = CliRunner().invoke(cli, [*command, "--base-url", "http://localhost:1/v1", "--serve", "sim-average"])
-    assert wrong.exit_code != 0 and not answering_vllm.starts(program)
-    done = CliRunner().invoke(cli, [*command, "--base-url", "local-vllm", "--serve", "sim-average --seed 3"])
-    assert done.exit_code == 0, done.output
-    assert gone(program) and len(answering_vllm.starts(program)) == 1
+    own = ["--base-url", "local-vllm", "--serve"]
+
+    def servers(*words: str) -> tuple[str, int]:
+        """What the command printed, and how many servers it has started; none of them is left."""
+        before = len(answering_vllm.starts(program))
+        done = CliRunner().invoke(cli, [*words, "--workspace", str(sqlite_store.workspace)])
+        assert done.exit_code == 0, done.output
+        assert gone(program)
+        return done.stdout.strip(), len(answering_vllm.starts(program)) - before
+
+    label = ["label", "-d", "small", "-m", "sim-labeler", "--draws", "1", "--contexts", "1"]
+    labelling, started = servers(*label, *own, "sim-labeler --seed 3")
+    assert started == 1 and servers("resume", labelling)[1] == 1
+    message = ["run", "-d", "small", "-m", "sim-average", "--judge", "matcher", "-n", "1"]
+    run_id, started = servers(*message, *own, "sim-average --seed 3")
+    assert started == 1 and servers("resume", run_id)[1] == 0
+    judge = ["--judge-model", "sim-judge", "--judge-base-url", "local-vllm", "--serve", "sim-judge --dtype float16"]
+    assert servers("judge", run_id, *judge)[1] == 1  # the judge's: that of the model has nothing to say
+    assert row_of(sqlite_store, run_id).judgements == {"ok": 2}
+    file = tmp_path / "sweep.yaml"
+    model = {"model": "sim-careful", "base_url": "local-vllm"}
+    file.write_text(yaml.safe_dump({**SWEEP, "models": [model], "judges": ["matcher"]}))
+    sweep_id, started = servers("sweep", str(file), "--serve", "sim-careful --dtype float16")
+    assert started == 1
+    with sqlite_store.read() as connection:
+        cells = [row for row in store_runs.all_rows(connection) if row.sweep == sweep_id]
+    assert {cell.endpoint for cell in cells} == {"local-vllm:sim-careful --dtype float16"}
+    assert [(cell.status, cell.responses) for cell in cells] == [("finished", {"ok": 1})] * 2
+    written = ["generate", "-d", "mine", "--profiles", "1", "--per-domain", "1", "-m", "sim-average"]
+    assert servers(*written, *own, "sim-average --seed 3")[1] == 1
+
+    before = len(answering_vllm.starts(program))
+    for words, why in (
+        ([*label, *own, "sim-judge"], "names 'sim-judge', and local-vllm is asked for 'sim-labeler'"),
+        ([*message, "--base-url", "http://localhost:1/v1", "--serve", "sim-average"], "base URL local-vllm"),
+        (["sweep", str(file), "--serve", "sim-careful --port 1"], "port"),
+        (["sweep", str(file), "--serve", "sim-careful", "--serve", "'sim-careful'"], "twice"),
+        (["generate", "-d", "x", "--serve", "sim-average"], "--serve needs --model"),
+    ):
+        wrong = CliRunner().invoke(cli, [*words, "--workspace", str(sqlite_store.workspace)])
+        assert wrong.exit_code != 0 and why in " ".join(f"{wrong.exception} {wrong.output}".split()), wrong.output
+    assert len(answering_vllm.starts(program)) == before

@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import fake_vllm
@@ -157,10 +159,24 @@ def test_a_port_in_use_is_found_before_anything_starts(workspace: Path) -> None:
         vllm_server.wait(workspace, first.id, timeout=0.1)
 
 
+def test_whoever_else_answers_at_its_port_is_not_taken_for_it(workspace: Path, tmp_path: Path) -> None:
+    """While it loads its port is closed: a server of another workspace may open it, or be about to."""
+    state = started(workspace, "org/never-ready", port=None)
+    until(lambda: vllm_server.state_named(workspace, state.id).server is not None)
+    other = started(tmp_path / "other", "org/never-ready", port=None)
+    assert other.port != state.port
+    vllm_server.stop(tmp_path / "other", other.id)
+    foreign = ThreadingHTTPServer(("127.0.0.1", state.port), fake_vllm.Answers)
+    threading.Thread(target=foreign.serve_forever, daemon=True).start()
+    assert vllm_server.healthy(state.port)
+    with pytest.raises(VllmError, match="still starting"):
+        vllm_server.wait(workspace, state.id, timeout=3 * vllm_server.HEALTH_SECONDS)
+    foreign.shutdown()
+    foreign.server_close()
+
+
 def test_each_server_gets_a_port_of_its_own(workspace: Path) -> None:
-    first = vllm_server.next_port(workspace)
     ports = [started(workspace, "org/never-ready", port=None).port for _ in range(2)]
-    assert ports[0] >= first
     assert len(set(ports)) == 2 and all(port >= vllm_server.FIRST_PORT for port in ports)
 
 

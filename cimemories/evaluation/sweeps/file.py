@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -32,6 +32,7 @@ from cimemories.evaluation.planning import (
 from cimemories.evaluation.respond import Mitigation
 from cimemories.evaluation.sessions import read_sessions
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address, checked_variable
+from cimemories.llm.local_vllm import WORD, Servers
 from cimemories.llm.worker import SIMULATOR
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import PromptFile, levels, read_prompt_file, reference_prompts
@@ -165,7 +166,7 @@ MemoryEntry = Annotated[Annotated[Composed, Tag("text")] | Annotated[Composition
 Memories = Annotated[tuple[MemoryEntry, ...], AT_MOST, AfterValidator(_some)]
 Kept = Annotated[str, Field(pattern=r"^(none|all|last-[1-9]\d{0,3})$")]
 Levels = Annotated[tuple[Line, ...], AT_MOST, AfterValidator(_repeats)]
-Address = Annotated[Line, _accepted_by(lambda text: text in NO_SERVERS or checked_address(text))]
+Address = Annotated[Line, _accepted_by(lambda text: text in (*NO_SERVERS, WORD) or checked_address(text))]
 KeyVariable = Annotated[Line, _accepted_by(checked_variable)]
 
 
@@ -276,19 +277,22 @@ class SweepSpec:
     source: dict[str, Any]
 
 
-def read_sweep(path: Path, *, uploaded: bool = False, reference: bool = False) -> SweepSpec:
+def read_sweep(path: Path, *, uploaded: bool = False, reference: bool = False, serve: Iterable[str] = ()) -> SweepSpec:
     """The sweep that a file describes. Raises SeedError that names the file, each field and what is wrong with it.
     uploaded: the file comes from a browser, which must not name files of this machine: a prompt file is refused.
-    reference: by the authors' settings, whatever the file says."""
+    reference: by the authors' settings, whatever the file says. serve: the flags of models at the word local-vllm."""
     content = load(path)
     content = content | {"reference": True} if reference and isinstance(content, dict) else content
-    return check_sweep(content, path, None if uploaded else path.parent)
+    return check_sweep(content, path, None if uploaded else path.parent, serve)
 
 
-def check_sweep(content: object, path: Path, prompt_folder: Path | None = None) -> SweepSpec:
+def check_sweep(content: object, path: Path, prompt_folder: Path | None = None, serve: Iterable[str] = ()) -> SweepSpec:
     """The same of content that did not come from a file, a form's say; `path` is what errors call it. prompt_folder:
     where a prompt file must stand, in it or below; None: none may be named."""
-    file = checked(path, content, SweepFile)
+    try:
+        file = _served(checked(path, content, SweepFile), Servers(serve))
+    except EndpointError as error:
+        raise SeedError(f"{path}: {error}") from None
     wording = _wording(file, path, prompt_folder)
     axes = [
         (_memories(file, e, path), file.of(e, "prompt_levels"), file.mitigations, file.of(e, "thinking"), file.sessions)
@@ -304,6 +308,24 @@ def check_sweep(content: object, path: Path, prompt_folder: Path | None = None) 
     runs = tuple(_run(path, file, entry, cell, wording) for entry, cell in grid)
     _check(path, file, runs)
     return SweepSpec(file.name, file.dataset, runs, file.cap, file.model_dump(mode="json", by_alias=True))
+
+
+def _served(file: SweepFile, servers: Servers) -> SweepFile:
+    """The file with the address of a server of its own for each model and judge at the word local-vllm. Raises
+    EndpointError for what cannot be served."""
+
+    def model(entry: ModelEntry) -> ModelEntry:
+        name = entry.model or (preset(entry.preset).name if entry.preset else "")
+        return entry.model_copy(update={"base_url": entry.base_url and servers.at(entry.base_url, name)})
+
+    def judge(entry: Literal["matcher"] | JudgeEntry) -> Literal["matcher"] | JudgeEntry:
+        if isinstance(entry, str):
+            return entry
+        return entry.model_copy(update={"base_url": servers.at(entry.base_url, entry.model)})
+
+    served = {"models": tuple(map(model, file.models)), "judges": tuple(map(judge, file.judges))}
+    servers.checked()
+    return file.model_copy(update=served)
 
 
 def _memories(file: SweepFile, entry: ModelEntry, path: Path) -> list[str]:

@@ -35,6 +35,7 @@ from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.executor import UNREACHABLE, Progress
+from cimemories.llm.local_vllm import kept_between
 from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, WorkError, stopped_message
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, judgements, work
@@ -155,7 +156,7 @@ def execute(store: Store, sweep_id: str, *, begin: Begin | None = None, queued: 
     # The sweep is claimed by `own`; each of its runs claims itself, so that a run can be looked at and paused alone.
     heart = _Heart(own, sweep_id)
     try:
-        with heart.beating():
+        with heart.beating(), kept_between(store.workspace):
             failed = _work_off(store.patient(), sweep_id, heart, begin, how)
     except work.ClaimLost as lost:
         raise WorkError(str(lost)) from lost

@@ -12,6 +12,7 @@ from evaluating import add, simulated, small_profiles
 from hypothesis import given
 from hypothesis import strategies as st
 from paging import button, labels, opened, page_html
+from streamlit.testing.v1 import AppTest
 
 from cimemories import launch
 from cimemories.evaluation import planning, runs
@@ -19,6 +20,8 @@ from cimemories.llm import engines, worker
 from cimemories.llm.engines import Engine
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.worker import WorkError
+from cimemories.store import generations as store_generations
+from cimemories.store import labellings as store_labellings
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, shared_store
 from cimemories.ui import login
@@ -76,6 +79,53 @@ def test_without_a_shared_database_the_form_says_what_to_set(
     button(app, "Start the run").click().run()
     assert not app.exception
     assert commands[0][-2:] == ["--engine", "local"]
+
+
+def test_every_form_offers_a_vllm_for_its_work(
+    app_store: Store, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run, a sweep, a labelling and profiles; nothing is asked, and flags that name files are refused on the page."""
+    add(app_store, small_profiles(1, 2))
+    monkeypatch.setenv("CIMEMORIES_VLLM", "/nowhere")
+    address = "local-vllm:maker/m --max-model-len 8192"
+
+    def fill(app: AppTest, form: str, flags: str) -> None:
+        app.text_input(key=f"{form}.own.model").set_value("maker/m")
+        app.text_input(key=f"{form}.own.flags").set_value(flags).run()
+        assert not app.exception
+
+    app = opened(RUNS, tab="new")
+    app.segmented_control(key="run_new.where").set_value("served").run()
+    assert "CIMEMORIES_VLLM names /nowhere" in page_html(app)
+    fill(app, "run_new", "--chat-template /etc/passwd")
+    assert "only from the command line" in page_html(app) and button(app, "To the experiment").disabled
+    fill(app, "run_new", "--max-model-len 8192")
+    assert "Test the connection" not in labels(app)
+    button(app, "To the experiment").click().run()
+    button(app, "To the plan").click().run()
+    button(app, "Start the run").click().run()
+    app = opened(RUNS, tab="sweeps")
+    fill(app, "run_sweep", "--max-model-len 8192")
+    app.button(key="run_sweep.serve").click().run()
+    button(app, "Estimate").click().run()
+    button(app, "Start the sweep").click().run()
+    app = opened("pages/curate/labels.py")
+    app.radio(key="start.place").set_value("A model served for it by vLLM").run()
+    fill(app, "start.on", "--max-model-len 8192")
+    button(app, "Start").click().run()
+    app = opened("pages/curate/profiles.py", view="new")
+    app.segmented_control(key="new.how").set_value("A model served for it").run()
+    app.text_input(key="new.name").set_value("mine")
+    fill(app, "new.on", "--max-model-len 8192")
+    button(app, "Start writing").click().run()
+    assert not app.exception and len(commands) == 4
+    with app_store.read() as connection:
+        made = [
+            *store_runs.all_rows(connection),
+            *store_labellings.all_rows(connection),
+            *store_generations.all_rows(connection),
+        ]
+    assert [(row.model, row.endpoint) for row in made] == [("maker/m", address)] * 4
 
 
 @pytest.mark.postgres
