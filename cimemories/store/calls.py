@@ -674,8 +674,9 @@ class Source:
 def origins(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, list[Source]]:
     """By run, who gave its answers: kinds in the order of ANSWERS, within each the server of the most answers first.
     Failed calls are no answers. Empty for a run without calls, as one that was imported."""
-    # Both are ISO 8601 texts in UTC, so their order as texts is that of the times.
-    before = sa.case((call.c.started < run.c.created, 1), else_=0)
+    # Both are ISO 8601 texts in UTC, so their order as texts is that of the times. What the run asked itself was never
+    # there before, whatever the time says: it is that of a worker, whose clock may be behind that of who planned.
+    before = sa.case((run_call.c.asked.is_(True), 0), (call.c.started < run.c.created, 1), else_=0)
     columns = (run_call.c.run, call.c.kind, call.c.model, call.c.server)
     # run_call has a run and a call once, so a call counts once for a run however many of its rows name it.
     query = (
