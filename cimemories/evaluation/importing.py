@@ -26,15 +26,16 @@ from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import Labels
 from cimemories.evaluation.matcher import ground
 from cimemories.evaluation.planning import FindLabels
+from cimemories.evaluation.sessions import Sessions, read_sessions, session_order
 from cimemories.formats import importing
 from cimemories.formats.importing import Imported, Kind, with_one_sphere
 from cimemories.formats.inspect_log import InspectLog
 from cimemories.formats.official import FormatError, ProfileFile, file_hash, shown
-from cimemories.formats.results import FULL, Result, ResultsFile
+from cimemories.formats.results import FULL, ExportedRun, Result, ResultsFile
 from cimemories.model import JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength
 from cimemories.store import datasets, judgements, labellings, runs, work
-from cimemories.store.datasets import DatasetRow, ProfileRecord, dataset_with
-from cimemories.store.engine import Store, canonical_json
+from cimemories.store.datasets import DatasetRow, ProfileRecord, RecallRecord, dataset_with
+from cimemories.store.engine import Store, StoreError, canonical_json, storable
 from cimemories.store.labellings import SharedLabels
 from cimemories.store.runs import IMPORTED, ImportedResponse
 from cimemories.store.team import log
@@ -137,7 +138,13 @@ def import_results(
                 )
             if name and row.name != name:
                 notes.append(f"the profiles are those of the dataset '{row.name}', which the runs are now of")
-            ids = _runs(connection, read, row, records, model or "", judge or "", path)
+            sessions = _sessions(read)
+            ids, moved = _runs(connection, read, row, records, model or "", judge or "", path, sessions)
+            if moved:
+                notes.append(
+                    f"{count(moved, 'message')} come at another place of their session than in the file: here the "
+                    "user has other contexts, or another number, and numbers by place are by the order of this dataset"
+                )
             row = datasets.named(connection, row.name)
             log.add(connection, "results.imported", row.name, file=path.name, runs=len(ids))
     return Imported(row, True, (*notes, *_notes(read, ids)), read.file.kind, tuple(ids.values()))
@@ -306,9 +313,11 @@ def _runs(
     model: str,
     judge: str,
     path: Path,
-) -> dict[str, str]:
-    """Write a run for each memory composition; returns their ids by its label. model, judge: as given; '' takes what
-    our own export says of the run, else the file's name and 'imported'."""
+    sessions: Sessions | None,
+) -> tuple[dict[str, str], int]:
+    """Write a run for each memory composition; returns their ids by its label, and how many messages come at another
+    place of their session than in the file. model, judge: as given; '' takes what our own export says of the run, else
+    the file's name and 'imported'."""
     own = read.file.run
     # The parameters say 'imported': the same model asked by us is another judge.
     judge_id = judgements.judge_id(
@@ -327,12 +336,35 @@ def _runs(
         ids[label] = _add_run(connection, read, row, label, model, shown(path.name, 200))
         judgements.assign(connection, ids[label], [judge_id], {judge_id: {"base_url": ""}})
     judges = dict.fromkeys(ids.values(), judge_id)
+    moved = 0
     for record, results in zip(records, _spooled(read, len(records)), strict=True):
+        moved += _moved(record, results, sessions)
         runs.add_responses(connection, judges, _responses(connection, record, results, ids, read.levels))
     for run_id in ids.values():
         work.finish_by_outcome(connection, run_id)
         work.bump(connection, run_id)
-    return ids
+    return ids, moved
+
+
+def _sessions(read: _Read) -> Sessions | None:
+    """The sessions that our own export names; None for other files. Raises FormatError for what are none."""
+    own = read.file.run
+    if own is None or own.sessions is None:
+        return None
+    try:
+        return read_sessions(own.sessions.kept, own.sessions.order, own.sessions.seed)
+    except StoreError as problem:
+        raise FormatError(f"{read.file.name}: run: {problem}") from None
+
+
+def _moved(record: ProfileRecord, results: Sequence[tuple[Result, list[Reveal]]], sessions: Sessions | None) -> int:
+    if sessions is None:
+        return 0
+    order = session_order(sessions, record, {record.context_ids[result.context] for result, _ in results})
+    places = {context: place for place, context in enumerate(order, 1)}
+    return sum(
+        result.prompted.position not in (None, places[record.context_ids[result.context]]) for result, _ in results
+    )
 
 
 def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str, model: str, file: str) -> str:
@@ -364,14 +396,26 @@ def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str
                 "sha256": read.file.sha256,
                 "profiles": len(read.profiles),
                 "responses": dict(level.counts),
-                "own": own.model_dump() if own else None,
+                "own": own.model_dump(exclude_none=True) if own else None,
             },
             "dataset": {"name": row.name, "hash": data_hash, "source": row.source_name},
             "model": {"name": model, "endpoint": IMPORTED, "simulated": messages_simulated},
             "parameters": dict(read.file.parameters),
+            **_settings(own, label),
             "versions": {"cimemories": __version__},
         },
     )
+
+
+def _settings(own: ExportedRun | None, label: str) -> dict[str, object]:
+    """What a run's manifest has of memory, mitigation and sessions, by our own export."""
+    if own is None:
+        return {}
+    return {
+        **({"memory": {"composition": label, "system": own.system.model_dump()}} if own.system else {}),
+        **({"mitigation": {"kind": own.mitigation}} if own.mitigation else {}),
+        **({"sessions": own.sessions.model_dump()} if own.sessions else {}),
+    }
 
 
 def _responses(
@@ -383,12 +427,19 @@ def _responses(
 ) -> list[ImportedResponse]:
     """Rows of one profile. A trial that a context lacks, and other contexts have, is missing too."""
     hashes: dict[tuple[int, ...], str] = {}
+    recalled: set[str] = set()
     responses: list[ImportedResponse] = []
     there: defaultdict[tuple[str, int], dict[int, str]] = defaultdict(dict)
     for result, reveals in results:
-        if result.memory not in hashes:
-            attribute_ids = [record.attribute_ids[at] for at in result.memory]
-            hashes[result.memory] = datasets.keep_memories(connection, record.id, attribute_ids)
+        for held in (result.memory, result.prompted.shown):
+            if held is not None and held not in hashes:
+                attribute_ids = [record.attribute_ids[at] for at in held]
+                hashes[held] = datasets.keep_memories(connection, record.id, attribute_ids)
+        recall = _recall(record, result)
+        digest = None if recall is None else recall.hash
+        if recall is not None and digest not in recalled:
+            recalled.add(datasets.keep_recall(connection, recall))
+        shown, earlier = result.prompted.shown, result.prompted.earlier
         there[result.level, result.context][result.trial] = hashes[result.memory]
         responses.append(
             ImportedResponse(
@@ -408,6 +459,9 @@ def _responses(
                     Reveal(record.attribute_ids[item.attribute], item.quote, item.span, item.strength)
                     for item in reveals
                 ],
+                shown=None if shown is None else hashes[shown],
+                recall=digest,
+                earlier=None if earlier is None else [record.context_ids[at] for at in earlier],
             )
         )
     for (name, context), trials in there.items():
@@ -432,6 +486,18 @@ def _responses(
                 )
             )
     return responses
+
+
+def _recall(record: ProfileRecord, result: Result) -> RecallRecord | None:
+    """What was recalled for a response, as it is recorded: `level` is the system by its name and options."""
+    item = result.prompted.recall
+    if item is None:
+        return None
+    lines = (
+        replace(line, text=storable(line.text), attributes=tuple(record.attribute_ids[at] for at in line.attributes))
+        for line in item.lines
+    )
+    return RecallRecord(record.id, result.level, tuple(lines), item.seconds, item.cost)
 
 
 def _notes(read: _Read, ids: Mapping[str, str]) -> list[str]:

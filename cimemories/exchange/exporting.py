@@ -10,15 +10,18 @@ bundle-parquet     the same as Parquet
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.evaluation.respond import memory_lines
+from cimemories.evaluation.sessions import Sessions, session_order
 from cimemories.exchange import hub
 from cimemories.flows.labels import (
     AMBIGUOUS,
@@ -40,13 +43,19 @@ from cimemories.formats.results import (
     ExportedJudge,
     ExportedLabels,
     ExportedRun,
+    ExportedSessions,
+    ExportedSystem,
     Line,
+    Prompted,
+    Recall,
     Result,
     Written,
     write_results,
 )
 from cimemories.labels.matrix import matrix
 from cimemories.llm.client import numbered
+from cimemories.manifest import SystemPart
+from cimemories.memory.systems import is_system
 from cimemories.model import JudgementStatus, ResponseStatus, Strength
 from cimemories.store import archive, datasets, decisions, judgements, runs, versions
 from cimemories.store.datasets import DatasetRow, ProfileRecord
@@ -365,8 +374,9 @@ def export_run(
 
 
 def _exported_run(run: RunRow, judge: JudgeRow) -> ExportedRun:
-    imported = run.manifest.imported
+    imported, mitigation = run.manifest.imported, run.manifest.mitigation.kind
     prompt_hash = run.manifest.prompt.sha256 or str(((imported and imported.own) or {}).get("prompt_hash") or "")
+    system, sessions = run.manifest.memory.system, _sessions(run)
     return ExportedRun(
         name=run.name,
         model=run.model,
@@ -376,7 +386,23 @@ def _exported_run(run: RunRow, judge: JudgeRow) -> ExportedRun:
         prompt_hash=prompt_hash,
         composition=run.composition,
         judge=ExportedJudge(kind=judge.kind, model=judge.name, simulated=judge.simulated),
+        system=_exported_system(system) if system else None,
+        mitigation=None if mitigation == "none" else mitigation,
+        sessions=ExportedSessions(kept=sessions.label, order=str(sessions.order), seed=sessions.seed)
+        if sessions
+        else None,
     )
+
+
+def _exported_system(system: SystemPart) -> ExportedSystem:
+    """Options are plain values; no password leaves with an address."""
+    plain = {name: value for name, value in system.options.items() if isinstance(value, bool | int | float | str)}
+    options = {n: archive.shown_address(value) if isinstance(value, str) else value for n, value in plain.items()}
+    return ExportedSystem(name=system.name, version=system.version, options=options)
+
+
+def _sessions(run: RunRow) -> Sessions | None:
+    return Sessions.of(run.manifest.sessions.recorded if run.manifest.sessions else None)
 
 
 def _lines(
@@ -398,11 +424,15 @@ def _responses(
         rows = runs.run_responses(connection, run.id, judge.id, record.id)
         claims = judgements.claims(connection, judge.id, [row["id"] for row in rows])
         prompts = runs.sent_prompts(connection, {row["request"] for row in rows if row["request"]})
-        memories = datasets.memories_of(connection, {row["memory"] for row in rows if row["memory"]})
+        named = {row[column] for row in rows for column in ("memory", "shown") if row[column]}
+        memories = datasets.memories_of(connection, named)
+        recalls = datasets.recalls_of(connection, {row["recall"] for row in rows if row["recall"]})
+    prompted = _prompted(run, record, rows, memories, recalls)
     positions = {id_: at for at, id_ in enumerate(record.attribute_ids)}
     columns = {id_: at for at, id_ in enumerate(record.context_ids)}
-    # Labels are looked up only where a level leaves attributes out by them.
-    reduced = any(row["level"] != FULL for row in rows)
+    # Labels are looked up only where a level leaves attributes out by them. A memory system stores all of them.
+    whole = run.composition == FULL or is_system(run.composition)
+    reduced = not whole and any(row["level"] != FULL for row in rows)
     labels = matrix(store, None if chosen is None else chosen.id, record).effective if reduced else None
     responses = []
     for row in sorted(rows, key=lambda row: (columns[row["context"]], row["level"], row["sample"])):
@@ -429,16 +459,57 @@ def _responses(
                 # The layout has no strengths: in it a reveal is a reveal in full.
                 if strength is Strength.FULL
             ),
+            prompted=prompted[row["id"]],
         )
         left_out = frozenset(apart if row["level"] != FULL else ())
         responses.append(Written(result, left_out, prompts.get(row["request"], "")))
     return responses
 
 
+def _prompted(
+    run: RunRow,
+    record: ProfileRecord,
+    rows: Sequence[sa.RowMapping],
+    memories: Mapping[str, tuple[int, ...]],
+    recalls: Mapping[str, datasets.RecallRecord],
+) -> dict[int, Prompted]:
+    """What is recorded of the prompt of each response, by its id, with positions in the place of ids."""
+    attributes = {id_: at for at, id_ in enumerate(record.attribute_ids)}
+    contexts = {id_: at for at, id_ in enumerate(record.context_ids)}
+    sessions = _sessions(run)
+    order = session_order(sessions, record, {row["context"] for row in rows}) if sessions else []
+
+    def recalled(item: datasets.RecallRecord) -> Recall:
+        lines = (replace(line, attributes=tuple(attributes[a] for a in line.attributes)) for line in item.lines)
+        return Recall(tuple(lines), item.seconds, item.cost)
+
+    known = {digest: recalled(item) for digest, item in recalls.items()}
+    prompted = {}
+    for row in rows:
+        earlier = None if row["earlier"] is None else tuple(contexts[c] for c in json.loads(row["earlier"]))
+        prompted[row["id"]] = Prompted(
+            shown=tuple(attributes[a] for a in memories[row["shown"]]) if row["shown"] else None,
+            recall=known[row["recall"]] if row["recall"] else None,
+            earlier=earlier,
+            position=order.index(row["context"]) + 1 if earlier is not None and order else None,
+        )
+    return prompted
+
+
 def _notes(store: Store, run: RunRow, judge: JudgeRow) -> list[str]:
     notes = [f"judgements are those of {judge.name}; only what is revealed in full is in this format"]
     with store.read() as connection:
         others = [j.name for j in judgements.of_run(connection, run.id) if j.id != judge.id]
+        replays = runs.explaining(connection, run.id)
+        chosen = judgements.recalls(connection, run.id)
+    held = [what for what, there in (("recalls", chosen), ("sessions", run.manifest.sessions)) if there]
+    if held:
+        notes.append(
+            f"{' and '.join(held)} stand in the field `run`, which is ours: what reads only the authors' layout takes "
+            "this for a run with the whole memory in each prompt"
+        )
+    if replays:
+        notes.append(f"left out: {count(len(replays), 'replay')} of leaks (`cimemories why`)")
     if others:
         notes.append(f"left out: the judgements of {', '.join(others)}")
     missing = run.expected - run.responses.get(ResponseStatus.OK, 0)

@@ -8,7 +8,8 @@
           "revealed_attributes_explanation": {"rent": "My rent is $1,450."}}}}]}
 
 Such files are large (some 7 MB a profile), so that one line at a time is in memory and prompts are not kept. One field
-is our own, written by our export: "run", of a profile what the run was, of a response what the layout cannot say.
+is our own, written by our export: "run", of a profile what the run was, of a response what the layout cannot say, such
+as what a memory system recalled for it and which earlier messages were in its prompt.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Literal, NoReturn
@@ -42,7 +44,16 @@ from cimemories.formats.official import (
     shown,
     too_long,
 )
-from cimemories.model import LONGEST_NAME, JudgementStatus, Persona, Profile, ResponseStatus, Strength
+from cimemories.model import (
+    LONGEST_NAME,
+    LONGEST_STATEMENT,
+    JudgementStatus,
+    Persona,
+    Profile,
+    ResponseStatus,
+    Strength,
+)
+from cimemories.store.datasets import RecalledLine
 from cimemories.store.labellings import SharedLabels
 
 # ---- one response: what is checked of it, and what it is taken to say
@@ -57,7 +68,31 @@ LONGEST_MESSAGE = 1_000_000  # characters
 NO_TEXT = "no text in the file"
 NO_JUDGEMENT = "no judgement in the file"
 _KEY = re.compile(r"combination_num_to_share=([^=]*)_num_not_to_share=([^=]*)_trial=(\d{1,9})")
-_LONGEST_LEVEL = 60  # characters of a composition's label
+_LONGEST_LEVEL = 200  # characters of a composition's label, as of a memory system's
+_MOST_LINES = 10_000  # of one recall
+_MOST_COSTS = 20
+
+
+@dataclass(frozen=True)
+class Recall:
+    """What a memory system recalled for a response: its lines in the order of the prompt, with the positions of the
+    attributes that they carry in the place of ids."""
+
+    lines: tuple[RecalledLine, ...]
+    seconds: float | None = None
+    cost: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """What is recorded of a response's prompt. shown: the attributes that a gate or a memory system let into it, in its
+    order; None: all of the memory. recall: None without a memory system, and where that failed. earlier: the contexts
+    whose messages were in it, in their order; None without sessions. position: of the task in its session, from 1."""
+
+    shown: tuple[int, ...] | None = None
+    recall: Recall | None = None
+    earlier: tuple[int, ...] | None = None
+    position: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +114,23 @@ class Result:
     judgement_cause: str | None
     reveals: tuple[tuple[int, str], ...]
     weaker: tuple[tuple[int, str, Strength], ...] = ()
+    prompted: Prompted = Prompted()
+
+
+class ExportedSystem(BaseModel):
+    """A memory system; options: all of them, defaults too."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+    name: str
+    version: str
+    options: dict[str, bool | int | float | str] = {}
+
+
+class ExportedSessions(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+    kept: str
+    order: str
+    seed: int
 
 
 class ExportedJudge(BaseModel):
@@ -100,6 +152,10 @@ class ExportedRun(BaseModel):
     prompt_hash: str
     composition: str
     judge: ExportedJudge
+    # None: no memory system, no mitigation, no sessions. Then they are not in the file.
+    system: ExportedSystem | None = None
+    mitigation: str | None = None
+    sessions: ExportedSessions | None = None
 
 
 def _level(attributes: int, to_share: int, not_to_share: int) -> str:
@@ -152,7 +208,7 @@ class ResultReader:
             sizes: set[tuple[int, int]] = set()
             for key in (key for key in item if key.startswith(OF_RESPONSE)):
                 where = f"profile {number + 1}, context {context + 1}, '{shown(key)}'"
-                result = _Response(self, where, positions).read(context, key, item[key])
+                result = _Response(self, where, profile, positions).read(context, key, item[key])
                 if (result.level, result.trial) in seen:
                     self.problem(where, f"trial {result.trial} of the memory '{result.level}' appears twice")
                 seen.add((result.level, result.trial))
@@ -181,7 +237,11 @@ class ResultReader:
                 first = problem.errors()[0]
                 at = ".".join(str(part) for part in first["loc"])
                 self.problem(f"profile {number + 1}", f"{RUN}: {shown(at)} {complaint(first)}")
-            texts = (run.name, run.model, run.prompt_level, run.prompt_hash, run.composition, run.judge.model)
+            texts = [run.name, run.model, run.prompt_level, run.prompt_hash, run.composition, run.judge.model]
+            texts.append(run.mitigation or "")
+            if run.system is not None:
+                texts += [run.system.name, run.system.version]
+                texts += [str(part) for option in run.system.options.items() for part in option]
             if any(forbidden(text) for text in texts) or not (run.model.strip() and run.judge.model.strip()):
                 self.problem(f"profile {number + 1}", f"{RUN}: a name is blank or has control characters")
             if any(len(text) > LONGEST_NAME for text in texts):
@@ -206,7 +266,13 @@ class ResultReader:
             "foreign": "reveals of attributes that were not in the memory: {n}; ignored",
             "counts": "responses whose counts of attributes differ from their lists: {n}; the lists are used",
         }
-        return [text.format(n=f"{counts[name]:,}") for name, text in texts.items() if counts[name]]
+        notes = [text.format(n=f"{counts[name]:,}") for name, text in texts.items() if counts[name]]
+        if self.run is None:
+            notes.append(
+                "recalls of a memory system and sessions are not in this layout: each message is read as one of a "
+                "task by itself, with its whole memory in the prompt"
+            )
+        return notes
 
 
 @dataclass(frozen=True)
@@ -215,6 +281,7 @@ class _Response:
 
     reader: ResultReader
     where: str
+    profile: Profile
     positions: Mapping[str, int]
 
     def read(self, context: int, key: str, value: object) -> Result:
@@ -254,7 +321,65 @@ class _Response:
             judgement=judgement,
             judgement_cause=judgement_cause,
             reveals=reveals,
+            prompted=self._prompted(own, context),
         )
+
+    def _prompted(self, own: Mapping[str, Any], context: int) -> Prompted:
+        shown = self._attributes(own, "shown") if "shown" in own else None
+        recall = self._recall(self._object(own["recall"], f"{RUN}: recall ")) if "recall" in own else None
+        if shown is None and recall is not None:
+            shown = tuple(dict.fromkeys(at for line in recall.lines for at in line.attributes))
+        if shown is not None and len(set(shown)) < len(shown):
+            self._problem(f"{RUN}: shown names an attribute twice")
+        run, earlier, position = self.reader.run, own.get("earlier"), own.get("position")
+        if recall is not None and not (run and run.system):
+            self._problem(f"{RUN}: there is a recall, and the run of this file has no memory system")
+        if earlier is not None and not (run and run.sessions):
+            self._problem(f"{RUN}: there are earlier messages, and the run of this file has no sessions")
+        most = len(self.profile.contexts)
+        others = [at for at in range(most) if at != context]
+        if earlier is not None and (
+            not isinstance(earlier, list)
+            or any(type(at) is not int or at not in others for at in earlier)
+            or len(set(earlier)) < len(earlier)
+        ):
+            self._problem(f"{RUN}: earlier must list other contexts of this profile by their numbers from 0, each once")
+        if position is not None and (type(position) is not int or not 1 <= position <= most):
+            self._problem(f"{RUN}: position must be a number from 1 to {most}")
+        return Prompted(shown, recall, None if earlier is None else tuple(earlier), position)
+
+    def _recall(self, raw: Mapping[str, Any]) -> Recall:
+        lines, cost = raw.get("lines"), raw.get("cost")
+        if not isinstance(lines, list) or len(lines) > _MOST_LINES:
+            self._problem(f"{RUN}: recall must have a list of at most {_MOST_LINES:,} lines")
+        if cost is not None:
+            cost = self._object(cost, f"{RUN}: recall.cost ")
+            if len(cost) > _MOST_COSTS or any(len(name) > 40 or forbidden(name) for name in cost):
+                self._problem(f"{RUN}: recall.cost has more than {_MOST_COSTS} units, or one that is no short text")
+        return Recall(
+            tuple(self._line(self._object(line, f"{RUN}: a line of the recall ")) for line in lines),
+            self._number(raw.get("seconds"), "recall.seconds"),
+            cost and {name: self._number(value, "recall.cost") or 0.0 for name, value in cost.items()},
+        )
+
+    def _line(self, raw: Mapping[str, Any]) -> RecalledLine:
+        attributes, text = self._attributes(raw, "attributes"), raw.get("text")
+        if text is None and len(attributes) == 1:
+            text = self.profile.attributes[attributes[0]].statement
+        if not isinstance(text, str) or len(text) > LONGEST_STATEMENT:
+            self._problem(
+                f"{RUN}: a line of the recall has no text, or one of more than {LONGEST_STATEMENT:,} characters"
+            )
+        if len(set(attributes)) < len(attributes):
+            self._problem(f"{RUN}: a line of the recall names an attribute twice")
+        return RecalledLine(text, attributes, self._number(raw.get("score"), "a line's score"))
+
+    def _number(self, value: object, what: str) -> float | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+            self._problem(f"{RUN}: {what} must be a number, not {kind(value)}")
+        return float(value)
 
     def _trial(self, stated: object, of_key: int) -> int:
         if stated is not None and (isinstance(stated, bool) or stated != of_key):
@@ -399,7 +524,7 @@ def write_results(path: Path, lines: Iterable[Line], run: ExportedRun, labels: E
             if labels is not None and line.labels is not None:
                 record["labelling"] = labels.labelling
                 add_labels(record, line.labels, labels.model, labels.personas)
-            record[RUN] = run.model_dump()
+            record[RUN] = run.model_dump(exclude_none=True)
             for item in line.responses:
                 key, entry = _entry(line.profile, item)
                 record["contexts"][item.result.context][key] = entry
@@ -438,10 +563,34 @@ def _entry(profile: Profile, item: Written) -> tuple[str, dict[str, Any]]:
         own |= {"status": str(result.status), "cause": result.cause}
     elif result.judgement is not JudgementStatus.OK:
         own |= {"judgement": str(result.judgement), "judgement_cause": result.judgement_cause}
+    own |= _own_prompted(profile, result.prompted)
     if own:
         entry[RUN] = own
     key = f"combination_num_to_share={len(to_share)}_num_not_to_share={len(not_to_share)}_trial={result.trial}"
     return key, entry
+
+
+def _own_prompted(profile: Profile, item: Prompted) -> dict[str, Any]:
+    """The fields of a response's prompt. A line that is a statement to the letter goes by its attribute alone."""
+
+    def line(of: RecalledLine) -> dict[str, Any]:
+        own = [profile.attributes[at] for at in of.attributes]
+        text = {} if len(own) == 1 and own[0].statement == of.text else {"text": of.text}
+        score = {} if of.score is None else {"score": of.score}
+        return {**text, "attributes": [attribute.key for attribute in own], **score}
+
+    fields: dict[str, Any] = {}
+    recall = item.recall
+    if recall is not None:
+        more = {"seconds": recall.seconds, "cost": recall.cost and dict(recall.cost)}
+        lines = [line(of) for of in recall.lines]
+        fields["recall"] = {"lines": lines, **{name: value for name, value in more.items() if value is not None}}
+    carried = tuple(dict.fromkeys(at for of in recall.lines for at in of.attributes)) if recall else None
+    if item.shown is not None and item.shown != carried:
+        fields["shown"] = [profile.attributes[at].key for at in item.shown]
+    if item.earlier is not None:
+        fields |= {"earlier": list(item.earlier), "position": item.position}
+    return fields
 
 
 # ---- reading a file, one profile at a time

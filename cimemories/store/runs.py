@@ -38,7 +38,8 @@ IMPORTED = "imported"  # the endpoint of a run or a judge that came from a file
 
 @dataclass(frozen=True)
 class ImportedResponse:
-    """One response with what one judge says of it. memory: its hash. A judgement that is `owed` is not written."""
+    """One response with what one judge says of it. memory, shown, recall: their hashes; earlier: ids of contexts, as
+    `settle` takes them. A judgement that is `owed` is not written."""
 
     run: str
     profile: int
@@ -52,6 +53,9 @@ class ImportedResponse:
     judgement: JudgementStatus
     judgement_cause: str | None
     reveals: Sequence[Reveal]  # attributes by the record's id
+    shown: str | None = None
+    recall: str | None = None
+    earlier: Sequence[int] | None = None
 
 
 def runs_with_file(connection: sa.Connection, sha256: str) -> list[str]:
@@ -63,13 +67,15 @@ def runs_with_file(connection: sa.Connection, sha256: str) -> list[str]:
 
 def add_responses(connection: sa.Connection, judges: dict[str, int], new: Sequence[ImportedResponse]) -> None:
     """Write responses with their judgements and reveals. judges: the judge's id by run."""
-    plain = ("run", "profile", "context", "level", "sample", "status", "memory")
+    plain = ("run", "profile", "context", "level", "sample", "status", "memory", "shown", "recall")
     for part in in_chunks(new):
         ids = _inserted(
             connection,
             response,
             [
-                {name: getattr(r, name) for name in plain} | {"cause": _storable(r.cause), "text": _storable(r.text)}
+                {name: getattr(r, name) for name in plain}
+                | {"cause": _storable(r.cause), "text": _storable(r.text)}
+                | {"earlier": None if r.earlier is None else json.dumps(list(r.earlier))}
                 for r in part
             ],
         )
@@ -129,12 +135,14 @@ def kept_prompts(connection: sa.Connection, digest: str) -> sa.Row | None:
 
 def run_responses(connection: sa.Connection, run_id: str, judge_id: int, profile_id: int) -> list[sa.RowMapping]:
     """The responses of one profile, contexts in the order of their ids, with what one judge made of them: columns id,
-    context, level, sample, status, cause, text, memory, judgement, judgement_cause, request (of the recorded call)."""
+    context, level, sample, status, cause, text, memory, shown, recall, earlier, judgement, judgement_cause, request (of
+    the recorded call)."""
+    own = ("id", "context", "level", "sample", "status", "cause", "text", "memory", "shown", "recall", "earlier")
     judged = sa.and_(judgement.c.response == response.c.id, judgement.c.judge == judge_id)
     # Outer joins: a response without a judgement by this judge, or without a call (imported), still has its row.
     query = (
         sa.select(
-            *(response.c[n] for n in ("id", "context", "level", "sample", "status", "cause", "text", "memory")),
+            *(response.c[n] for n in own),
             judgement.c.status.label("judgement"),
             judgement.c.cause.label("judgement_cause"),
             call.c.request,

@@ -11,21 +11,26 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from evaluating import cli_inside, import_bytes, outside
+from evaluating import add_labelled, cli_inside, import_bytes, outside, simulated
 from exchanging import counts
 from paging import button, opened, page_html
 from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_profile, records
 
+from cimemories.evaluation import planning
 from cimemories.evaluation.importing import import_file, import_results
-from cimemories.evaluation.planning import JudgeSpec
+from cimemories.evaluation.planning import JudgeSpec, Memory
+from cimemories.evaluation.respond import Mitigation
 from cimemories.evaluation.runs import execute, judge_again
+from cimemories.evaluation.sessions import Sessions
 from cimemories.exchange.exporting import export_run
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.formats.official import FormatError, record_of
-from cimemories.metrics.headline import headline
+from cimemories.labels.whatif import effective_labels
+from cimemories.metrics.headline import all_numbers, headline
 from cimemories.model import JudgementStatus, Profile, ResponseStatus
 from cimemories.store import datasets, judgements, runs, versions
 from cimemories.store.engine import WORKSPACE, Store, StoreError, open_store, shared_store
+from cimemories.store.tables import judgement as judgement_rows
 from cimemories.store.tables import response
 
 KEYS = ("name", "manager", "coverage", "fact_3")
@@ -101,6 +106,107 @@ def test_a_run_that_is_exported_and_imported_has_the_same_numbers_here_and_elsew
     twice = tmp_path / "twice.jsonl"
     export_run(other, elsewhere.runs[0], twice)
     assert [without_prompts(line) for line in lines(twice)] == [without_prompts(line) for line in lines(path)]
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "system": {"memory": Memory("system:embedding:k=9,order=score")},
+    "written": {"memory": Memory("system:summary")},
+    "sessions": {"sessions": Sessions(2, "shuffled", 5), "mitigation": Mitigation.GATE},
+}
+
+
+def recalled_at(store: Store, run_id: str) -> dict[Any, Any]:
+    """What is recorded of each prompt, by positions: what reached it, the recall, the tasks of earlier messages."""
+    there = {}
+    with store.read() as connection:
+        rows = connection.execute(sa.select(response).where(response.c.run == run_id)).mappings().all()
+        memories = datasets.memories_of(connection, {row["shown"] for row in rows if row["shown"]})
+        recalls = datasets.recalls_of(connection, {row["recall"] for row in rows if row["recall"]})
+        for p, profile_id in enumerate(runs.profile_ids(connection, run_id)):
+            record = datasets.profile_record(connection, profile_id)
+            at, into = record.attribute_ids.index, record.context_ids.index
+            for row in (row for row in rows if row["profile"] == profile_id):
+                recall = recalls.get(row["recall"])
+                there[p, into(row["context"]), row["sample"]] = (
+                    row["status"],
+                    row["cause"],
+                    row["shown"] and list(map(at, memories[row["shown"]])),
+                    recall and [(x.text, list(map(at, x.attributes)), x.score) for x in recall.lines],
+                    recall and (recall.system, recall.ungrounded, recall.cost, recall.seconds),
+                    row["earlier"] and list(map(into, json.loads(row["earlier"]))),
+                )
+    return there
+
+
+def settings_of(store: Store, run_id: str) -> Any:
+    with store.read() as connection:
+        row = runs.named(connection, run_id)
+    parts = row.manifest.memory.system, row.manifest.sessions
+    about = [part and (part.model_dump(exclude={"server", "template"})) for part in parts]
+    return row.composition, row.manifest.mitigation.kind, about
+
+
+def test_what_was_recalled_and_said_before_goes_out_and_comes_back(store: Store, other: Store, tmp_path: Path) -> None:
+    """Behind a memory system or a gate and in sessions, with all numbers as they were, here and elsewhere."""
+    add_labelled(store, 2, 3)
+    for name, changes in SETTINGS.items():
+        run_id = planning.plan(store, simulated(samples=2, check="none", **changes), find_labels=effective_labels)
+        execute(store, run_id)
+        with store.write() as connection:
+            first = connection.execute(sa.select(sa.func.min(response.c.id)).where(response.c.run == run_id)).scalar()
+            lost = {"status": "failed", "cause": "memory: recall failed", "text": None, "recall": None, "shown": None}
+            connection.execute(sa.update(response).where(response.c.id == first).values(lost))
+            connection.execute(sa.delete(judgement_rows).where(judgement_rows.c.response == first))
+        path = tmp_path / f"{name}.jsonl"
+        notes = export_run(store, run_id, path).notes
+        assert any("the field `run`, which is ours" in note for note in notes)
+        wanted, figures = recalled_at(store, run_id), all_numbers(*ask(store, run_id))
+        assert "recalled" in figures and ("sessions" in figures) == (name == "sessions")
+        for place in (store, other):
+            (back,) = import_results(place, path).runs
+            assert recalled_at(place, back) == wanted and settings_of(place, back) == settings_of(store, run_id)
+            same = all_numbers(*ask(place, back))
+            assert {k: v for k, v in same.items() if k not in IDS} == {k: v for k, v in figures.items() if k not in IDS}
+        export_run(other, back, tmp_path / "twice.jsonl", replace=True)
+        twice = [without_prompts(line) for line in lines(tmp_path / "twice.jsonl")]
+        assert twice == [without_prompts(line) for line in lines(path)]
+
+
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [
+        ({"recall": {"lines": [{"attributes": ["nobody"]}]}}, "'nobody' is not an attribute"),
+        ({"recall": {"lines": [{"attributes": []}]}}, "has no text"),
+        ({"recall": {"lines": [{"attributes": ["name"], "score": "high"}]}}, "a line's score must be a number"),
+        ({"recall": {"lines": {}}}, "must have a list"),
+        ({"recall": {"lines": [], "cost": {"x" * 41: 1}}}, "no short text"),
+        ({"shown": ["name", "name"]}, "an attribute twice"),
+        ({"earlier": [0]}, "other contexts of this profile"),
+        ({"earlier": [1, 1]}, "other contexts of this profile"),
+        ({"earlier": [], "position": True}, "position must be a number"),
+    ],
+)
+def test_recalls_and_sessions_that_cannot_be_are_refused(
+    sqlite_store: Store, tmp_path: Path, own: dict[str, Any], problem: str
+) -> None:
+    system = {"name": "bm25", "version": "1", "options": {"k": 2}}
+    sessions = {"kept": "all", "order": "fixed", "seed": 0}
+    data = add_profiles(sqlite_store, [make_profile(0, 2, 2, KEYS)], "two")
+    path = tmp_path / "out.jsonl"
+    export_run(sqlite_store, add_run(sqlite_store, data.id, 1, {}), path)
+    (line,) = lines(path)
+    line["run"] |= {"system": system, "sessions": sessions}
+    entry = next(value for key, value in line["contexts"][0].items() if key.startswith("combination_"))
+    entry["run"] = own
+    path.write_text(json.dumps(line))
+    with pytest.raises(FormatError, match=problem):
+        import_results(sqlite_store, path)
+    without = line["run"].pop("system" if "recall" in own else "sessions")
+    assert without
+    path.write_text(json.dumps(line))
+    if "shown" not in own:
+        with pytest.raises(FormatError):
+            import_results(sqlite_store, path)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
