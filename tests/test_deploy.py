@@ -33,6 +33,21 @@ def test_the_image_copies_all_that_the_wheel_is_built_of() -> None:
     assert not [path for path in copied if not (ROOT / path).exists()]
 
 
+def test_the_image_installs_what_the_forms_offer_first_and_what_a_login_needs() -> None:
+    """The lock has the extras `memory` and `team`, at the pinned versions; all extras are resolved together."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    pins, locked = (
+        dict(
+            re.findall(r"^([\w.-]+)(?:\[.*?\])?==([^ ;\\\n]+)", path.read_text(encoding="utf-8").lower(), re.MULTILINE)
+        )
+        for path in (ROOT / "constraints.txt", ROOT / "deploy" / "requirements.txt")
+    )
+    names = [re.split(r"[<>=\[]", item)[0] for extra in ("memory", "team") for item in extras[extra]]
+    assert names and {name: locked.get(name) for name in names} == {name: pins[name] for name in names}
+    resolved = set(re.findall(r"--extra (\w+)", (ROOT / "Makefile").read_text(encoding="utf-8").split("RESOLVE :=")[1]))
+    assert resolved == extras.keys() - {"docs", "vllm"}  # docs is a part of dev, and vllm has its own environment
+
+
 def test_the_app_is_run_by_nobody_special_and_watched() -> None:
     assert of("USER") == ["1000"]
     # After it nothing is installed.
