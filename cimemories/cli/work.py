@@ -152,7 +152,8 @@ def progress(store: Store, work_id: str) -> Iterator[Callable[[Done], None]]:
             failed = sum(done.failed.values())
             tokens = count(done.prompt_tokens + done.completion_tokens, "token")
             extra = tokens + (f", {failed} failed" if failed else "")
-            bar.update(task, completed=done.done, extra=extra)
+            # What was left is an estimate: a memory system's own calls come on top of it.
+            bar.update(task, completed=done.done, total=max(done.done, bar.tasks[0].total or 0), extra=extra)
 
         if store_work.kind_of(work_id) is not WorkKind.GENERATION:
             yield report

@@ -13,15 +13,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from evaluating import DATASET, add_labelled, numbers, row_of, simulated, small_profiles
 from forked import Forked
 from hostile import completion, error, hostile_server
+from rich.progress import TaskID
 from slow_simulator import SlowSimulator
 
 from cimemories import seeds
+from cimemories.cli import work as cli_work
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.compositions import CompositionError, read_composition
@@ -343,6 +346,24 @@ def test_a_router_opens_whole_domains_once_for_all_samples(store: Store) -> None
     assert len(routed) == len({item["body"] for item in routed}) <= 6
     assert {s.kind: s.draws for s in before.stages} == {"memory": 6, "respond": 18, "judge": 18}
     assert estimate(store, by("system:partition", samples=3)).requests == 0
+
+
+def test_the_calls_of_a_router_are_no_more_than_the_progress_has_in_all(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come on top of what is left beforehand: a bar would read 6/4."""
+    bars: list[tuple[float, float]] = []
+
+    class Seen(cli_work.Progress):
+        def update(self, task_id: TaskID, **fields: Any) -> None:
+            super().update(task_id, **fields)
+            bars.append((self.tasks[0].completed, self.tasks[0].total or 0))
+
+    monkeypatch.setattr(cli_work, "Progress", Seen)
+    run_id = planning.plan(store, by("system:partition", samples=1, judge=JudgeSpec()))
+    with cli_work.progress(store, run_id) as report:
+        runs.execute(store, run_id, on_progress=report)
+    assert bars and bars[-1][0] > len(rows(store, run_id)) and all(done <= total for done, total in bars)
 
 
 def test_a_summary_is_asked_once_for_a_profile_and_recalled_whole(store: Store) -> None:
