@@ -182,7 +182,7 @@ def beside(
         if not flows.is_large(scope):
             whole = flow_arrays(flows, scope, rule)
             at = np.flatnonzero((np.array(whole.profiles) >= first) & (np.array(whole.profiles) <= last))
-            found += [_some(whole, at)] if len(at) else []
+            found += [some_profiles(whole, at)] if len(at) else []
             continue
         files, own = flows.parts(scope), ranges(flows, scope)
         if number < len(own) and own[number] == (first, last):
@@ -197,7 +197,7 @@ def beside(
     return found
 
 
-def _some(data: FlowArrays, at: Ints) -> FlowArrays:
+def some_profiles(data: FlowArrays, at: Ints) -> FlowArrays:
     """The same of some profiles. at: places along the axis."""
     names = data.names
     own = Names(names.attribute[at], names.key[at], names.domain[at], names.event[at], names.bio[at])

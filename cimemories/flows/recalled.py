@@ -19,11 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 import sqlalchemy as sa
 
-from cimemories.flows.arrays import FlowArrays, IdentifierRule, Ints, blocks, flow_arrays
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, Ints, blocks, flow_arrays, part_arrays, ranges
 from cimemories.flows.flows import Flows, cached, verdict_changes
+from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope
 from cimemories.store import datasets, judgements
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.judgements import PartialMemories
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,9 @@ def recalled_blocks(
         counts = _whole(flows, scope)
         yield RecalledArrays(flow_arrays(flows, scope, rule), counts.recalled, counts.said)
         return
+    about = of_run(flows.store, scope)
     for data in blocks(flows, scope, rule):
-        yield count_recalled(flows.store, scope, data, data.profiles)
+        yield count_recalled(flows.store, scope, data, data.profiles, about)
 
 
 @cached
@@ -74,19 +77,50 @@ def _whole(flows: Flows, scope: Scope) -> RecalledArrays:
     return count_recalled(flows.store, scope, flow_arrays(flows, scope))
 
 
+@dataclass(frozen=True)
+class OfRun:
+    """What is read once of a run, however many blocks it has: its partial memories, and what people's verdicts change
+    (flows.verdict_changes)."""
+
+    held: PartialMemories
+    changes: list[tuple[int, int, int, int]]
+
+
+def of_run(store: Store, scope: Scope) -> OfRun:
+    """The same from the record."""
+    with store.read() as connection:
+        held = judgements.partial_memories(connection, scope.run.id)
+        return OfRun(held, verdict_changes(connection, scope, held))
+
+
+def recalled_of(flows: Flows, scope: Scope, profiles: Sequence[int]) -> Iterator[RecalledArrays]:
+    """The counts of these profiles of a large run, one by one. Raises KeyError for one that it does not have."""
+    about = of_run(flows.store, scope)
+    ends = ranges(flows, scope)
+    for profile in profiles:
+        at = next((i for i, (first, last) in enumerate(ends) if first <= profile <= last), None)
+        if at is None:
+            raise KeyError(f"the run has no profile {profile}")
+        data = part_arrays(flows, scope, Part((flows.parts(scope)[at],), (profile, profile)))
+        yield count_recalled(flows.store, scope, data, [profile], about)
+
+
 def count_recalled(
-    store: Store, scope: Scope, data: FlowArrays, profiles: Sequence[int] | None = None
+    store: Store,
+    scope: Scope,
+    data: FlowArrays,
+    profiles: Sequence[int] | None = None,
+    about: OfRun | None = None,
 ) -> RecalledArrays:
     """What was recalled of the flows of these arrays, from the record. profiles: those of the arrays, where the run has
-    more."""
+    more; about: its `of_run`, where it is known already."""
     run_id, judges = scope.run.id, scope.judge_ids
+    held, changes = (own := about or of_run(store, scope)).held, own.changes
     with store.read() as connection:
-        held = judgements.partial_memories(connection, run_id)
         draws = judgements.judged_draws(connection, run_id, judges, profiles, by_shown=True).all()
         claims = judgements.reveal_counts(
             connection, run_id, judges, scope.need, grounded=scope.grounded, profiles=profiles, by_shown=True
         ).all()
-        changes = verdict_changes(connection, scope, held)
         audited = judgements.shown_of(connection, {change[0] for change in changes})
         prompts = {response: shown for response, (shown, _) in audited.items()}
         names = {row.shown for row in draws} | set(prompts.values())

@@ -176,24 +176,29 @@ def grouped_blocks(
     if not flows.is_large(scope):
         yield flow_arrays(flows, scope, rule), grouping(flows, scope, by, rule)
         return
-    names, first = _group_names(flows, scope, by), 0
+    names, first = group_names(flows, scope, by), 0
     for data in blocks(flows, scope, rule):
         if by == By.PROFILE:
             own = names[first : first + len(data.profiles)]
             first += len(data.profiles)
             yield data, Grouping(own, np.arange(len(own))[:, None, None])
-        elif by in _TEXTS:
-            texts = getattr(data.names, _TEXTS[by]).astype(str)
-            yield data, Grouping(names, np.searchsorted(np.array(names), texts)[:, :, None])
         else:
-            yield data, _of_contexts(flows, scope, by, data.contexts)
+            yield data, block_grouping(flows, scope, by, names, data)
+
+
+def block_grouping(flows: Flows, scope: Scope, by: By, names: tuple[str, ...], data: FlowArrays) -> Grouping:
+    """The groups of a block's flows, of profiles aside. names: those of the run (`group_names`)."""
+    if by not in _TEXTS:
+        return _of_contexts(flows, scope, by, data.contexts)
+    texts = getattr(data.names, _TEXTS[by]).astype(str)
+    return Grouping(names, np.searchsorted(np.array(names), texts)[:, :, None])
 
 
 # What a side of attributes is called in the arrays, which is also what its column is called.
 _TEXTS = {By.DOMAIN: "domain", By.EVENT: "event", By.ATTRIBUTE: "key"}
 
 
-def _group_names(flows: Flows, scope: Scope, by: By) -> tuple[str, ...]:
+def group_names(flows: Flows, scope: Scope, by: By) -> tuple[str, ...]:
     """Of a large run; of attributes with the empty name of the padding, of contexts none."""
     if by == By.PROFILE:
         with flows.store.read() as connection:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import pandas as pd
@@ -30,32 +31,41 @@ from cimemories.flows.arrays import (
     inappropriate_mask,
     necessary_mask,
     retained,
+    some_profiles,
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import AMBIGUOUS
 from cimemories.flows.scope import Scope
 from cimemories.metrics import blocks
-from cimemories.metrics.breakdown import By, grouping
+from cimemories.metrics.breakdown import By, block_grouping, group_names, grouping
 from cimemories.metrics.label_uncertainty import (
+    LabelSums,
     Posterior,
     headline_variances,
+    label_sums,
     label_variances,
+    part_posterior,
     posterior,
 )
 from cimemories.metrics.uncertainty import (
     UNDEFINED,
     Interval,
+    LeftOut,
+    RateSums,
+    SampleSums,
     Terms,
+    added,
     completeness_terms,
     contexts_of,
     difference_interval,
     holm,
     rate_terms,
+    sample_sums,
     share_interval,
     violation_terms,
     violation_terms_each,
 )
-from cimemories.metrics.violation import Missing, balanced, missing, missing_flows, no_leak_probability
+from cimemories.metrics.violation import Missing, balanced, by_outcome, missing, missing_flows, no_leak_probability
 
 
 @dataclass(frozen=True)
@@ -146,6 +156,8 @@ def group_intervals(
 ) -> dict[str, tuple[Interval, Interval]]:
     """Violation@n and completeness of each group of `breakdown`, by its name, with intervals: of the group's flows
     alone, what their labels leave open included. One profile's interval is over its attributes and contexts."""
+    if flows.is_large(scope):
+        return _intervals_of_users(flows, scope, n, rule) if by == By.PROFILE else _in_groups(flows, scope, by, n, rule)
     data, groups, labels = flow_arrays(flows, scope, rule), grouping(flows, scope, by, rule), posterior(flows, scope)
     result = {}
     for code, name in enumerate(groups.names):
@@ -154,17 +166,108 @@ def group_intervals(
     return result
 
 
+def _intervals_of_users(
+    flows: Flows, scope: Scope, n: int, rule: IdentifierRule
+) -> dict[str, tuple[Interval, Interval]]:
+    """`group_intervals` of the profiles of a large run: each lies in one block."""
+    names = group_names(flows, scope, By.PROFILE)
+    found = (own for part in blocks.each_block(flows, [scope], rule, _users_of_block, n) for own in part)
+    return dict(zip(names, found, strict=True))
+
+
+def _users_of_block(
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int
+) -> list[tuple[Interval, Interval]]:
+    data, labels = every[0], part_posterior(flows, scopes[0], every[0])
+    result = []
+    for p in range(len(data.profiles)):
+        at = np.array([p])
+        cells = np.ix_(at, np.arange(data.draws.shape[1]), np.arange(data.draws.shape[2]))
+        own = intervals_under(some_profiles(data, at), labels.at(cells), (n,))
+        result.append((own.violation[n], own.completeness))
+    return result
+
+
+@dataclass(frozen=True)
+class _GroupPart:
+    """A group's flows in one block: terms of violation and completeness without their contexts, which would take more
+    memory than all else (`left`), the contexts that they rest on, and what gives the parts of samples and labels."""
+
+    terms: tuple[Terms, Terms]
+    left: tuple[LeftOut, LeftOut]
+    used: Bools
+    sums: SampleSums
+    labels: LabelSums
+
+
+def _in_groups(
+    flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule
+) -> dict[str, tuple[Interval, Interval]]:
+    names = group_names(flows, scope, by)
+    found = blocks.each_block(flows, [scope], rule, _groups_of_block, by, names, n)
+    names = names or found[0][0]
+    result = {}
+    for code, name in enumerate(names):
+        parts = [groups[code] for _, groups in found]
+        used, sums = np.any([part.used for part in parts], axis=0), added([part.sums for part in parts])
+        by_n, needed = reduce(LabelSums.plus, [part.labels for part in parts]).variances((n,))
+        sides = []
+        for side, samples, labels in ((0, sums.of_violation(n), by_n[n]), (1, sums.of_completeness(), needed)):
+            terms = blocks.together([part.terms[side] for part in parts], np.arange(0), samples)
+            left = reduce(LeftOut.plus, [part.left[side] for part in parts]).at(used)
+            sides.append(share_interval(terms, labels, left=left))
+        result[name] = sides[0], sides[1]
+    return result
+
+
+def _groups_of_block(
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], by: By, names: tuple[str, ...], n: int
+) -> tuple[tuple[str, ...], list[_GroupPart]]:
+    data, labels = every[0], part_posterior(flows, scopes[0], every[0])
+    groups, contexts = block_grouping(flows, scopes[0], by, names, data), np.arange(data.draws.shape[2])
+    parts = []
+    for code in range(len(groups.names)):
+        own = _only(data, np.broadcast_to(groups.codes == code, data.draws.shape))
+        counted = count(own)
+        leaks, needed = counted.inappropriate, counted.necessary
+        terms = violation_terms(leaks, n, contexts, sampled=False), completeness_terms(needed, contexts)
+        bare = [replace(each, without=each.without[:, :0]) for each in terms]
+        parts.append(
+            _GroupPart(
+                (bare[0], bare[1]),
+                (LeftOut.of(terms[0]), LeftOut.of(terms[1])),
+                np.isin(contexts, contexts_of(leaks, needed)),
+                sample_sums(by_outcome(leaks), needed),
+                label_sums(own, labels, (n,)),
+            )
+        )
+    return groups.names, parts
+
+
 @cached
 def rate_intervals(
     flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> tuple[Interval, Interval]:
     """The leak rate (sum r / sum N of inappropriate pairs) and ambiguous exposure (the same of ambiguous pairs in
     retained contexts), with intervals over users and contexts (`rate_terms`)."""
+    if flows.is_large(scope):
+        sums = blocks.each_block(flows, [scope], rule, _rates_of_block)
+        wrong, between = (share_interval(RateSums.joined([both[side] for both in sums]).terms()) for side in (0, 1))
+        return wrong, between
     data = flow_arrays(flows, scope, rule)
-    unclear: Bools = (data.labels == AMBIGUOUS) & retained(data.labels)[:, None, :] & (data.draws > 0)
-    parts = counted_flows(flows, scope, rule).inappropriate, entries(unclear, data.reveals, data.draws)
+    parts = counted_flows(flows, scope, rule).inappropriate, _unclear(data)
     leak, ambiguous = (share_interval(rate_terms(part)) for part in parts)
     return leak, ambiguous
+
+
+def _unclear(data: FlowArrays) -> Entries:
+    """The ambiguous pairs of retained contexts."""
+    unclear: Bools = (data.labels == AMBIGUOUS) & retained(data.labels)[:, None, :] & (data.draws > 0)
+    return entries(unclear, data.reveals, data.draws)
+
+
+def _rates_of_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays]) -> tuple[RateSums, RateSums]:
+    return RateSums.of(count(every[0]).inappropriate), RateSums.of(_unclear(every[0]))
 
 
 def _intervals(

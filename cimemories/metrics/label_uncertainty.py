@@ -313,8 +313,9 @@ class LabelSums:
 
     def variances(self, ns: Sequence[int]) -> tuple[dict[int, float], float]:
         """Of the means over profiles: by n, and of completeness."""
-        by_n = dict(zip(ns, (self.violation / max(self.users, 1) ** 2).tolist(), strict=True))
-        return by_n, self.completeness / max(self.needing, 1) ** 2
+        # Where no label is open, sums of rounded terms may end a hair below 0.
+        by_n = dict(zip(ns, (np.maximum(self.violation, 0.0) / max(self.users, 1) ** 2).tolist(), strict=True))
+        return by_n, max(self.completeness, 0.0) / max(self.needing, 1) ** 2
 
 
 def label_sums(data: FlowArrays, labels: Posterior, ns: Sequence[int]) -> LabelSums:

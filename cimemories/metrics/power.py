@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import chdtri, ndtri, stdtrit
 
+from cimemories.flows import parts
 from cimemories.flows.arrays import (
     Bools,
     Entries,
@@ -45,9 +46,13 @@ from cimemories.flows.arrays import (
     flow_arrays,
     inappropriate_mask,
     necessary_mask,
+    part_arrays,
+    ranges,
 )
 from cimemories.flows.flows import Flows, cached
+from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope
+from cimemories.metrics.blocks import places_of
 from cimemories.metrics.intervals import common, common_entries
 from cimemories.metrics.uncertainty import (
     LEAST_USERS,
@@ -68,6 +73,7 @@ POWER = 0.8
 # Of two models' true numbers over profiles, where one pilot run cannot tell. Between runs of one dataset it is commonly
 # higher (users: 0.7 to 1 between the simulated runs of the demo): a cautious choice, not a measured one.
 CORRELATION = 0.5
+PILOT_PROFILES = 2_000  # of a run that does not fit into memory
 MOST_PROFILES = 100_000  # no plan asks for more
 _TWO_SIDED = (1 + LEVEL) / 2
 
@@ -190,12 +196,14 @@ _TermsOf = Callable[[Entries, Ints], Terms]
 @dataclass(frozen=True)
 class Pilot:
     """One run, or two on their common flows. leaks, needed: the flows of each that can violate, and that completeness
-    rests on. size: of the pilot. correlation: assumed, where there is one run; None where two show it."""
+    rests on. size: of the pilot. correlation: assumed, where there is one run; None where two show it. first_of: how
+    many profiles the run has whose first ones these are, where it does not fit into memory; None: these are all."""
 
     leaks: tuple[Entries, ...]
     needed: tuple[Entries, ...]
     size: Size
     correlation: float | None
+    first_of: int | None = None
 
     def violation(self, contexts: int, samples: int) -> Components:
         """Components of the difference of Violation@n, n = samples, in so many contexts."""
@@ -223,16 +231,16 @@ class Pilot:
         users = int(defined.sum())
         if users < LEAST_USERS:
             return Components(math.nan, math.nan, math.nan)
-        parts, known = variance(inside)
+        spread, known = variance(inside)
         mean_samples = float(inside.samples[defined].mean())
         # Of a spread that is smaller than samples explain, all is theirs: both get smaller together.
-        trusted = parts.samples * users / mean_samples if mean_samples > 0 else 1.0
+        trusted = spread.samples * users / mean_samples if mean_samples > 0 else 1.0
         of_samples = float(sum(planned, np.zeros(len(defined)))[defined].mean()) * min(trusted, 1.0)
-        crossed = parts.contexts * min(contexts, self.size.contexts)
+        crossed = spread.contexts * min(contexts, self.size.contexts)
         if self.correlation is None:
-            return Components(parts.users * users, of_samples, crossed, known)
+            return Components(spread.users * users, of_samples, crossed, known)
         unlike = 2 * (1 - self.correlation)
-        return Components(unlike * parts.users * users, 2 * of_samples, unlike * crossed, known)
+        return Components(unlike * spread.users * users, 2 * of_samples, unlike * crossed, known)
 
     def row(self, size: Size, power: float = POWER) -> Row:
         """What a plan of this size can show. Raises ValueError as Components.detectable does."""
@@ -285,21 +293,22 @@ def pilot(
     *,
     correlation: float = CORRELATION,
 ) -> Pilot:
-    """A run as a pilot, or two runs whose difference is known. correlation: assumed with one run. Raises StoreError
+    """A run as a pilot, or two runs whose difference is known; of runs that do not fit into memory the first
+    PILOT_PROFILES, which know their variances to 3 %. correlation: assumed with one run. Raises StoreError
     where they cannot be one, and for a correlation outside -1 to 1."""
     if not -1 <= correlation <= 1:
         raise StoreError(f"a correlation lies between -1 and 1, not at {correlation:g}.")
     for item in (scope, other):
         if item is not None and item.labelling is None:
             raise StoreError(f"a pilot needs labels, and the dataset of {item.run.id} has none yet.")
-    data = flow_arrays(flows, scope, rule)
+    first, *others = _first_profiles(flows, [scope] if other is None else [scope, other], rule)
     if other is None:
-        counted = count(data)
+        data, counted = first, count(first)
         leaks, needed, samples = [counted.inappropriate], [counted.necessary], scope.run.samples
     else:
         if other.run.dataset != scope.run.dataset or other.version == scope.version:
             raise StoreError("two pilot runs are two different runs of one dataset.")
-        data, second = common(data, flow_arrays(flows, other, rule))
+        data, second = common(first, others[0])
         leaks, needed = common_entries(data, second)
         samples = min(scope.run.samples, other.run.samples)
     width = max(data.draws.shape[1], 1)
@@ -311,7 +320,25 @@ def pilot(
             f"{users}."
         )
     size = Size(users, len(data.contexts), samples)
-    return Pilot(tuple(leaks), tuple(needed), size, correlation if other is None else None)
+    whole = len(places_of(flows, scope)[0]) if flows.is_large(scope) else 0
+    assumed = correlation if other is None else None
+    return Pilot(tuple(leaks), tuple(needed), size, assumed, whole if whole > len(first.profiles) else None)
+
+
+def _first_profiles(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule) -> list[FlowArrays]:
+    """The arrays of runs; of large ones those of their first profiles, the same ones in each."""
+    ends = [ranges(flows, scope) for scope in scopes if flows.is_large(scope)]
+    number = max(PILOT_PROFILES // parts.PROFILES_A_PART, 1)
+    last = min((own[:number][-1][1] for own in ends), default=0)
+    found = []
+    for scope in scopes:
+        if not flows.is_large(scope):
+            found.append(flow_arrays(flows, scope, rule))
+            continue
+        files = zip(flows.parts(scope), ranges(flows, scope), strict=True)
+        part = Part(tuple(file for file, (first, _) in files if first <= last), (0, last))
+        found.append(part_arrays(flows, scope, part, rule))
+    return found
 
 
 def pilot_runs(store: Store, dataset_id: int, composition: str, *, simulated: bool) -> list[RunRow]:

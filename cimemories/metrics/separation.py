@@ -34,10 +34,19 @@ from cimemories.flows.arrays import (
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics import heatmap
-from cimemories.metrics.blocks import each_block
-from cimemories.metrics.breakdown import By, Grouping, grouping
-from cimemories.metrics.uncertainty import LEAST_USERS, difference_interval, holm, violation_terms
-from cimemories.metrics.violation import no_leak_probabilities, no_leak_probability
+from cimemories.metrics.blocks import each_block, together
+from cimemories.metrics.breakdown import By, Grouping, block_grouping, group_names, grouping
+from cimemories.metrics.uncertainty import (
+    LEAST_USERS,
+    SampleSums,
+    Terms,
+    added,
+    difference_interval,
+    holm,
+    sample_sums,
+    violation_terms,
+)
+from cimemories.metrics.violation import by_outcome, no_leak_probabilities, no_leak_probability
 
 SIGNIFICANT = 0.05  # a difference is claimed below this p, after the adjustment for its family
 
@@ -431,7 +440,18 @@ def _change(first: Ints, second: Ints, n: int | None) -> Floats:
 def most_violated_group(
     flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> tuple[str, Standing] | None:
-    """The group with the highest Violation@n, and how it stands to the others; None where no group has any."""
+    """The group with the highest Violation@n, and how it stands to the others; None where no group has any. Of a run
+    that does not fit into memory by anything but profiles."""
+    if flows.is_large(scope):
+        names = group_names(flows, scope, by)
+        found = each_block(flows, [scope], rule, _group_terms_of_block, by, names, n)
+        contexts, names = np.arange(found[0][1][0].without.shape[1]), names or found[0][0]
+        sums = [added([part[2][code] for part in found]) for code in range(len(names))]
+        terms = [
+            together([part[1][code] for part in found], contexts, own.of_violation(n)) for code, own in enumerate(sums)
+        ]
+        large = _standing_of(terms)
+        return None if large is None else (names[large.first], large)
     groups = grouping(flows, scope, by, rule)
     result = group_standing(flow_arrays(flows, scope, rule), groups, n)
     return None if result is None else (groups.names[result.first], result)
@@ -447,6 +467,24 @@ def group_standing(data: FlowArrays, groups: Grouping, n: int) -> Standing | Non
     for code in range(len(groups.names)):
         inside: Bools = mask & (codes == code)
         terms.append(violation_terms(entries(inside, data.reveals, data.draws, data.read_at), n, contexts))
+    return _standing_of(terms)
+
+
+def _group_terms_of_block(
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], by: By, names: tuple[str, ...], n: int
+) -> tuple[tuple[str, ...], list[Terms], list[SampleSums]]:
+    """The terms of each group without the samples' part, and what gives that of all blocks."""
+    data, groups = every[0], block_grouping(flows, scopes[0], by, names, every[0])
+    mask = inappropriate_mask(data.draws, data.labels, data.counted)
+    codes, contexts = np.broadcast_to(groups.codes, mask.shape), np.arange(mask.shape[2])
+    nothing = entries(np.zeros_like(mask), data.reveals, data.draws)
+    parts = [entries(mask & (codes == code), data.reveals, data.draws) for code in range(len(groups.names))]
+    terms = [violation_terms(part, n, contexts, sampled=False) for part in parts]
+    return groups.names, terms, [sample_sums(by_outcome(part), nothing) for part in parts]
+
+
+def _standing_of(terms: Sequence[Terms]) -> Standing | None:
+    """How the group with the highest number stands to the others."""
     values = [term.value for term in terms]
     if all(map(math.isnan, values)):
         return None

@@ -276,6 +276,79 @@ def rate_terms(flows: Entries, kept: Sequence[int] | Ints | None = None) -> Term
     return Terms(own, _met(without, flows, kept), inside, samples, exposed)
 
 
+@dataclass(frozen=True)
+class RateSums:
+    """What `rate_terms` rests on, of each profile, so that those of blocks of profiles stand below each other. draws,
+    reveals: [profiles, contexts]; squares: of its attributes' sums N and r, the sums of N^2, N r and r^2, [3,
+    profiles]; exposed: its attributes, [profiles]; kinds: by (N, r), how many flows."""
+
+    draws: Ints
+    reveals: Ints
+    squares: Ints
+    exposed: Ints
+    kinds: Mapping[tuple[int, int], int]
+
+    @classmethod
+    def of(cls, flows: Entries) -> RateSums:
+        profiles, attributes, contexts = flows.shape
+        owners, width = flows.owners.astype(np.int64), max(attributes, 1)
+        cell = owners // width * contexts + flows.contexts
+        by_context, by_attribute = [], []
+        for column in (0, 1):
+            values = flows.each(flows.kinds[:, column]).astype(np.float64)
+            sums = np.bincount(cell, weights=values, minlength=profiles * contexts)
+            by_context.append(sums.reshape(profiles, contexts).astype(np.int32))
+            sums = np.bincount(owners, weights=values, minlength=profiles * width)
+            by_attribute.append(sums.reshape(profiles, width))
+        draws, reveals = by_attribute
+        products = [(one * two).sum(axis=1) for one, two in ((draws, draws), (draws, reveals), (reveals, reveals))]
+        times = np.bincount(flows.outcomes, minlength=len(flows.kinds)).tolist()
+        kinds = {(n, r): often for (n, r, _), often in zip(flows.kinds.tolist(), times, strict=True)}
+        squares, exposed = np.array(products, np.int64), (draws > 0).sum(axis=1)
+        return cls(by_context[0], by_context[1], squares, exposed, kinds)
+
+    @classmethod
+    def joined(cls, parts: Sequence[RateSums]) -> RateSums:
+        """Blocks of a run, in their order, as one."""
+        kinds: dict[tuple[int, int], int] = {}
+        for part in parts:
+            for kind, often in part.kinds.items():
+                kinds[kind] = kinds.get(kind, 0) + often
+        return cls(
+            np.concatenate([part.draws for part in parts]),
+            np.concatenate([part.reveals for part in parts]),
+            np.concatenate([part.squares for part in parts], axis=1),
+            np.concatenate([part.exposed for part in parts]),
+            kinds,
+        )
+
+    def terms(self) -> Terms:
+        """`rate_terms` of these flows; what drawing few samples explains is spread evenly over the profiles."""
+        met = np.flatnonzero(self.draws.any(axis=0))
+        draws, reveals = (part[:, met].astype(np.float64) for part in (self.draws, self.reveals))
+        profiles, total = len(draws), float(draws.sum())
+        if not total:
+            undefined, none = np.full(profiles, np.nan), np.zeros(profiles, np.int64)
+            return Terms(undefined, np.empty((profiles, 0)), np.zeros(profiles), np.zeros(profiles), none)
+        rate, users = float(reveals.sum()) / total, int((self.exposed > 0).sum())
+        scale = users / total
+        of_context = (reveals - rate * draws) * scale
+        sums = of_context.sum(axis=1)
+        own = np.where(self.exposed > 0, rate + sums, np.nan)
+        left = total - draws.sum(axis=0)
+        without: Floats = own[:, None] - of_context * np.where(left > 0, total / np.where(left > 0, left, 1), 0.0)
+        of_draws, of_both, of_reveals = self.squares
+        squares = (of_reveals - 2 * rate * of_both + rate**2 * of_draws) * scale**2
+        squares = squares - sums**2 / np.maximum(self.exposed, 1)
+        inside: Floats = np.maximum(squares, 0.0) * self.exposed / np.maximum(self.exposed - 1, 1)
+        kinds, times = np.array(list(self.kinds), np.int64), np.array(list(self.kinds.values()), np.int64)
+        alpha, beta = _leak_prior(kinds, times)
+        a, b = alpha + kinds[:, 1], beta + kinds[:, 0] - kinds[:, 1]
+        spread = float((times * kinds[:, 0] * a * b / ((a + b) * (a + b + 1))).sum()) * scale**2
+        samples = np.where(self.exposed > 0, spread / users, 0.0)
+        return Terms(own, without, inside, samples, self.exposed)
+
+
 def _met(without: Floats, flows: Entries, kept: Sequence[int] | Ints | None) -> Floats:
     """The columns of contexts that the number rests on: a context that nobody met is no sample of anything."""
     contexts = contexts_of(flows) if kept is None else np.asarray(kept, np.int64)
@@ -540,7 +613,7 @@ def variance(terms: Terms, left: LeftOut | None = None) -> tuple[Parts, float]:
         within = scale * inside / users**2
         apart = jackknife - within
         # What sums of squares leave where the two are equal is rounding, which would pass for a variance.
-        apart = 0.0 if left is not None and apart <= 1e-12 * jackknife else apart
+        apart = 0.0 if apart <= 1e-12 * jackknife else apart
         crossed = max(apart, 0.0) * users / (users - 1)
     samples = min(float(terms.samples[defined].sum()) / users**2, between)
     total = between + crossed
@@ -560,15 +633,19 @@ def effective_units(units: Ints) -> float:
 
 
 def share_interval(
-    terms: Terms, labels: float = math.nan, judge: float = math.nan, value: float | None = None
+    terms: Terms,
+    labels: float = math.nan,
+    judge: float = math.nan,
+    value: float | None = None,
+    left: LeftOut | None = None,
 ) -> Interval:
     """The interval of a share: Korn and Graubard's. labels, judge: variances to add. value: the share, where it is not
-    the mean of the terms (a linearised score)."""
+    the mean of the terms (a linearised score). left: as in `variance`."""
     value = terms.value if value is None else value
     users = int((~np.isnan(terms.own)).sum())
     if math.isnan(value) or not users:
         return UNDEFINED
-    parts, freedom = variance(terms)
+    parts, freedom = variance(terms, left)
     own_total = parts.total
     parts = replace(parts, labels=labels, judge=judge)
     total = parts.total

@@ -10,15 +10,16 @@ the same seed, or one after labels have changed, has the same ones again and no 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cimemories.access.roles import Role
-from cimemories.flows.arrays import Bools, Floats, IdentifierRule, Ints, counted_flows, flow_arrays
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, count
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
+from cimemories.metrics.blocks import each_block
 from cimemories.metrics.judge_uncertainty import (
     CLAIMED,
     STRATA,
@@ -30,7 +31,7 @@ from cimemories.metrics.judge_uncertainty import (
 )
 from cimemories.metrics.sentences import audit_sample
 from cimemories.metrics.uncertainty import NORMAL_95
-from cimemories.metrics.violation import by_outcome, missing_flows
+from cimemories.metrics.violation import by_outcome, missing
 from cimemories.model import Strength
 from cimemories.review.sampling import ASSUMED, judged_by, log_drawn
 from cimemories.store import audits, judgements
@@ -43,8 +44,8 @@ SIZE = 150  # attributes of a sample, unless another number is chosen
 @dataclass(frozen=True)
 class AttributePopulation:
     """The attributes of a run that can be violated, one row each: id, profile (its id), stratum (code of STRATA), judge
-    (V_judge at n), weight in Violation@n, messages that have to be read at most. contexts: by attribute id those in
-    which it is inappropriate. most: the largest n that every flow supports."""
+    (V_judge at n), weight in Violation@n, messages that have to be read at most. first: [rows + 1], where its contexts
+    (ids, those in which it is inappropriate) begin in `contexts`. most: the largest n that every flow supports."""
 
     n: int
     most: int
@@ -54,7 +55,13 @@ class AttributePopulation:
     judge: Floats
     weight: Floats
     messages: Ints
-    contexts: Mapping[int, tuple[int, ...]]
+    first: Ints
+    contexts: Ints
+
+    def contexts_of(self, row: int) -> list[int]:
+        """Those in which the attribute of this row is inappropriate."""
+        own: list[int] = self.contexts[self.first[row] : self.first[row + 1]].tolist()
+        return own
 
     @property
     def sizes(self) -> Ints:
@@ -91,30 +98,56 @@ def attribute_population(
     """What a slice can be sampled of, by the claims of the scope's judge alone. Raises StoreError for an n that not
     every flow supports."""
     own = scope.by_judge(scope.judge)
-    data, leaks = flow_arrays(flows, own, rule), counted_flows(flows, own, rule).inappropriate
-    most = missing_flows(flows, own, rule).supported_n(scope.run.samples) or 0
-    if leaks.owners.size and not 1 <= n <= most:
+    parts = each_block(flows, [own], rule, _population, n)
+    everything = [np.concatenate(column) for column in zip(*(part.columns for part in parts), strict=True)]
+    ids, profile, judge, contexts_of, contexts = everything
+    # As violation.Missing has it, of all blocks.
+    least = min((part.least for part in parts if part.least is not None), default=scope.run.samples)
+    most = min(least, scope.run.samples) if any(part.flows for part in parts) else 0
+    if len(contexts) and not 1 <= n <= most:
         raise StoreError(
             f"violation@{n} cannot be audited: every flow has {most} judged messages, so choose 1 to {most}."
         )
-    exposed = by_outcome(leaks)
-    of_contexts: defaultdict[int, list[int]] = defaultdict(list)
-    owners = data.names.attribute.reshape(-1)[leaks.owners]
-    for attribute, context in zip(owners.tolist(), np.array(data.contexts)[leaks.contexts].tolist(), strict=True):
-        of_contexts[attribute].append(context)
-    judge = exposed.violation(n)
-    number = np.bincount(exposed.profile, minlength=exposed.profiles)
+    # Profiles come in their order, block by block.
+    _, number = np.unique(profile, return_counts=True)
     return AttributePopulation(
         n=n,
         most=most,
-        id=data.names.attribute[exposed.profile, exposed.attribute],
-        profile=np.array(data.profiles, np.int64)[exposed.profile],
+        id=ids,
+        profile=profile,
         stratum=np.where(judge > 0, STRATA.index(CLAIMED), STRATA.index(UNCLAIMED)),
         judge=judge,
-        weight=1.0 / (number[exposed.profile] * max(int((number > 0).sum()), 1)),
-        messages=np.asarray(exposed.counts.sum(axis=1) * n, np.int64),
-        contexts={a: tuple(c) for a, c in of_contexts.items()},
+        weight=1.0 / (np.repeat(number, number) * max(len(number), 1)),
+        messages=contexts_of * n,
+        first=np.concatenate([[0], np.cumsum(contexts_of)]),
+        contexts=contexts,
     )
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Attributes of some profiles that can be violated. columns: id, profile, V_judge and number of contexts of each,
+    then their contexts. least, flows: as of violation.Missing."""
+
+    columns: tuple[Ints | Floats, ...]
+    least: int | None
+    flows: int
+
+
+def _population(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int) -> _Block:
+    data, leaks = every[0], count(every[0]).inappropriate
+    gaps = missing(data, leaks)
+    exposed = by_outcome(leaks)
+    ids = data.names.attribute[exposed.profile, exposed.attribute]
+    columns = (
+        ids,
+        np.array(data.profiles, np.int64)[exposed.profile],
+        exposed.violation(n) if n > 0 else np.zeros(len(ids)),
+        np.asarray(exposed.counts.sum(axis=1), np.int64),
+        # Flows come in the order of the arrays, and so do attributes.
+        np.array(data.contexts, np.int64)[leaks.contexts],
+    )
+    return _Block(columns, gaps.least, gaps.flows)
 
 
 def deviations(judged: AttributePopulation, pilot: CorrectedViolation | None = None) -> Floats:
@@ -177,14 +210,15 @@ def draw_attributes(
         # Strata in turn, each spread evenly over the slice.
         chosen += [((rank + 0.5) / number, row) for rank, row in enumerate(rows[:number])]
     order = [row for _, row in sorted(chosen)]
-    wanted = {(int(judged.profile[row]), c) for row in order for c in judged.contexts[int(judged.id[row])]}
+    wanted = {(int(judged.profile[row]), c) for row in order for c in judged.contexts_of(row)}
+    chosen_ids = {int(judged.id[row]) for row in order}
     there: defaultdict[tuple[int, int], list[tuple[int, str | None]]] = defaultdict(list)
     with flows.store.read() as connection:
         partial = judgements.partial_memories(connection, scope.run.id)
         claims = {
             (row.response, row.attribute)
             for row in judgements.claims_of_judge(connection, scope.run.id, scope.judge.id)
-            if row.strength == Strength.FULL
+            if row.strength == Strength.FULL and row.attribute in chosen_ids
         }
         for profile, context, response, memory in judgements.responses_judged_by(
             connection, scope.run.id, scope.judge.id, wanted
@@ -197,7 +231,7 @@ def draw_attributes(
         attribute, stratum = int(judged.id[row]), STRATA[judged.stratum[row]]
         weight = float(judged.sizes[judged.stratum[row]] / sampled[judged.stratum[row]])
         read: list[SliceItem] = []
-        for context in judged.contexts[attribute]:
+        for context in judged.contexts_of(row):
             own = [
                 r for r, m in there[int(judged.profile[row]), context] if judgements.memory_holds(partial, m, attribute)
             ]

@@ -25,6 +25,7 @@ from cimemories.flows.arrays import FlowArrays, Ints, flow_arrays, mean_or_nan
 from cimemories.flows.cache import shared_cache
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.labels import UNLABELLED, vote_counts
+from cimemories.flows.parts import may_be_large
 from cimemories.flows.scope import Labels, Scope, resolve_scope
 from cimemories.metrics import completeness, violation
 from cimemories.metrics.intervals import common
@@ -348,7 +349,8 @@ class _Runs:
 
 def valued(store: Store, index: PairIndex, aim: Aim | None = None, *, batch: int = BATCH) -> Valued | None:
     """The values of the pairs for an aim, as of the newest batch; None where no run is judged (for an order: not two),
-    or there are no votes: then nothing is known of what a decision would move. Raises StoreError for a run that is not
+    or there are no votes: then nothing is known of what a decision would move. So, too, where a run does not fit into
+    memory: pairs then come by entropy. Raises StoreError for a run that is not
     there, or is not judged."""
     made = _runs_of(store, index, aim or Aim())
     return made.refresh(standing(store, index.shape).decided, batch) if made else None
@@ -365,6 +367,8 @@ def value_without(store: Store, index: PairIndex, aim: Aim, positions: Ints) -> 
 def _runs_of(store: Store, index: PairIndex, aim: Aim) -> _Runs | None:
     rows = chosen_runs(store, index.dataset_id, aim)
     if not rows or index.labelling_id is None:
+        return None
+    if any(may_be_large(row) and shared_flows(store).is_large(resolve_scope(store, row.id)) for row in rows):
         return None
     versions = tuple((row.id, row.revision, sum(row.judgements.values())) for row in rows)
     key = index.shape.key, index.vote_key, aim.target, versions

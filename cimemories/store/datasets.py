@@ -555,6 +555,13 @@ def profile_names(connection: sa.Connection, dataset_id: int) -> dict[int, str]:
     return {row.id: row.name for row in names}
 
 
+def biographies(connection: sa.Connection, profiles: Iterable[int]) -> dict[int, tuple[str, str, str, int]]:
+    """Name, sex, address and age of each of these profiles, by id."""
+    columns = [profile.c[name] for name in ("name", "sex", "address", "age")]
+    rows = rows_in_chunks(connection, sa.select(profile.c.id, *columns), profile.c.id, profiles)
+    return {row["id"]: (row["name"], row["sex"], row["address"], row["age"]) for row in rows}
+
+
 def wording(connection: sa.Connection, dataset_id: int) -> tuple[dict[int, str], dict[int, str]]:
     """Names of profiles and memory statements of attributes, by id."""
     # Two queries: joined, every attribute would bring its profile's name along.

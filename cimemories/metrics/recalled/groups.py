@@ -12,8 +12,7 @@ import pandas as pd
 from cimemories.flows.arrays import CountedFlows, FlowArrays, IdentifierRule, Ints, count
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import LABELS
-from cimemories.flows.parts import too_large
-from cimemories.flows.recalled import recalled_blocks
+from cimemories.flows.recalled import RecalledArrays, recalled_blocks, recalled_of
 from cimemories.flows.scope import Scope
 from cimemories.metrics.heatmap import By, Grid, grid_of, of_block, places
 from cimemories.metrics.recalled.split import OF_LABELS, OUTCOMES, label_mask, outcome_counts
@@ -56,11 +55,20 @@ def recalled_by(flows: Flows, scope: Scope, by: By, rule: IdentifierRule = Ident
 
 
 def recalled_draws(flows: Flows, scope: Scope, pairs: pd.DataFrame) -> Ints:
-    """In how many judged samples each of these flows (profile, attribute, context: ids) was recalled: [rows]. Raises
-    StoreError for a run that does not fit into memory."""
-    if flows.is_large(scope):
-        raise too_large(scope)
-    (counts,) = recalled_blocks(flows, scope)
+    """In how many judged samples each of these flows (profile, attribute, context: ids) was recalled: [rows]. Of a
+    large run a page of flows: its profiles are read one by one."""
+    if not flows.is_large(scope):
+        (counts,) = recalled_blocks(flows, scope)
+        return _recalled_at(counts, pairs)
+    result = np.zeros(len(pairs), np.int64)
+    people = pairs["profile"].to_numpy(np.int64)
+    profiles = np.unique(people).tolist()
+    for profile, counts in zip(profiles, recalled_of(flows, scope, profiles), strict=True):
+        result[people == profile] = _recalled_at(counts, pairs[people == profile])
+    return result
+
+
+def _recalled_at(counts: RecalledArrays, pairs: pd.DataFrame) -> Ints:
     data = counts.data
     p = np.searchsorted(data.profiles, pairs["profile"].to_numpy(np.int64))
     c = np.searchsorted(data.contexts, pairs["context"].to_numpy(np.int64))

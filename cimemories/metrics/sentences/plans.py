@@ -62,6 +62,11 @@ def plan_notes(pilot: Pilot, plans: Sequence[Size], power: float) -> list[str]:
         )
     if beyond := sorted({name for item in plans for name in pilot.beyond(item)}):
         notes.append(f"extrapolated where a plan has more {' or '.join(beyond)} than the pilot ({size(pilot.size)})")
+    if pilot.first_of is not None:
+        notes.append(
+            f"the pilot is the first {count(pilot.size.profiles, 'profile')} of {pilot.first_of:,}, since the run does "
+            "not fit into memory"
+        )
     if len({(item.contexts, item.samples) for item in plans}) > 1:
         notes.append("Violation@n grows with contexts and with n: plans that differ in these measure different numbers")
     return notes

@@ -5,6 +5,7 @@ Recorded calls stay: they cost money and answer the same request again. `purging
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -189,7 +190,11 @@ def remove_files(workspace: Path, ids: Iterable[str]) -> None:
         of_cache = [] if cache.is_symlink() else cache.glob(f"*{name}*")
         for file in (*of_logs, *of_cache):
             with suppress(OSError):
-                file.unlink(missing_ok=True)
+                # Of a run that does not fit into memory the flows and leaks are folders of files.
+                if file.is_dir() and not file.is_symlink():
+                    shutil.rmtree(file)
+                else:
+                    file.unlink(missing_ok=True)
 
 
 def _count(connection: sa.Connection, table: sa.FromClause, where: sa.ColumnElement[bool]) -> int:

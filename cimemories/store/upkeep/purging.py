@@ -221,9 +221,10 @@ def _leftover_files(connection: sa.Connection, workspace: Path) -> Iterator[Path
     for file in _own_files(workspace / "logs", "*.log"):
         if file.stem.split("-")[0] in ("run", "labelling", "generation", "sweep") and file.stem not in there:
             yield file
-    for file in _own_files(workspace / "cache", "*"):
-        # The name of a cached file holds the id of what it was computed from.
-        if not any(name in file.name for name in there):
+    cache = workspace / "cache"
+    for file in (*_own_files(cache, "*"), *_own_files(cache, "*/*")):
+        # The name of a cached file, or of its folder, holds the id of what it was computed from.
+        if not file.parent.is_symlink() and not any(name in str(file.relative_to(cache)) for name in there):
             yield file
     for prefix in DRAFTS:
         for folder in abandoned(workspace, prefix):
