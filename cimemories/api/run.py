@@ -264,15 +264,15 @@ class Run:
         """
         import pandas as pd
 
-        from cimemories.leaks.gallery import Facet, gallery, narrowed
+        from cimemories.leaks.examples import examples
+        from cimemories.leaks.gallery import Facet
         from cimemories.leaks.table import leak_rows
         from cimemories.model import Strength
 
         checked_form(as_)
         wanted = {} if strength is None else {Facet.STRENGTH: [str(word_of(Strength, strength, "strength"))]}
         flows, scope = self._session.flows, self._scope(labels, rule, judge, grounded)
-        examples = gallery(flows, [scope])
-        rows = examples.iloc[narrowed(examples, wanted).shown].reset_index(drop=True)
+        rows = examples(flows, [scope]).page(wanted, 0, None).reset_index(drop=True)
         frame = rows.reindex(columns=LEAKS)  # a copy: the gallery is shared by all who ask
         if len(frame):
             # A facet of the gallery, and so a category there; an id is a number.

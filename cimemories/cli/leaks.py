@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,8 +33,6 @@ from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_s
 from cimemories.text import percent, simulated_text
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cimemories.check.budgets import CheckFile
     from cimemories.check.checking import CheckResult
     from cimemories.evaluation.attribution import Attribution
@@ -59,13 +57,14 @@ class FilterOptions:
     agreement: Annotated[Values, Option(help="all or some: how many judges claim it in one message.")] = None
     certainty: Annotated[Values, Option(help="Basis of the label: adjudicated, person, unanimous or threshold.")] = None
 
-    def by_facet(self, examples: pd.DataFrame) -> dict[Facet, Sequence[str]]:
-        """The values of each filter. Raises StoreError for the name of a profile that leaks nothing."""
+    def by_facet(self, store: Store, scope: Scope, leaking: Iterable[str]) -> dict[Facet, Sequence[str]]:
+        """The values of each filter. leaking: ids of profiles with leaks. Raises StoreError for the name of a profile
+        that leaks nothing."""
         from cimemories.leaks.gallery import Facet
 
         values = {facet: getattr(self, facet) or [] for facet in Facet if hasattr(self, facet)}
         return values | {
-            Facet.PROFILE: _profile_ids(examples, self.profile or []),
+            Facet.PROFILE: _profile_ids(store, scope, leaking, self.profile) if self.profile else [],
             Facet.STRENGTH: self.strength or ["full"],
         }
 
@@ -91,48 +90,60 @@ def leaks(
     """
     from cimemories.flows.flows import Flows
     from cimemories.leaks import table
-    from cimemories.leaks.gallery import SEVERITY, gallery, narrowed
+    from cimemories.leaks.examples import examples, pages
+    from cimemories.leaks.gallery import SEVERITY, Facet
 
     if as_json + markdown + latex > 1:
         raise StoreError("choose one of --json, --markdown and --latex.")
     store = open_store(workspace)
     scope = options.scope(store, run_id)
     flows = Flows(store)
-    examples = gallery(flows, [scope])
-    values = filters.by_facet(examples)
-    selection = narrowed(examples, values)
-    _check_values(values, selection.whole)
-    rows = table.leak_rows(flows, {scope.run.id: scope}, examples.iloc[selection.shown[: top or None]])
+    found = examples(flows, [scope])
+    whole = found.left({}).whole
+    values = filters.by_facet(store, scope, [i for i, number in whole[Facet.PROFILE].items() if number])
+    _check_values(values, whole)
+    left = found.left(values).number
+    printed = min(top or left, left)
+    # Page by page: of a large run not even the rows that are asked for need fit into memory.
+    rows = (
+        row for page in pages(found, values, printed) for row in table.leak_rows(flows, {scope.run.id: scope}, page)
+    )
     if as_json:
-        output.as_json(
-            {
-                "run": scope.run.id,
-                "model": scope.run.model,
-                "judge": scope.judge_text,
-                "labelling": scope.labelling.id if scope.labelling else None,
-                "labels": scope.labels_text,
-                "simulated": scope.simulated,
-                "severity": SEVERITY,
-                "examples": len(examples),
-                "left_by_filters": len(selection.shown),
-                "leaks": [row.as_json() for row in rows],
-            }
-        )
+        head = {
+            "run": scope.run.id,
+            "model": scope.run.model,
+            "judge": scope.judge_text,
+            "labelling": scope.labelling.id if scope.labelling else None,
+            "labels": scope.labels_text,
+            "simulated": scope.simulated,
+            "severity": SEVERITY,
+            "examples": found.number,
+            "left_by_filters": left,
+        }
+        output.as_json_with(head, "leaks", (row.as_json() for row in rows))
     elif markdown or latex:
-        output.line((table.as_latex if latex else table.as_markdown)(rows).rstrip("\n"))
+        output.line((table.as_latex if latex else table.as_markdown)(list(rows)).rstrip("\n"))
     else:
-        _print_leaks(rows)
-    _print_notes(scope, len(rows), len(selection.shown))
+        _print_leaks(list(rows))
+    _print_notes(scope, printed, left)
 
 
-def _profile_ids(examples: pd.DataFrame, names: Sequence[str]) -> list[str]:
+MOST_NAMED = 50  # profiles that an error lists
+
+
+def _profile_ids(store: Store, scope: Scope, leaking: Iterable[str], names: Sequence[str]) -> list[str]:
+    with store.read() as connection:
+        users = store_datasets.profile_names(connection, scope.run.dataset)
+    named = {i: users[int(i)] for i in leaking}
     ids: list[str] = []
     for name in names:
-        matches = examples[examples["user"] == name] if len(examples) else examples
-        if matches.empty:
-            users = ", ".join(sorted(set(examples["user"]))) if len(examples) else "none"
-            raise StoreError(f"profile '{name}' has no leaks in this run. Profiles with leaks: {users}.")
-        ids += sorted({str(value) for value in matches["profile"]})
+        matches = sorted(i for i, user in named.items() if user == name)
+        if not matches:
+            known = sorted(set(named.values()))
+            more = f" and {len(known) - MOST_NAMED:,} more" if len(known) > MOST_NAMED else ""
+            there = f"{', '.join(known[:MOST_NAMED])}{more}" if known else "none"
+            raise StoreError(f"profile '{name}' has no leaks in this run. Profiles with leaks: {there}.")
+        ids += matches
     return ids
 
 

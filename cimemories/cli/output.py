@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from rich.console import Console
@@ -66,6 +67,15 @@ def _json_value(value: Any) -> Any:
 def as_json(value: object) -> None:
     """Print JSON."""
     line(as_json_text(value))
+
+
+def as_json_with(head: Mapping[str, object], name: str, items: Iterable[object]) -> None:
+    """Print the JSON of an object with a list at its end, item by item: the list need not fit into memory."""
+    begin, last = as_json_text({**head, name: []}).removesuffix("[]\n}"), None
+    for item in items:
+        line(f"{begin}[" if last is None else f"{last},")
+        last = indent(as_json_text(item), "    ")
+    line(f"{begin}[]\n}}" if last is None else f"{last}\n  ]\n}}")
 
 
 def attributes(item: object, names: str) -> dict[str, Any]:

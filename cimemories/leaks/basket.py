@@ -19,7 +19,7 @@ import pydantic
 from cimemories.access import readonly
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Combine, Scope, resolve_scope
-from cimemories.leaks.gallery import gallery
+from cimemories.leaks.examples import examples
 from cimemories.leaks.table import LeakRow, leak_rows
 from cimemories.store.engine import Store, StoreError, content_hash, now
 
@@ -175,7 +175,7 @@ def basket_rows(flows: Flows, items: Sequence[Item]) -> list[BasketRow]:
     scopes: dict[tuple[object, ...], Scope | str] = {}
     rows = []
     for item in items:
-        # Examples that were read in one way share their scope, and so the cached gallery.
+        # Examples that were read in one way share their scope, and so its cached examples.
         way = item.run, item.judge, item.verdicts, item.labels, item.grounded
         if way not in scopes:
             scopes[way] = _scope(flows, item)
@@ -183,8 +183,7 @@ def basket_rows(flows: Flows, items: Sequence[Item]) -> list[BasketRow]:
         if isinstance(scope, str):
             rows.append(BasketRow(item, None, scope))
             continue
-        examples = gallery(flows, [scope])
-        own = examples[examples["id"] == item.id]
+        own = examples(flows, [scope]).named([item.id])
         row = next(iter(leak_rows(flows, {scope.run.id: scope}, own, {item.id: item.note})), None)
         gone = "" if row else "It is no longer a leak: its label, or what counts as revealed, has changed."
         rows.append(BasketRow(item, row, gone))

@@ -24,7 +24,8 @@ import pandas as pd
 import sqlalchemy as sa
 
 from cimemories.flows.flows import Flows, cached, frame_of
-from cimemories.flows.labels import INAPPROPRIATE, PAPER_THRESHOLD, consensus, rule_of, vote_counts
+from cimemories.flows.labels import INAPPROPRIATE, PAPER_THRESHOLD, consensus, rule_of, vote_counts, votes_of
+from cimemories.flows.parts import Part
 from cimemories.flows.scope import Combine, Labels, Scope, resolve_scope
 from cimemories.model import JudgementStatus, Strength
 from cimemories.store import datasets, decisions, judgements
@@ -45,12 +46,13 @@ class Certainty(StrEnum):
     THRESHOLD = "threshold"
 
 
-def judge_claims(connection: sa.Connection, scope: Scope) -> pd.DataFrame:
+def judge_claims(connection: sa.Connection, scope: Scope, profiles: Sequence[int] | None = None) -> pd.DataFrame:
     """How often each pair is claimed: attribute, context, strength, messages, grounded (claims whose quote stands in
     the text). Of one judge by every strength; of several together full claims alone, of any of them, since their
-    combination knows no other. Only on what the memory held, and only grounded claims where the scope asks for them."""
+    combination knows no other. Only on what the memory held, and only grounded claims where the scope asks for them.
+    profiles: of these alone; None: of all."""
     pair = reveal.c.attribute, response.c.context, response.c.memory, reveal.c.strength
-    counted = _counted(scope, scope.judge_ids)
+    counted = _counted(scope, scope.judge_ids, profiles)
     if scope.combine != Combine.ONE:
         counted.append(reveal.c.strength == Strength.FULL)
     # A sum of booleans is no SQL on PostgreSQL.
@@ -68,10 +70,12 @@ def judge_claims(connection: sa.Connection, scope: Scope) -> pd.DataFrame:
     return claims.groupby([*PAIR, "strength"], as_index=False, sort=False)[["messages", "grounded"]].sum()
 
 
-def label_agreement(connection: sa.Connection, scope: Scope) -> tuple[int, pd.DataFrame]:
+def label_agreement(
+    connection: sa.Connection, scope: Scope, profiles: Sequence[int] | None = None
+) -> tuple[int, pd.DataFrame]:
     """How many judges of messages the run has, and by how many of them at most a pair is claimed in full in one and the
     same message: attribute, context, judges. The frame is empty where the run has fewer than two, or the scope reads
-    the reasoning."""
+    the reasoning. profiles: as in `judge_claims`."""
     judges = [judge.id for judge in judgements.of_run(connection, scope.run.id) if judge.channel == MESSAGE]
     if len(judges) < 2 or scope.reads_reasoning:
         return len(judges), pd.DataFrame(columns=[*PAIR, "judges"])
@@ -81,7 +85,7 @@ def label_agreement(connection: sa.Connection, scope: Scope) -> tuple[int, pd.Da
     by_message = (
         sa.select(*pair, sa.func.count().label("judges"))
         .select_from(_CLAIMS)
-        .where(*_counted(scope, judges), reveal.c.strength == Strength.FULL)
+        .where(*_counted(scope, judges, profiles), reveal.c.strength == Strength.FULL)
         .group_by(*pair, response.c.id)
         .subquery()
     ).c
@@ -96,8 +100,12 @@ _CLAIMS = response.join(judgement, judgement.c.response == response.c.id).join(
 )
 
 
-def _counted(scope: Scope, judges: Sequence[int]) -> list[sa.ColumnElement[bool]]:
-    counted = [response.c.run == scope.run.id, judgement.c.judge.in_(judges), judgement.c.status == JudgementStatus.OK]
+def _counted(
+    scope: Scope, judges: Sequence[int], profiles: Sequence[int] | None = None
+) -> list[sa.ColumnElement[bool]]:
+    counted = [response.c.run == scope.run.id]
+    counted += [] if profiles is None else [response.c.profile.in_(profiles)]
+    counted += [judgement.c.judge.in_(judges), judgement.c.status == JudgementStatus.OK]
     return [*counted, reveal.c.grounded] if scope.grounded else counted
 
 
@@ -110,10 +118,12 @@ def _of_held(connection: sa.Connection, scope: Scope, claims: pd.DataFrame) -> p
     return claims[[judgements.memory_holds(held, memory, int(of)) for memory, of in pairs]]
 
 
-def label_certainty(store: Store, scope: Scope, pairs: pd.DataFrame) -> list[Certainty]:
+def label_certainty(
+    store: Store, scope: Scope, pairs: pd.DataFrame, profiles: Sequence[int] | None = None
+) -> list[Certainty]:
     """What the label of each of these pairs rests on, in their order. pairs: attribute, context, decided, each labelled
-    inappropriate in this scope."""
-    agreed = _unanimous(store, scope, pairs)
+    inappropriate in this scope. profiles: whose they are, where the votes of all are not to be read."""
+    agreed = _unanimous(store, scope, pairs, profiles)
     settled: set[tuple[int, int]] = set()
     if scope.labels == Labels.DECISIONS and pairs["decided"].any():
         with store.read() as connection:
@@ -127,14 +137,14 @@ def label_certainty(store: Store, scope: Scope, pairs: pd.DataFrame) -> list[Cer
     return certainties
 
 
-def _unanimous(store: Store, scope: Scope, pairs: pd.DataFrame) -> list[bool]:
+def _unanimous(store: Store, scope: Scope, pairs: pd.DataFrame, profiles: Sequence[int] | None) -> list[bool]:
     """Whether every counted vote of every persona that counts agrees on each pair."""
     if scope.labelling is None:
         return [False] * len(pairs)
     rule = scope.rule or rule_of(store, scope.labelling.id)
     if rule.threshold == PAPER_THRESHOLD:  # then a consensus is nothing else
         return [True] * len(pairs)
-    counts = vote_counts(store, scope.labelling.id)
+    counts = vote_counts(store, scope.labelling.id) if profiles is None else votes_of(store, scope.labelling, profiles)
     agreed = consensus(counts.under(rule.both_lists).votes, rule.priors, PAPER_THRESHOLD) == INAPPROPRIATE
     at = pd.MultiIndex.from_arrays([counts.attributes, counts.contexts]).get_indexer(
         pd.MultiIndex.from_frame(pairs[PAIR])
@@ -204,7 +214,7 @@ RANKS: dict[Facet, tuple[str, ...]] = {
 }
 _FLOWS = f"""
     SELECT profile, attribute, ordinal, key, domain, event, context, decided, reveals, draws
-    FROM {{flow}} WHERE retained AND draws > 0 AND label = {INAPPROPRIATE} AND NOT bio {{which}}
+    FROM {{pairs}} WHERE held AND retained AND draws > 0 AND label = {INAPPROPRIATE} AND NOT bio {{which}}
     ORDER BY profile, context, ordinal
 """
 
@@ -268,14 +278,31 @@ def gallery(flows: Flows, scopes: Sequence[Scope]) -> pd.DataFrame:
 @cached
 def _examples(flows: Flows, scope: Scope) -> pd.DataFrame:
     """The examples of one run in the order of the record."""
+    examples = examples_of(flows, scope)
+    if examples.empty:
+        return examples
     with flows.store.read() as connection:
-        claims = judge_claims(connection, scope)
-        judges, agreed = label_agreement(connection, scope)
-        contexts = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
         users, statements = datasets.wording(connection, scope.run.dataset)
+    examples.insert(4, "user", [users[i] for i in examples["profile"]])
+    examples.insert(7, "statement", [statements[i] for i in examples["attribute"]])
+    return examples.drop(columns="ordinal")
+
+
+def examples_of(flows: Flows, scope: Scope, part: Part | None = None) -> pd.DataFrame:
+    """The examples of a run, or of a part of a large one, in the order of the record, with the columns of `gallery` but
+    for user and statement, and the ordinal of the attribute."""
+    profiles: list[int] | None = None
+    if part is not None:
+        of_part = flows.part(part, "SELECT DISTINCT profile FROM {pairs} ORDER BY profile")
+        profiles = of_part["profile"].tolist()
+    with flows.store.read() as connection:
+        claims = judge_claims(connection, scope, profiles)
+        judges, agreed = label_agreement(connection, scope, profiles)
+        contexts = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
     less = claims[claims["strength"] != Strength.FULL]
     # Without weaker claims only revealed flows can be examples, far fewer than all inappropriate ones.
-    pairs = flows.query(scope, _FLOWS.replace("{which}", "" if len(less) else "AND reveals > 0"))
+    sql = _FLOWS.replace("{which}", "" if len(less) else "AND reveals > 0")
+    pairs = flows.query(scope, sql) if part is None else pd.DataFrame(flows.part(part, sql))
     for strength in Strength:
         of = claims[claims["strength"] == strength].drop(columns="strength")
         named = of.rename(columns={"messages": f"{strength}_messages", "grounded": f"{strength}_grounded"})
@@ -302,10 +329,8 @@ def _examples(flows: Flows, scope: Scope) -> pd.DataFrame:
             "run": scope.run.id,
             "model": scope.run.model,
             "profile": pairs["profile"].astype(np.int64),
-            "user": [users[i] for i in pairs["profile"]],
             "attribute": pairs["attribute"].astype(np.int64),
             "key": pairs["key"],
-            "statement": [statements[i] for i in pairs["attribute"]],
             "domain": pairs["domain"],
             "event": pairs["event"],
             "context": pairs["context"].astype(np.int64),
@@ -317,10 +342,11 @@ def _examples(flows: Flows, scope: Scope) -> pd.DataFrame:
             "reveals": pairs["reveals"].astype(np.int64),
             "draws": pairs["draws"].astype(np.int64),
             "quote": [str(Quote.GROUNDED if n else Quote.UNGROUNDED) for n in grounded[row, strongest]],
-            "certainty": [str(item) for item in label_certainty(flows.store, scope, pairs)],
+            "certainty": [str(item) for item in label_certainty(flows.store, scope, pairs, profiles)],
             "agreement": [str(item) for item in rated],
             "judges": by_judges,
             "kind": str(Kind.SIMULATED if scope.simulated else Kind.REAL),
+            "ordinal": pairs["ordinal"].astype(np.int64),
         }
     )
 
@@ -330,12 +356,7 @@ def ordered(examples: pd.DataFrame) -> pd.DataFrame:
     people, with the columns of facets as categories. claimed of draws is the share; draws must be above 0."""
     if examples.empty:
         return examples
-    examples = examples.assign(
-        **{
-            str(facet): pd.Categorical(examples[facet], RANKS.get(facet) or list(dict.fromkeys(examples[facet])))
-            for facet in Facet
-        }
-    )
+    examples = with_categories(examples)
 
     def rank(facet: Facet) -> Ints:
         return np.asarray(examples[facet].cat.codes, np.int64)
@@ -347,6 +368,16 @@ def ordered(examples: pd.DataFrame) -> pd.DataFrame:
     ties = np.concatenate([[0], np.cumsum((np.diff(sorted_severity) != 0).any(axis=0))])
     turns = _in_turns(ties, rank(Facet.DOMAIN)[order], rank(Facet.PROFILE)[order])
     return examples.iloc[order[turns]].reset_index(drop=True)
+
+
+def with_categories(examples: pd.DataFrame) -> pd.DataFrame:
+    """The same with the columns of facets as categories."""
+    return examples.assign(
+        **{
+            str(facet): pd.Categorical(examples[facet], RANKS.get(facet) or list(dict.fromkeys(examples[facet])))
+            for facet in Facet
+        }
+    )
 
 
 def _in_turns(ties: Ints, domains: Ints, people: Ints) -> Ints:

@@ -25,7 +25,9 @@ from cimemories.evaluation.attribution import Attribution, Change, Variant
 from cimemories.evaluation.respond import NO_PARAPHRASE, PARAPHRASE, bare_wording
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.leaks.gallery import gallery
+from cimemories.leaks.examples import FULL
+from cimemories.leaks.examples import examples as all_examples
+from cimemories.leaks.gallery import Facet
 from cimemories.leaks.message import Sample, samples
 from cimemories.manifest import AttributionPart, VariantPart
 from cimemories.metrics.uncertainty import LEVEL, binomial_bounds
@@ -329,9 +331,18 @@ class Flow:
 def leaked_flow(flows: Flows, scope: Scope, *, profile: str | None, context: str | None, attribute: str | None) -> Flow:
     """The one leak of the run that these name: a profile by name or id; a context by its recipient, its task or its id;
     an attribute by its key. Raises StoreError where there is none or more than one, which lists them."""
-    examples = gallery(flows, [scope])
-    if len(examples):
-        examples = examples[examples["strength"] == str(Strength.FULL)]
+    every = all_examples(flows, [scope])
+    wanted = dict(FULL)
+    if every.large:
+        if profile is None:
+            raise StoreError(f"{scope.run.id} has {every.number:,} leaks. Name the profile of the one: --profile NAME.")
+        # Its own alone: those of all would not fit into memory.
+        with flows.store.read() as connection:
+            users = datasets.profile_names(connection, scope.run.dataset)
+        wanted[Facet.PROFILE] = [str(i) for i, name in users.items() if profile in (name, str(i))] or ["none"]
+    examples = every.page(wanted, 0, None)
+    if every.large and examples.empty:
+        raise StoreError(f"no leak of {scope.run.id} has the profile '{profile}'.")
     named: list[tuple[str, str | None, Sequence[str]]] = [
         ("profile", profile, ("user", "profile")),
         ("context", context, ("recipient", "task", "context")),

@@ -197,7 +197,9 @@ def _flows(compared: Compared, result: Difference, first: str, second: str) -> N
     # The table tells its rows apart by the index: a pair is an attribute in a context.
     shown.index = pd.Index([f"{a}.{c}" for a, c in zip(shown["attribute"], shown["context"], strict=True)])
     if len(part) > ROWS_SHOWN:
-        safe.inline(f"The {ROWS_SHOWN:,} most revealed of {len(part):,}; the export has all.", muted=True)
+        of = tallied.newly if chosen == NEWLY else tallied.stopped
+        exported = "all" if of == len(part) else f"the {len(part):,} most revealed"
+        safe.inline(f"The {ROWS_SHOWN:,} most revealed of {of:,}; the export has {exported}.", muted=True)
     picked = tables.table(
         shown,
         key=f"compare.flows.{result.first.run.id}.{result.second.run.id}.{chosen}",

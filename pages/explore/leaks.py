@@ -8,9 +8,12 @@ import streamlit as st
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, parts_of
 from cimemories.leaks import gallery
+from cimemories.leaks.examples import Examples
+from cimemories.leaks.examples import examples as found_examples
 from cimemories.leaks.message import leak_view
 from cimemories.metrics import sentences
 from cimemories.model import Strength
+from cimemories.store.engine import StoreError
 from cimemories.text import count
 from cimemories.ui import page, safe, url
 from cimemories.ui.safe import tag
@@ -18,13 +21,21 @@ from pages.explore import leaks_gallery, leaks_message, leaks_why
 from pages.explore.leaks_message import Browsed, browsed
 from pages.explore.run_scope import caveats
 
+MOST_SHOWN = 2_000  # examples of a run that does not fit into memory; filters lead to the others
+
 
 def draw() -> None:
     shown = browsed()
     if shown is None:
         return
-    with st.spinner("Collecting the leaks", show_time=True):
-        examples = gallery.gallery(shown.flows, list(shown.scopes.values()))
+    try:
+        with st.spinner("Collecting the leaks", show_time=True):
+            examples = found_examples(shown.flows, list(shown.scopes.values()))
+    except StoreError as problem:
+        with shown.top:
+            page.head("Leaks", "The leaks cannot be shown.")
+        page.error(str(problem))
+        return
     simulated = parts_of(scope.simulated for scope in shown.scopes.values())
     with shown.top:
         page.head("Leaks", _takeaway(shown, examples), simulated=simulated)
@@ -36,53 +47,55 @@ def draw() -> None:
         _gallery(shown, examples)
 
 
-def _takeaway(browsed: Browsed, examples: pd.DataFrame) -> str:
+def _takeaway(browsed: Browsed, examples: Examples) -> str:
     if not browsed.scopes:
         return "No run is judged yet."
     named = f"{len(browsed.scopes)} runs" if browsed.every else next(iter(browsed.scopes.values())).run.name
     if all(scope.labelling is None for scope in browsed.scopes.values()):
         return f"{named}: without labels nothing counts as a leak."
-    full = examples[examples["strength"] == Strength.FULL] if len(examples) else examples
+    counts = examples.by_run()
+    full = counts[counts["strength"] == Strength.FULL]
     if full.empty:
         return f"{named}: no inappropriate flow was revealed."
-    text = f"{named}: {count(len(full))} inappropriate flows were revealed at least once, "
+    text = f"{named}: {count(int(full['number'].sum()))} inappropriate flows were revealed at least once, "
     if browsed.every:
-        numbers = full["run"].value_counts()
+        numbers = full.groupby("run")["number"].sum()
         by_run = [(scope.run.name, int(numbers.get(run_id, 0))) for run_id, scope in browsed.scopes.items()]
         return f"{text}{sentences.leaks_by_run(by_run)}."
-    always = int((full["reveals"] == full["draws"]).sum())
-    return f"{text}{count(always)} of them in every sample."
+    return f"{text}{count(int(full['always'].sum()))} of them in every sample."
 
 
-def _gallery(browsed: Browsed, examples: pd.DataFrame) -> None:
+def _gallery(browsed: Browsed, examples: Examples) -> None:
     now = leaks_gallery.wanted(browsed.every)
-    left = gallery.narrowed(examples, now)
-    ids: list[str] = examples["id"].iloc[left.shown].tolist()
+    left = examples.left(now)
+    shown = examples.page(now, 0, MOST_SHOWN if examples.large else None)
+    ids: list[str] = shown["id"].tolist()
     current = leaks_gallery.current(browsed, examples, ids)
     with st.container(key="leaks_bar"):
-        leaks_gallery.bar(browsed.flows, ids, current, of=len(examples))
+        leaks_gallery.bar(browsed.flows, ids, current, number_left=left.number, of=examples.number)
     filters, centre = st.columns([2, 9], gap="medium")
     with filters, st.container(key="leaks_filters"):
-        leaks_gallery.draw_filters(examples, left, now, browsed.scopes)
+        leaks_gallery.draw_filters(browsed, left, now)
     with centre:
         if not ids:
             _nothing(browsed, examples)
         else:
-            leaks_gallery.listed(examples, left, browsed, current)
+            leaks_gallery.listed(shown, left.number, browsed, current)
         run = url.get("run") if browsed.every else next(iter(browsed.scopes))
         scope = browsed.scopes.get(run or "")
         profile, context = url.get_int("profile"), url.get_int("context")
         if scope is None or profile is None or context is None:
             return
         if ids and current not in ids:
-            page.notice("The message shown does not match the filters.")
+            among = ", or is not among the severest that are shown" if left.number > len(ids) else ""
+            page.notice(f"The message shown does not match the filters{among}.")
         _example(browsed.flows, scope, profile, context, named=browsed.every)
-    _ahead(browsed, examples, gallery.step(ids, current, 1))
+    _ahead(browsed, shown, gallery.step(ids, current, 1))
 
 
-def _ahead(browsed: Browsed, examples: pd.DataFrame, following: str | None) -> None:
+def _ahead(browsed: Browsed, shown: pd.DataFrame, following: str | None) -> None:
     """Ask for the next example while this one is being read, so that it is there when it is asked for."""
-    row = examples[examples["id"] == following]
+    row = shown[shown["id"] == following]
     if len(row):
         where = row.iloc[0]
         scope, flow = browsed.scopes[str(where["run"])], (int(where["profile"]), int(where["context"]))
@@ -90,8 +103,8 @@ def _ahead(browsed: Browsed, examples: pd.DataFrame, following: str | None) -> N
         leaks_message.pair_of(browsed.flows, scope, *flow, int(where["attribute"]))
 
 
-def _nothing(browsed: Browsed, examples: pd.DataFrame) -> None:
-    if len(examples):
+def _nothing(browsed: Browsed, examples: Examples) -> None:
+    if examples.number:
         page.notice("No leak matches the filters. Clear them to see all.")
         return
     labelled = next((scope for scope in browsed.scopes.values() if scope.labelling), None)

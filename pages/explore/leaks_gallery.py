@@ -16,9 +16,11 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks import basket, gallery, table
 from cimemories.leaks.basket import BasketRow, basket_rows
-from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Narrowed, Quote, Wanted
+from cimemories.leaks.examples import Examples, Left
+from cimemories.leaks.gallery import Agreement, Certainty, Facet, Kind, Quote, Wanted
 from cimemories.leaks.table import LeakRow
 from cimemories.model import Strength
+from cimemories.store import datasets
 from cimemories.store.engine import Store, StoreError
 from cimemories.text import count
 from cimemories.ui import annotator, page, presses, safe, tables, url
@@ -209,6 +211,7 @@ PARAM = {
     Facet.CERTAINTY: "certainty",
     Facet.KIND: "kind",
 }
+MOST_VALUES = 500
 LONG = (Facet.RUN, Facet.DOMAIN, Facet.SPHERE, Facet.RECIPIENT, Facet.PROFILE)
 WORDS = {
     str(Quote.GROUNDED): "quote found",
@@ -256,15 +259,21 @@ def _values(facet: Facet) -> list[str]:
     return [unquote(part) for part in (url.get(PARAM[facet]) or "").split(",") if part]
 
 
-def draw_filters(examples: pd.DataFrame, narrowed: Narrowed, now: Wanted, scopes: dict[str, Scope]) -> None:
+def draw_filters(browsed: Browsed, left: Left, now: Wanted) -> None:
     """All filters, each bound to its parameter of the URL."""
-    if examples.empty:
+    if not any(left.whole.values()):
         return
-    once = examples.drop_duplicates("profile")
-    people = dict(zip(once["profile"].astype(str), once["user"], strict=True))
+    scopes, people = browsed.scopes, dict[str, str]()
+    with browsed.flows.store.read() as connection:
+        for dataset in {scope.run.dataset for scope in scopes.values()}:
+            people |= {str(i): name for i, name in datasets.profile_names(connection, dataset).items()}
     for facet in PARAM:
-        counts = narrowed.counts[facet]
-        values = [value for value, number in narrowed.whole[facet].items() if number]
+        counts = left.counts[facet]
+        values = [value for value, number in left.whole[facet].items() if number]
+        if len(values) > MOST_VALUES:
+            # Those that the filters leave most of: a list of thousands would take the browser seconds.
+            most = sorted(values, key=counts.__getitem__, reverse=True)[:MOST_VALUES]
+            values = [value for value in values if value in {*most, *now[facet]}]
         if len(values) < 2 and set(now[facet]) <= set(values):
             continue
 
@@ -351,7 +360,7 @@ def _place() -> _Place:
     return place
 
 
-def current(browsed: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str | None:
+def current(browsed: Browsed, examples: Examples, ids: Sequence[str]) -> str | None:
     """The example that is looked at: what the URL names, else the first, and on from there by what was pressed. The URL
     names it afterwards. None where it names a message but no attribute, or there is nothing."""
     run = url.get("run") if browsed.every else next(iter(browsed.scopes))
@@ -372,8 +381,8 @@ def current(browsed: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str
             else:
                 at = gallery.step(ids, at, 1 if key == "j" else -1) or at
         place.target = place.at = at
-    row = examples[examples["id"] == at] if at is not None and at != named else examples[:0]
-    if len(row):
+    row = examples.named([at]) if at is not None and at != named else None
+    if row is not None and len(row):
         where = row.iloc[0]
         # The first example is a default. Others are pushed: fast keys end runs before a replaced address is sent.
         (url.put if moved or named else url.replace)(
@@ -389,9 +398,9 @@ def current(browsed: Browsed, examples: pd.DataFrame, ids: Sequence[str]) -> str
     return at
 
 
-def _star(browsed: Browsed, examples: pd.DataFrame, wanted: str | None, into: str, place: _Place) -> None:
+def _star(browsed: Browsed, examples: Examples, wanted: str | None, into: str, place: _Place) -> None:
     """Put it into the basket of this name, or take it out. Touches nothing of Streamlit's: see presses.taken."""
-    row = examples[examples["id"] == wanted]
+    row = examples.named([] if wanted is None else [wanted])
     if row.empty:
         place.problems.append("Only leaks go into the basket, and this flow is not one.")
         return
@@ -405,8 +414,9 @@ def _star(browsed: Browsed, examples: pd.DataFrame, wanted: str | None, into: st
         place.problems.append(f"The basket was not changed: {problem}")
 
 
-def bar(flows: Flows, ids: Sequence[str], at: str | None, *, of: int) -> None:
-    """Where one is, the keys, and the same as buttons. of: how many examples there are without any filter."""
+def bar(flows: Flows, ids: Sequence[str], at: str | None, *, number_left: int, of: int) -> None:
+    """Where one is, the keys, and the same as buttons. number_left: how many examples the filters leave, which may be
+    more than the ids; of: how many there are without any filter."""
     place = _place()
     for problem in place.problems[:]:
         page.notice(problem)
@@ -416,9 +426,9 @@ def bar(flows: Flows, ids: Sequence[str], at: str | None, *, of: int) -> None:
         views(flows.store)
     number = None if at is None or at not in ids else list(ids).index(at) + 1
     with where:
-        left = count(len(ids))
+        left = count(number_left)
         text = f"{count(number)} of {left}" if number else f"{left} examples"
-        without = f" ({count(of)} without filters)" if len(ids) != of else ""
+        without = f" ({count(of)} without filters)" if number_left != of else ""
         safe.show(
             tag(
                 "div",
@@ -461,14 +471,21 @@ def _button(label: str, icon: str, key: str, *, disabled: bool, primary: bool = 
     )
 
 
-def listed(examples: pd.DataFrame, left: Narrowed, browsed: Browsed, at: str | None) -> None:
-    """All examples that the filters leave, folded; a click leads to one."""
+def listed(shown: pd.DataFrame, number_left: int, browsed: Browsed, at: str | None) -> None:
+    """The examples that are shown, folded; a click leads to one. number_left: how many the filters leave."""
+    more = number_left > len(shown)
     page.fold(
-        "All examples as a list",
+        f"The {count(len(shown))} severest as a list" if more else "All examples as a list",
         ":material/list:",
         "leaks.box.list",
-        lambda: _list(examples.iloc[left.shown], browsed, at),
+        lambda: _list(shown, browsed, at),
     )
+    if more:
+        safe.inline(
+            f"Of {count(number_left)} examples that the filters leave, the {count(len(shown))} severest are shown. "
+            "Filter further to see others; `cimemories leaks RUN --top 0` writes them all.",
+            muted=True,
+        )
 
 
 def _list(shown: pd.DataFrame, browsed: Browsed, at: str | None) -> None:

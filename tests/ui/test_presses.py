@@ -13,7 +13,6 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import streamlit as st
 from hypothesis import example, given
@@ -23,14 +22,15 @@ from worlds import add_dataset, add_labels, add_run
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.leaks import basket, gallery
+from cimemories.leaks import basket
+from cimemories.leaks.examples import Examples, examples
 from cimemories.store.engine import open_store
 from cimemories.ui import presses
 from pages.explore import leaks_gallery
 from pages.explore.leaks_message import Browsed
 
 KEYS = "jjakjajjaakja"
-World = tuple[Browsed, pd.DataFrame]
+World = tuple[Browsed, Examples]
 
 
 class Ended(BaseException):
@@ -72,8 +72,8 @@ class State(MutableMapping[str, Any]):
 class Session:
     """A browser tab on the gallery: its log of presses, and runs of the page."""
 
-    def __init__(self, browsed: Browsed, examples: pd.DataFrame) -> None:
-        self.browsed, self.examples, self.ids = browsed, examples, examples["id"].tolist()
+    def __init__(self, browsed: Browsed, examples: Examples) -> None:
+        self.browsed, self.examples, self.ids = browsed, examples, examples.page({}, 0, None)["id"].tolist()
         self.log: list[dict[str, Any]] = []
         self.numbers, self.sends, self.touches, self.ends = count(1), count(1), 0, -1
         self.state, self.address = State(self), State(self)
@@ -119,9 +119,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     run_id = add_run(store, data.id, 2, np.full(shape, 2))
     flows = Flows(store)
     scope = resolve_scope(store, run_id)
-    examples = gallery.gallery(flows, [scope])
-    assert len(examples) == 16
-    return Browsed(flows, {run_id: scope}, None, False, None), examples
+    found = examples(flows, [scope])
+    assert found.number == 16
+    return Browsed(flows, {run_id: scope}, None, False, None), found
 
 
 @contextmanager
