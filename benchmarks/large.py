@@ -6,10 +6,11 @@
 Flows at the sizes of the released profiles (147 attributes, 49 contexts, 5 samples) are drawn at random and written as
 the parts that a large run is counted from (flows/parts.py), of two runs. Of each size a process of its own counts what
 the headline is made of, the intervals, one heatmap (domain by context) with its title, the breakdown by domain, the
-curves of accumulation and the comparison of both runs, and reads one page of a cell's flows; it says how long each
-took, and its peak resident set. --distinct: so many profiles are written; a larger run reads them again and again,
-which costs the same but takes less of the disk. --at-once: sizes that are also counted as one block, as a run that fits
-into memory is. --processes: sizes that are counted by one, then by two processes.
+curves of accumulation and the comparison of both runs, and reads one page of a cell's flows; then the intervals of the
+leak rate and of each domain, what an audit is sampled of, and the gallery of leaks, found, ordered and counted. It says
+how long each took, and its peak resident set. --distinct: so many profiles are written; a larger run reads them again
+and again, which costs the same but takes less of the disk. --at-once: sizes that are also counted as one block, as a
+run that fits into memory is. --processes: sizes that are counted by one, then by two processes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import itertools
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,14 +38,16 @@ from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, relation_file
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.leaks.examples import FULL, examples
 from cimemories.metrics.accumulation import accumulation
 from cimemories.metrics.blocks import counted_numbers
 from cimemories.metrics.breakdown import By as Group
 from cimemories.metrics.breakdown import breakdown
 from cimemories.metrics.heatmap import By, grid
-from cimemories.metrics.intervals import intervals
+from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
 from cimemories.metrics.separation import worst_cell
 from cimemories.model import DOMAINS, Attribute, Profile, WorkStatus
+from cimemories.review.attribute_audit import attribute_population
 from cimemories.store import datasets, work
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import open_store
@@ -116,6 +120,10 @@ ASKED: dict[str, Ask] = {
     "curves": lambda flows, one, two: accumulation(flows, one, EXACT),
     "compare": lambda flows, one, two: difference(flows, one, two, EXACT),
     "cell": lambda flows, one, two: flows.query(one, _CELL, ["finance", 1]),
+    "rates": lambda flows, one, two: rate_intervals(flows, one, EXACT),
+    "by group": lambda flows, one, two: group_intervals(flows, one, Group.DOMAIN, SAMPLES, EXACT),
+    "audit": lambda flows, one, two: attribute_population(flows, one, 1, EXACT),
+    "gallery": lambda flows, one, two: examples(flows, [one]).left(FULL),
 }
 # heatmap.cell_flows without its texts, which this record has not.
 _CELL = """
@@ -136,6 +144,8 @@ def measure(folder: Path, profiles: int, only: Sequence[str], *, at_once: bool) 
         written = sorted((folder / f"parts-{run}").glob("*.parquet"))
         files[scope.run.id] = [written[i % len(written)] for i in range(number)]
     flows = Flows(store)
+    for old in (store.workspace / "cache").glob("leaks-*"):  # of another size, which has the same version here
+        shutil.rmtree(old)
     if at_once:
         for scope in scopes:
             whole = relation_file(store, scope)

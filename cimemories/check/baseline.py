@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,19 +23,21 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cimemories.files import NotAFileError, open_regular
-from cimemories.flows.arrays import FlowArrays, flow_arrays
+from cimemories.flows.arrays import FlowArrays, blocks
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
+from cimemories.metrics.blocks import places_of
 from cimemories.metrics.headline import Headline
 from cimemories.seeds.reading import SeedError
 from cimemories.store import datasets
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.engine import Store, content_hash, now
+from cimemories.store.engine import Store, StoreError, content_hash, now
 from cimemories.text import visible
 from cimemories.version import __version__
 
 FORMAT, VERSION = "cimemories-baseline", 1
 LARGEST = 256 * 2**20  # bytes; the example's five profiles of 41 attributes have 6,500
+MOST_PROFILES = 10_000
 DIGITS = 16  # of a digest, 64 bits
 
 Digest = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{DIGITS}}}$")]
@@ -84,21 +86,27 @@ class Baseline(_Part):
     format: Literal["cimemories-baseline"]
     version: Literal[1]
     run: BaselineRun
-    profiles: Annotated[list[_Profile], Field(max_length=10_000)]
+    profiles: Annotated[list[_Profile], Field(max_length=MOST_PROFILES)]
 
 
 @dataclass(frozen=True)
 class Aligned:
     """A baseline as arrays beside those of a run: the same axes and labels, its own counts. shared: judged flows of the
-    baseline that the run has judged too; judged: all that the baseline has."""
+    baseline that the run has judged too."""
 
     arrays: FlowArrays
     shared: int
-    judged: int
 
-    @property
-    def share(self) -> float:
-        return self.shared / self.judged if self.judged else 0.0
+
+def judged_flows(baseline: Baseline) -> int:
+    """How many judged flows a baseline has."""
+    number = 0
+    for item in baseline.profiles:
+        draws = np.full((len(item.attributes), len(item.contexts)), item.samples, np.int64)
+        for a, c, n in item.judged:
+            draws[a, c] = n
+        number += int((draws > 0).sum())
+    return number
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -127,7 +135,13 @@ def read_baseline(path: Path) -> Baseline:
 def baseline_text(flows: Flows, scope: Scope, numbers: Headline) -> str:
     """The baseline of a run as a file: one line a profile, so that a repository shows whose counts have changed.
     numbers: for those who read the file; a comparison does not use them."""
-    data = flow_arrays(flows, scope)
+    people, _ = places_of(flows, scope)
+    digests = profile_digests(flows.store, people)
+    if len(people) > MOST_PROFILES:
+        raise StoreError(
+            f"a baseline holds at most {MOST_PROFILES:,} profiles, and {scope.run.id} has {len(people):,}: write it "
+            "of a run on fewer, or compare two runs of one workspace with `cimemories compare`."
+        )
     head = {
         "format": FORMAT,
         "version": VERSION,
@@ -150,7 +164,8 @@ def baseline_text(flows: Flows, scope: Scope, numbers: Headline) -> str:
     }
     rows = [
         json.dumps({"profile": digest, **_counts(record, data, place)}, separators=(",", ":"))
-        for place, (digest, record) in enumerate(_records(flows.store, data.profiles))
+        for data in blocks(flows, scope)
+        for place, (digest, record) in enumerate(_records(flows.store, data.profiles, digests))
     ]
     profiles = ",\n".join(rows)
     return f'{json.dumps(head, indent=1)[:-2]},\n "profiles": [\n{profiles}\n ]\n}}\n'
@@ -176,18 +191,14 @@ def _counts(record: ProfileRecord, data: FlowArrays, place: int) -> dict[str, An
     }
 
 
-def aligned(store: Store, data: FlowArrays, baseline: Baseline) -> Aligned:
-    """The counts of a baseline on the axes of a run's arrays, found by content."""
+def aligned(store: Store, data: FlowArrays, baseline: Baseline, digests: Mapping[int, str] | None = None) -> Aligned:
+    """The counts of a baseline on the axes of a run's arrays, found by content. digests: of all profiles of the run,
+    where the arrays are a part of it."""
+    digests = profile_digests(store, data.profiles) if digests is None else digests
     draws, reveals = np.zeros_like(data.draws, np.int64), np.zeros_like(data.reveals, np.int64)
     by_digest = {item.profile: item for item in baseline.profiles}
     columns = {context: c for c, context in enumerate(data.contexts)}
-    judged = 0
-    for item in baseline.profiles:
-        own = np.full((len(item.attributes), len(item.contexts)), item.samples, np.int64)
-        for a, c, n in item.judged:
-            own[a, c] = n
-        judged += int((own > 0).sum())
-    for p, (digest, record) in enumerate(_records(store, data.profiles)):
+    for p, (digest, record) in enumerate(_records(store, data.profiles, digests)):
         if digest not in by_digest:
             continue
         item = by_digest[digest]
@@ -204,15 +215,19 @@ def aligned(store: Store, data: FlowArrays, baseline: Baseline) -> Aligned:
                 if rows[a] >= 0 and places[c] >= 0:
                     target[p, rows[a], places[c]] = n
     shared = int(((draws > 0) & (data.draws > 0)).sum())
-    return Aligned(replace(data, draws=draws, reveals=reveals, planned=None, read_at=None), shared, judged)
+    return Aligned(replace(data, draws=draws, reveals=reveals, planned=None, read_at=None), shared)
 
 
-def _records(store: Store, profiles: Sequence[int]) -> list[tuple[str, ProfileRecord]]:
-    """The profiles with the digests that they are found by elsewhere."""
+def profile_digests(store: Store, profiles: Sequence[int]) -> dict[int, str]:
+    """What the profiles of a run, in its order, are found by elsewhere; by id."""
     with store.read() as connection:
-        records = [datasets.profile_record(connection, profile) for profile in profiles]
-    people = [[r.profile.name, r.profile.sex, r.profile.address, r.profile.age] for r in records]
-    return list(zip(_numbered(people), records, strict=True))
+        people = datasets.biographies(connection, profiles)
+    return dict(zip(profiles, _numbered([list(people[i]) for i in profiles]), strict=True))
+
+
+def _records(store: Store, profiles: Sequence[int], digests: Mapping[int, str]) -> list[tuple[str, ProfileRecord]]:
+    with store.read() as connection:
+        return [(digests[profile], datasets.profile_record(connection, profile)) for profile in profiles]
 
 
 def _digests(record: ProfileRecord) -> tuple[list[str], list[str]]:

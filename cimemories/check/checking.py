@@ -15,17 +15,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cimemories.check.baseline import Baseline, aligned, read_baseline
+from cimemories.check.baseline import Baseline, aligned, judged_flows, profile_digests, read_baseline
 from cimemories.check.budgets import Budget, CheckFile, Measure, NamedFlow, NoWorse, baseline_files
 from cimemories.check.named_flows import Flow, flows_of
-from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays
+from cimemories.compare.common_flows import PairPart, pair_of, paired_of
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, blocks, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import NECESSARY
 from cimemories.flows.scope import Scope
-from cimemories.leaks.gallery import Facet, gallery, narrowed
+from cimemories.leaks.examples import FULL, examples
 from cimemories.leaks.message import leak_view
 from cimemories.leaks.table import Piece, quoted
 from cimemories.metrics import sentences
+from cimemories.metrics.blocks import each_block, places_of
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import Paired, changes, common, intervals, paired_arrays
 from cimemories.metrics.sentences import Tested, family
@@ -390,18 +392,49 @@ def _comparison(question: _Question, budget: NoWorse, baseline: Baseline | None)
         return without(
             f"the baseline has {was.samples} samples a context, this run {scope.run.samples}: n is at most {most}"
         )
-    data = flow_arrays(question.flows, scope, question.rule)
-    beside = aligned(question.flows.store, data, baseline)
-    if beside.share < question.file.coverage - TIE:
+    shared, paired, newly = _beside(question, baseline, n)
+    judged = judged_flows(baseline)
+    share = shared / judged if judged else 0.0
+    if share < question.file.coverage - TIE:
         return without(
-            f"of the baseline's {count(beside.judged, 'judged flow')} this run has {percent(beside.share)}, "
+            f"of the baseline's {count(judged, 'judged flow')} this run has {percent(share)}, "
             f"{sentences.share(question.file.coverage)} are needed: the dataset or what was planned has changed. Write "
             "the baseline anew"
         )
+    return _Comparison(budget, baseline, "", paired, newly)
+
+
+def _beside(question: _Question, baseline: Baseline, n: int) -> tuple[int, Paired, pd.DataFrame]:
+    """How many judged flows the baseline and the run share, their difference, and those that newly leak."""
+    flows, scope, rule = question.flows, question.scope, question.rule
+    if flows.is_large(scope):
+        digests = profile_digests(flows.store, places_of(flows, scope)[0])
+        found = each_block(flows, [scope], rule, _beside_block, baseline, digests, n)
+        newly = pd.concat([part for _, _, part in found], ignore_index=True)
+        return sum(shared for shared, _, _ in found), paired_of([part for _, part, _ in found], n), newly
+    data = flow_arrays(flows, scope, rule)
+    beside = aligned(flows.store, data, baseline)
     one, two = common(beside.arrays, data)
-    _, changed = changes(one, two)
-    frame = pd.DataFrame(changed)
-    return _Comparison(budget, baseline, "", paired_arrays(one, two, n), frame[frame["newly"] == 1])
+    return beside.shared, paired_arrays(one, two, n), _newly(one, two)
+
+
+def _beside_block(
+    flows: Flows,
+    scopes: Sequence[Scope],
+    every: Sequence[FlowArrays],
+    baseline: Baseline,
+    digests: Mapping[int, str],
+    n: int,
+) -> tuple[int, PairPart, pd.DataFrame]:
+    beside = aligned(flows.store, every[0], baseline, digests)
+    # Of all contexts, in which some profile of the block may have nothing.
+    one, two = common(beside.arrays, every[0])
+    return beside.shared, pair_of(one, two, n), _newly(one, two)
+
+
+def _newly(one: FlowArrays, two: FlowArrays) -> pd.DataFrame:
+    frame = pd.DataFrame(changes(one, two)[1])
+    return frame[frame["newly"] == 1]
 
 
 def _no_worse(question: _Question, item: _Comparison, tested: Tested) -> Check:
@@ -482,8 +515,24 @@ def _counts(data: FlowArrays, named_flows: Iterable[Flow]) -> _Counts:
     return _Counts(planned, draws, reveals, necessary)
 
 
+def _counts_of(question: _Question, named_flows: Sequence[Flow]) -> _Counts:
+    """The same of a run of any size, block by block."""
+    places: dict[int, list[int]] = {}
+    for place, flow in enumerate(named_flows):
+        places.setdefault(flow.profile, []).append(place)
+    cells = np.zeros((3, len(named_flows)), np.int64)
+    necessary = 0
+    for data in blocks(question.flows, question.scope):
+        here = [place for profile in data.profiles for place in places.get(profile, ())]
+        found = _counts(data, [named_flows[place] for place in here])
+        cells[:, here] = found.planned, found.draws, found.reveals
+        necessary += found.necessary
+    planned, draws, reveals = cells.tolist()
+    return _Counts(planned, draws, reveals, necessary)
+
+
 def _named(question: _Question, item: NamedFlow, named_flows: Sequence[Flow]) -> Check:
-    counts = _counts(flow_arrays(question.flows, question.scope), named_flows)
+    counts = _counts_of(question, named_flows)
     rows = list(zip(named_flows, counts.planned, counts.draws, counts.reveals, strict=True))
     # The lowest share that a flow can have, whatever its missing messages say, and the highest.
     over = [row for row in rows if row[3] > item.limit * row[1] + TIE]
@@ -545,13 +594,14 @@ def _be(number: int) -> str:
 
 def _severest(question: _Question) -> tuple[tuple[Leak, ...], int]:
     """The severest leaks of the run, and how many it has beyond these."""
-    examples = gallery(question.flows, [question.scope])
-    full = examples.iloc[narrowed(examples, {Facet.STRENGTH: [str(Strength.FULL)]}).shown]
-    if full.empty:
-        return (), 0
+    found = examples(question.flows, [question.scope])
+    number = found.left(FULL).number
     columns = ["profile", "attribute", "context", "reveals", "draws"]
-    chosen = [[int(value) for value in row] for row in full[columns].head(SHOWN).itertuples(index=False)]
-    return _quoted(question, chosen), len(full) - len(chosen)
+    full = found.page(FULL, 0, SHOWN) if number else None
+    if full is None:
+        return (), 0
+    chosen = [[int(value) for value in row] for row in full[columns].itertuples(index=False)]
+    return _quoted(question, chosen), number - len(chosen)
 
 
 def _quoted(question: _Question, rows: Sequence[Sequence[int]]) -> tuple[Leak, ...]:

@@ -52,7 +52,7 @@ MOST_CHANGED = 10_000  # changed flows of each kind that are listed of runs too 
 
 
 @dataclass(frozen=True)
-class _Pair:
+class PairPart:
     """The terms of one block over all contexts, without the samples' part, and what gives that of all blocks: the sums
     of (first, second)."""
 
@@ -76,7 +76,7 @@ class _Apart:
 
 @dataclass(frozen=True)
 class _Block:
-    pair: _Pair
+    pair: PairPart
     domains: dict[str, _Apart]
     tallied: Tallied
     changed: pd.DataFrame
@@ -99,7 +99,7 @@ class PairedRuns:
 
 def paired_in_blocks(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule, n: int) -> Paired:
     """intervals.paired_arrays of two runs of any size, on their common flows."""
-    return _paired(each_block(flows, [first, second], rule, _pair_of_block, n), n)
+    return paired_of(each_block(flows, [first, second], rule, _pair_of_block, n), n)
 
 
 def compared_in_blocks(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule, n: int) -> PairedRuns:
@@ -112,7 +112,7 @@ def compared_in_blocks(flows: Flows, first: Scope, second: Scope, rule: Identifi
         parts.append(replace(part, changed=part.changed[:0]))
     names = sorted({name for part in parts for name in part.domains})
     return PairedRuns(
-        _paired([part.pair for part in parts], n),
+        paired_of([part.pair for part in parts], n),
         _tallied([part.tallied for part in parts]),
         changed,
         domain_frame(
@@ -123,9 +123,9 @@ def compared_in_blocks(flows: Flows, first: Scope, second: Scope, rule: Identifi
     )
 
 
-def _pair_of_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int) -> _Pair:
+def _pair_of_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int) -> PairPart:
     one, two = common(*every)
-    return _pair(one, two, n)
+    return pair_of(one, two, n)
 
 
 def _compared_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], n: int) -> _Block:
@@ -133,7 +133,7 @@ def _compared_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowA
     tallied, changed = changes(one, two)
     domains = {}
     for name, before, after in in_domains(one, two):
-        pair = _pair(before, after, n)
+        pair = pair_of(before, after, n)
         violation, completeness = (
             second.combined(1.0, first, -1.0) for first, second in (pair.terms.violation, pair.terms.completeness)
         )
@@ -142,11 +142,11 @@ def _compared_block(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowA
         domains[name] = _Apart((bare[0], bare[1]), left, pair.terms.own, pair.sums, *defined_in_both(before, after))
     necessary = defined_in_both(one, two)[1]
     return _Block(
-        _pair(one, two, n), domains, tallied, most_changed(pd.DataFrame(changed)), noise_sums(one, two, n), necessary
+        pair_of(one, two, n), domains, tallied, most_changed(pd.DataFrame(changed)), noise_sums(one, two, n), necessary
     )
 
 
-def _pair(one: FlowArrays, two: FlowArrays, n: int) -> _Pair:
+def pair_of(one: FlowArrays, two: FlowArrays, n: int) -> PairPart:
     leaks, needed = common_entries(one, two)
     every = np.arange(len(one.contexts))
     # The samples' part of a block alone would be another one: `sums` give it of all.
@@ -155,10 +155,10 @@ def _pair(one: FlowArrays, two: FlowArrays, n: int) -> _Pair:
     own = np.isin(every, contexts_of(*leaks)), np.isin(every, contexts_of(*needed))
     first, second = (sample_sums(by_outcome(wrong), right) for wrong, right in zip(leaks, needed, strict=True))
     terms = PairTerms(len(one.profiles), (violation[0], violation[1]), (completeness[0], completeness[1]), own)
-    return _Pair(terms, (first, second))
+    return PairPart(terms, (first, second))
 
 
-def _paired(parts: Sequence[_Pair], n: int) -> Paired:
+def paired_of(parts: Sequence[PairPart], n: int) -> Paired:
     own = [np.any([part.terms.own[side] for part in parts], axis=0) for side in (0, 1)]
     every = np.flatnonzero(own[0] | own[1])
     sums = [added([part.sums[run] for part in parts]) for run in (0, 1)]

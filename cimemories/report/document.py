@@ -22,7 +22,7 @@ from cimemories.model import Persona
 from cimemories.store import labellings
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import Parts, exact_percent, simulated_text
+from cimemories.text import Parts, exact_percent, listed, simulated_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -239,10 +239,11 @@ class LabelFacts:
 
 
 def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]:
-    """Of every labelling that the scopes read, each once; none where nothing is labelled."""
+    """Of every labelling that the scopes read, each once; none where nothing is labelled, or where the votes of a run
+    do not fit into memory (`uncounted_labels`)."""
     by_rule: dict[tuple[str, str], LabelFacts] = {}
     for scope in scopes:
-        if scope.labelling is None:
+        if scope.labelling is None or flows.is_large(scope):
             continue
         row = scope.labelling
         counted = survival(flows.store, row.id, scope.rule)
@@ -253,3 +254,14 @@ def all_label_facts(flows: Flows, scopes: tuple[Scope, ...]) -> list[LabelFacts]
         # Two runs may read one labelling by different rules: other labels, so another entry.
         by_rule.setdefault((row.id, counted.rule.digest), facts)
     return list(by_rule.values())
+
+
+def uncounted_labels(flows: Flows, scopes: tuple[Scope, ...]) -> str:
+    """What is said in the place of the consensus of labellings whose votes do not fit into memory; '' where all do."""
+    large = sorted({scope.labelling.id for scope in scopes if scope.labelling and flows.is_large(scope)})
+    if not large:
+        return ""
+    return (
+        f"Labels are those of {listed(large)}. On how many pairs its personas agree is not counted here, since "
+        "its votes do not fit into memory; `cimemories metrics` says on how many flows the numbers rest."
+    )

@@ -16,11 +16,12 @@ from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.compositions import CompositionError
 from cimemories.evaluation.runs import command_of, spec_of
 from cimemories.exchange.card import dataset_card
-from cimemories.flows.arrays import IdentifierRule, flow_arrays
+from cimemories.flows.arrays import IdentifierRule, blocks
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
 from cimemories.manifest import PromptPart
 from cimemories.metrics import sentences
-from cimemories.metrics.breakdown import dropped
+from cimemories.metrics.blocks import places_of
+from cimemories.metrics.breakdown import run_dropped
 from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.metrics.uncertainty import LEAST_USERS
 from cimemories.report.document import (
@@ -36,6 +37,7 @@ from cimemories.report.document import (
     Section,
     Text,
     all_label_facts,
+    uncounted_labels,
 )
 from cimemories.seeds import SeedError
 from cimemories.seeds.published import load_published
@@ -67,10 +69,10 @@ KAPPA_REFERENCES = (
 
 def methods(basis: Basis) -> Section:
     """Paragraphs for a paper, and the references that they name."""
-    labels = all_label_facts(basis.flows, basis.scopes)
+    labels, uncounted = all_label_facts(basis.flows, basis.scopes), uncounted_labels(basis.flows, basis.scopes)
     parts = (
         ("Data", _data(basis)),
-        ("Labels", _labels(labels)),
+        ("Labels", [uncounted] if uncounted else _labels(labels)),
         ("Messages", _messages(basis)),
         ("Judging", _judging(basis)),
         ("Measures", _measures(basis)),
@@ -92,13 +94,13 @@ def methods(basis: Basis) -> Section:
 
 def _data(basis: Basis) -> Iterable[str]:
     line = basis.lines[0]
-    data = flow_arrays(basis.flows, line.scope, basis.rule)
+    profiles, contexts = places_of(basis.flows, line.scope)
     # -1 fills the array up where a profile has fewer attributes than the largest.
-    attributes = int((data.names.attribute >= 0).sum())
+    attributes = sum(int((data.names.attribute >= 0).sum()) for data in blocks(basis.flows, line.scope, basis.rule))
     yield (
         f"We used the dataset {line.scope.dataset_name} (content hash {line.run.dataset_hash[:12]}) in the setting of "
-        f"CIMemories: {count(len(data.profiles), 'synthetic user')} with {count(attributes, 'attribute')} in all, "
-        f"and {count(len(data.contexts), 'context')}, each a task with a recipient."
+        f"CIMemories: {count(len(profiles), 'synthetic user')} with {count(attributes, 'attribute')} in all, "
+        f"and {count(len(contexts), 'context')}, each a task with a recipient."
     )
     yield (
         "A context counts for a user when at least one attribute is necessary and at least one is inappropriate in it."
@@ -246,9 +248,7 @@ def _measures(basis: Basis) -> Iterable[str]:
         IdentifierRule.SUBSTRING: "Attributes whose key contains name, address, sex or age never count as violations.",
         IdentifierRule.NONE: "Every attribute can count as a violation, those of the biography too.",
     }[basis.rule]
-    lost = {
-        key for line in basis.lines for key in dropped(flow_arrays(basis.flows, line.scope, basis.rule), basis.rule)
-    }
+    lost = {key for line in basis.lines for key in run_dropped(basis.flows, line.scope, basis.rule, basis.rule)}
     if lost:
         yield f"This leaves out {count(len(lost), 'key')} beyond the biography."
     for line in basis.lines:
@@ -465,6 +465,9 @@ def _options(scopes: Sequence[Scope], rule: IdentifierRule) -> str:
 def card(basis: Basis) -> Section:
     """The dataset card, its headings one level below the section's."""
     scope = basis.scopes[0]
+    if basis.flows.is_large(scope):
+        text = "The card counts the consensus of all votes, which do not fit into memory: `cimemories card` writes it."
+        return Section("card", f"Dataset card: {scope.dataset_name}", (Text(text),))
     labelling = scope.labelling.id if scope.labelling else None
     text = dataset_card(basis.flows.store, scope.dataset_name, labelling_id=labelling)
     name, _, rest = text.partition("\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -15,14 +16,16 @@ from cimemories.compare import leaderboard
 from cimemories.compare.difference import difference, takeaway, together
 from cimemories.compare.leaderboard import Line
 from cimemories.compare.norms import per_norm
-from cimemories.flows.arrays import IdentifierRule, flow_arrays
+from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.scope import Labels, parts_of
 from cimemories.labels.votes import GroupBy
-from cimemories.leaks.gallery import SEVERITY, gallery
+from cimemories.leaks.examples import Examples as LeakExamples
+from cimemories.leaks.examples import examples as all_examples
+from cimemories.leaks.gallery import SEVERITY
 from cimemories.leaks.table import leak_rows
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Accumulation, accumulation, baseline, effort
-from cimemories.metrics.breakdown import By, breakdown, dropped
+from cimemories.metrics.breakdown import By, breakdown, run_dropped
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By as Side
 from cimemories.metrics.heatmap import as_frame, grid, pairs_leaked
@@ -51,6 +54,7 @@ from cimemories.report.document import (
     all_label_facts,
     points,
     table,
+    uncounted_labels,
 )
 from cimemories.review.index import pair_index
 from cimemories.review.random_share import share_agreement
@@ -64,6 +68,8 @@ from cimemories.text import count, listed, percent, sentence
 def labels_section(basis: Basis) -> Section:
     """The labelled pairs: on how many the personas agree, overall and by domain, the rule, the personas, decisions."""
     all_facts = all_label_facts(basis.flows, basis.scopes)
+    if uncounted := uncounted_labels(basis.flows, basis.scopes):
+        return Section("labels", "Labels", (Text(uncounted), *_norms(basis)))
     if not all_facts:
         text = "The dataset has no labels, so violation and completeness are undefined."
         return Section("labels", "Labels", (Text(text),))
@@ -274,7 +280,7 @@ def identifiers_section(basis: Basis) -> Section:
             used = "used here" if rule == basis.rule else ""
             name = basis.run_names[line.run.id]
             rows.append((name, str(rule), sentences.bounds_text(bounds.violation[n]), f"{numbers.attributes:,}", used))
-        lost += dropped(flow_arrays(basis.flows, line.scope, basis.rule), IdentifierRule.SUBSTRING)
+        lost += run_dropped(basis.flows, line.scope, basis.rule, IdentifierRule.SUBSTRING)
     text = (
         "A message has to be signed, so attributes that repeat the biography never count as violations. The rule "
         "“exact” goes by the very key; “substring” drops every key that contains name, address, sex or age, as the "
@@ -298,6 +304,7 @@ def identifiers_section(basis: Basis) -> Section:
 # ---- results
 
 
+MOST_PROFILES = 1_000  # that a table lists
 EXAMPLES = 6  # of leaks, of all runs together
 MOST_IN = "Domains with the largest numbers"
 COUNTED = "counted"  # in place of an interval: what was not drawn from anything has none
@@ -329,7 +336,8 @@ def headline_section(basis: Basis) -> Section:
         blocks += _parts(basis, line)
         with suppress(StoreError):  # of fewer than LEAST_USERS profiles nothing is known
             known = pilot(basis.flows, line.scope, rule=basis.rule)
-            blocks.append(Text(sentences.plan(known.row(known.size), POWER, "this run itself")))
+            size = known.size if known.first_of is None else replace(known.size, profiles=line.numbers.profiles)
+            blocks.append(Text(sentences.plan(known.row(size), POWER, "this run itself")))
         if notes_of_run := [text for text in line.numbers.notes if text != line.numbers.coverage_text]:
             blocks.append(Points(tuple(map(sentence, notes_of_run)), warning=True))
     return Section("headline", "Headline numbers", tuple(blocks))
@@ -482,6 +490,10 @@ def breakdowns(basis: Basis) -> Section:
         blocks += [Heading(name)] if basis.several else []
         for by in (By.DOMAIN, By.SPHERE, By.PROFILE):
             frame = breakdown(basis.flows, line.scope, by, n, basis.rule)
+            every = len(frame)
+            if by == By.PROFILE and every > MOST_PROFILES:
+                frame = frame.sort_values("violation", ascending=False, kind="stable").head(MOST_PROFILES)
+                frame = frame.reset_index(drop=True)
             if frame.empty or (by == By.SPHERE and set(frame["group"]) <= {""}):
                 continue
             bounds, groups = group_intervals(basis.flows, line.scope, by, n, basis.rule), list(frame["group"])
@@ -505,6 +517,7 @@ def breakdowns(basis: Basis) -> Section:
             columns = [str(by).capitalize(), f"Violation@{n}", "attributes", "inappropriate flows"]
             columns += ["Completeness", "necessary flows", "Coverage"]
             caption = f"{name} by {by}, with 95 % intervals of each {by} alone"
+            caption += f": the {len(frame):,} of {every:,} with the highest violation" if len(frame) < every else ""
             blocks.append(table(caption, columns, rows, simulated=line.simulated, folded=True))
     return Section("groups", "By domain, sphere and profile", tuple(blocks))
 
@@ -609,38 +622,39 @@ def _curves(basis: Basis, runs: list[tuple[Line, Accumulation]]) -> Figure | Non
 def examples(basis: Basis) -> Section | None:
     """A few leaks, the severest of each domain first; only what they are about where texts are left out. None where
     nothing leaks."""
-    leaks = gallery(basis.flows, basis.scopes)
-    if leaks.empty:
+    leaks = all_examples(basis.flows, basis.scopes)
+    if not leaks.number:
         return None
     blocks: list[Block] = [leak_counts(basis, leaks)]
     if not basis.texts:
         blocks.append(Text("The texts of messages and memories are left out of this report."))
         return Section("examples", "Examples of leaks", tuple(blocks))
     # Leaks come with the severest first, so the first of each domain is the one to show.
-    chosen = leaks.drop_duplicates("domain").head(EXAMPLES)
+    chosen = leaks.firsts("domain", EXAMPLES)
     if len(chosen) < EXAMPLES:
-        more = leaks.drop(chosen.index).drop_duplicates("context").head(EXAMPLES - len(chosen))
-        chosen = leaks.loc[sorted([*chosen.index, *more.index])]
+        more = leaks.firsts("context", EXAMPLES - len(chosen), list(chosen["id"]))
+        chosen = pd.concat([chosen, more]).sort_index()
     scopes = {scope.run.id: scope for scope in basis.scopes}
     text = (
-        f"Below are {len(chosen)} of {count(len(leaks), 'flow')}, the severest of each domain, ordered by "
+        f"Below are {len(chosen)} of {count(leaks.number, 'flow')}, the severest of each domain, ordered by "
         f"{listed(SEVERITY)}. They show what a leak looks like, not how often it happens."
     )
     blocks += [Text(text), Examples(tuple(leak_rows(basis.flows, scopes, chosen)))]
     return Section("examples", "Examples of leaks", tuple(blocks))
 
 
-def leak_counts(basis: Basis, leaks: pd.DataFrame) -> Table:
-    """How many flows each run leaks, and in which domains. leaks: of leaks.gallery."""
-    rows = [
-        (basis.run_names[line.run.id], f"{int((leaks['run'] == line.run.id).sum()):,}", _most(leaks, line.run.id))
-        for line in basis.lines
-    ]
+def leak_counts(basis: Basis, leaks: LeakExamples) -> Table:
+    """How many flows each run leaks, and in which domains."""
+    counts = leaks.by_run().groupby(["run", "domain"], as_index=False, sort=False)["number"].sum()
+    rows = []
+    for line in basis.lines:
+        own = counts[counts["run"] == line.run.id]
+        rows.append((basis.run_names[line.run.id], f"{int(own['number'].sum()):,}", _most(own)))
     caption, columns = "Inappropriate flows that a judge claims at least once", ("Run", "Flows", MOST_IN)
     return table(caption, columns, rows, simulated=basis.board.simulated, text_columns=(0, 2))
 
 
-def _most(leaks: pd.DataFrame, run_id: str) -> str:
-    counts = leaks.loc[leaks["run"] == run_id, "domain"].value_counts()
-    counts = counts[counts > 0].head(3)
-    return ", ".join(f"{str(name).replace('_', ' ')} ({n:,})" for name, n in counts.items()) or "–"
+def _most(counts: pd.DataFrame) -> str:
+    most = counts.sort_values("number", ascending=False, kind="stable").head(3)
+    pairs = zip(most["domain"], most["number"], strict=True)
+    return ", ".join(f"{str(name).replace('_', ' ')} ({n:,})" for name, n in pairs) or "–"

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pandas as pd
 from markupsafe import Markup
 
 from cimemories.charts import svg
@@ -32,7 +33,8 @@ from cimemories.exchange.exporting import FOREIGN, LICENCES
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.leaks.gallery import SEVERITY, gallery
+from cimemories.leaks.examples import FULL, examples
+from cimemories.leaks.gallery import SEVERITY, Facet
 from cimemories.leaks.table import LeakRow, leak_rows
 from cimemories.report import methods, render, results
 from cimemories.report.collect import simulated_runs
@@ -190,15 +192,16 @@ def _outside(own: Basis) -> str:
 
 def _leaks(own: Basis) -> tuple[Table | None, tuple[LeakRow, ...]]:
     """How many flows each run leaks, and the severest of each; without texts only how many."""
-    leaks = gallery(own.flows, own.scopes)
-    if leaks.empty:
+    leaks = examples(own.flows, own.scopes)
+    if not leaks.number:
         return None, ()
     counts = results.leak_counts(own, leaks)
     if not own.texts:
         return counts, ()
     of_each = max(1, min(LEAKS, MOST_LEAKS // len(own.scopes)))
     # Severest first, so the first of each run are the ones to show. Claims of less than all of it violate nothing.
-    chosen = leaks[leaks["strength"] == "full"].groupby("run", sort=False, observed=True).head(of_each)
+    of_runs = [leaks.page({**FULL, Facet.RUN: [scope.run.id]}, 0, of_each) for scope in own.scopes]
+    chosen = pd.concat([frame for frame in of_runs if len(frame)] or of_runs[:1]).sort_index()
     return counts, tuple(leak_rows(own.flows, {scope.run.id: scope for scope in own.scopes}, chosen))
 
 

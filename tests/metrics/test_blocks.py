@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from worlds import add_labels, add_profiles, add_run, make_profile, records
 
+from cimemories.check.baseline import baseline_text
+from cimemories.check.budgets import read_check_file
+from cimemories.check.checking import check_file
 from cimemories.compare.difference import difference, paired_on_common, takeaway
 from cimemories.compare.leaderboard import leaderboard
 from cimemories.compare.norms import per_norm
@@ -25,16 +31,24 @@ from cimemories.flows.arrays import IdentifierRule, blocks, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.leaks.examples import FULL, examples, pages
+from cimemories.leaks.gallery import Facet
 from cimemories.metrics import breakdown as groups
 from cimemories.metrics.accumulation import Order, accumulation, baseline, effort
 from cimemories.metrics.breakdown import run_baselines, run_dropped
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import By, as_frame, cell_flows, flows_of_both, grid, places
-from cimemories.metrics.intervals import intervals
+from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
+from cimemories.metrics.judge_uncertainty import audited_difference, violation_audits
 from cimemories.metrics.one_user import first_leak, one_user, users
-from cimemories.metrics.separation import cell_changes, worst_cell
+from cimemories.metrics.power import Size, pilot
+from cimemories.metrics.separation import cell_changes, most_violated_group, worst_cell
 from cimemories.model import Label, ResponseStatus
-from cimemories.store import decisions
+from cimemories.report.collect import collect
+from cimemories.report.document import Points, Table, Text
+from cimemories.review.attribute_audit import attribute_population, draw_attribute_slice
+from cimemories.store import audits, decisions
+from cimemories.store.audits import AuditVerdict
 from cimemories.store.engine import Store, StoreError, open_store
 
 PEOPLE, SAMPLES = 7, 4
@@ -134,6 +148,101 @@ def accumulated(flows: Flows, scope: Scope) -> list[Any]:
     return numbers
 
 
+def audited(store: Store, ids: list[str]) -> None:
+    """Somebody has read a sample of attributes of both runs, and single judgements of the first."""
+    flows = Flows(store)
+    for run_id in ids:
+        scope = resolve_scope(store, run_id)
+        made = draw_attribute_slice(flows, scope, number=16, n=1, seed=1, annotator="Ada")
+        with store.read() as connection:
+            items = audits.slice_items(connection, made)
+        verdicts = [
+            audits.NewVerdict(item.response or 0, item.attribute, AuditVerdict.FULL if i % 3 else AuditVerdict.NONE)
+            for i, item in enumerate(items)
+        ]
+        with store.write() as connection:
+            audits.add_all(connection, scope.run.dataset, "Ada", verdicts)
+
+
+def corrections(store: Store, ids: list[str]) -> list[Any]:
+    """What rests on audits, on groups and on single exposures."""
+    flows, scopes = Flows(store), [resolve_scope(store, run_id) for run_id in ids]
+    numbers: list[Any] = []
+    for scope in scopes:
+        found = violation_audits(flows, scope)
+        assert any(audit.result.correction for audit in found.values())
+        numbers.append([audit.as_json() for audit in found.values()])
+        numbers.append([(audit.result.lower, audit.read, audit.open, audit.messages) for audit in found.values()])
+        for rule in IdentifierRule:
+            numbers.append(rate_intervals(flows, scope, rule))
+        for by in groups.By:
+            numbers.append(group_intervals(flows, scope, by, 2))
+        for by in (groups.By.DOMAIN, groups.By.SPHERE, groups.By.CONTEXT):
+            numbers.append(most_violated_group(flows, scope, by, 2))
+        sample = attribute_population(flows, scope, 1)
+        numbers += [sample.id.tolist(), sample.weight.tolist(), sample.first.tolist(), sample.contexts.tolist()]
+        numbers += [sample.messages.tolist(), sample.most, sample.profile.tolist(), sample.stratum.tolist()]
+    apart = audited_difference(flows, *scopes)
+    assert apart is not None
+    return [*numbers, apart]
+
+
+def leaked(store: Store, ids: list[str]) -> list[Any]:
+    """The gallery of the first run, and of both."""
+    flows, scopes = Flows(store), [resolve_scope(store, run_id) for run_id in ids]
+    answers: list[Any] = []
+    for some in (scopes[:1], scopes):
+        found = examples(flows, some)
+        first, *_ = found.page({}, 0, 1)["domain"]
+        for wanted in (
+            {},
+            FULL,
+            {**FULL, Facet.DOMAIN: [str(first)]},
+            {Facet.RUN: [ids[0]], Facet.CERTAINTY: ["person"]},
+        ):
+            left = found.left(wanted)
+            rows = [row for page in pages(found, wanted, 7) for row in page.astype(str).to_dict("records")]
+            whole = found.page(wanted, 2, None)
+            answers += [left, rows, whole.astype(str).to_dict("list"), whole.index.tolist()]
+        counts = found.by_run().sort_values(["run", "domain", "strength"])
+        answers += [found.number, counts.astype(str).to_dict("list")]
+        severest = found.firsts("context", 3, [str(row["id"]) for row in rows[:1]])
+        answers += [severest["id"].tolist(), found.named([*severest["id"], "no such"])["id"].tolist()]
+    return answers
+
+
+def decided(store: Store, ids: list[str], folder: Path) -> list[Any]:
+    """Budgets and named flows decided on both runs, the second beside a baseline of the first; plans by pilots; and the
+    parts of the report that do not rest on all votes."""
+    flows, scopes = Flows(store), [resolve_scope(store, run_id) for run_id in ids]
+    folder.mkdir(exist_ok=True)
+    (folder / "was.json").write_text(baseline_text(flows, scopes[0], headline(flows, scopes[0])))
+    texts = json.loads((folder / "was.json").read_text())["profiles"]
+    (folder / "check.yaml").write_text(CHECK)
+    file = read_check_file(folder / "check.yaml")
+    results = [check_file(flows, scope, file).as_json() for scope in scopes]
+    assert {own["outcome"] for own in results[1]["checks"]} >= {"failed", "passed"}
+    known = [pilot(flows, scopes[0]), pilot(flows, *scopes)]
+    size = Size(40, 4, 2)
+    report = collect(flows, scopes, made=datetime(2026, 1, 1, tzinfo=UTC))
+    names = ("abstract", "headline", "comparison", "groups", "heatmaps", "accumulation", "examples", "identifiers")
+    blocks_of = {section.id: section.blocks for section in report.sections}
+    # Figures hold the numbers themselves, which are compared above.
+    sections = [[repr(b) for b in blocks_of[name] if isinstance(b, (Table, Text, Points))] for name in names]
+    return [texts, results, [(one.size, one.row(size), one.first_of) for one in known], sections]
+
+
+CHECK = """
+budgets:
+  - violation@1 at most 0.05, completeness at least 0.01
+  - no worse than was.json at 95 %
+  - completeness no worse than was.json by more than 90 points at 95 %
+flows:
+  - fact_3 -> Recipient *: never
+coverage: 0.5
+"""
+
+
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**16), page=st.integers(1, 9), side=st.sampled_from([By.DOMAIN, By.PROFILE, By.ATTRIBUTE]))
 def test_pages_of_a_cell_are_the_cell(
@@ -173,12 +282,20 @@ ONCE = [("sqlite", True), pytest.param("postgres", False, marks=pytest.mark.post
 
 
 @pytest.mark.parametrize(("database", "lost"), ONCE, indirect=["database"])
-def test_blocks_add_up_to_the_run_at_once(store: Store, monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
+def test_blocks_add_up_to_the_run_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, lost: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "checked"
     ids = world(store, 3 + lost, lost=lost)
-    at_once = everything(store, ids)
+    audited(store, ids)
+    at_once, by_people, leaks = everything(store, ids), corrections(store, ids), leaked(store, ids)
+    rest = decided(store, ids, folder)
     assert at_once[-1] is not lost  # whole runs are ranked on the profiles that both have
     monkeypatch.setattr(parts, "LARGE_PAIRS", 0)
     monkeypatch.setattr(parts, "PROFILES_A_PART", 1 if lost else 3)
+    same(corrections(store, ids), by_people)
+    same(leaked(store, ids), leaks)
+    same(decided(store, ids, folder), rest)
     same(everything(store, ids), at_once)
 
 
