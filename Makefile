@@ -68,7 +68,7 @@ lock: $(VENV)/installed-dev
 # Python 3.11.5. Not vllm, which has an environment of its own. uv ends with 1 where versions conflict and with 2 where it
 # cannot reach a package index, which says nothing about them.
 RESOLVE := UV_HTTP_RETRIES=1 $(BIN)/uv pip compile pyproject.toml --constraint constraints.txt --universal --quiet \
-	--output-file /dev/null --extra inspect --extra memory --extra team --extra ray
+	--output-file /dev/null --extra inspect --extra memory --extra team --extra ray --extra letta --extra graphiti
 resolve: $(VENV)/installed-dev
 	@for more in "--python-version 3.11" "--extra dev --python-version 3.11.5"; do \
 		$(RESOLVE) $$more || { [ $$? -eq 2 ] && echo "not checked whether the extras install together"; } || exit 1; \

@@ -489,6 +489,11 @@ def estimate(
         return last or Server(simulated=base_url == SIMULATOR)
 
     prepared = prepare(store, spec, look_up, fallback)
+    if what.system is not None and (planned := what.system.planned) is not what.system:
+        unreachable[
+            f"what {what.system.name} will recall is not asked before the run: as many statements as {planned.name} "
+            "recalls are counted instead, and recorded messages may be counted again"
+        ] = None
     writer, places = _writer(store, prepared), 0
     with store.read() as connection:
         counter = Counter(connection, set() if counted is None else counted)
@@ -569,7 +574,7 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
         judges,
         Mitigation(spec.mitigation),
         prepared.server.schema,
-        prepared.composition.system,
+        system.planned if system is not None else None,
         asked,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from importlib.metadata import version
 from math import isfinite
 from typing import TYPE_CHECKING, ClassVar
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class _Ranked:
     """Recalls the statements with the k highest scores."""
 
-    choices: ClassVar = {"order": ORDERS}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"order": ORDERS}
 
     def __init__(self, k: int, order: str) -> None:
         if not 1 <= k <= MOST:

@@ -33,7 +33,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Protocol, TypeVar
 
-from cimemories.memory import products, retrieval, written
+from cimemories.memory import graphiti, letta, products, retrieval, written
 from cimemories.memory.recalled import Line, MemorySystemError, Needs, Option, Question, Recalled
 from cimemories.model import Context, Profile
 
@@ -42,6 +42,7 @@ __all__ = ["Line", "MemorySystem", "MemorySystemError", "Option", "Question", "R
 GROUP = "cimemories.memory"
 PREFIX = "system:"
 LONGEST_LABEL = 200
+PLACES = ("base_url", "address")  # options that say where something is served
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 T = TypeVar("T")
@@ -75,7 +76,7 @@ class SystemSpec:
         model is served is not in it: the same system may be served elsewhere tomorrow."""
         usual = {option.name: option.default for option in options_of(self.name)}
         given = [
-            f"{n}={_text(v)}" for n, v in self.options.items() if n == "k" or (n != "base_url" and v != usual.get(n))
+            f"{n}={_text(v)}" for n, v in self.options.items() if n == "k" or (n not in PLACES and v != usual.get(n))
         ]
         return f"{PREFIX}{self.name}" + (f":{','.join(given)}" if given else "")
 
@@ -90,6 +91,16 @@ class SystemSpec:
     def embeds(self) -> bool:
         """Whether what it asks for are vectors."""
         return bool(getattr(_factory(self.name), "embeds", False))
+
+    @property
+    def planned(self) -> SystemSpec:
+        """What a run is priced with: this system, or the one that stands in for it, by a system's attribute `stand_in`,
+        where it would have to ask a server of its own to say what it recalls."""
+        name = getattr(_factory(self.name), "stand_in", "")
+        if not name:
+            return self
+        known = {option.name for option in options_of(name)}
+        return SystemSpec(name, {option: value for option, value in self.options.items() if option in known})
 
     def make(self) -> MemorySystem:
         """A new instance, for one profile. Raises MemorySystemError where it is not installed, refuses its options or
@@ -178,6 +189,8 @@ BUILT_IN: Mapping[str, Callable[..., MemorySystem]] = {
     "partition": written.Partition,
     "summary": written.Summary,
     "mem0": products.Mem0,
+    "letta": letta.Letta,
+    "graphiti": graphiti.Graphiti,
 }
 
 

@@ -17,12 +17,17 @@ ABOUT = {
     "partition": "partition: the domains that a router opens",
     "summary": "summary: what a model wrote down of all of it",
     "mem0": "mem0: the k statements that mem0 finds for the task",
+    "letta": "Letta: the k passages that a Letta server finds for the task",
+    "graphiti": "Graphiti: the k facts that Graphiti finds for the task",
 }
 HELP = {
     "k": "At most so many statements reach the prompt. To compare several k, make a sweep.",
     "order": "How the statements stand in the prompt: as in the profile, or the best one first",
     "k1": "How much a repeated word counts",
-    "threshold": "mem0 recalls nothing that scores below it, from 0 to 1",
+    "threshold": "mem0 recalls nothing that scores below it, Graphiti nothing by a vector. From 0 to 1",
+    "search": "By words (bm25), by vectors (cosine), or by both, joined by their ranks (hybrid)",
+    "embedding": "The Letta server's embedding model, such as openai/text-embedding-3-small. Empty for its default.",
+    "address": "Where the Letta server is. Empty for LETTA_BASE_URL, or http://localhost:8283. It gets the statements.",
     "b": "How much a long statement is held back, from 0 to 1",
     "model": "Empty for the usual: the model under test, or for embedding vectors made here from words",
     "base_url": "Where that model is served. Empty for where the model under test is.",

@@ -1,0 +1,186 @@
+"""Graphiti (https://github.com/getzep/graphiti) under test: a graph of facts, in this process, on its driver for the
+embedded database Kuzu.
+
+Each statement is stored as it is, as the fact of an edge from the person to an information domain, and edges are found
+by Graphiti's own search: words (BM25), vectors (cosine), or both, joined by their ranks. Graphiti's extraction is left
+out: it asks a language model for entities, and for facts in its own words. Vectors are those that the run has asked
+for, so that all calls are recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Coroutine, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from typing import Any, ClassVar, TypeVar
+
+from cimemories.memory.recalled import Line, MemorySystemError, Needs, Question, Recalled
+from cimemories.memory.retrieval import ORDERS, Embedding, query_of
+from cimemories.model import Context, Profile
+
+SEARCHES = {"hybrid": ("bm25", "cosine_similarity"), "bm25": ("bm25",), "cosine": ("cosine_similarity",)}
+_GROUP = "profile"
+_PERSON = "person"
+# Kuzu reserves 8 TiB of addresses for a database otherwise, and a process has room for 15 of these.
+_LARGEST, _BUFFER = 1 << 30, 256 << 20
+_starting = threading.Lock()
+
+T = TypeVar("T")
+
+
+class Graphiti(Embedding):
+    """The k facts that Graphiti's search of edges finds. search: hybrid, as Graphiti.search does by default (BM25 and
+    cosine, reciprocal rank fusion), bm25 or cosine. threshold: what is found by its vector has a cosine above it;
+    Graphiti's own is 0.6. Facts that are found neither way are not recalled, so it may be fewer than k lines."""
+
+    name = "graphiti"
+    # httpx: graphiti-core imports it and does not ask for it.
+    needs: ClassVar = Needs(
+        "graphiti-core", ("graphiti_core", "kuzu", "httpx"), "`pip install 'cimemories-studio[graphiti]'`"
+    )
+    choices: ClassVar = {"order": ORDERS, "search": tuple(SEARCHES)}
+    # A plan builds no graph, which takes seconds a profile: that many statements stand in for what it will recall.
+    stand_in: ClassVar = "embedding"
+
+    def __init__(
+        self,
+        k: int = 20,
+        order: str = "profile",
+        search: str = "hybrid",
+        threshold: float = 0.6,
+        model: str = "",
+        base_url: str = "",
+    ) -> None:
+        super().__init__(k, order, model, base_url)
+        if search not in SEARCHES:
+            raise MemorySystemError(f"search is {', '.join(SEARCHES)}, not '{search}'.")
+        if not -1 <= threshold <= 1:
+            raise MemorySystemError(f"threshold is from -1 to 1, not {threshold}.")
+        if model and search == "bm25":
+            raise MemorySystemError("search=bm25 uses no vectors: leave the model out.")
+        self.search, self.threshold = search, threshold
+        parts = (f"{part} {version(part)}" for part in ("graphiti-core", "kuzu"))
+        self.version = ", ".join([self.version, *parts])
+
+    def ingest(self, profile: Profile) -> Generator[Question, str, None]:
+        texts, vectors = yield from self.vectors(profile)
+        by_text = {_key(text): vector for text, vector in zip(texts, vectors.tolist(), strict=True)}
+        self._graph = _awaited(_graph(profile, by_text))
+
+    def recall(self, context: Context, prompt: str) -> Recalled:
+        from graphiti_core.search.search_config import EdgeReranker, EdgeSearchConfig, EdgeSearchMethod, SearchConfig
+
+        methods = [EdgeSearchMethod[method] for method in SEARCHES[self.search]]
+        edges = EdgeSearchConfig(search_methods=methods, reranker=EdgeReranker.rrf, sim_min_score=self.threshold)
+        config = SearchConfig(edge_config=edges, limit=self.k)
+        found = _awaited(self._graph.search_(query_of(context), config, group_ids=[_GROUP]))
+        scored = [
+            (int(edge.uuid), round(float(score), 6))
+            for edge, score in zip(found.edges, found.edge_reranker_scores, strict=True)
+        ]
+        scored.sort(key=lambda one: one[0] if self.order == "profile" else (-one[1], one[0]))
+        return Recalled(tuple(Line(self.statements[position], (position,), score) for position, score in scored))
+
+
+async def _graph(profile: Profile, vectors: Mapping[str, Sequence[float]]) -> Any:
+    """A Graphiti in memory that asks nobody and holds this profile's statements."""
+    graphiti, driver = _started(vectors)
+    from graphiti_core.driver.driver import GraphProvider
+    from graphiti_core.edges import EntityEdge
+    from graphiti_core.graph_queries import get_fulltext_indices
+    from graphiti_core.nodes import EntityNode
+    from graphiti_core.utils.bulk_utils import add_nodes_and_edges_bulk
+    from graphiti_core.utils.datetime_utils import utc_now
+
+    now = utc_now()
+
+    def node(uuid: str, name: str) -> Any:
+        # Nodes are not searched for, so their vectors say nothing.
+        return EntityNode(uuid=uuid, name=name, group_id=_GROUP, created_at=now, name_embedding=[0.0])
+
+    domains = {domain: f"domain-{n}" for n, domain in enumerate(dict.fromkeys(a.domain for a in profile.attributes))}
+    nodes = [node(_PERSON, profile.name), *(node(uuid, domain) for domain, uuid in domains.items())]
+    edges = [
+        EntityEdge(
+            uuid=str(position),
+            name="RELATES_TO",
+            fact=attribute.statement,
+            fact_embedding=vectors[_key(attribute.statement)],
+            group_id=_GROUP,
+            source_node_uuid=_PERSON,
+            target_node_uuid=domains[attribute.domain],
+            created_at=now,
+        )
+        for position, attribute in enumerate(profile.attributes)
+    ]
+    await add_nodes_and_edges_bulk(driver, [], [], nodes, edges, graphiti.embedder)
+    for query in get_fulltext_indices(GraphProvider.KUZU):
+        if "RelatesToNode_" in query:  # facts
+            await driver.execute_query(query)
+    return graphiti
+
+
+def _started(vectors: Mapping[str, Sequence[float]]) -> tuple[Any, Any]:
+    """A Graphiti and its driver, on an empty database."""
+    with _starting:
+        os.environ["GRAPHITI_TELEMETRY_ENABLED"] = "False"  # it reports home otherwise
+        before = os.environ.get("PYTHON_DOTENV_DISABLED")
+        os.environ["PYTHON_DOTENV_DISABLED"] = "1"  # it puts any .env into this process's environment otherwise
+        try:
+            import kuzu
+            from graphiti_core import Graphiti as Core
+            from graphiti_core.cross_encoder.openai_reranker_client import OpenAIRerankerClient
+            from graphiti_core.driver.kuzu_driver import KuzuDriver
+            from graphiti_core.embedder.client import EmbedderClient
+            from graphiti_core.llm_client.config import LLMConfig
+            from graphiti_core.llm_client.openai_generic_client import OpenAIGenericClient
+        finally:
+            if before is None:
+                del os.environ["PYTHON_DOTENV_DISABLED"]
+            else:
+                os.environ["PYTHON_DOTENV_DISABLED"] = before
+
+        class Given(EmbedderClient):  # type: ignore[misc]  # is not followed, so of no type
+            """Has its vectors already."""
+
+            async def create(self, input_data: Any) -> list[float]:
+                (text,) = input_data
+                return list(vectors[_key(text)])
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of Kuzu: docs/memory.md tells
+            driver = KuzuDriver(":memory:")
+        driver.client.close()
+        driver.db.close()
+        driver.db = kuzu.Database(":memory:", buffer_pool_size=_BUFFER, max_db_size=_LARGEST)
+        driver.setup_schema()
+        # One thread: equal scores keep the profile's order, so that the same task recalls the same.
+        driver.client = kuzu.AsyncConnection(driver.db, max_concurrent_queries=1, max_threads_per_query=1)
+    nobody = LLMConfig(api_key="none", base_url="http://127.0.0.1:9/v1", model="none")
+    graphiti = Core(
+        graph_driver=driver,
+        llm_client=OpenAIGenericClient(nobody),
+        embedder=Given(),
+        cross_encoder=OpenAIRerankerClient(nobody),
+    )
+    weakref.finalize(graphiti, _close, driver.client, driver.db)
+    return graphiti, driver
+
+
+def _close(connection: Any, database: Any) -> None:
+    connection.close()
+    database.close()
+
+
+def _awaited(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives, in a thread of its own: this one may have a loop that runs."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(asyncio.run, coroutine).result()
+
+
+def _key(text: str) -> str:
+    return text.replace("\n", " ")  # as Graphiti hands texts to its embedder
