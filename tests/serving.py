@@ -128,7 +128,7 @@ def leave(page: Page) -> None:
 
 
 SETTLED = """() => document.querySelector(".stApp")?.dataset.testScriptState === "notRunning"
-    && !document.querySelector('[data-testid="stStatusWidget"]')"""
+    && !document.querySelector('[data-testid="stStatusWidget"], [data-stale="true"]')"""
 
 
 def settled(page: Page) -> None:

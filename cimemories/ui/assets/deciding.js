@@ -7,7 +7,8 @@ let elsewhere = ""; // the last decision that no key has made, as the server nam
 class Deciding {
   // host: what shows the pairs. root: its element, with places for .state, .deciding and .table-of-keys; card(): the pair
   // that the person is at, '' for none; mark(card, glyph): show it as decided; shown(): after a key; step(by): to the next
-  // pair that is asked for, or the one before; moves: lines of the table of keys.
+  // pair that is asked for, or the one before; moves: lines of the table of keys; tell(): the server hears of the place,
+  // by `told`, the number of moves at `toldAt`.
   constructor(host) {
     this.host = host;
     this.log = new Unsaved();
@@ -25,6 +26,9 @@ class Deciding {
     this.part("ask").addEventListener("click", () => this.help());
     this.retry = setInterval(() => {
       if (this.log.sendable().length && performance.now() - this.log.sentAt > RETRY_MS) this.flush();
+      // A run that the next one ends before it has read the place forgets it.
+      const { told, toldAt, moved } = host;
+      if (this.data?.moves < told && told === moved && performance.now() - toldAt > RETRY_MS && !leaving()) host.tell();
     }, 1000);
   }
 

@@ -9,6 +9,7 @@ class Matrix extends Drawing {
     super(parent, root);
     this.tip = root.querySelector(".tip");
     this.moved = 0;
+    this.told = 0;
     this.moves = [["← ↑ → ↓", "move; Home, End, Page up and Page down, too"], ["+ −", "larger or smaller cells"]];
     this.deciding = new Deciding(this);
     this.listen();
@@ -189,6 +190,7 @@ class Matrix extends Drawing {
 
   tell() {
     clearTimeout(this.rest);
+    [this.told, this.toldAt] = [this.moved, performance.now()];
     const [attribute, context] = this.place();
     if (attribute !== undefined && context !== undefined) this.send({ attribute, context, moves: this.moved });
   }

@@ -28,6 +28,7 @@ class PairList {
     this.scroller = root.querySelector(".scroller");
     this.at = 0;
     this.moved = 0;
+    this.told = 0;
     this.moves = [["↑ ↓", "move; Home, End, Page up and Page down, too"]];
     this.deciding = new Deciding(this);
     this.table.addEventListener("keydown", (event) => this.key(event));
@@ -169,6 +170,7 @@ class PairList {
 
   tell() {
     const here = this.data.rows[this.at];
+    [this.told, this.toldAt] = [this.moved, performance.now()];
     if (here) this.send({ attribute: here.id, context: this.data.context, moves: this.moved });
   }
 

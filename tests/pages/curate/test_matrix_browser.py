@@ -11,7 +11,7 @@ import psutil
 import pytest
 import serving
 import worlds
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.labels.matrix import column_order, row_order
@@ -320,6 +320,36 @@ def test_keys_decide_in_the_list_of_one_context_and_its_row_stays_in_sight(
     page.keyboard.press("Escape")
     expect(keys).to_be_hidden()
     expect(row).not_to_contain_text("necessary")
+    serving.leave(page)
+
+
+@pytest.mark.parametrize("view", ["matrix", "context"])
+def test_a_move_that_no_run_has_read_is_told_again(app: str, browser: Browser, view: str) -> None:
+    page = opened(browser, f"{app}/labels?show={view}")
+    lost: list[bytes] = []
+
+    def lose_one(server: WebSocketRoute) -> None:
+        onward = server.connect_to_server()
+
+        def pass_on(message: str | bytes) -> None:
+            if not lost and isinstance(message, bytes) and b'"moves"' in message:
+                lost.append(message)
+            else:
+                onward.send(message)
+
+        server.on_message(pass_on)
+
+    page.route_web_socket(re.compile("_stcore/stream"), lose_one)
+    page.reload()
+    page.get_by_role("grid").wait_for()
+    serving.settled(page)
+    panel = page.locator(".st-key-pair h3").first
+    before = panel.inner_text()
+    page.get_by_role("grid").focus()
+    page.keyboard.press("ArrowDown")
+    expect(panel).not_to_have_text(before)
+    assert len(lost) == 1
+    page.wait_for_url(re.compile("attribute="))
     serving.leave(page)
 
 
