@@ -262,7 +262,12 @@ class Client:
             raw = await self._sdk.post("/embeddings", cast_to=httpx2.Response, body=body)
             given = json.loads(raw.content)
         except openai.OpenAIError as error:
-            return replace(self._explain(error), seconds=time.perf_counter() - clock)
+            failure = self._explain(error)
+            # vLLM has this path only where it serves a model for embeddings; of a model that it lacks it says so.
+            if failure.cause == "unknown model" and "model" not in failure.error:
+                hint = f"{failure.error}, {request.model} is not served for embeddings there. Name a model that is"
+                failure = replace(failure, error=f"{hint}, and its server by base_url")
+            return replace(failure, seconds=time.perf_counter() - clock)
         except (ValueError, RecursionError) as error:
             return _Failure("malformed", f"the answer is not JSON: {self.endpoint.short(error)}")
         seconds = time.perf_counter() - clock

@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 from evaluating import DATASET, add_labelled, numbers, row_of, simulated, small_profiles
 from forked import Forked
-from hostile import completion, error, hostile_server
+from hostile import IncomingRequest, Reply, completion, error, hostile_server
 from rich.progress import TaskID
 from slow_simulator import SlowSimulator
 
@@ -36,6 +36,7 @@ from cimemories.evaluation.runs import planned_alike, spec_of
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.client import INPUT, Client
 from cimemories.llm.endpoint import Endpoint
+from cimemories.llm.worker import WorkError
 from cimemories.memory import systems
 from cimemories.memory.retrieval import AT_ONCE, read_vectors
 from cimemories.memory.systems import MemorySystemError, read_system
@@ -364,6 +365,23 @@ def test_the_calls_of_a_router_are_no_more_than_the_progress_has_in_all(
     with cli_work.progress(store, run_id) as report:
         runs.execute(store, run_id, on_progress=report)
     assert bars and bars[-1][0] > len(rows(store, run_id)) and all(done <= total for done, total in bars)
+
+
+def test_a_chat_model_that_is_to_embed_is_told_from_one_that_is_not_there(store: Store) -> None:
+    """vLLM has no path for embeddings where it serves a chat model: its 404 names no model."""
+    answers = [Reply(404, {"detail": "Not Found"}), error(404, "The model `m` does not exist.")]
+
+    def chat(asked: IncomingRequest) -> Reply:
+        return answers[0] if "input" in asked.body else completion('{"colour": "blue"}')
+
+    with hostile_server(chat, hears_probes=True) as server:
+        run_id = planning.plan(store, RunSpec(DATASET, "m", server.url, memory=Memory("system:embedding:model=m")))
+        with pytest.raises(WorkError, match="404, m is not served for embeddings there"):
+            runs.execute(store, run_id)
+        answers.reverse()
+        with pytest.raises(WorkError, match="The model `m` does not exist. .unknown model.") as missing:
+            runs.execute(store, run_id)
+    assert "embeddings" not in str(missing.value)
 
 
 def test_a_summary_is_asked_once_for_a_profile_and_recalled_whole(store: Store) -> None:
