@@ -12,6 +12,9 @@ import psutil
 
 # Before Ray is imported: it tells its makers of its use otherwise, and writes of its inner life to standard error.
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_BACKEND_LOG_LEVEL="fatal")
+# Ray's workers would stand behind everything else of the machine (15 by default): what is measured and waited for would
+# be how much the machine has to do besides.
+os.environ.update(RAY_worker_niceness="0")
 # A thread of a run that was given up would start a cluster of its own when the one of its test is gone.
 os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
 

@@ -5,6 +5,7 @@ Each test has a record of its own; the cluster is started once.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,15 +16,19 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+import sqlalchemy as sa
 from evaluating import (
+    DATASET,
     ROOT,
     add,
     add_labelled,
     assert_whole,
     ballots,
+    cli,
     command,
     counts,
     numbers,
+    outside,
     row_of,
     simulated,
     small_profiles,
@@ -44,11 +49,13 @@ from cimemories.model import WorkStatus
 from cimemories.simulator.server import running_simulator
 from cimemories.store import datasets, work
 from cimemories.store.engine import Store, open_store
+from cimemories.store.tables import ballot, call, generation_part, judgement, response, reveal, run_call
 
 pytestmark = pytest.mark.postgres
 PROFILES, CONTEXTS, SAMPLES = 2, 12, 3
 PLANNED = PROFILES * CONTEXTS * SAMPLES
 TWO = Cluster("auto", (2, 2))
+SHORT = ("--allow-missing", 1)  # the simulator refuses some of what a generation asks for; that is not made up for
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +239,85 @@ def test_the_command_line_works_on_a_cluster_and_is_resumed_after_a_kill(
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [run_id]  # nothing of Ray's own
     assert_whole(store, run_id, PLANNED)
+
+
+@pytest.mark.parametrize("verb", ["label", "judge", "sweep", "generate"])
+def test_every_command_goes_on_exactly_once_after_a_kill(
+    store: Store, cluster: str, slow: SlowSimulator, sqlite_store: Store, tmp_path: Path, verb: str
+) -> None:
+    """The command is killed in the middle and resumed on the cluster: what is recorded is what the same command
+    records that works undisturbed and in one process, and nothing is asked twice but what was in flight."""
+    file = tmp_path / "sweep.yaml"
+    judge = {"model": "sim-judge", "base_url": slow.url}
+    models = [{"model": model, "base_url": slow.url} for model in ("sim-average", "sim-careful")]
+    sweep = {"name": "two", "dataset": DATASET, "models": models, "samples": 2, "contexts": 6, "judges": [judge]}
+    file.write_text(json.dumps({**sweep, "seed": 0}), "utf-8")  # JSON is YAML
+    options: dict[str, tuple[object, ...]] = {
+        "label": ("-d", DATASET, "-m", "sim-labeler", "--base-url", slow.url, "--draws", 2, "--seed", 0),
+        "judge": ("--judge-model", "sim-judge", "--judge-base-url", slow.url),
+        "sweep": (file,),
+        "generate": (
+            "-d",
+            "new",
+            "--profiles",
+            8,
+            "-m",
+            "sim-average",
+            "--base-url",
+            slow.url,
+            "--model-seed",
+            0,
+            *SHORT,
+        ),
+    }
+    ray = ("--engine", "ray", "--ray-address", cluster, "--workers", "2:2", "--concurrency", 2)
+
+    def begun(own: Store) -> tuple[object, ...]:
+        """What the command is given, once what it is about is there."""
+        if verb == "label":
+            add(own, small_profiles(PROFILES, CONTEXTS))
+        elif verb != "generate":
+            add_labelled(own, PROFILES, CONTEXTS)
+        if verb != "judge":
+            return options[verb]
+        run_id = planning.plan(own, simulated(samples=SAMPLES, seed=0, judge=planning.JudgeSpec()))
+        runs.execute(own, run_id)
+        return (run_id, *options[verb])
+
+    environment = outside()
+    calm = cli(environment, verb, *begun(sqlite_store), "--workspace", sqlite_store.workspace, timeout=600)
+    assert calm.returncode == 0, calm.stderr
+    asked = slow.chats
+    environment["CIMEMORIES_DATABASE_URL"] = store.engine.url.render_as_string(hide_password=False)
+    given = (*begun(store), *ray, "--workspace", store.workspace)
+    before = counts(store)["calls"]
+    process = subprocess.Popen(
+        command(verb, *given), env=environment, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    eventually(lambda: counts(store)["calls"] >= before + 6 or process.poll() is not None, 300)
+    process.kill()
+    process.wait()
+    eventually(lambda: not worker_processes(), 60)
+    with store.read() as connection:
+        active = {row["id"] for row in work.active(connection)}
+    # The runs of a sweep are resumed with it.
+    (work_id,) = [name for name in active if name.startswith("sweep")] or active
+    assert recorded(store) != recorded(sqlite_store)
+    done = cli(environment, "resume", work_id, *ray, *SHORT, "--workspace", store.workspace, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert recorded(store) == recorded(sqlite_store)
+    assert slow.chats - asked <= asked + 2 * 2  # two workers with two requests each in flight
+
+
+def recorded(store: Store) -> dict[str, object]:
+    """Every call with its answer, and how many rows of what follows from them there are."""
+    with store.read() as connection:
+        answers = dict(connection.execute(sa.select(call.c.key, call.c.response)).tuples().all())
+        tables = (ballot, response, judgement, reveal, generation_part, run_call)
+        sizes = {
+            table.name: connection.execute(sa.select(sa.func.count()).select_from(table)).scalar() for table in tables
+        }
+    return {"answers": answers, **sizes}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
