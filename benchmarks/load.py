@@ -7,8 +7,8 @@ one pair a second each, by what the page calls for a press of a key; workers tha
 server that answers at once lets them; sessions of the app's own server that open one page after the other, as a browser
 asks for them and without drawing them; and one process that counts the run's headline from the record again and again.
 Prints the median and the 95th percentile of each, of a decision also how long it waited for a connection, how many
-connections there were, and whether every decision is in the record once. --connections: the most that the server gives
-to all of them together, 0 for as many as they want.
+connections there were, how many of them waited for a lock and with what, and whether every decision is in the record
+once. --connections: the most that the server gives to all of them together, 0 for as many as they want.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -210,12 +211,17 @@ def measured(options: argparse.Namespace, workspace: Path, server_url: str) -> N
         parts = [("annotators", ""), ("browsers", app), ("metrics", ""), *[("workers", url)] * options.workers]
         processes = [started(name, workspace, options, end, address) for name, address in parts]
         watcher = sa.create_engine(server_url, poolclass=sa.NullPool)
-        counts = []
+        counts, active, blocked = [], 0, Counter[str]()
+        query = sa.text(
+            "SELECT state, wait_event_type, left(query, 60) AS statement FROM pg_stat_activity WHERE usename = 'team'"
+        )
         while any(part.process.poll() is None for part in processes):
             with watcher.connect() as connection:
-                query = sa.text("SELECT count(*) FROM pg_stat_activity WHERE usename = 'team'")
-                counts.append(int(connection.execute(query).scalar_one()))
-            time.sleep(1)
+                sessions = connection.execute(query).all()
+            counts.append(len(sessions))
+            active += sum(session.state == "active" for session in sessions)
+            blocked.update(" ".join(s.statement.split()) for s in sessions if s.wait_event_type == "Lock")
+            time.sleep(0.5)
         taken: dict[str, list[float]] = {}
         for name, process, output, errors in processes:
             if process.returncode:
@@ -242,6 +248,10 @@ def measured(options: argparse.Namespace, workspace: Path, server_url: str) -> N
         numbers = [1000 * statistics.median(values), 1000 * cuts[18], 1000 * max(values)]
         print(f"{names[name]:12}{len(values):8}{numbers[0]:12.1f}{numbers[1]:9.1f}{numbers[2]:9.1f}")
     print(f"connections: {max(counts)} at most")
+    looks, waiting = len(counts), blocked.total()
+    print(f"{looks} looks: {active / looks:.1f} sessions in a statement each, {waiting / looks:.2f} waiting for a lock")
+    for statement, times in blocked.most_common(5):
+        print(f"  {times:5} {statement}")
     store = open_store(workspace)
     with store.read() as connection:
         there = connection.execute(sa.select(sa.func.count(), sa.func.count(decision.c.uid.distinct()))).one()

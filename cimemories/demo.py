@@ -77,7 +77,7 @@ def prepare_real(store: Store, folder: Path, dataset: str, report: Callable[[str
         for row in ran:
             if row.model == about["model"]:
                 store_runs.delete(connection, row.id)
-        run_id = write(connection, store, prepared)
+        run_id = write(connection, prepared)
     try:
         runs.execute(store, run_id)
     except WorkError:
@@ -132,7 +132,7 @@ def record_real(base_url: str, model: str) -> None:
         spec = _real_spec(DATASET, model, base_url, wording)
         prepared = prepare_run(store, spec, look_up=looked_up)
         with store.write() as connection:
-            run_id = write(connection, store, prepared)
+            run_id = write(connection, prepared)
         runs.execute(store, run_id)
         count = write_calls(store, FOLDER / REAL_CALLS, simulated=False)
         about = {"model": model, "base_url": base_url, "server": server[0].as_json(), "prompts": wording}

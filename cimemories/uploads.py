@@ -29,7 +29,7 @@ from cimemories import installation
 from cimemories.access import readonly, roles
 from cimemories.access.roles import Actor, Role
 from cimemories.evaluation import importing
-from cimemories.evaluation.planning import LabelSource
+from cimemories.evaluation.compositions import LabelSource
 from cimemories.files import uploaded
 from cimemories.formats import importing as formats_importing
 from cimemories.formats import review_events

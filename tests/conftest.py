@@ -9,6 +9,7 @@ that every record is a copy of: 0.01 s instead of 0.2, and 0.4 on PostgreSQL, wh
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import os
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,6 +32,7 @@ from hypothesis import settings
 
 from cimemories.files import USERS_UMASK
 from cimemories.llm.endpoint import KEYS, SETTINGS
+from cimemories.store import engine as store_engine
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store, shared_store
 
 if TYPE_CHECKING:
@@ -134,6 +137,36 @@ def _nothing_from_outside() -> Iterator[None]:
             patch.setenv("BROWSER_PATH", str(SHELL))  # for images
         yield
     os.umask(umask)  # the app makes its process private
+
+
+@pytest.fixture
+def one_connection() -> Iterator[None]:
+    """No thread of ours may wait for a second connection while it holds one: where all threads of a process do, each
+    waits for another's (MOST_CONNECTIONS), and on a full server whole processes do. Blocks that a test opens itself are
+    left out. For a whole file: pytestmark = pytest.mark.usefixtures("one_connection")."""
+    held, nested = threading.local(), []
+    transaction = Store._transaction
+
+    @contextmanager
+    def noted(self: Store, options: dict[str, bool]) -> Iterator[sa.Connection]:
+        frame = sys._getframe(1)
+        while frame.f_back and frame.f_code.co_filename in (contextlib.__file__, store_engine.__file__, __file__):
+            frame = frame.f_back
+        where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        is_test = "/tests/" in where
+        outer = getattr(held, "blocks", [])
+        nested.extend(f"{place} holds one while {where} opens another" for e, place in outer if e is self.engine)
+        held.blocks = outer if is_test else [*outer, (self.engine, where)]
+        try:
+            with transaction(self, options) as connection:
+                yield connection
+        finally:
+            held.blocks = outer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "_transaction", noted)
+        yield
+    assert not nested, "\n".join(dict.fromkeys(nested))
 
 
 class Cluster(NamedTuple):

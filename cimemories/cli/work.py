@@ -23,7 +23,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.text import count, percent
 
 if TYPE_CHECKING:
-    from cimemories.evaluation.planning import LabelSource
+    from cimemories.evaluation.compositions import LabelSource
     from cimemories.llm.executor import Progress as Done
     from cimemories.llm.ray_engine import Cluster
     from cimemories.store.runs import RunRow

@@ -24,7 +24,7 @@ reaches the prompt is what the system recalls.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import blake2b
@@ -36,6 +36,7 @@ from cimemories.memory.systems import MemorySystemError, SystemSpec, is_system, 
 from cimemories.model import Label, is_bio
 from cimemories.store import datasets
 from cimemories.store.datasets import ProfileRecord
+from cimemories.store.engine import Store
 
 Labels = Mapping[tuple[int, int], Label]  # by (attribute id, context id)
 _LABEL = re.compile(
@@ -234,3 +235,37 @@ def restrict(record: ProfileRecord, attribute_ids: Sequence[int]) -> ProfileReco
     by_id = dict(zip(record.attribute_ids, record.profile.attributes, strict=True))
     profile = replace(record.profile, attributes=tuple(by_id[attribute] for attribute in attribute_ids))
     return replace(record, profile=profile, attribute_ids=tuple(attribute_ids))
+
+
+# ---- the labels of a plan
+
+
+@dataclass(frozen=True)
+class LabelSource:
+    """The labels that a memory composition goes by: effective labels by (attribute id, context id), and what they are
+    from, for the manifest."""
+
+    labels: Labels
+    origin: Mapping[str, object]
+
+
+FindLabels = Callable[[Store, int], LabelSource | None]
+
+
+@dataclass(frozen=True)
+class LabelsFor:
+    """The labels that a run is planned by, None where there are none, and the dataset as it was when they were read."""
+
+    dataset: tuple[int, str]
+    source: LabelSource | None
+
+
+def labels_for(store: Store, dataset_name: str, what: Composition, find_labels: FindLabels | None) -> LabelsFor | None:
+    """The labels for a run to be planned; None where its memory goes by none. Reads them in transactions of its own: to
+    be called before that of `planning.write`."""
+    if find_labels is None or not what.needs_labels:
+        return None
+    with store.read() as connection:
+        dataset = datasets.named(connection, dataset_name)
+        seen = dataset.id, datasets.dataset_hash(connection, dataset.id)
+    return LabelsFor(seen, find_labels(store, dataset.id))

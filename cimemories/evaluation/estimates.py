@@ -21,12 +21,11 @@ from typing import cast
 
 import sqlalchemy as sa
 
-from cimemories.evaluation.compositions import compose, restrict
+from cimemories.evaluation.compositions import FindLabels, compose, restrict
 from cimemories.evaluation.costs import JUDGE, MODEL, Prices, models_in, money, role_of
 from cimemories.evaluation.judging import Step, at_work
 from cimemories.evaluation.planning import (
     JUDGE_TOKENS,
-    FindLabels,
     JudgeSpec,
     LookUp,
     Prepared,

@@ -23,9 +23,8 @@ from typing import IO, Any
 import sqlalchemy as sa
 
 from cimemories.access.roles import Role
-from cimemories.evaluation.compositions import Labels
+from cimemories.evaluation.compositions import FindLabels, Labels
 from cimemories.evaluation.matcher import ground
-from cimemories.evaluation.planning import FindLabels
 from cimemories.evaluation.sessions import Sessions, read_sessions, session_order
 from cimemories.formats import importing
 from cimemories.formats.importing import Imported, Kind, with_one_sphere

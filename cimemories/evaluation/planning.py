@@ -16,7 +16,15 @@ import sqlalchemy as sa
 
 from cimemories import seeds, version
 from cimemories.access.roles import Role
-from cimemories.evaluation.compositions import Composition, Labels, keep_composed, read_composition
+from cimemories.evaluation.compositions import (
+    Composition,
+    FindLabels,
+    LabelsFor,
+    LabelSource,
+    keep_composed,
+    labels_for,
+    read_composition,
+)
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
 from cimemories.evaluation.recalling import check_asked, listed_server
@@ -278,18 +286,6 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 
 
 # ---- planning
-
-
-@dataclass(frozen=True)
-class LabelSource:
-    """The labels that a memory composition goes by: effective labels by (attribute id, context id), and what they are
-    from, for the manifest."""
-
-    labels: Labels
-    origin: Mapping[str, object]
-
-
-FindLabels = Callable[[Store, int], LabelSource | None]
 
 
 LookUp = Callable[[str, str, str, int, bool, int | None], Server]
@@ -555,30 +551,32 @@ def plan(store: Store, spec: RunSpec, *, find_labels: FindLabels | None = None) 
     CompositionError before anything is written."""
     # Before the transaction: servers are asked here, and nobody else could write while one is slow to answer.
     prepared = prepare(store, spec)
+    labels = labels_for(store, spec.dataset, prepared.composition, find_labels)
     with store.write(Role.OPERATOR) as connection:
-        run_id = write(connection, store, prepared, find_labels=find_labels)
+        run_id = write(connection, prepared, labels)
         log.add(connection, "run.planned", run_id, dataset=spec.dataset, model=spec.model)
         return run_id
 
 
 def write(
     connection: sa.Connection,
-    store: Store,
     prepared: Prepared,
+    by: LabelsFor | None = None,
     *,
-    find_labels: FindLabels | None = None,
     sweep: str | None = None,
     cell: int = 0,
 ) -> str:
-    """Write a prepared run with all its responses in the transaction at hand; returns its id. sweep, cell: what it is a
-    part of. Raises like `plan`."""
+    """Write a prepared run with all its responses in the transaction at hand; returns its id. by: of `labels_for`.
+    sweep, cell: what it is a part of. Raises like `plan`."""
     spec, what, server, judges = prepared.spec, prepared.composition, prepared.server, prepared.judges
     dataset = datasets.named(connection, spec.dataset)
-    source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
+    source = by.source if by else None
     profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
     context_ids = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
     # In the transaction that writes the responses, so that the hash is of the data they are planned for.
     data_hash = datasets.dataset_hash(connection, dataset.id)
+    if by is not None and by.dataset != (dataset.id, data_hash):
+        raise StoreError(f"{dataset.name} was changed while the run was being planned. Plan it again.")
     prompt = prepared.wording.respond
     for wording in (*prepared.wording.all, *(judge.prompt for judge in judges)):
         if wording is not None:

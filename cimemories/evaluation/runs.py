@@ -16,13 +16,12 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.access.roles import Role
-from cimemories.evaluation.compositions import restrict
+from cimemories.evaluation.compositions import FindLabels, restrict
 from cimemories.evaluation.costs import CapWatch, Prices
 from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_once, at_work, judgement_job
 from cimemories.evaluation.planning import (
     BATCH,
     SERVERS_LIMIT,
-    FindLabels,
     JudgeSpec,
     Memory,
     RunSpec,
@@ -307,9 +306,12 @@ def jobs_by_unit(
         fresh=(row.sweep or row.id) if row.manifest.fresh else None,
     )
     with store.read() as connection:
-        readers = [_judge(connection, row, judge, client, address, endpoint) for judge in judges]
+        prompts = [_judge_prompt(connection, row, judge) for judge in judges]
         # Of an imported run only judgements can be owed to a server.
-        writer = None if row.endpoint == IMPORTED else _writer(connection, row, client, endpoint, readers, address)
+        wording = None if row.endpoint == IMPORTED else recorded_wording(connection, row)
+    # Behind the block: a client looks up in the record whose answers may serve it.
+    readers = [_judge(row, *each, client, address, endpoint) for each in zip(judges, prompts, strict=True)]
+    writer = _writer(row, wording, client, endpoint, readers, address) if wording else None
 
     def jobs(unit: Unit) -> Iterator[Job]:
         # Read to its end before the first job goes out: a transaction open across a yield would last as long as calls.
@@ -439,8 +441,8 @@ def _write_lost(store: Store, lost: Lost) -> None:
 
 
 def _writer(
-    connection: sa.Connection,
     row: RunRow,
+    wording: Wording,
     client: MakeClient,
     endpoint: Endpoint,
     judges: list[Judge],
@@ -457,7 +459,7 @@ def _writer(
     return Writer(
         _client(client, endpoint, messages_simulated(row), manifest.model.n),
         row.model,
-        recorded_wording(connection, row),
+        wording,
         manifest.parameters,
         row.seed,
         judges,
@@ -490,16 +492,24 @@ def _client(make: MakeClient, endpoint: Endpoint, simulated: bool, n_at_once: bo
     return make(endpoint if n_at_once else replace(endpoint, n_at_once=False), simulated)
 
 
+def _judge_prompt(connection: sa.Connection, row: RunRow, judge: JudgeRow) -> Prompt | None:
+    """The wording that a judge was planned with; None for one that asks no model. Raises like `recorded_prompt`."""
+    if judge.prompt_hash is None:
+        return None
+    kind = "check" if judge.kind == "check" else "judge"
+    return recorded_prompt(connection, row.id, PromptPart(kind=kind, level="base", sha256=judge.prompt_hash))
+
+
 def _judge(
-    connection: sa.Connection,
     row: RunRow,
     judge: JudgeRow,
+    prompt: Prompt | None,
     client: MakeClient,
     address: Callable[[JudgeRow | None], str],
     endpoint: Endpoint,
 ) -> Judge:
     settings: Mapping[str, Any] = judge.settings
-    if judge.prompt_hash is None:
+    if prompt is None:
         return at_work(judge, judge.id)
     own = replace(
         endpoint,
@@ -508,9 +518,8 @@ def _judge(
         timeout=float(settings.get("timeout") or endpoint.timeout),
         server=settings.get("server"),
     )
-    wording = PromptPart(kind="check" if judge.kind == "check" else "judge", level="base", sha256=judge.prompt_hash)
     asks = _client(client, own, judge.simulated, bool(settings.get("n_at_once", True)))
-    return at_work(judge, judge.id, asks, recorded_prompt(connection, row.id, wording))
+    return at_work(judge, judge.id, asks, prompt)
 
 
 # ---- a run once more: read by another judge, repeated as it was, or as the command that repeats it

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import sqlalchemy as sa
+from numpy.typing import NDArray
 
 from cimemories import seeds
 from cimemories.evaluation.respond import memory_lines
@@ -179,7 +180,8 @@ def _records(store: Store, dataset_id: int) -> Iterator[ProfileRecord]:
         ids = datasets.profile_ids(connection, dataset_id)
     for profile_id in ids:
         with store.read() as connection:
-            yield datasets.profile_record(connection, profile_id)
+            record = datasets.profile_record(connection, profile_id)
+        yield record  # behind the block: whoever goes on reads by connections of their own
 
 
 def _write_labelled(store: Store, row: DatasetRow, chosen: LabellingRow, target: Path) -> list[str]:
@@ -263,9 +265,11 @@ def _write_bundle(
     with_calls: bool,
 ) -> list[str]:
     rule = None if chosen is None else rule_of(store, chosen.id)
+    # Before the one transaction in which all else is read: labels take several. A byte a pair is held for it.
+    labels, simulated = list(_labels_of(store, row, chosen)), chosen is not None and chosen.simulated
     with store.read() as connection:
         tables: dict[str, Any] = dict(archive.content_tables(connection, row.id, with_calls=with_calls))
-        tables["labels"] = lambda: _label_rows(store, row, chosen, rule)
+        tables["labels"] = lambda: _label_rows(connection, row, labels, rule, simulated=simulated)
         frozen = versions.freeze_of(connection, row.id)
         manifest = {
             "simulated": row.simulated,
@@ -293,34 +297,60 @@ def _write_bundle(
     return [] if with_calls else ["the calls behind the votes are left out; votes keep their keys"]
 
 
-def _label_rows(
-    store: Store, row: DatasetRow, chosen: LabellingRow | None, rule: AppliedRule | None
-) -> Iterator[dict[str, Any]]:
-    """The effective label of every pair that has one, with who or what made it."""
-    with store.read() as connection:
-        contexts = {c.id: number for number, c in enumerate(datasets.contexts(connection, row.id))}
-    rule_text = None if rule is None else f"{rule.name}: {rule.text}"
-    for number, record in enumerate(_records(store, row.id)):
+@dataclass(frozen=True)
+class _LabelsOf:
+    """The labels of one profile: its attributes' keys, the codes of their labels [attributes, contexts], and by
+    position who decided. contexts: their ids, in the order of the columns."""
+
+    keys: tuple[str, ...]
+    contexts: tuple[int, ...]
+    effective: NDArray[np.int8]
+    annotators: Mapping[tuple[int, int], str]
+
+
+def _labels_of(store: Store, row: DatasetRow, chosen: LabellingRow | None) -> Iterator[_LabelsOf]:
+    """The labels of each profile in turn, read in transactions of their own."""
+    for record in _records(store, row.id):
         labels = matrix(store, None if chosen is None else chosen.id, record)
         with store.read() as connection:
             people = decisions.standing(decisions.history(connection, row.id, record.attribute_ids))
-        for i, attribute in enumerate(record.profile.attributes):
-            for j, context_id in enumerate(record.context_ids):
-                code = int(labels.effective[i, j])
+        decided = zip(*np.nonzero(labels.decided), strict=True)
+        annotators = {
+            (int(i), int(j)): people[record.attribute_ids[i], record.context_ids[j]].annotator for i, j in decided
+        }
+        keys = tuple(attribute.key for attribute in record.profile.attributes)
+        yield _LabelsOf(keys, tuple(record.context_ids), labels.effective.astype(np.int8), annotators)
+
+
+def _label_rows(
+    connection: sa.Connection,
+    row: DatasetRow,
+    labels: Sequence[_LabelsOf],
+    rule: AppliedRule | None,
+    *,
+    simulated: bool,
+) -> Iterator[dict[str, Any]]:
+    """The effective label of every pair that has one, with who or what made it. simulated: the labelling is."""
+    contexts = {c.id: number for number, c in enumerate(datasets.contexts(connection, row.id))}
+    rule_text = None if rule is None else f"{rule.name}: {rule.text}"
+    for number, item in enumerate(labels):
+        for i, key in enumerate(item.keys):
+            for j, context_id in enumerate(item.contexts):
+                code = int(item.effective[i, j])
                 # No row: nobody has decided this pair, and there is no vote on it, or too few.
                 if code < AMBIGUOUS:
                     continue
-                person = bool(labels.decided[i, j])
+                person = item.annotators.get((i, j))
                 yield {
                     "profile": number,
                     "attribute": i,
-                    "key": attribute.key,
+                    "key": key,
                     "context": contexts[context_id],
                     "label": str(LABELS[code]),
-                    "source": "person" if person else "consensus",
-                    "annotator": people[record.attribute_ids[i], context_id].annotator if person else None,
-                    "rule": None if person else rule_text,
-                    "simulated": bool(chosen is not None and chosen.simulated and not person),
+                    "source": "consensus" if person is None else "person",
+                    "annotator": person,
+                    "rule": rule_text if person is None else None,
+                    "simulated": simulated and person is None,
                 }
 
 

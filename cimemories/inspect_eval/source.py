@@ -15,9 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from cimemories import demo
-from cimemories.evaluation.compositions import Labels
+from cimemories.evaluation.compositions import Labels, LabelSource
 from cimemories.evaluation.importing import import_file
-from cimemories.evaluation.planning import LabelSource
 from cimemories.flows.labels import default_labelling
 from cimemories.formats.bundle import MANIFEST
 from cimemories.formats.inspect_log import LoggedLabels

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.evaluation.planning import LabelSource
+from cimemories.evaluation.compositions import LabelSource
 from cimemories.flows.cache import workspace_cached
 from cimemories.flows.labels import (
     CODES,

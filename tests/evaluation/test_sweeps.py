@@ -30,6 +30,8 @@ from cimemories.store import runs, work
 from cimemories.store.engine import Store
 from cimemories.store.tables import response, run
 
+pytestmark = pytest.mark.usefixtures("one_connection")
+
 
 def status(store: Store, sweep_id: str) -> tuple[WorkStatus, str | None]:
     with store.read() as connection:

@@ -34,6 +34,8 @@ from cimemories.model import Label
 from cimemories.store import datasets, decisions, labellings
 from cimemories.store.engine import Store, StoreError, open_store
 
+pytestmark = pytest.mark.usefixtures("one_connection")
+
 N, X, A = NECESSARY, INAPPROPRIATE, AMBIGUOUS
 
 

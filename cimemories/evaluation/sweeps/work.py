@@ -20,10 +20,10 @@ import sqlalchemy as sa
 
 from cimemories.access.roles import Role
 from cimemories.evaluation import runs
+from cimemories.evaluation.compositions import FindLabels, labels_for
 from cimemories.evaluation.costs import CapWatch
 from cimemories.evaluation.estimates import Estimate, estimate
 from cimemories.evaluation.planning import (
-    FindLabels,
     LookUp,
     RunSpec,
     look_up,
@@ -102,6 +102,7 @@ def plan(
     # All servers are asked before the transaction: none of them may hold the lock on writing.
     ask, find = _look_up_once(look_up), _once(find_labels)
     prepared = [prepare(store, run, ask) for run in spec.runs]
+    labels = [labels_for(store, spec.dataset, run.composition, find) for run in prepared]
     with store.write(Role.OPERATOR) as connection:
         sweep_id = store_runs.add_sweep(
             connection,
@@ -111,8 +112,8 @@ def plan(
             plan=estimated.as_json() if estimated else {},
             cap=spec.cap,
         )
-        for cell, item in enumerate(prepared):
-            run_id = write(connection, store, item, find_labels=find, sweep=sweep_id, cell=cell)
+        for cell, (item, by) in enumerate(zip(prepared, labels, strict=True)):
+            run_id = write(connection, item, by, sweep=sweep_id, cell=cell)
             # Queued work whose worker does not come would soon be shown as interrupted.
             work.finish(connection, run_id, WorkStatus.PAUSED, f"{WAITS} {sweep_id}")
         log.add(connection, "sweep.planned", sweep_id, name=spec.name, dataset=spec.dataset, runs=len(prepared))
