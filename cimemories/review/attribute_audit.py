@@ -145,7 +145,7 @@ def _population(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArray
         exposed.violation(n) if n > 0 else np.zeros(len(ids)),
         np.asarray(exposed.counts.sum(axis=1), np.int64),
         # Flows come in the order of the arrays, and so do attributes.
-        np.array(data.contexts, np.int64)[leaks.contexts],
+        np.array(data.contexts, np.int32)[leaks.contexts],
     )
     return _Block(columns, gaps.least, gaps.flows)
 

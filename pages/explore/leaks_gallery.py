@@ -483,7 +483,7 @@ def listed(shown: pd.DataFrame, number_left: int, browsed: Browsed, at: str | No
     if more:
         safe.inline(
             f"Of {count(number_left)} examples that the filters leave, the {count(len(shown))} severest are shown. "
-            "Filter further to see others; `cimemories leaks RUN --top 0` writes them all.",
+            "Filter further to see others; on the command line, cimemories leaks RUN --top 0 --json writes them all.",
             muted=True,
         )
 
