@@ -33,7 +33,9 @@ TICKS = os.sysconf("SC_CLK_TCK") / 1000  # of the processor's clock, in a millis
 LOOK_MS = 120_000  # only a hang gets there: with several browsers at once 30 s were too few
 POLICY = "Content Security Policy"
 _kept: dict[Browser, BrowserContext] = {}  # of each browser, the context that one test after the other has to itself
-_forbidden: list[str] = []  # what a page tried to load and the app's policy forbids: none in any test
+# What a page tried to load that the app's policy forbids, and what it asked of the internet: nothing in any test.
+_forbidden: list[str] = []
+OWN = ("data:", "blob:", "http://localhost:", "http://127.0.0.1:")
 expect.set_options(timeout=LOOK_MS)  # it would wait 5 s
 
 
@@ -104,6 +106,7 @@ def open_page(browser: Browser, address: str) -> Page:
     if context is None or context.pages:
         context = browser.new_context(viewport={"width": 1440, "height": 1000})
         _kept.setdefault(browser, context)
+        context.on("request", lambda request: request.url.startswith(OWN) or _forbidden.append(request.url))
         page = context.new_page()
     else:
         context.clear_cookies()

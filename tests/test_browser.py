@@ -225,31 +225,6 @@ def test_each_back_is_one_page_with_its_own_address_and_title(app: str, browser:
     serving.leave(page)
 
 
-def test_no_page_asks_anything_of_the_internet(app: str, browser: Browser) -> None:
-    page = serving.open_page(browser, app)
-    requests: list[str] = []
-    page.on("request", lambda request: requests.append(request.url))
-    for name in [
-        "",
-        "profiles",
-        "labels",
-        "review",
-        "consensus",
-        "runs",
-        "heatmaps",
-        "leaks",
-        "accumulation",
-        "compare",
-    ]:
-        page.goto(f"{app}/{name}")
-        expect(page.locator(".ci-head").first).to_be_visible()
-        serving.settled(page)
-    own = ("data:", "blob:", f"{app}/")
-    assert requests
-    assert [url for url in requests if not url.startswith(own)] == []
-    serving.leave(page)
-
-
 class _Canary:
     """A server that nothing may ever ask."""
 
