@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -35,7 +35,7 @@ from cimemories.charts.theme import (
 from cimemories.compare.difference import Difference
 from cimemories.compare.leaderboard import Leaderboard, Line, bounds_text, names
 from cimemories.compare.ranking import front
-from cimemories.compare.sweeps import SweepFigure
+from cimemories.compare.sweeps import OverK, SweepFigure
 from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import PARTS, WORDS, FlowCoverage
 from cimemories.seeds.published import Axis, PublishedMeasure
@@ -118,6 +118,39 @@ def sweep(figure: SweepFigure) -> Drawing | None:
     alt = f"{figure.title()}. Violation as crosses on a solid line, completeness as circles on a dotted one."
     more = f"; {len(figure.series) - PANELS} more series in the table" if len(figure.series) > PANELS else ""
     return Drawing(fig, figure.title(), figure.subtitle() + more, alt, figure.frame())
+
+
+def over_k(over: OverK) -> Drawing | None:
+    """Violation and completeness of a sweep's memory systems over k (compare/sweeps.over_k), and what completeness
+    was lost in retrieval; intervals as bars. None without a series."""
+    drawing = sweep(over.figure)
+    if drawing is None:
+        return None
+    columns = min(len(over.figure.series), 3)
+    for number, item in enumerate(over.figure.series[:PANELS]):
+        points = [point for point in item.points if point.line.run.id in over.lost]
+        intervals = [over.lost[point.line.run.id] for point in points]
+        drawing.fig.add_scatter(
+            x=[point.x for point in points],
+            y=none_for_nan([interval.value for interval in intervals]),
+            error_y=error_bars(intervals, GREY),
+            mode="lines+markers",
+            name="Necessary, not recalled",
+            line={"color": GREY, "width": 2, "dash": "dash"},
+            marker={"symbol": "diamond", "size": 9},
+            hovertext=[
+                f"<b>{html.escape(point.tick)}</b><br>necessary, neither recalled nor said: {percent(interval.value)} "
+                f"{bounds_text(interval)}"
+                for point, interval in zip(points, intervals, strict=True)
+            ],
+            hoverinfo="text",
+            legendgroup="lost",
+            showlegend=number == 0,
+            row=number // columns + 1,
+            col=number % columns + 1,
+        )
+    alt = f"{drawing.alt} Completeness lost in retrieval as diamonds on a dashed line."
+    return replace(drawing, alt=alt, frame=over.frame())
 
 
 def trade_off(figure: SweepFigure) -> Drawing | None:

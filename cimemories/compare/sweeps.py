@@ -12,7 +12,7 @@ from itertools import islice
 
 import pandas as pd
 
-from cimemories.compare.leaderboard import MOST_LINES, Line, none_for_nan
+from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, none_for_nan
 from cimemories.compare.ranking import common_samples, memory_text
 from cimemories.evaluation.compositions import CompositionError, Kind, read_composition
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
@@ -25,7 +25,8 @@ from cimemories.metrics import sentences
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import Intervals, intervals
 from cimemories.metrics.power import POWER, Pilot, Size, pilot, pilot_runs
-from cimemories.metrics.uncertainty import holm
+from cimemories.metrics.recalled.split import recalled_numbers
+from cimemories.metrics.uncertainty import Interval, holm
 from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings
 from cimemories.model import WorkStatus
 from cimemories.seeds.presets import Preset, load_presets
@@ -316,7 +317,7 @@ class SweepFigure:
     def x_title(self) -> str:
         """What stands under the axis."""
         if self.axis == Axis.MEMORY:
-            kinds = {_memory(line.run)[0] for line in self.lines}
+            kinds = {_memory(line.run)[0] for line in self.lines} - {Kind.FULL}  # `full` at the end has no number
             if all(is_system(kind or "") for kind in kinds):
                 return "k: memories recalled at most"
             return f"{ADDED.get(kinds.pop(), 'attributes') if len(kinds) == 1 else 'attributes'} in memory"
@@ -379,6 +380,51 @@ def trade_off(lines: Sequence[Line]) -> SweepFigure:
             end = whole.get(_beside(Axis.MEMORY, first))
             series.append(replace(item, points=(*item.points, *([Point(end, math.nan, "full")] if end else []))))
     return SweepFigure(Axis.MEMORY, tuple(series), figure.left_out)
+
+
+@dataclass(frozen=True)
+class OverK:
+    """The memory systems of a sweep over k, points evenly spaced. lost: by run the completeness that was lost in
+    retrieval, necessary attributes that were neither recalled nor said; none of a run with everything in its prompt."""
+
+    figure: SweepFigure
+    lost: dict[str, Interval]
+
+    def frame(self) -> pd.DataFrame:
+        """The figure's rows with what was lost in retrieval; nan where nothing chose what to recall."""
+        frame = self.figure.frame()
+        of = [self.lost.get(run) for run in frame["run"]] if len(frame) else []
+        for name in ("value", "low", "high"):
+            frame[f"lost_{name}"] = [math.nan if item is None else getattr(item, name) for item in of]
+        return frame
+
+
+def over_k(flows: Flows, table: SweepTable) -> OverK | None:
+    """What a sweep's memory systems do over k, of the runs that have ended; None for a sweep without any system that
+    has a k. A figure without series: fewer than two of them are there to be held against each other."""
+    if not any(is_system(cell.run.composition) and _memory(cell.run)[0] for cell in table.cells):
+        return None
+    rows = [cell.run for cell in table.cells if cell.numbers and cell.run.status not in work.ACTIVE]
+    scopes = [resolve_scope(flows.store, row.id) for row in rows]
+    if not scopes:
+        return OverK(SweepFigure(Axis.MEMORY, (), ()), {})
+
+    def read() -> OverK:
+        figure = trade_off(leaderboard(flows, scopes, warned=False).lines)
+        lost = {}
+        for line in figure.lines:
+            recalled = recalled_numbers(flows, line.scope, line.n)
+            split = recalled.completeness if recalled else None
+            if split is not None:
+                ends = (split.intervals or {}).get("not_recalled")
+                lost[line.run.id] = ends or Interval(split.not_recalled, math.nan, math.nan, line.numbers.profiles)
+        series = tuple(
+            replace(item, points=tuple(replace(point, x=float(at)) for at, point in enumerate(item.points)))
+            for item in figure.series
+        )
+        return OverK(replace(figure, series=series), lost)
+
+    return flows.cached(("sweep over k", *(scope.version for scope in scopes)), read, most=MOST_LINES)
 
 
 def size_of(run: RunRow) -> float | None:

@@ -12,8 +12,9 @@ import pandas as pd
 import streamlit as st
 import yaml
 
+from cimemories.charts import comparison
 from cimemories.compare.leaderboard import bounds_text
-from cimemories.compare.sweeps import Cell, SweepTable, plan_sentence, sweep_table
+from cimemories.compare.sweeps import Cell, SweepTable, over_k, plan_sentence, sweep_table
 from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.planning import MESSAGE_TOKENS, SERVERS_LIMIT, THINKING
@@ -27,12 +28,12 @@ from cimemories.evaluation.sweeps import (
     read_sweep,
 )
 from cimemories.flows import catalogue
+from cimemories.flows.flows import shared_flows
 from cimemories.flows.progress import ACTIVE, RESUMABLE
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
 from cimemories.llm.worker import SIMULATOR
 from cimemories.memory import systems
-from cimemories.memory.systems import is_system
 from cimemories.metrics.uncertainty import Interval
 from cimemories.model import WorkStatus
 from cimemories.seeds.prompts import levels
@@ -47,6 +48,7 @@ from pages.evaluate import run_detail, run_engine, run_judges, run_new, run_serv
 from pages.evaluate.run_detail import PROBLEMS
 from pages.evaluate.run_model import SIMULATED_MODELS
 from pages.evaluate.run_new import MITIGATIONS, THOUGHTS
+from pages.explore.compare_scope import Columns, show_drawing
 from pages.start import database_lost
 
 # ---- the form of a new sweep
@@ -371,6 +373,25 @@ def _started(sweep_id: str) -> None:
 
 
 LOOK = "3s"
+OVER_K: Columns = {
+    "series": ("text", "Series"),
+    "at": ("text", "Memory"),
+    "violation": ("percent", "Violation"),
+    "violation_low": ("percent", "from"),
+    "violation_high": ("percent", "to"),
+    "completeness": ("percent", "Completeness"),
+    "completeness_low": ("percent", "lowest"),
+    "completeness_high": ("percent", "highest"),
+    "lost_value": ("percent", "Necessary, not recalled"),
+    "lost_low": ("percent", "least"),
+    "lost_high": ("percent", "most"),
+    "profiles": ("number", "Profiles"),
+    "attributes": ("number", "Attributes"),
+    "samples": ("number", "Samples"),
+    "n": ("number", "n"),
+    "coverage": ("percent", "Coverage"),
+    "run": ("text", "Run"),
+}
 
 
 def draw(store: Store, data: list[DatasetRow]) -> None:
@@ -434,6 +455,7 @@ def _live(store: Store, sweep_id: str, was_active: bool) -> None:
     _header(table)
     _controls(store, table)
     _matrices(table)
+    _over_k(store, table)
     for text in table.warnings:
         page.notice(sentence(text))
 
@@ -495,9 +517,6 @@ def _matrices(table: SweepTable) -> None:
         tables.results(heads, [tables.Group(rows)], key=f"runs.matrix.{table.row.id}.{number}", label=label)
     icon, row = ":material/compare_arrows:", table.row
     url.page_link("compare", "Compare along one setting", icon=icon, dataset=row.dataset, sweep=row.id, tab="sweeps")
-    if any(is_system(cell.run.composition) for cell in table.cells):
-        to: dict[str, Any] = {"dataset": row.dataset, "sweep": row.id, "tab": "sweeps", "axis": "memory"}
-        url.page_link("compare", "Violation against completeness over k", icon=":material/show_chart:", **to)
     safe.heading("Runs")
     rows = [_cell_row(cell) for cell in table.cells]
     heads = [tables.Head("Run"), tables.Head("Coverage"), tables.Head("Violation@n"), tables.Head("Completeness")]
@@ -508,6 +527,29 @@ def _matrices(table: SweepTable) -> None:
     if pressed is not None:
         url.put(run=pressed[1], tab=None, beside=None)
         st.rerun()
+
+
+def _over_k(store: Store, table: SweepTable) -> None:
+    """What the sweep's memory systems do over k, and the way to the plane of violation and completeness."""
+    row, over = table.row, None
+    with page.Reporting("What the memory systems do over k is not known.", StoreError):
+        over = over_k(shared_flows(store), table)
+    if over is None:
+        return
+    drawing = comparison.over_k(over)
+    safe.heading("Over k")
+    if drawing is None:
+        needed = "At least two runs of a memory system that differ in k alone are needed, ended and fully judged."
+        page.empty("Nothing to draw over k yet", needed)
+    else:
+        first = over.figure.lines[0]
+        about = {"sweep": row.id, "labels": first.scope.labels_text, "judge": first.scope.judge_text, "n": first.n}
+        show_drawing(
+            drawing, f"runs.over_k.{row.id}", f"sweep-{row.name}-over-k", f"runs.box.over_k.{row.id}", OVER_K,
+            over.figure.simulated, about,
+        )  # fmt: skip
+    to: dict[str, Any] = {"dataset": row.dataset, "sweep": row.id, "tab": "sweeps", "axis": "memory"}
+    url.page_link("compare", "Violation against completeness over k", icon=":material/show_chart:", **to)
 
 
 def _bounds(cell: Cell) -> tuple[Interval, Interval] | None:

@@ -180,6 +180,19 @@ def show(
     """Draw it. name: of its files and widgets. box: key of the folded table, whose columns these are. simulated: None
     for that of all runs."""
     marked = compared.board.simulated if simulated is None else simulated
+    show_drawing(drawing, f"compare.chart.{name}", f"compare-{name}", box, columns, marked, compared.about())
+
+
+def show_drawing(
+    drawing: Drawing,
+    key: str,
+    file: str,
+    box: str,
+    columns: Columns,
+    marked: Parts,
+    about: Mapping[str, object],
+) -> None:
+    """Draw it with its title, exports and table, as `show` does. file: name of the exports; about: what it rests on."""
     # Kept, since layout() brings margins of its own and the figure's hold its names.
     margin = drawing.fig.layout.margin.to_plotly_json()
     drawing.fig.update_layout(layout(title=drawing.title, subtitle=drawing.subtitle))
@@ -195,17 +208,10 @@ def show(
     }
     drawing.fig.update_layout(margin={**margin, "t": margin["t"] + more}, height=height, title=head, dragmode=False)
     page.badge_simulated(marked)
-    charts.show(drawing.fig, key=f"compare.chart.{name}", alt=drawing.alt)
-    exports.buttons(
-        f"compare-{name}",
-        drawing.frame,
-        fig=drawing.fig,
-        key=f"compare.chart.{name}",
-        simulated=marked,
-        about=compared.about(),
-    )
+    charts.show(drawing.fig, key=key, alt=drawing.alt)
+    exports.buttons(file, drawing.frame, fig=drawing.fig, key=key, simulated=marked, about=about)
 
     def twin() -> None:
-        tables.table(drawing.frame, key=f"compare.{name}.table", columns=columns, alt=drawing.alt)
+        tables.table(drawing.frame, key=f"{key}.table", columns=columns, alt=drawing.alt)
 
     page.fold("The same as a table", ":material/table:", box, twin)

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from evaluating import add, simulated, small_profiles
+from evaluating import add, add_labelled, simulated, small_profiles
 from hostile import hostile_server
 from paging import button, nodes, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, plan_run
 
 from cimemories import launch
+from cimemories.charts import comparison
 from cimemories.compare import leaderboard
 from cimemories.compare import sweeps as compare_sweeps
 from cimemories.compare.sweeps import plan_sentence
@@ -23,18 +24,21 @@ from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.sweeps import check_sweep
+from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.progress import CHECK, GATE, JUDGE, MESSAGES, run_progress
+from cimemories.labels.whatif import effective_labels
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.llm.engines import Engine
 from cimemories.llm.worker import WorkError
 from cimemories.memory import systems
 from cimemories.memory.systems import MemorySystemError, read_system
 from cimemories.metrics import headline
-from cimemories.model import ResponseStatus, WorkKind
+from cimemories.model import Label, ResponseStatus, WorkKind
+from cimemories.store import datasets, work
 from cimemories.store import runs as store_runs
-from cimemories.store import work
 from cimemories.store.engine import Store
+from cimemories.store.tables import response
 from cimemories.store.tables import run as run_rows
 
 RUNS = "pages/evaluate/runs.py"
@@ -353,6 +357,49 @@ def test_a_sweep_from_its_form_to_its_table(store: Store, at_once: None) -> None
     (matrix,) = table.matrices().values()
     assert {level: list(cells) for level, cells in matrix.items()} == {"base": ["full", "random-5"]}
     assert all(cell.bounds is not None for cell in table.cells)
+
+
+@pytest.mark.parametrize("ks", [(9, 3), (3,)], ids=["two", "one"])
+def test_a_sweep_of_a_memory_system_shows_what_is_lost_over_k(store: Store, ks: tuple[int, ...]) -> None:
+    add_labelled(store, 1, 4)
+    content = {
+        "name": "over k", "dataset": "small", "samples": 1, "judges": ["matcher"], "check": "none",
+        "models": [{"model": "sim-average", "base_url": "simulator"}],
+        "memory": ["full", *(f"system:embedding:k={k}" for k in ks)],
+    }  # fmt: skip
+    sweep_id = sweeps.plan(store, check_sweep(content, Path("sweep.yaml")))
+    waiting = compare_sweeps.over_k(Flows(store), compare_sweeps.sweep_table(store, sweep_id))
+    assert waiting is not None and not waiting.figure.series
+    sweeps.execute(store, sweep_id)
+    over = compare_sweeps.over_k(Flows(store), compare_sweeps.sweep_table(store, sweep_id))
+    assert over is not None
+    app = opened(RUNS, tab="sweeps", sweep=sweep_id)
+    assert not app.exception and "Over k" in page_html(app)
+    if len(ks) == 1:
+        assert "Nothing to draw over k yet" in page_html(app) and not over.figure.series
+        return
+    assert "Nothing to draw over k yet" not in page_html(app)
+    frame = over.frame().set_index("at")
+    assert list(frame.index) == ["k=3", "k=9", "full"]
+    assert set(over.lost) == set(frame["run"][:2])  # nothing chooses in the run with everything
+    with store.read() as connection:
+        labels = effective_labels(store, store_runs.named(connection, frame["run"].iloc[0]).dataset)
+        assert labels is not None
+        for at, run_id in frame["run"][:2].items():
+            rows = connection.execute(sa.select(response).where(response.c.run == run_id)).mappings().all()
+            held = datasets.memories_of(connection, {row["shown"] for row in rows})
+            by_context: dict[int, list[bool]] = {}
+            for (attribute, context), label in labels.labels.items():
+                shown = next(held[row["shown"]] for row in rows if row["context"] == context)
+                own = by_context.setdefault(context, [])
+                own += [attribute not in shown] if label == Label.NECESSARY else []
+            wrong = {c for (_, c), label in labels.labels.items() if label != Label.NECESSARY}
+            # Retained contexts have both kinds; the simulator says nothing that was not in its prompt.
+            shares = [sum(own) / len(own) for c, own in by_context.items() if own and c in wrong]
+            assert frame["lost_value"][at] == pytest.approx(sum(shares) / len(shares))
+    assert frame["lost_value"]["k=3"] >= frame["lost_value"]["k=9"] > 0
+    drawn = comparison.over_k(over)
+    assert drawn is not None and list(drawn.fig.data[-1].y) == [frame["lost_value"][at] for at in ("k=3", "k=9")]
 
 
 def test_the_form_of_a_sweep_offers_the_judge_of_a_new_run_and_says_at_the_field_what_is_wrong(store: Store) -> None:
