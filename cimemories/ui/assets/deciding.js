@@ -26,9 +26,11 @@ class Deciding {
     this.part("ask").addEventListener("click", () => this.help());
     this.retry = setInterval(() => {
       if (this.log.sendable().length && performance.now() - this.log.sentAt > RETRY_MS) this.flush();
-      // A run that the next one ends before it has read the place forgets it.
+      // A run that the next one ends before it has read the place forgets it. One that goes on may still answer.
       const { told, toldAt, moved } = host;
-      if (this.data?.moves < told && told === moved && performance.now() - toldAt > RETRY_MS && !leaving()) host.tell();
+      const running = document.querySelector(".stApp")?.dataset.testScriptState === "running";
+      const unheard = this.data?.moves < told && told === moved && performance.now() - toldAt > RETRY_MS;
+      if (unheard && !running && !leaving()) host.tell();
     }, 1000);
   }
 

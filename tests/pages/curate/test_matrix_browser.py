@@ -190,6 +190,7 @@ def test_keys_decide_in_the_matrix_and_z_takes_back(
     expected = ["ambiguous", *["necessary", "inappropriate", "ambiguous"] * 3][:-1]
     assert list(mine.values()) == expected and list(mine) == pairs[:-1]
     # So is what a button of the panel decided, before what keys did earlier.
+    page.wait_for_url(re.compile(rf"attribute={pairs[8][0]}\b"))  # the panel has followed
     serving.settled(page)
     page.get_by_role("button", name="? ambiguous").click()
     expect(page.locator(".matrix")).to_contain_text("ambiguous, decided by a person")
@@ -400,6 +401,7 @@ def test_a_button_that_a_field_is_left_for_is_clicked(
         processes = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
         for attribute in person.attribute_ids[:4]:  # each time was lost about one in four
             page = opened(browser, f"{address}/labels?attribute={attribute}&context={context}")
+            page.get_by_label("Your name").wait_for()
             for process in processes:
                 process.suspend()
             page.get_by_label("Your name").fill("Rosa")
