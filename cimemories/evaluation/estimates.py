@@ -224,12 +224,15 @@ class Counter:
             yield from map(_Planned, step.following({draw: answer for draw, answer in answers.items() if answer}))
         missing = [draw for draw in job.draws if draw not in answers]
         if missing:
-            longest, *shorter = (
-                # One made-up answer stands for all that are missing: alike, they lead to the same jobs (`times`).
-                step.following({missing[0]: Answer("", missing[0], calls.OK, "", 0.0, "", content=t, reasoning=t)})
-                for t in texts
-            )
-            shortest = shorter[-1] if shorter else longest
+
+            def following(of: Step, text: str) -> Sequence[Job]:
+                made_up = Answer("", missing[0], calls.OK, "", 0.0, "", content=text, reasoning=text)
+                return of.following({missing[0]: made_up})
+
+            # One made-up answer stands for all that are missing: alike, they lead to the same jobs (`times`). Behind an
+            # answer made up before, what is shortest follows from the shortest.
+            least = step if item.shortest is None else _step(item.shortest)
+            longest, shortest = following(step, texts[0]), following(least, least.made_up(MESSAGE)[-1])
             times = item.times * len(missing)
             yield from (_Planned(long, times, short) for long, short in zip(longest, shortest, strict=True))
 

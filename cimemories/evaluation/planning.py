@@ -206,8 +206,11 @@ class RunSpec:
         _one_of("thinking", self.thinking, THINKING)
         _one_of("mitigation", self.mitigation, tuple(Mitigation))
         _one_of("check", self.check, CHECKS)
-        if self.sessions and (self.reference or self.memory.read().system):
-            raise StoreError("sessions go neither with a memory system nor with --reference: leave one of them out.")
+        if self.sessions and self.reference:
+            raise StoreError(
+                "the authors' settings ask for each task by itself, and an earlier message in memory makes it another "
+                "request: leave out --reference or --sessions."
+            )
         for settings in (self.sampling, *(judge.fields for judge in self.judges)):
             # Set by hand they would contradict what the manifest and the keys of the calls say was asked.
             reserved = sorted(RESERVED & set(settings))

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from cimemories.evaluation.matcher import match
 from cimemories.llm.capabilities import Server
-from cimemories.llm.client import one_line
+from cimemories.llm.client import answer_form, one_line, read_list, read_number, read_object
 from cimemories.llm.endpoint import NO_SERVERS, EndpointError, checked_address
 from cimemories.llm.source import listed
 from cimemories.memory.systems import Line, MemorySystem, Question, Recalled, SystemSpec
@@ -165,6 +165,23 @@ def _shown(record: ProfileRecord, lines: Sequence[RecalledLine]) -> Profile:
         return Attribute(key, None, domains.pop() if len(domains) == 1 else GENERAL, GENERAL, line.text)
 
     return replace(record.profile, attributes=tuple(map(attribute, lines)))
+
+
+# ---- what a gate lets through
+
+
+def gate_schema(attributes: int) -> dict[str, object]:
+    """The response_format that holds a gate to numbers of notes."""
+    number = {"type": "integer", "minimum": 1, "maximum": attributes}
+    return answer_form("needed", {"needed": {"type": "array", "maxItems": attributes, "items": number}})
+
+
+def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
+    """Positions (from 0, in order of the prompt) of the notes that a gate lets through; numbers out of range are left
+    out. Raises client.AnswerError where the answer is no such list."""
+    items: Sequence[object] = read_list(read_object(text), "needed")
+    numbers = {number for item in items if (number := read_number(item)) is not None}
+    return tuple(sorted(number - 1 for number in numbers if 1 <= number <= attributes))
 
 
 # ---- whom a system asks

@@ -4,8 +4,8 @@ Two mitigations can be compared with the plain model. With a gate the model is f
 needs, sample by sample, and only those go into the prompt of the message; samples that chose alike are one request.
 With a rewrite the message is written with all memories, and rewritten without what its recipient should not know. Both
 belong to the system under test: its memory stays the whole memory, so its flows are those of the plain run. So it is
-with a memory system, which stores all attributes. A message whose gate, draft, ingest or recall went wrong is missing
-with that cause.
+with a memory system, which stores all attributes. With sessions its lines come first, and the earlier messages behind
+them. A message whose gate, draft, ingest or recall went wrong is missing with that cause.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.judging import Judge, JudgeInput, Step, at_once, judgement_job, response_format
 from cimemories.evaluation.matcher import match
-from cimemories.evaluation.recalling import Ingested, Recall, RecallError, ingest
+from cimemories.evaluation.recalling import Ingested, Recall, RecallError, gate_schema, ingest, read_gate
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Place
 from cimemories.llm import client
@@ -59,20 +59,6 @@ class Mitigation(StrEnum):
     NONE = "none"
     GATE = "gate"
     REWRITE = "rewrite"
-
-
-def gate_schema(attributes: int) -> dict[str, object]:
-    """The response_format that holds a gate to numbers of notes."""
-    number = {"type": "integer", "minimum": 1, "maximum": attributes}
-    return client.answer_form("needed", {"needed": {"type": "array", "maxItems": attributes, "items": number}})
-
-
-def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
-    """Positions (from 0, in order of the prompt) of the notes that a gate lets through; numbers out of range are left
-    out. Raises client.AnswerError where the answer is no such list."""
-    items: Sequence[object] = client.read_list(client.read_object(text), "needed")
-    numbers = {number for item in items if (number := client.read_number(item)) is not None}
-    return tuple(sorted(number - 1 for number in numbers if 1 <= number <= attributes))
 
 
 # ---- respond
@@ -184,11 +170,20 @@ def _reworded(record: ProfileRecord, reworded: Mapping[int, str]) -> ProfileReco
 
 
 @dataclass(frozen=True)
+class Failure:
+    """Why a memory system recalls nothing for a task. key: of the call that went wrong; None where it was no call."""
+
+    cause: str
+    key: str | None = None
+
+
+@dataclass(frozen=True)
 class Slot:
     """Where messages are written: the memory (the profile with its attributes alone), the context, and by sample the
     id of the response that it is to become. recall: what a memory system put into the prompt instead. place: where
     these samples stand in their sessions; None without any. replay: what stands in the prompt of a variant instead;
-    messages are judged by the memory all the same. before: by sample, the key of the call that paraphrased it."""
+    messages are judged by the memory all the same. before: by sample, the key of the call that paraphrased it. recalls:
+    of sessions with a memory system, by context what that recalls for the user's tasks."""
 
     memory: ProfileRecord
     context: Context
@@ -197,10 +192,13 @@ class Slot:
     place: Place | None = None
     replay: Replay | None = None
     before: Mapping[int, str] = field(default_factory=dict)
+    recalls: Mapping[int, Recall | Failure] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, place: Place, responses: Mapping[int, int]) -> Slot:
-        return cls(place.task.memory, place.task.context, responses, place=place)
+    def at(
+        cls, place: Place, responses: Mapping[int, int], recalls: Mapping[int, Recall | Failure] | None = None
+    ) -> Slot:
+        return cls(place.task.memory, place.task.context, responses, place=place, recalls=recalls or {})
 
     @property
     def task(self) -> dict[str, str]:
@@ -227,7 +225,11 @@ class Lost:
     """Messages of a slot that cannot be asked for, because its memory system failed."""
 
     slot: Slot
-    cause: str
+    why: Failure
+
+    @property
+    def cause(self) -> str:
+        return self.why.cause
 
 
 def response_jobs(writer: Writer, slots: Sequence[Slot]) -> Iterator[Job | Lost]:
@@ -267,16 +269,46 @@ def _message(writer: Writer, slot: Slot, shown: Profile, samples: tuple[int, ...
     return Job(RESPOND, writer.client, writer.request(text), samples, step, opening=opening_of(text, lines))
 
 
-def _next_in_session(writer: Writer, slot: Slot, outcomes: Mapping[int, Answer]) -> list[Job]:
+def _next_in_session(writer: Writer, slot: Slot, outcomes: Mapping[int, Answer]) -> list[Job | Lost]:
     """The next task of each sample, which remembers the message that these answers are; none without sessions."""
-    jobs = []
-    for sample, answer in outcomes.items():
-        text = answer.content if response_status(answer)[0] == ResponseStatus.OK else None
+    texts = {s: a.content if response_status(a)[0] == ResponseStatus.OK else None for s, a in outcomes.items()}
+    return list(_after_messages(writer, slot, texts))
+
+
+def _after_messages(writer: Writer, slot: Slot, texts: Mapping[int, str | None]) -> Iterator[Job | Lost]:
+    """The same by their texts; None: the message is missing."""
+    for sample, text in texts.items():
         place = slot.place.after(sample, text) if slot.place is not None else None
         if place is not None:
             # A request for each sample: what was written differs, and so do the prompts.
-            jobs.append(response_job(writer, Slot.at(place, {sample: place.task.owed[sample]})))
+            yield from _session_job(writer, Slot.at(place, {sample: place.task.owed[sample]}, slot.recalls))
+
+
+def _session_job(writer: Writer, slot: Slot) -> Iterator[Job | Lost]:
+    """The first call where samples stand in their sessions. Where a memory system failed for this task, its messages
+    are lost, and the sessions go on without them."""
+    assert slot.place is not None
+    given = slot.recalls.get(slot.place.task.context_id)
+    if isinstance(given, Failure):
+        yield Lost(slot, given)
+        yield from _after_messages(writer, slot, dict.fromkeys(slot.responses))
+    else:
+        yield response_job(writer, replace(slot, recall=given))
+
+
+def _without_lost(connection: sa.Connection, items: Iterable[Job | Lost]) -> list[Job]:
+    """The jobs among these; what is lost is written down."""
+    jobs: list[Job] = []
+    for item in items:
+        if isinstance(item, Lost):
+            lose(connection, item)
+        else:
+            jobs.append(item)
     return jobs
+
+
+def _jobs(items: Iterable[Job | Lost]) -> list[Job]:
+    return [item for item in items if isinstance(item, Job)]
 
 
 def response_status(answer: Answer) -> tuple[ResponseStatus, str | None]:
@@ -323,7 +355,7 @@ class _MessageStep(Together, Step):
                             judged += at_once(judge, read)
                         else:
                             jobs.append(job)
-            following.append([*jobs, *_next_in_session(step.writer, step.slot, ours)])
+            following.append([*jobs, *_without_lost(connection, _next_in_session(step.writer, step.slot, ours))])
         judgements.settle_all(connection, judged)
         return following
 
@@ -356,7 +388,7 @@ class _MessageStep(Together, Step):
             for _, _, job in self._judgements(sample, answer)
             if job is not None
         ]
-        return [*judgements, *_next_in_session(self.writer, self.slot, outcomes)]
+        return [*judgements, *_jobs(_next_in_session(self.writer, self.slot, outcomes))]
 
     def made_up(self, message: str) -> tuple[str, ...]:
         place = self.slot.place
@@ -396,8 +428,9 @@ def _keep(connection: sa.Connection, recall: Recall) -> tuple[str, str]:
     return shown, datasets.keep_recall(connection, recall.record)
 
 
-def lose(connection: sa.Connection, lost: Lost, call_key: str | None = None) -> None:
+def lose(connection: sa.Connection, lost: Lost) -> None:
     """Write down messages whose memory system failed. They are owed again when the run is resumed."""
+    place = lost.slot.place
     for response_id in lost.slot.responses.values():
         runs.settle(
             connection,
@@ -407,7 +440,8 @@ def lose(connection: sa.Connection, lost: Lost, call_key: str | None = None) -> 
             text=None,
             reasoning=None,
             finish_reason=None,
-            call_key=call_key,
+            call_key=lost.why.key,
+            earlier=place.contexts if place is not None else None,
         )
 
 
@@ -434,7 +468,7 @@ class _GateStep(Step):
     def _without(self, outcomes: Mapping[int, Answer], lost: Iterable[int]) -> list[Job]:
         """Where a session goes on without the messages that will never be asked for."""
         none = {sample: replace(outcomes[sample], content=None) for sample in lost}
-        return _next_in_session(self.writer, self.slot, none)
+        return _jobs(_next_in_session(self.writer, self.slot, none))
 
     def made_up(self, message: str) -> tuple[str, ...]:
         # The longest prompt lets every memory through, the shortest none: between them lies what a gate may choose.
@@ -484,21 +518,23 @@ class _DraftStep(Step):
             status, cause = response_status(answer)
             if status != ResponseStatus.OK:
                 _lose(connection, self.slot, sample, answer, status, f"draft: {cause}")
-        return self.following(outcomes)
+        return _without_lost(connection, self._after(outcomes))
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        writer, slot, jobs = self.writer, self.slot, []
+        return _jobs(self._after(outcomes))
+
+    def _after(self, outcomes: Mapping[int, Answer]) -> Iterator[Job | Lost]:
+        writer, slot = self.writer, self.slot
         assert writer.wording.before is not None
         for sample, answer in outcomes.items():
             if response_status(answer)[0] != ResponseStatus.OK:
-                jobs += _next_in_session(writer, slot, {sample: answer})
+                yield from _next_in_session(writer, slot, {sample: answer})
             else:
                 text = writer.wording.before.render(draft=answer.content or "", **slot.task)
                 shown = slot.replay.shown if slot.replay else None
                 step = _MessageStep(writer, slot, shown, {sample: answer.key})
                 # A request for each sample: drafts differ, and so do the prompts.
-                jobs.append(Job(REWRITE, writer.client, writer.request(text), (sample,), step))
-        return jobs
+                yield Job(REWRITE, writer.client, writer.request(text), (sample,), step)
 
     def made_up(self, message: str) -> tuple[str, ...]:
         return (message,)
@@ -573,30 +609,82 @@ class _ParaphraseStep(Step):
 
 
 def _ingested(
-    writer: Writer, system: SystemSpec, slots: Sequence[Slot], answers: tuple[str, ...]
+    writer: Writer, system: SystemSpec, slots: Sequence[Slot], answers: tuple[str, ...], key: str | None = None
 ) -> Iterator[Job | Lost]:
-    """What comes after these answers to a system's ingest: its next question, or the slots with what it recalls."""
+    """What comes after these answers to a system's ingest, the last of the call `key`: its next question, or the slots
+    with what it recalls."""
     try:
         took = ingest(system, slots[0].memory, answers)
     except RecallError as error:
-        yield from (Lost(slot, str(error)) for slot in slots)
+        yield from _all_failed(writer, slots, Failure(str(error), key))
         return
     if isinstance(took, Question):
         yield _question(writer, took, _QuestionStep(writer, system, slots, took, answers))
-        return
-    yield from (_recalled(writer, slot, took, ()) for slot in slots)
+    elif slots[0].place is not None:
+        yield from _recalled_for_sessions(writer, slots, took, {}, ())
+    else:
+        for slot in slots:
+            yield from _recalled(writer, slot, took, ())
 
 
-def _recalled(writer: Writer, slot: Slot, system: Ingested, answers: tuple[str, ...]) -> Job | Lost:
-    """The same of a recall for one slot."""
-    bare = message_prompt(writer.wording, replace(slot.memory.profile, attributes=()), slot.context)[0]
+def _all_failed(writer: Writer, slots: Sequence[Slot], why: Failure) -> Iterator[Job | Lost]:
+    """Nothing is recalled for any of these slots, nor for the tasks that come after them in a session."""
+    for slot in slots:
+        if slot.place is None:
+            yield Lost(slot, why)
+        else:
+            recalls = {task.context_id: why for task in slot.place.tasks}
+            yield from _session_job(writer, replace(slot, recalls=recalls))
+
+
+def _bare(writer: Writer, memory: ProfileRecord, context: Context) -> str:
+    return message_prompt(writer.wording, replace(memory.profile, attributes=()), context)[0]
+
+
+def _recalled(
+    writer: Writer, slot: Slot, system: Ingested, answers: tuple[str, ...], key: str | None = None
+) -> Iterator[Job | Lost]:
+    """What comes after these answers to a recall for one slot."""
     try:
-        given = system.recall(slot.context, bare, answers)
+        given = system.recall(slot.context, _bare(writer, slot.memory, slot.context), answers)
     except RecallError as error:
-        return Lost(slot, str(error))
+        yield Lost(slot, Failure(str(error), key))
+        return
     if isinstance(given, Question):
-        return _question(writer, given, _QuestionStep(writer, system.spec, (slot,), given, answers, system))
-    return response_job(writer, replace(slot, recall=given))
+        yield _question(writer, given, _QuestionStep(writer, system.spec, (slot,), given, answers, system))
+    else:
+        yield response_job(writer, replace(slot, recall=given))
+
+
+def _recalled_for_sessions(
+    writer: Writer,
+    slots: Sequence[Slot],
+    system: Ingested,
+    recalls: Mapping[int, Recall | Failure],
+    answers: tuple[str, ...],
+    key: str | None = None,
+) -> Iterator[Job | Lost]:
+    """What is recalled for each task of a user, before the first of them is begun: it depends on the task and not on
+    what was written before, so all samples share it, and a question is asked once. recalls: by context, what is known
+    already; answers: to the first task that is not. The slots follow once all are known."""
+    assert slots[0].place is not None
+    known = dict(recalls)
+    for task in slots[0].place.tasks:
+        if task.context_id in known or not task.owed:
+            continue
+        try:
+            given = system.recall(task.context, _bare(writer, task.memory, task.context), answers)
+        except RecallError as error:
+            known[task.context_id] = Failure(str(error), key)
+        else:
+            if isinstance(given, Question):
+                step = _QuestionStep(writer, system.spec, slots, given, answers, system, known, task.context_id)
+                yield _question(writer, given, step)
+                return
+            known[task.context_id] = given
+        answers, key = (), None
+    for slot in slots:
+        yield from _session_job(writer, replace(slot, recalls=known))
 
 
 def _question(writer: Writer, question: Question, step: Step) -> Job:
@@ -618,7 +706,8 @@ def _room(writer: Writer) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class _QuestionStep(Step):
-    """A memory system goes on with the answer to its question. slots: whose messages rest on it."""
+    """A memory system goes on with the answer to its question. slots: whose messages rest on it. recalls: of sessions,
+    what is recalled for other tasks, by context; the question is about the task in `context`."""
 
     writer: Writer
     system: SystemSpec
@@ -626,29 +715,31 @@ class _QuestionStep(Step):
     question: Question
     answers: tuple[str, ...]
     ingested: Ingested | None = None  # None: the question was asked by the ingest
+    recalls: Mapping[int, Recall | Failure] = field(default_factory=dict)
+    context: int | None = None
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        jobs: list[Job] = []
-        for answer, item in self._after(outcomes):
-            if isinstance(item, Lost):
-                lose(connection, item, answer.key)
-            else:
-                jobs.append(item)
-        return jobs
+        return _without_lost(connection, self._after(outcomes))
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        return [item for _, item in self._after(outcomes) if isinstance(item, Job)]
+        return _jobs(self._after(outcomes))
 
     def made_up(self, message: str) -> tuple[str, ...]:
         return tuple(self.question.made_up)
 
-    def _after(self, outcomes: Mapping[int, Answer]) -> Iterator[tuple[Answer, Job | Lost]]:
+    def _after(self, outcomes: Mapping[int, Answer]) -> Iterator[Job | Lost]:
         for answer in outcomes.values():  # of the one draw
             status, cause = response_status(answer)
-            answers = (*self.answers, answer.content or "")
-            if status != ResponseStatus.OK:
-                yield from ((answer, Lost(slot, str(cause))) for slot in self.slots)
+            failed = None if status == ResponseStatus.OK else Failure(str(cause), answer.key)
+            answers = () if failed else (*self.answers, answer.content or "")
+            writer, slots, key = self.writer, self.slots, answer.key
+            if self.ingested is not None and self.context is not None:
+                recalls = {**self.recalls, self.context: failed} if failed else self.recalls
+                yield from _recalled_for_sessions(writer, slots, self.ingested, recalls, answers, key)
+            elif failed:
+                yield from _all_failed(writer, slots, failed)
             elif self.ingested is None:
-                yield from ((answer, item) for item in _ingested(self.writer, self.system, self.slots, answers))
+                yield from _ingested(writer, self.system, slots, answers, key)
             else:
-                yield from ((answer, _recalled(self.writer, slot, self.ingested, answers)) for slot in self.slots)
+                for slot in slots:
+                    yield from _recalled(writer, slot, self.ingested, answers, key)

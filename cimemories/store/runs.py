@@ -528,7 +528,8 @@ def session_responses(connection: sa.Connection, run_id: str, profile_id: int) -
 
 @dataclass(frozen=True)
 class Earlier:
-    """What a settled response of a run with sessions was shown: the contexts of the earlier messages in its prompt."""
+    """What a settled response of a run with sessions was shown: the contexts of the earlier messages in its prompt, and
+    the hash of what a gate or a memory system let into it."""
 
     response: int
     profile: int
@@ -536,15 +537,16 @@ class Earlier:
     sample: int
     memory: str | None
     earlier: list[int]
+    shown: str | None
 
 
 def earlier_of(connection: sa.Connection, run_id: str, profile_id: int | None = None) -> list[Earlier]:
     """Of every settled response of a run with sessions; none of other runs. profile_id: of this profile alone."""
-    own = ("id", "profile", "context", "sample", "memory", "earlier")
+    own = ("id", "profile", "context", "sample", "memory", "earlier", "shown")
     query = sa.select(*(response.c[n] for n in own)).where(response.c.run == run_id, response.c.earlier.is_not(None))
     query = query if profile_id is None else query.where(response.c.profile == profile_id)
     return [
-        Earlier(row.id, row.profile, row.context, row.sample, row.memory, json.loads(row.earlier))
+        Earlier(row.id, row.profile, row.context, row.sample, row.memory, json.loads(row.earlier), row.shown)
         for row in connection.execute(query)
     ]
 

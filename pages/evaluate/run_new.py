@@ -199,6 +199,8 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
     if kind == SYSTEM:
         missing = draw_system(draft)
         memory_lines(draft)
+        if not draft.get("reference"):
+            _sessions(draft)
         return missing
     if kind != FULL:
         least, usual = (1, 50) if kind == RANDOM else (0, 20)
@@ -238,8 +240,8 @@ def _sessions(draft: Draft) -> None:
 
 def _spec_sessions(draft: Draft) -> Sessions | None:
     kept = draft.get("sessions", "")
-    # A memory system takes no earlier messages: the field is not shown, but may have been filled in before.
-    if not kept or draft.get("reference") or draft.get("memory") == SYSTEM:
+    # The authors' settings take no earlier messages: the field is not shown, but may have been filled in before.
+    if not kept or draft.get("reference"):
         return None
     order = draft.get("session_order", "fixed")
     seed = int(draft.get("session_seed", 0)) if order == "shuffled" else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -181,6 +183,63 @@ def test_mitigations_go_with_sessions(sqlite_store: Store, mitigation: Mitigatio
     there = {row["sample"]: [row["context"]] if row["status"] == "ok" else [] for row in one}
     assert all(row["earlier"] == str(there[row["sample"]]) for row in (*two, *three)), "they go on without it"
     assert {row["status"] for row in three} <= {"ok", "truncated"}
+
+
+@pytest.mark.parametrize("system", ["bm25:k=2", "partition"])
+def test_what_a_memory_system_recalls_comes_before_the_earlier_messages(sqlite_store: Store, system: str) -> None:
+    if system != "partition":
+        pytest.importorskip("bm25s")
+    add(sqlite_store, small_profiles(PEOPLE, CONTEXTS))
+    broken = {small_profiles(PEOPLE, CONTEXTS)[0].contexts[1].task}
+    routed: Counter[str] = Counter()
+
+    def served(asked: IncomingRequest) -> Reply:
+        prompt = asked.body["messages"][0]["content"]
+        if "in separate stores" not in prompt:
+            return written(asked)
+        routed[prompt] += 1
+        if any(task in prompt for task in broken):
+            return completion("no list")
+        # Another store for another task, so that tasks recall differently.
+        stores = re.findall(r"^- (.*) \(\d+ notes\)$", prompt, re.MULTILINE)
+        return completion(json.dumps({"domains": [stores[len(prompt) % len(stores)]]}))
+
+    with hostile_server(served) as server:
+        planned = spec(server.url, memory=Memory(f"system:{system}"), fresh=True)
+        stages = {stage.kind: stage for stage in estimate(sqlite_store, planned).stages}
+        run_id = planning.plan(sqlite_store, planned)
+        runs.execute(sqlite_store, run_id)
+    rows, sent, template = rows_of(sqlite_store, run_id), prompts_of(sqlite_store, run_id), load_prompt("respond")
+    assert stages["respond"].draws == len(rows) == PEOPLE * CONTEXTS * SAMPLES
+    by_place = {(row["profile"], row["context"], row["sample"]): row for row in rows}
+    with sqlite_store.read() as connection:
+        ids = store_runs.profile_ids(connection, run_id)
+        records = {profile: datasets.profile_record(connection, profile) for profile in ids}
+        recalls = datasets.recalls_of(connection, {row["recall"] for row in rows if row["recall"]})
+    lost = 0
+    for (profile, context, sample), row in by_place.items():
+        order = records[profile].context_ids
+        of = dict(zip(order, records[profile].profile.contexts, strict=True))
+        before = [c for c in order[: order.index(context)] if by_place[profile, c, sample]["status"] == "ok"]
+        assert row["earlier"] == str(before), "they go on without what is missing"
+        if system == "partition" and of[context].task in broken:
+            lost += 1
+            assert row["status"] == "failed" and "memory: recall failed (AnswerError" in row["cause"] and row["call"]
+            continue
+        lines = [f"- {' '.join(line.text.split())}" for line in recalls[row["recall"]].lines]
+        for c in before:
+            text = " ".join(by_place[profile, c, sample]["text"].split())
+            lines.append(f"- [Message that you wrote earlier to {of[c].recipient}] {text}")
+        task = {"recipient": of[context].recipient, "task": of[context].task}
+        assert sent[profile, context, sample] == template.render(memories="\n".join(lines), **task)
+        assert row["recall"] == by_place[profile, context, 0]["recall"], "all samples share a recall"
+    if system == "partition":
+        # Once a task of a user, whatever samples there are; users whose stores have the same sizes share the question.
+        assert lost and sum(routed.values()) <= PEOPLE * CONTEXTS
+        assert len(routed) <= stages["memory"].requests <= PEOPLE * CONTEXTS
+    assert len({row["recall"] for row in rows}) > PEOPLE
+    again = spec_of(sqlite_store, run_id)
+    assert again.sessions == Sessions() and again.memory.composition.startswith(f"system:{system}")
 
 
 def test_killed_it_goes_on_and_asks_nothing_twice(sqlite_store: Store, tmp_path: Any) -> None:

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from worlds import ask
 
 from cimemories.evaluation import planning, runs
+from cimemories.evaluation.planning import Memory
 from cimemories.evaluation.sessions import Sessions
 from cimemories.flows.arrays import flow_arrays, inappropriate_mask
 from cimemories.metrics.headline import all_numbers
 from cimemories.metrics.recalled.sessions import Counts, Group, SessionNumbers, session_numbers
+from cimemories.store import datasets
 from cimemories.store.engine import Store
 from cimemories.store.tables import judgement, response, reveal
 
@@ -124,8 +126,10 @@ def test_it_is_what_the_definition_says_of_each_exposure(worlds: list[dict[str, 
 
 
 def test_a_run_with_sessions_says_which_leaks_travelled(sqlite_store: Store) -> None:
+    pytest.importorskip("bm25s")
     add_labelled(sqlite_store, profiles=2, contexts=8)
-    spec = simulated(model="sim-oversharing", sessions=Sessions(2, "shuffled", 3))
+    memory = Memory("system:bm25:k=25")
+    spec = simulated(model="sim-oversharing", sessions=Sessions(2, "shuffled", 3), memory=memory)
     run_id = planning.plan(sqlite_store, spec)
     runs.execute(sqlite_store, run_id)
     by_model = judgement.c.judge == ask(sqlite_store, run_id)[1].judge.id
@@ -145,6 +149,7 @@ def test_a_run_with_sessions_says_which_leaks_travelled(sqlite_store: Store) -> 
         judged = set(connection.execute(sa.select(judgement.c.response).where(*own)).scalars())
         claims = sa.select(judgement.c.response, reveal.c.attribute).join(reveal, reveal.c.judgement == judgement.c.id)
         said = {tuple(row) for row in connection.execute(claims.where(*own, reveal.c.strength == "full"))}
+        shown = datasets.memories_of(connection, {row["shown"] for row in rows})
     assert len(judged) == len(rows) - 1
     for p, profile in enumerate(data.profiles):
         mine = {(row["sample"], row["context"]): row for row in rows if row["profile"] == profile}
@@ -160,18 +165,37 @@ def test_a_run_with_sessions_says_which_leaks_travelled(sqlite_store: Store) -> 
                 "judged": [[mine[s, c]["id"] in judged for c in data.contexts] for s in range(3)],
                 "messages": [(s, of[c], [of[e] for e in _list(row)]) for (s, c), row in mine.items()],
                 "positions": {of[c]: k for k, c in enumerate(walked)},
+                "recalled": [
+                    [[a in shown[mine[s, c]["shown"]] for a in attributes] for c in data.contexts] for s in range(3)
+                ],
             }
         )
     assert_same(numbers, oracle(worlds))
+    # What earlier messages alone had in the prompt.
+    assert numbers.not_recalled == not_recalled(worlds)
+    assert 0 < numbers.not_recalled.exposures < numbers.again.exposures
     assert numbers.travelled > 0 and numbers.never.leaks > 0 and numbers.unknown.exposures > 0
     assert all_numbers(flows, scope)["sessions"] == numbers.as_json()
-    plain = planning.plan(sqlite_store, replace(spec, sessions=None, samples=1))
+    plain = planning.plan(sqlite_store, replace(spec, sessions=None, samples=1, memory=Memory()))
     runs.execute(sqlite_store, plain)
     assert session_numbers(*ask(sqlite_store, plain)) is None and "sessions" not in all_numbers(
         *ask(sqlite_store, plain)
     )
-    shown = cli_inside(outside(), "metrics", run_id, "--workspace", sqlite_store.workspace).stdout
-    assert f"{numbers.travelled:,} of {numbers.leaks:,} leaks" in shown
+    printed = cli_inside(outside(), "metrics", run_id, "--workspace", sqlite_store.workspace).stdout
+    assert f"{numbers.travelled:,} of {numbers.leaks:,} leaks" in printed and "said before, not recalled" in printed
+
+
+def not_recalled(worlds: list[dict[str, Any]]) -> Group:
+    """Exposures of what a judged message in the prompt had said and the memory system had not recalled."""
+    leaks = [
+        world["revealed"][s][c][a]
+        for world in worlds
+        for s, c, earlier in world["messages"]
+        for a in range(len(world["mask"][0]))
+        if world["judged"][s][c] and world["mask"][c][a] and not world["recalled"][s][c][a]
+        if any(world["judged"][s][e] and world["revealed"][s][e][a] for e in earlier)
+    ]
+    return Group(len(leaks), sum(leaks))
 
 
 def _list(row: Any) -> list[int]:

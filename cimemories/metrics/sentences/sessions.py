@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cimemories.metrics.recalled.sessions import SessionNumbers
+from cimemories.metrics.recalled.sessions import Group, SessionNumbers
 from cimemories.metrics.sentences.numbers import shares
 from cimemories.text import count, percent
 
@@ -52,5 +52,11 @@ def split(numbers: SessionNumbers) -> list[tuple[str, str]]:
     for key, name in names.items():
         group = getattr(numbers, key)
         if group.exposures:
-            rows.append((name, f"{percent(group.rate)}, {group.leaks:,} of {count(group.exposures, 'exposure')} leak"))
+            rows.append((name, _leaks(group)))
+    if numbers.not_recalled is not None and numbers.not_recalled.exposures:
+        rows.append(("said before, not recalled", _leaks(numbers.not_recalled)))
     return rows
+
+
+def _leaks(group: Group) -> str:
+    return f"{percent(group.rate)}, {group.leaks:,} of {count(group.exposures, 'exposure')} leak"
