@@ -80,6 +80,13 @@ def test_each_kind_of_fault_is_found(store: Store) -> None:
     assert {("foreign key", "judgement"), ("foreign key", "run_judge")} <= faults(store)
     unguarded(store, f"UPDATE run SET sweep = 'sweep-gone' WHERE id = '{run_id}'")
     assert ("reference", "run") in faults(store)
+    unguarded(store, "UPDATE run SET sweep = NULL")
+    assert ("reference", "run") not in faults(store)
+    unguarded(store, f"UPDATE run SET explains = 'run-gone' WHERE id = '{run_id}'")
+    gone = checking.check(store.workspace, url_of(store)).faults
+    assert ("reference", "run", "the run in 'explains' is gone", 1) in {(f.kind, f.table, f.text, f.rows) for f in gone}
+    unguarded(store, f"UPDATE run SET explains = '{run_id}'")
+    assert ("reference", "run") not in faults(store), "a run that is there"
     unguarded(store, "UPDATE labelling SET dataset = (SELECT id FROM dataset WHERE name = 'other')")
     assert ("dataset", "ballot") in faults(store)
 

@@ -24,6 +24,7 @@ REFERENCES = (
     ("response", "recall", "recall", "hash"),
     ("response", "before", "call", "key"),
     ("run", "sweep", "sweep", "id"),
+    ("run", "explains", "run", "id"),
     ("freeze", "labelling", "labelling", "id"),
 )
 # Rows whose profile or attribute must be of the dataset that they name: (table, column, its way to a dataset).
