@@ -17,9 +17,10 @@ from worlds import ask
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.planning import Memory
 from cimemories.evaluation.sessions import Sessions
-from cimemories.flows.arrays import flow_arrays, inappropriate_mask
+from cimemories.flows.arrays import entries, flow_arrays, inappropriate_mask
 from cimemories.metrics.headline import all_numbers
 from cimemories.metrics.recalled.sessions import Counts, Group, SessionNumbers, session_numbers
+from cimemories.metrics.uncertainty import rate_terms
 from cimemories.store import datasets
 from cimemories.store.engine import Store
 from cimemories.store.tables import judgement, response, reveal
@@ -123,6 +124,44 @@ def test_it_is_what_the_definition_says_of_each_exposure(worlds: list[dict[str, 
     numbers = counted(worlds)
     assert_same(numbers, oracle(worlds))
     assert 0 <= numbers.travelled <= numbers.leaks
+
+
+@given(st.lists(users(), min_size=1, max_size=7))
+def test_intervals_are_those_of_a_leak_rate_over_such_exposures(worlds: list[dict[str, Any]]) -> None:
+    numbers, counts = counted(worlds), Counts()
+    # By profile, attribute and context: exposures and leaks of both kinds, one after the other.
+    shape = (2, len(worlds), max(len(w["mask"][0]) for w in worlds), max(len(w["mask"]) for w in worlds))
+    exposures, leaks = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for p, world in enumerate(worlds):
+        mask, revealed, judged = world["mask"], world["revealed"], world["judged"]
+        arrays = (np.array(world[name], np.bool_) for name in ("mask", "revealed", "judged"))
+        counts.add(*arrays, world["messages"], world["positions"])
+        for s, c, earlier in world["messages"]:
+            for a in range(len(mask[0])):
+                said = any(judged[s][e] and revealed[s][e][a] for e in earlier)
+                if mask[c][a] and judged[s][c] and (said or all(judged[s][e] for e in earlier)):
+                    exposures[int(said), p, a, c] += 1
+                    leaks[int(said), p, a, c] += revealed[s][c][a]
+    parts = {
+        "never": (leaks[0], exposures[0]),
+        "again": (leaks[1], exposures[1]),
+        "travelled_share": (leaks[1], leaks.sum(axis=0)),
+    }
+    for name, (over, under) in parts.items():
+        value = {"never": numbers.never.rate, "again": numbers.again.rate}.get(name, numbers.travelled_share)
+        interval, mine = numbers.intervals[name], counts.ratios[name].terms()
+        assert (mine is None) == math.isnan(value) == math.isnan(interval.low)
+        if mine is None:
+            continue
+        theirs = rate_terms(entries(under > 0, over, under))
+        for part in ("own", "without", "inside", "units"):
+            np.testing.assert_allclose(getattr(mine, part), getattr(theirs, part), atol=1e-12)
+        assert 0 <= interval.low <= value + 1e-12 and value - 1e-12 <= interval.high <= 1
+        assert interval.value == pytest.approx(value) and interval.users == int((under.sum(axis=(1, 2)) > 0).sum())
+    within = numbers.intervals["within_flows"]
+    assert math.isnan(within.value) == math.isnan(numbers.within)
+    if not math.isnan(numbers.within):
+        assert within.value == pytest.approx(numbers.within) and within.low <= within.value <= within.high
 
 
 def test_a_run_with_sessions_says_which_leaks_travelled(sqlite_store: Store) -> None:

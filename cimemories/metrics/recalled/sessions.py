@@ -8,6 +8,9 @@
 An exposure is an inappropriate flow that counts (as for Violation@n) in one judged message; it leaks where the message
 reveals the attribute. What was said before is what a message that was in its prompt (`response.earlier`, the same
 sample) reveals, by the same judges.
+
+Each number is a ratio of sums over users, so its interval is that of the per-exposure leak rate
+(uncertainty.rate_terms): linearised, users and contexts crossed, labels taken as given.
 """
 
 from __future__ import annotations
@@ -15,14 +18,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from cimemories.evaluation.sessions import Sessions, session_order
-from cimemories.flows.arrays import Bools, IdentifierRule, blocks, inappropriate_mask
+from cimemories.flows.arrays import Bools, Floats, IdentifierRule, blocks, inappropriate_mask
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
+from cimemories.metrics.uncertainty import UNDEFINED, Interval, Terms, difference_interval, share_interval
 from cimemories.store import datasets, judgements, runs
 
 # (sample, context, contexts of the earlier messages in its prompt): one message, contexts by their place in the arrays.
@@ -60,7 +64,7 @@ class SessionNumbers:
     weights (Greenland and Robins 1985): sum of w (x1/n1 - x0/n0) / sum of w, w = n1 n0 / (n1 + n0); nan without such a
     flow. by_position: (never, said before) of the 1st, 2nd, ... task of the users. not_recalled: of a run in which a
     gate or a memory system chooses, the exposures said before (shared or leaked) of what it did not let into the
-    prompt, so that an earlier message alone had it there; None of any other run.
+    prompt, so that an earlier message alone had it there; None of any other run. intervals: 95 %, of RATIOS.
     """
 
     sessions: Sessions
@@ -72,6 +76,7 @@ class SessionNumbers:
     within_flows: int
     by_position: tuple[tuple[Group, Group], ...]
     not_recalled: Group | None = None
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
 
     @property
     def again(self) -> Group:
@@ -101,6 +106,7 @@ class SessionNumbers:
             "travelled_share": _number(self.travelled_share),
             "said_before": {name: getattr(self, name).as_json() for name in groups},
             "within_flows": {"difference": _number(self.within), "flows": self.within_flows},
+            "intervals": {name: item.as_json() for name, item in self.intervals.items()},
             "positions": [
                 {"position": k, "never": never.as_json(), "again": again.as_json()}
                 for k, (never, again) in enumerate(self.by_position, 1)
@@ -142,6 +148,55 @@ def session_numbers(flows: Flows, scope: Scope, rule: IdentifierRule = Identifie
     return counts.numbers(sessions)
 
 
+RATIOS = ("travelled_share", "never", "again", "within_flows")
+
+
+@dataclass
+class Sums:
+    """What a ratio is over and under, of each user: [2, attributes] and [2, contexts]."""
+
+    by_attribute: list[Floats] = field(default_factory=list)
+    by_context: list[Floats] = field(default_factory=list)
+
+    def add(self, over: Floats, under: Floats) -> None:
+        """Add a user: [contexts, attributes] each."""
+        both = np.stack([over, under]).astype(np.float64)
+        self.by_attribute.append(both.sum(axis=1))
+        self.by_context.append(both.sum(axis=2))
+
+    def terms(self) -> Terms | None:
+        """Terms of the ratio, as those of uncertainty.rate_terms, without the part of the samples: the messages of a
+        sample follow from each other, so those of different tasks are not independent. None where it is undefined."""
+        width = max((each.shape[1] for each in self.by_context), default=0)
+        padded = [np.pad(each, ((0, 0), (0, width - each.shape[1]))) for each in self.by_context]
+        over, under = np.stack(padded, axis=1) if padded else np.zeros((2, 0, 0))
+        total = float(under.sum())
+        if not total:
+            return None
+        ratio, exposed = float(over.sum()) / total, np.array([int((each[1] > 0).sum()) for each in self.by_attribute])
+        scale = int((exposed > 0).sum()) / total
+        scores = [(each[0] - ratio * each[1]) * scale for each in self.by_attribute]
+        sums = np.array([each.sum() for each in scores])
+        own = np.where(exposed > 0, ratio + sums, np.nan)
+        met = under.sum(axis=0) > 0
+        # The ratio without a context is over less.
+        left = (total - under.sum(axis=0))[met]
+        weight = np.where(left > 0, total / np.where(left > 0, left, 1), 0.0)
+        without = own[:, None] - (over - ratio * under)[:, met] * scale * weight
+        squares = np.array([(each**2).sum() for each in scores]) - sums**2 / np.maximum(exposed, 1)
+        inside = np.maximum(squares, 0.0) * exposed / np.maximum(exposed - 1, 1)
+        return Terms(own, without, inside, np.zeros(len(own)), exposed)
+
+    def interval(self, *, difference: bool = False) -> Interval:
+        """95 %, of a share, or of a difference of shares."""
+        if (terms := self.terms()) is None:
+            return UNDEFINED
+        # Rounding may put the mean of the scores a hair outside.
+        share = min(max(terms.value, 0.0), 1.0)
+        interval = difference_interval(terms) if difference else share_interval(terms, value=share)
+        return replace(interval, parts=None)
+
+
 @dataclass
 class Counts:
     """What is summed over users."""
@@ -152,6 +207,7 @@ class Counts:
     weights: float = 0.0
     flows: int = 0
     not_recalled: Group | None = None
+    ratios: dict[str, Sums] = field(default_factory=lambda: {name: Sums() for name in RATIOS})
 
     def add(
         self,
@@ -191,12 +247,19 @@ class Counts:
                 leaks[int(again), context] += leak
                 key = positions[context], again
                 self.positions[key] = self.positions[key].plus(Group(int(exposed.sum()), int(leak.sum())))
+        self.ratios["travelled_share"].add(leaks[1], leaks.sum(axis=0))
+        self.ratios["never"].add(leaks[0], exposures[0])
+        self.ratios["again"].add(leaks[1], exposures[1])
         both = (exposures > 0).all(axis=0)
         n0, n1 = exposures[:, both].astype(np.float64)
         x0, x1 = leaks[:, both]
         weight = n1 * n0 / (n1 + n0)
-        self.weighted += float((weight * (x1 / n1 - x0 / n0)).sum())
-        self.weights += float(weight.sum())
+        # By context and attribute again; 0 of flows that do not have both kinds.
+        differences, weights = (np.zeros(mask.shape) for _ in range(2))
+        differences[both], weights[both] = weight * (x1 / n1 - x0 / n0), weight
+        self.ratios["within_flows"].add(differences, weights)
+        self.weighted += float(differences.sum())
+        self.weights += float(weights.sum())
         self.flows += int(both.sum())
 
     def numbers(self, sessions: Sessions) -> SessionNumbers:
@@ -211,6 +274,7 @@ class Counts:
                 (self.positions.get((k, False), empty), self.positions.get((k, True), empty)) for k in range(last + 1)
             ),
             not_recalled=self.not_recalled,
+            intervals={name: sums.interval(difference=name == "within_flows") for name, sums in self.ratios.items()},
         )
 
 
