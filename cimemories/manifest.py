@@ -116,13 +116,14 @@ class JudgePart(Part):
 
 
 class SystemPart(Part):
-    """A memory system. options: all of them, defaults too. server: of the model that it asks, where that is
+    """A memory system. options: all of them, defaults too. server, prices: of the model that it asks, where that is
     another than the one under test."""
 
     name: str = ""
     version: str = ""
     options: Json = {}
     server: ServerPart | None = None
+    prices: Json | None = None
 
 
 class MemoryPart(Part):

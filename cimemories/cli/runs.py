@@ -181,6 +181,7 @@ class MessageOptions:
     price: Annotated[str | None, Option(help="Per million tokens: PROMPT/CACHED/COMPLETION, e.g. '2/0.5/8 EUR'.")] = (
         None
     )
+    memory_price: Annotated[str | None, Option(help="As --price, of a model that the memory system names.")] = None
     cap: Annotated[float | None, Option(help="Stop when this much is paid; requests already sent still count.")] = None
     fresh: Fresh = False
     reference: ReferenceSettings = False
@@ -204,7 +205,10 @@ class MessageOptions:
             sampling=fields_of(self.sampling, "--set"),
             max_tokens=token_limit(self.max_tokens),
             prompts={} if self.reference else _prompts(self.prompt_file, self.prompt_level, self.memory_template),
-            memory=planning.Memory(self.memory, self.memory_order, self.memory_seed, self.memory_template),
+            memory=planning.Memory(
+                *(self.memory, self.memory_order, self.memory_seed, self.memory_template),
+                Prices.read(self.memory_price) if self.memory_price else None,
+            ),
             prices=Prices.read(self.price) if self.price else None,
             sessions=self._sessions,
             **output.attributes(self, plain),

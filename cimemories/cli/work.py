@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from cimemories.cli import output
 from cimemories.cli.options import WorkOptions
-from cimemories.model import WorkKind
+from cimemories.model import ResponseStatus, WorkKind
 from cimemories.store import generations as store_generations
 from cimemories.store import judgements
 from cimemories.store import labellings as store_labellings
@@ -148,12 +148,15 @@ def progress(store: Store, work_id: str) -> Iterator[Callable[[Done], None]]:
     with Progress(*columns, console=output.err) as bar:
         task = bar.add_task(work_id, total=_remaining(store, work_id), extra="")
 
+        from cimemories.evaluation.respond import PREPARING
+
         def report(done: Done) -> None:
+            # How many of these there will be is not known, so they are not in the total either.
+            before = sum(tally.done for kind, tally in done.by_kind.items() if kind in PREPARING)
             failed = sum(done.failed.values())
             tokens = count(done.prompt_tokens + done.completion_tokens, "token")
             extra = tokens + (f", {failed} failed" if failed else "")
-            # What was left is an estimate: a memory system's own calls come on top of it.
-            bar.update(task, completed=done.done, total=max(done.done, bar.tasks[0].total or 0), extra=extra)
+            bar.update(task, completed=done.done - before, extra=extra)
 
         if store_work.kind_of(work_id) is not WorkKind.GENERATION:
             yield report
@@ -180,8 +183,9 @@ def _remaining(store: Store, work_id: str) -> int:
             judges = [*judgements.of_run(connection, work_id), *judgements.checkers_of_run(connection, work_id)]
             asking = sum(judge.kind in judgements.ASKING for judge in judges)
             open_responses = sum(row.responses.get(status, 0) for status in store_runs.RETRIABLE)
-            # An estimate: a gate or a draft is one more call, and a message that fails needs no judge.
-            return open_responses * (1 + asking) + judgements.count_owed(connection, work_id)
+            steps = 1 + (row.manifest.mitigation.kind in ("gate", "rewrite")) + asking
+            # An estimate: a message that fails needs no judge.
+            return open_responses * steps + judgements.count_owed(connection, work_id)
         labelling = next(row for row in store_labellings.all_rows(connection) if row.id == work_id)
         return sum(labelling.ballots.get(status, 0) for status in store_labellings.RETRIABLE)
 
@@ -227,6 +231,8 @@ def outcome(store: Store, work_id: str) -> None:
             share = percent(row.coverage)
             output.note(f"{work_id}: {count(row.judged)} of {count(row.expected, 'message')} judged ({share})")
             for stage, status, cause, number in store_runs.failures(connection, work_id):
+                if cause.startswith(store_work.NO_PARAPHRASE) and status != ResponseStatus.FAILED:
+                    continue  # a variant that is left out, as `why` says below
                 unit = "message" if stage == "response" else stage
                 output.note(f"  missing: {count(number, unit)} {status} ({cause})")
             for cause, error in store_runs.call_errors(connection, work_id).items():

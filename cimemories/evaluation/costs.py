@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from cimemories.access.roles import Role
 from cimemories.evaluation.judging import LLM
 from cimemories.llm.executor import Progress
-from cimemories.manifest import JudgePart, ModelPart, RunManifest
+from cimemories.manifest import JudgePart, ModelPart, RunManifest, SystemPart
 from cimemories.model import WorkKind
 from cimemories.store import runs, work
 from cimemories.store.engine import Store, StoreError
@@ -116,6 +116,41 @@ def _digits(amount: float) -> str:
     return f"{amount:,.{digits}f}"
 
 
+def check_money(
+    model: tuple[str, Prices | None],
+    judges: Sequence[tuple[str, Prices | None]],
+    memory: tuple[str, Prices | None] | None,
+    cap: float | None,
+) -> None:
+    """Raises StoreError where the prices of a run do not go together, or a cap lacks one. Each a model's name and its
+    prices; memory: of the model that a memory system asks, where that is another than the one under test."""
+    asked = [model, *judges, *([memory] if memory else [])]
+    # Amounts are added up and held against one cap.
+    currencies = sorted({prices.currency for _, prices in asked if prices is not None})
+    if len(currencies) > 1:
+        raise StoreError(f"all prices of a run must be in one currency, and these are in {' and '.join(currencies)}.")
+    by_model: dict[str, Prices] = {}
+    for name, prices in judges:
+        # Recorded calls name the model and not the judge, so a model has one price in a run.
+        if prices is not None and by_model.setdefault(name, prices) != prices:
+            raise StoreError(f"the judge {name} has two prices: give the same one, its calls are counted by model.")
+    if cap is None:
+        return
+    # Not `cap <= 0`, which nan would pass.
+    if not cap > 0:
+        raise StoreError(
+            f"a cap on cost must be above 0: {cap:g} would stop the run at once (on the command line: --cap)."
+        )
+    others = [model, *([memory] if memory else [])]
+    unpriced = [n for n, prices in others if prices is None] + [n for n, _ in judges if n not in by_model]
+    if unpriced:
+        raise StoreError(
+            f"a cap needs the prices of all that costs: {', '.join(unpriced)} has none. Give it, 0 if free (on the "
+            "command line: --price for the model, --judge-price for a judge, --memory-price for the model of a memory "
+            "system)."
+        )
+
+
 # ---- costs
 
 
@@ -205,10 +240,16 @@ def _price_list(manifests: Sequence[RunManifest]) -> tuple[dict[tuple[str, str],
     return known, tuple(dict.fromkeys(name for (_, name), prices in models.items() if prices is None))
 
 
-def models_in(manifest: RunManifest, role: str) -> list[tuple[str, ModelPart | JudgePart]]:
-    """The model under test, or the models that judge, in a manifest: (name, what it says of it)."""
+def models_in(manifest: RunManifest, role: str) -> list[tuple[str, ModelPart | JudgePart | SystemPart]]:
+    """The model under test and another one that its memory system asks, or the models that judge, in a manifest:
+    (name, what it says of it)."""
     if role == MODEL:
-        return [(manifest.model.name, manifest.model)] if manifest.model.name else []
+        named: list[tuple[str, ModelPart | JudgePart | SystemPart]] = [(manifest.model.name, manifest.model)]
+        system = manifest.memory.system
+        if system is not None and system.server is not None:
+            named.append((str(system.options.get("model") or ""), system))
+        # A memory system may ask the model under test at another address: its price is that of the model then.
+        return [(name, part) for k, (name, part) in enumerate(named) if name and (not k or name != named[0][0])]
     return [(judge.model, judge) for judge in manifest.judges if judge.kind == LLM]
 
 

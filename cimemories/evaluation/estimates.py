@@ -57,7 +57,7 @@ from cimemories.llm.endpoint import Endpoint, EndpointError
 from cimemories.llm.executor import Job
 from cimemories.llm.identity import origin_of
 from cimemories.llm.worker import SIMULATOR
-from cimemories.manifest import JudgePart, RunManifest
+from cimemories.manifest import JudgePart, RunManifest, SystemPart
 from cimemories.store import calls, datasets
 from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, request_body
 from cimemories.store.datasets import ProfileRecord
@@ -541,7 +541,12 @@ def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> S
     """What the newest run that asked this model at this address found out of its server."""
     for _, manifest in manifests:
         for name, at in models_in(manifest, role):
-            address, server = (at.base_url, at.server) if isinstance(at, JudgePart) else (at.endpoint, at)
+            if isinstance(at, JudgePart):
+                address, server = at.base_url, at.server
+            elif isinstance(at, SystemPart):
+                address, server = str(at.options.get("base_url") or manifest.model.endpoint), at.server
+            else:
+                address, server = at.endpoint, at
             if name == model and address == base_url and server is not None:
                 return Server.of(server.recorded)
     return None
@@ -597,7 +602,8 @@ class _Experience:
 
     def _simulated(self, kind: str, model: str) -> bool:
         if role_of(kind) == MODEL:
-            return self.prepared.server.simulated
+            other = self.prepared.asked if model != self.prepared.spec.model else None
+            return (other or self.prepared.server).simulated
         return next(judge.simulated for judge in self.prepared.judges if judge.spec.model == model)
 
     def learned(self, kind: str, model: str) -> Learned | None:
@@ -634,7 +640,7 @@ class _Experience:
     def prices(self, kind: str, model: str) -> Prices | None:
         spec = self.prepared.spec
         if role_of(kind) == MODEL:
-            return spec.prices if model == spec.model else None
+            return spec.prices if model == spec.model else spec.memory.prices
         return next((judge.prices for judge in spec.judges if judge.model == model and judge.prices), None)
 
 

@@ -25,7 +25,7 @@ from cimemories.evaluation.compositions import (
     labels_for,
     read_composition,
 )
-from cimemories.evaluation.costs import Prices
+from cimemories.evaluation.costs import Prices, check_money
 from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
 from cimemories.evaluation.recalling import check_asked, listed_server
 from cimemories.evaluation.reference import Reference
@@ -128,12 +128,14 @@ class JudgeSpec:
 @dataclass(frozen=True)
 class Memory:
     """What is held of a user, and how it is written into the prompt. template: of seeds/prompts/memory.yaml, where the
-    run brings no wording of its own."""
+    run brings no wording of its own. prices: of the model that a memory system asks, where that is another than the one
+    under test; None: not known."""
 
     composition: str = "full"
     order: str = "fixed"
     seed: int = 0
     template: str = "bullets"
+    prices: Prices | None = None
 
     def read(self) -> Composition:
         return read_composition(self.composition, self.order, self.seed)
@@ -202,7 +204,7 @@ class RunSpec:
                 raise StoreError("a gate and a memory system both choose what is recalled: leave one of them out.")
             if self.reference is not None:
                 raise StoreError("the authors' settings have no memory system: leave --reference or the system out.")
-            check_asked(system, self.model, self.base_url, capped=self.cap is not None)
+            check_asked(system, self.base_url)
         _one_of("thinking", self.thinking, THINKING)
         _one_of("mitigation", self.mitigation, tuple(Mitigation))
         _one_of("check", self.check, CHECKS)
@@ -229,34 +231,15 @@ class RunSpec:
         return self
 
     def _check_money(self) -> None:
-        models = [judge for judge in self.judges if judge.kind == LLM]
-        priced = [item for item in (self.prices, *(judge.prices for judge in models)) if item is not None]
-        # Amounts are added up and held against one cap.
-        currencies = sorted({item.currency for item in priced})
-        if len(currencies) > 1:
+        judges = [(judge.model, judge.prices) for judge in self.judges if judge.kind == LLM]
+        asked = (self.memory.read().system or SystemSpec("")).asks
+        other = asked[0] if asked and asked[0] != self.model else None
+        if self.memory.prices is not None and other is None:
             raise StoreError(
-                f"all prices of a run must be in one currency, and these are in {' and '.join(currencies)}."
+                "the price of a memory system is of a model of its own: name one (model=NAME), or leave the price out. "
+                "The model under test has its own price."
             )
-        by_model: dict[str, Prices] = {}
-        for judge in models:
-            # Recorded calls name the model and not the judge, so a model has one price in a run.
-            if judge.prices is not None and by_model.setdefault(judge.model, judge.prices) != judge.prices:
-                raise StoreError(
-                    f"the judge {judge.model} has two prices: give the same one, its calls are counted by model."
-                )
-        if self.cap is None:
-            return
-        # Not `cap <= 0`, which nan would pass.
-        if not self.cap > 0:
-            raise StoreError(
-                f"a cap on cost must be above 0: {self.cap:g} would stop the run at once (on the command line: --cap)."
-            )
-        unpriced = [self.model] * (self.prices is None) + [j.model for j in models if j.model not in by_model]
-        if unpriced:
-            raise StoreError(
-                f"a cap needs the prices of all that costs: {', '.join(unpriced)} has none. Give it, 0 if free "
-                "(on the command line: --price for the model, --judge-price for a judge)."
-            )
+        check_money((self.model, self.prices), judges, (other, self.memory.prices) if other else None, self.cap)
 
     def as_json(self) -> dict[str, object]:
         """What was asked for, as the manifest keeps it; prompts by hash, since their wording is kept apart."""
@@ -276,7 +259,10 @@ def _plain(value: object) -> object:
         return {"level": value.level, "source": value.source, "sha256": value.sha256}
     if isinstance(value, JudgeSpec):
         return _fields(value)
-    if isinstance(value, Memory | Prices):
+    if isinstance(value, Memory):
+        # Without a price as before there was one, since runs are compared by what they were asked for.
+        return {name: v for name, v in asdict(value).items() if name != "prices" or v is not None}
+    if isinstance(value, Prices):
         return asdict(value)
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
@@ -670,6 +656,8 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
 
 def _system(system: SystemSpec, prepared: Prepared) -> dict[str, object]:
     about: dict[str, object] = {"name": system.name, "version": system.make().version, "options": dict(system.options)}
+    prices = prepared.spec.memory.prices
+    about |= {"prices": prices.as_json()} if prices else {}
     return about | ({"server": prepared.asked.as_json()} if prepared.asked else {})
 
 

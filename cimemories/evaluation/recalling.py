@@ -187,9 +187,9 @@ def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
 # ---- whom a system asks
 
 
-def check_asked(system: SystemSpec, model: str, base_url: str, *, capped: bool) -> None:
-    """Raises StoreError where a system names a model of its own that cannot be asked. model, base_url: of the model
-    under test; capped: whether the run has a cap on its cost."""
+def check_asked(system: SystemSpec, base_url: str) -> None:
+    """Raises StoreError where a system names a model of its own that cannot be asked. base_url: of the model under
+    test."""
     name, address = system.asks or ("", "")
     if address and address not in NO_SERVERS:
         try:
@@ -198,8 +198,6 @@ def check_asked(system: SystemSpec, model: str, base_url: str, *, capped: bool) 
             raise StoreError(str(error)) from None
     if name and "batch" in (address, base_url):
         raise StoreError("a memory system that asks a model of its own needs a server, and batch files have none.")
-    if name and name != model and capped:
-        raise StoreError(f"a cap cannot count what {name} costs for the memory system: leave one of them out.")
 
 
 def listed_server(base_url: str, key_env: str, model: str, *_: object) -> Server:

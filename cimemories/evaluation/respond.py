@@ -33,6 +33,7 @@ from cimemories.seeds.prompts import Prompt
 from cimemories.store import datasets, judgements, runs
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
+from cimemories.store.work import NO_PARAPHRASE
 
 # ---- prompts
 
@@ -68,6 +69,7 @@ class Mitigation(StrEnum):
 _REFUSALS = frozenset({"content_filter", "refusal"})
 RESPOND, GATE, REWRITE, MEMORY, EMBEDDING = "respond", "gate", "rewrite", "memory", "embedding"
 PARAPHRASE = "paraphrase"
+PREPARING = frozenset({MEMORY, EMBEDDING, PARAPHRASE})  # as many as are needed: no part of a run's planned calls
 MEMORY_TOKENS = 4096  # least limit of an answer to a memory system: a summary is longer than a message
 
 
@@ -543,7 +545,6 @@ class _DraftStep(Step):
 # ---- paraphrases
 
 LONGER = 2  # times the statement, and a sentence more: what says more than that says something else
-NO_PARAPHRASE = "paraphrase: "  # begins the cause of a message that waits for a wording that never came
 
 
 def bare_wording(text: str | None) -> str:

@@ -622,12 +622,16 @@ def spec_of(store: Store, run_id: str, *, every_judge: bool = False) -> RunSpec:
         **plain,
         judge=judges[0],
         more_judges=judges[1:],
-        memory=Memory(**recorded["memory"]) if recorded.get("memory") else Memory(),
+        memory=_memory(recorded.get("memory") or {}),
         prompts=prompts,
         prices=Prices.of(recorded.get("prices")),
         reference=wording.reference,
         sessions=sessions_of(row),
     )
+
+
+def _memory(recorded: Mapping[str, Any]) -> Memory:
+    return Memory(**{**recorded, "prices": Prices.of(recorded.get("prices"))})
 
 
 _READ_APART = {"judge", "more_judges", "memory", "prompts", "name", "prices", "reference", "sessions"}
@@ -712,6 +716,8 @@ def command_of(spec: RunSpec) -> str:
         options += ["--set", f"{name}={json.dumps(value)}"]
     if spec.prices is not None:
         options += ["--price", spec.prices.text]
+    if spec.memory.prices is not None:
+        options += ["--memory-price", spec.memory.prices.text]
     options += _option("cap", spec.cap, None)
     options += ["--fresh"] if spec.fresh else []
     for judge in spec.judges:

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from scipy.special import ndtri
 
 from cimemories.evaluation.attribution import Attribution, Change, Variant
-from cimemories.evaluation.respond import NO_PARAPHRASE, PARAPHRASE, bare_wording
+from cimemories.evaluation.respond import PARAPHRASE, bare_wording
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.leaks.examples import FULL
@@ -37,6 +37,7 @@ from cimemories.store.audits import says_revealed
 from cimemories.store.engine import StoreError
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import call, response
+from cimemories.store.work import NO_PARAPHRASE
 from cimemories.text import count, listed, percent
 
 NAMES = {
@@ -287,7 +288,8 @@ def explain(flows: Flows, scope: Scope, row: RunRow) -> Why:
 def _unworded(own: Sequence[Sample]) -> str:
     """Why a variant has no message, where the model was asked for its wording and gave none that states the value.
     Empty for any other, also while it is not asked yet."""
-    causes = {sample.cause or "" for sample in own}
+    # A call that failed may still bring one: its messages are missing.
+    causes = {"" if sample.status == ResponseStatus.FAILED else sample.cause or "" for sample in own}
     cause = next(iter(causes), "")
     return cause.removeprefix(NO_PARAPHRASE) if len(causes) == 1 and cause.startswith(NO_PARAPHRASE) else ""
 

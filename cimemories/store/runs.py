@@ -479,11 +479,12 @@ def _rows(connection: sa.Connection, query: sa.Select) -> list[RunRow]:
         connection, "responses", rows, lambda ids: work.counts_by_status(connection, *own, ids)
     )
     judged = work.counts_by_work(connection, "judgements", rows, lambda ids: judgements.counts_by_run(connection, ids))
+    without = {row["id"]: work.left_out(connection, row["id"]) if row["explains"] else 0 for row in rows}
     return [
         RunRow(
             **values_of(row, RunRow, "manifest", "status", "responses", "judgements"),
             manifest=read_manifest(row["manifest"]),
-            status=work.shown_status(row, _missing(responses[row["id"]], judged[row["id"]])),
+            status=work.shown_status(row, _missing(responses[row["id"]], judged[row["id"]]) - without[row["id"]]),
             responses=dict(responses[row["id"]]),
             judgements=dict(judged[row["id"]]),
         )

@@ -500,6 +500,8 @@ def _of_runs(connection: sa.Connection, run_ids: Sequence[str]) -> Outcome:
 
 def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
     answers = _by_status(connection, response.c.run, response.c.status, run_id)
+    none = left_out(connection, run_id)
+    answers = Outcome(answers.planned - none, answers.missing - none, answers.failed - none)
     judges = connection.execute(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).scalars().all()
     if not judges:
         return answers
@@ -526,6 +528,17 @@ def _of_run(connection: sa.Connection, run_id: str) -> Outcome:
         )
     ).one()
     return Outcome(answers.planned, answers.planned - int(whole), answers.failed + int(spoiled))
+
+
+NO_PARAPHRASE = "paraphrase: "  # begins the cause of a message that waits for a wording that never came
+
+
+def left_out(connection: sa.Connection, run_id: str) -> int:
+    """Messages of a variant for which the model gave no wording: there is no such variant, so nothing of it is missing.
+    A call that failed is asked again, and its messages are missing until then."""
+    of = response.c.run == run_id, response.c.cause.startswith(NO_PARAPHRASE, autoescape=True)
+    settled = response.c.status.not_in((ResponseStatus.FAILED, ResponseStatus.OWED))
+    return int(connection.execute(sa.select(sa.func.count()).where(*of, settled)).scalar_one())
 
 
 def _by_status(connection: sa.Connection, of: sa.Column[str], status: sa.Column[str], work_id: str) -> Outcome:

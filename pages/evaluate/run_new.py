@@ -7,6 +7,7 @@ from dataclasses import replace
 import streamlit as st
 
 from cimemories.compare.sweeps import first_pilot
+from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, estimate
 from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, Memory, RunSpec, as_reference, look_up, plan
@@ -439,9 +440,16 @@ def _spec_sampling(draft: Draft) -> tuple[dict[str, object], float | None]:
     return fields, None if temperature is None else float(temperature)
 
 
+def _asked_by_memory(draft: Draft) -> str:
+    """The model that the memory system asks, where it is another than the one under test; else empty."""
+    system = read_composition(label(draft)).system if draft.get("memory") == SYSTEM else None
+    return system.asks[0] if system and system.asks and system.asks[0] != chosen(draft).model else ""
+
+
 def _spec_memory(draft: Draft) -> Memory:
     if draft.get("memory") == SYSTEM:
-        return Memory(label(draft), template=draft.get("template", "bullets"))
+        own = prices(draft, "memory") if _asked_by_memory(draft) else None
+        return Memory(label(draft), template=draft.get("template", "bullets"), prices=own)
     plain = draft.get("memory", FULL) == FULL and draft.get("order", "fixed") == "fixed"
     seed = 0 if plain else int(draft.get("memory_seed", 0))
     return Memory(composition_of(draft), draft.get("order", "fixed"), seed, draft.get("template", "bullets"))
@@ -607,6 +615,8 @@ def _money_fields(draft: Draft) -> None:
     models = [("model", model.model)]
     judges = run_judges.specs(draft, model.base_url, model.key_env, model.model)
     models += [(f"judge.{name}", name) for name in dict.fromkeys(j.model for j in judges if j.kind == "llm")]
+    models += [("memory", other)] if (other := _asked_by_memory(draft)) else []
+    titles = {"model": "", "memory": " (memory system)"}
     key = f"{draft.name}.box.prices"
     # Its fields are made only while it is open; what was entered stays in the draft.
     box = st.expander("Prices and cap", icon=":material/payments:", key=key, on_change="rerun")
@@ -620,7 +630,7 @@ def _money_fields(draft: Draft) -> None:
         for field, name in models:
             title, *columns = st.columns([3, 2, 2, 2], vertical_alignment="bottom")
             with title:
-                safe.inline(name if field == "model" else f"{name} (judge)")
+                safe.inline(f"{name}{titles.get(field, ' (judge)')}")
             for column, (part, label) in zip(columns, PRICES.items(), strict=True):
                 with column:
                     draft.optional(

@@ -13,26 +13,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from evaluating import DATASET, add_labelled, numbers, row_of, simulated, small_profiles
 from forked import Forked
 from hostile import IncomingRequest, Reply, completion, error, hostile_server
-from rich.progress import TaskID
 from slow_simulator import SlowSimulator
 
 from cimemories import seeds
-from cimemories.cli import work as cli_work
+from cimemories.cli.work import progress
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.compositions import CompositionError, read_composition
-from cimemories.evaluation.costs import Prices
+from cimemories.evaluation.costs import Prices, run_cost
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec
 from cimemories.evaluation.recalling import Ingested, Recall, ingest
-from cimemories.evaluation.runs import planned_alike, spec_of
+from cimemories.evaluation.runs import command_of, planned_alike, spec_of
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.client import INPUT, Client
 from cimemories.llm.endpoint import Endpoint
@@ -349,41 +347,6 @@ def test_a_router_opens_whole_domains_once_for_all_samples(store: Store) -> None
     assert estimate(store, by("system:partition", samples=3)).requests == 0
 
 
-def test_the_calls_of_a_router_are_no_more_than_the_progress_has_in_all(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They come on top of what is left beforehand: a bar would read 6/4."""
-    bars: list[tuple[float, float]] = []
-
-    class Seen(cli_work.Progress):
-        def update(self, task_id: TaskID, **fields: Any) -> None:
-            super().update(task_id, **fields)
-            bars.append((self.tasks[0].completed, self.tasks[0].total or 0))
-
-    monkeypatch.setattr(cli_work, "Progress", Seen)
-    run_id = planning.plan(store, by("system:partition", samples=1, judge=JudgeSpec()))
-    with cli_work.progress(store, run_id) as report:
-        runs.execute(store, run_id, on_progress=report)
-    assert bars and bars[-1][0] > len(rows(store, run_id)) and all(done <= total for done, total in bars)
-
-
-def test_a_chat_model_that_is_to_embed_is_told_from_one_that_is_not_there(store: Store) -> None:
-    """vLLM has no path for embeddings where it serves a chat model: its 404 names no model."""
-    answers = [Reply(404, {"detail": "Not Found"}), error(404, "The model `m` does not exist.")]
-
-    def chat(asked: IncomingRequest) -> Reply:
-        return answers[0] if "input" in asked.body else completion('{"colour": "blue"}')
-
-    with hostile_server(chat, hears_probes=True) as server:
-        run_id = planning.plan(store, RunSpec(DATASET, "m", server.url, memory=Memory("system:embedding:model=m")))
-        with pytest.raises(WorkError, match="404, m is not served for embeddings there"):
-            runs.execute(store, run_id)
-        answers.reverse()
-        with pytest.raises(WorkError, match="The model `m` does not exist. .unknown model.") as missing:
-            runs.execute(store, run_id)
-    assert "embeddings" not in str(missing.value)
-
-
 def test_a_summary_is_asked_once_for_a_profile_and_recalled_whole(store: Store) -> None:
     run_id = ran(store, by("system:summary"))
     asked = calls_of(store, run_id, "memory")
@@ -466,15 +429,42 @@ def test_a_served_embedding_model_is_asked_for_vectors_once_a_profile(store: Sto
     assert row.manifest.memory.system is not None and row.manifest.memory.system.server is not None
 
 
-def test_a_named_router_is_asked_at_its_own_address_and_its_price_is_not_guessed(store: Store) -> None:
+def test_a_named_router_is_asked_at_its_own_address_and_paid_at_its_own_price(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     with running_simulator() as url:
         spec = by(f"system:partition:model=sim-judge,base_url={url}", prices=Prices.read("1/1/1 USD"))
         assert estimate(store, spec).unpriced == ("sim-judge",)
         run_id = ran(store, spec)
     assert {row["status"] for row in rows(store, run_id)} == {"ok"}
     assert {json.loads(item["body"])["model"] for item in calls_of(store, run_id, "memory")} == {"sim-judge"}
-    with pytest.raises(StoreError, match="a cap cannot count"):
+    with pytest.raises(StoreError, match="prices of all that costs: sim-judge has none"):
         replace(spec, cap=1.0, judge=JudgeSpec()).checked()
+    assert run_cost(store, run_id).unpriced == ("sim-judge",), "what a router costs is not guessed"
+    with pytest.raises(StoreError, match="in one currency"):
+        replace(spec, memory=Memory(spec.memory.composition, prices=Prices.read("1/1/1 EUR"))).checked()
+    with pytest.raises(StoreError, match="a model of its own"):
+        simulated(memory=Memory("system:partition", prices=Prices.read("1/1/1 USD"))).checked()
+    with running_simulator() as url:
+        memory = Memory(f"system:partition:model=sim-judge,base_url={url}", prices=Prices.read("3/3/5 USD"))
+        spec = simulated(memory=memory, samples=2, prices=Prices.read("1/1/1 USD"), judge=JudgeSpec(), fresh=True)
+        planned = estimate(store, replace(spec, cap=1.0))
+        assert planned.unpriced == () and planned.cost_most is not None
+        run_id = planning.plan(store, replace(spec, cap=1.0), find_labels=effective_labels)
+        told: list[int] = []
+        with progress(store, run_id) as report:
+            runs.execute(store, run_id, on_progress=lambda so_far: (report(so_far), told.append(so_far.done)))
+    cost = run_cost(store, run_id)
+    spent = {stage.used.kind: (stage.used, stage.amount) for stage in cost.stages}
+    routed, amount = spent["memory"]
+    assert amount == pytest.approx((3 * routed.prompt_tokens + 5 * routed.completion_tokens) / 1e6) and amount > 0
+    assert cost.unpriced == () and cost.paid == pytest.approx(sum(part for _, part in spent.values() if part))
+    assert 0 < cost.paid <= planned.cost_most
+    # Six answers of the router, beside the twelve messages that were planned: the bar ends where it should.
+    assert max(told) == 18 and "12/12" in capsys.readouterr().err
+    again = spec_of(store, run_id)
+    assert again.memory == memory and "--memory-price '3/3/5 USD'" in command_of(again)
+    assert planned_alike(store, replace(spec, cap=1.0), effective_labels) is not None
 
 
 @pytest.mark.parametrize(

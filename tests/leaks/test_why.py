@@ -29,10 +29,11 @@ from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.leaks.gallery import gallery, run_ids
 from cimemories.leaks.why import Why, explain, first_reveal, leaked_flow, newcombe, wilson
 from cimemories.llm.client import AnswerError
-from cimemories.model import ResponseStatus
+from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.simulator import policy
 from cimemories.store import datasets
 from cimemories.store import runs as store_runs
+from cimemories.store import work as store_work
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import call, judgement, response, reveal, run_call
@@ -499,6 +500,11 @@ def test_a_wording_without_the_value_leaves_the_variant_out(
     assert why.changes == () and why.baseline.judged == 5
     assert "paraphrased" in why.part.skipped and "does not state the value" in "".join(why.notes)
     assert "missing" not in "".join(why.notes) and why.smallest is None
+    # A variant that there is not is not missing: the work is whole.
+    with store.read() as connection:
+        result = store_work.outcome(connection, why.run.id)
+        status = store_runs.named(connection, why.run.id).status
+    assert (result.planned, result.missing, result.failed, status) == (5, 0, 0, WorkStatus.FINISHED)
 
 
 def test_what_is_no_paraphrase(record: ProfileRecord) -> None:

@@ -241,6 +241,7 @@ class SweepFile(Seed):
     memory_order: Literal["fixed", "shuffled"] = "fixed"
     memory_seed: int = 0
     memory_template: Line = "bullets"
+    memory_prices: PriceText = None
     prompt_levels: Levels = ("base",)
     prompt_file: Line | None = None
     mitigations: Annotated[tuple[Mitigation, ...], AT_MOST, AfterValidator(_repeats)] = (Mitigation.NONE,)
@@ -394,7 +395,7 @@ def _run(path: Path, file: SweepFile, entry: ModelEntry, cell: tuple[Any, ...], 
         seed=file.seed,
         prompt_level=level,
         prompts=prompts,
-        memory=Memory(memory, file.memory_order, file.memory_seed, file.memory_template),
+        memory=_memory(file, entry, memory, known.name if known else ""),
         thinking=thinking,
         mitigation=mitigation,
         check=file.check,
@@ -408,6 +409,16 @@ def _run(path: Path, file: SweepFile, entry: ModelEntry, cell: tuple[Any, ...], 
         return as_reference(spec, wording) if file.reference else spec
     except StoreError as error:
         raise SeedError(f"{path}: {error}") from None
+
+
+def _memory(file: SweepFile, entry: ModelEntry, composition: str, preset_name: str) -> Memory:
+    memory = Memory(composition, file.memory_order, file.memory_seed, file.memory_template)
+    system = memory.read().system
+    asks = system.asks if system else None
+    # The other memories of the grid ask nobody, or the model under test, which has a price of its own.
+    if file.memory_prices is None or asks is None or asks[0] == (entry.model or preset_name):
+        return memory
+    return replace(memory, prices=Prices.read(file.memory_prices))
 
 
 def _check(path: Path, file: SweepFile, runs: tuple[RunSpec, ...]) -> None:
@@ -435,6 +446,7 @@ def _check(path: Path, file: SweepFile, runs: tuple[RunSpec, ...]) -> None:
             raise SeedError(
                 f"{path}: models: {spec.model} has two prices. Give one: a call that cells share is paid once"
             )
-    units = {price.currency for spec in runs for price in (spec.prices, *(j.prices for j in spec.judges)) if price}
+    priced = [(spec.prices, spec.memory.prices, *(judge.prices for judge in spec.judges)) for spec in runs]
+    units = {price.currency for own in priced for price in own if price}
     if len(units) > 1:
         raise SeedError(f"{path}: prices: all must be in one currency, not in {' and '.join(sorted(units))}")
