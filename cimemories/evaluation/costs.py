@@ -154,7 +154,7 @@ def check_money(
 # ---- costs
 
 
-JUDGE_KINDS = frozenset({"judge", "check"})
+JUDGE_KINDS = frozenset({"judge", "check", "ground"})
 MODEL, JUDGE = "model", "judge"
 PriceList = Mapping[tuple[str, str], Prices]  # by (MODEL or JUDGE, name of the model)
 
@@ -210,7 +210,7 @@ class Cost:
 
 
 def role_of(kind: str) -> str:
-    """Who is asked by a call of this kind: the judge (judge, check) or the model (respond, gate, rewrite)."""
+    """Who is asked by a call of this kind: the judge (judge, check, ground) or the model (respond, gate, rewrite)."""
     return JUDGE if kind in JUDGE_KINDS else MODEL
 
 

@@ -37,6 +37,7 @@ from cimemories.evaluation.planning import (
 from cimemories.evaluation.respond import (
     EMBEDDING,
     GATE,
+    GROUND,
     MEMORY,
     MEMORY_TOKENS,
     PARAPHRASE,
@@ -233,6 +234,8 @@ class Counter:
             # answer made up before, what is shortest follows from the shortest.
             least = step if item.shortest is None else _step(item.shortest)
             longest, shortest = following(step, texts[0]), following(least, least.made_up(MESSAGE)[-1])
+            # Made-up summaries may differ in whether the judge is asked about their lines.
+            shortest = shortest if len(shortest) == len(longest) else longest
             times = item.times * len(missing)
             yield from (_Planned(long, times, short) for long, short in zip(longest, shortest, strict=True))
 
@@ -267,6 +270,7 @@ Manifests = Sequence[tuple[str, RunManifest]]  # of runs by their ids, the newes
 TITLES = {
     MEMORY: "memory system",
     EMBEDDING: "embeddings",
+    GROUND: "grounding",
     GATE: "gate",
     PARAPHRASE: "paraphrase",
     RESPOND: "messages",
@@ -511,7 +515,7 @@ def estimate(
             items = list(response_jobs(writer, slots))
             counter.count([item for item in items if isinstance(item, Job)])
             for lost in (item for item in items if isinstance(item, Lost)):
-                unreachable[f"the memory system fails, and its messages are not counted: {lost.cause}"] = None
+                unreachable[f"the memory system fails, and its messages are not counted: {lost.why.cause}"] = None
         if not places:
             raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
         stages, assumptions = _stages(_Experience(connection, manifests, prepared), counter)

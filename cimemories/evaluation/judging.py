@@ -332,6 +332,13 @@ def _request(judge: Judge, text: str, form: Mapping[str, object]) -> ChatRequest
     return ChatRequest(judge.model, (("user", text),), {**judge.parameters, **form})
 
 
+def asked_of_judge(kind: str, judges: Sequence[Judge], text: str, form: Mapping[str, object], step: Step) -> Job:
+    """A call of the first judge that is a model, about something else than a message. Raises StopIteration where none
+    is one: such a run is not planned."""
+    judge, asks = next((judge, judge.client) for judge in judges if judge.kind == LLM and judge.client is not None)
+    return Job(kind, asks, _request(judge, text, response_format(form, judge.schema)), (0,), step)
+
+
 def _by_id(reveals: Sequence[Reveal], attribute_ids: Sequence[int]) -> list[Reveal]:
     return [replace(item, attribute=attribute_ids[item.attribute]) for item in reveals]
 

@@ -205,6 +205,8 @@ class RunSpec:
             if self.reference is not None:
                 raise StoreError("the authors' settings have no memory system: leave --reference or the system out.")
             check_asked(system, self.base_url)
+            if system.grounds and all(judge.kind != LLM for judge in self.judges):
+                raise StoreError("ground=model asks the first judge that is a model, and no judge of the run is one.")
         _one_of("thinking", self.thinking, THINKING)
         _one_of("mitigation", self.mitigation, tuple(Mitigation))
         _one_of("check", self.check, CHECKS)

@@ -3,7 +3,8 @@
 A system may be somebody else's code, and its lines a model's text: neither is trusted. Whatever it raises, and whatever
 it returns that is no recall, is a `RecallError` with its cause, by which the message is missing. A line that does not
 say which attributes it carries is searched for them by the rules of the matcher (a whole statement, a distinctive
-value); one in which none is found is ungrounded, and counted as that."""
+value). Where the system's option is ground=model, the run's judge is then asked about the stored lines in which these
+found none, once for a profile. A line in which none is found is ungrounded, and counted as that."""
 
 from __future__ import annotations
 
@@ -15,11 +16,21 @@ from typing import TypeVar
 
 from cimemories.evaluation.matcher import match
 from cimemories.llm.capabilities import Server
-from cimemories.llm.client import answer_form, one_line, read_list, read_number, read_object
+from cimemories.llm.client import (
+    AnswerError,
+    answer_form,
+    numbered,
+    object_schema,
+    one_line,
+    read_list,
+    read_number,
+    read_object,
+)
 from cimemories.llm.endpoint import NO_SERVERS, EndpointError, checked_address
 from cimemories.llm.source import listed
 from cimemories.memory.systems import Line, MemorySystem, Question, Recalled, SystemSpec
 from cimemories.model import GENERAL, LONGEST_STATEMENT, Attribute, Context, Profile
+from cimemories.seeds.prompts import load_prompt
 from cimemories.store.datasets import ProfileRecord, RecalledLine, RecallRecord
 from cimemories.store.engine import StoreError, storable
 
@@ -86,6 +97,21 @@ class Ingested:
         score = float(line.score) if is_number and line.score is not None else None
         return RecalledLine(text, tuple(dict.fromkeys(ids[p] for p in positions)), score)
 
+    def grounded(self) -> Generator[Question, str, None]:
+        """Asks about the lines that the system stores and the rules cannot map. What an answer does not say, or says in
+        a way that cannot be read, leaves its lines ungrounded."""
+        lines = getattr(self.system, "stored", ())
+        texts = [storable(line) for line in lines if isinstance(line, str) and len(line) <= LONGEST_STATEMENT]
+        texts = [text for text in dict.fromkeys(texts) if text.strip() and not self._found(text)]
+        prompt, statements = load_prompt("ground"), [a.statement for a in self.record.profile.attributes]
+        for start in range(0, len(texts), LINES_AT_ONCE):
+            some = texts[start : start + LINES_AT_ONCE]
+            asked = prompt.render(attributes=numbered(statements), lines=numbered(some))
+            form = ground_form(len(some), len(statements))
+            answer = yield Question(asked, ('{"lines": []}',), form, grounds=True)
+            for line, carried in read_ground(answer, len(some), len(statements)).items():
+                self.found[some[line]] = carried
+
     def _found(self, text: str) -> tuple[int, ...]:
         if text not in self.found:
             reveals = match(self.record.profile.attributes, text)
@@ -96,12 +122,49 @@ class Ingested:
 def ingest(spec: SystemSpec, record: ProfileRecord, answers: Sequence[str]) -> Ingested | Question:
     """A new instance that has taken in this profile, or what it asks after these answers. Raises RecallError."""
 
-    def run() -> Ingested | Question:
+    def run() -> Generator[Question, str, Ingested]:
         system = spec.make()
-        asked = _advance(system.ingest(record.profile), answers)
-        return asked if isinstance(asked, Question) else Ingested(spec, system, record)
+        given = system.ingest(record.profile)
+        if isinstance(given, Generator):
+            yield from given
+        ingested = Ingested(spec, system, record)
+        if spec.grounds:
+            yield from ingested.grounded()
+        return ingested
 
-    return _guarded("ingest", run)
+    def advance() -> Ingested | Question:
+        return _advance(run(), answers)
+
+    return _guarded("ingest", advance)
+
+
+LINES_AT_ONCE = 40  # in one call about what they carry
+
+
+def ground_form(lines: int, attributes: int) -> dict[str, object]:
+    """The response_format of an answer about so many lines and attributes."""
+    number = {"type": "integer", "minimum": 1}
+    carried = {"type": "array", "maxItems": attributes, "items": {**number, "maximum": attributes}}
+    line = object_schema({"line": {**number, "maximum": lines}, "statements": carried})
+    return answer_form("lines", {"lines": {"type": "array", "maxItems": lines, "items": line}})
+
+
+def read_ground(text: str | None, lines: int, attributes: int) -> dict[int, tuple[int, ...]]:
+    """By line (from 0) the positions of the attributes that it carries, in their order; numbers out of range are left
+    out. Empty where the answer cannot be read."""
+    try:
+        items = read_list(read_object(text), "lines")
+    except AnswerError:
+        return {}
+    carried: dict[int, set[int]] = {}
+    for item in items:
+        line = read_number(item.get("line")) if isinstance(item, Mapping) else None
+        named = item.get("statements") if isinstance(item, Mapping) else None
+        if line is None or not 1 <= line <= lines or not isinstance(named, list):
+            continue
+        numbers = {number for each in named if (number := read_number(each)) is not None and 1 <= number <= attributes}
+        carried.setdefault(line - 1, set()).update(number - 1 for number in numbers)
+    return {line: tuple(sorted(positions)) for line, positions in carried.items() if positions}
 
 
 def _guarded(what: str, run: Callable[[], T]) -> T:

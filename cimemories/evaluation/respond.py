@@ -19,7 +19,15 @@ from functools import lru_cache
 import sqlalchemy as sa
 
 from cimemories.evaluation.compositions import restrict
-from cimemories.evaluation.judging import Judge, JudgeInput, Step, at_once, judgement_job, response_format
+from cimemories.evaluation.judging import (
+    Judge,
+    JudgeInput,
+    Step,
+    asked_of_judge,
+    at_once,
+    judgement_job,
+    response_format,
+)
 from cimemories.evaluation.matcher import match
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, gate_schema, ingest, read_gate
 from cimemories.evaluation.reference import Reference
@@ -68,8 +76,7 @@ class Mitigation(StrEnum):
 # Finish reasons by which servers say that the message was withheld; a polite no in the text is not seen here.
 _REFUSALS = frozenset({"content_filter", "refusal"})
 RESPOND, GATE, REWRITE, MEMORY, EMBEDDING = "respond", "gate", "rewrite", "memory", "embedding"
-PARAPHRASE = "paraphrase"
-PREPARING = frozenset({MEMORY, EMBEDDING, PARAPHRASE})  # as many as are needed: no part of a run's planned calls
+PARAPHRASE, GROUND = "paraphrase", "ground"
 MEMORY_TOKENS = 4096  # least limit of an answer to a memory system: a summary is longer than a message
 
 
@@ -229,10 +236,6 @@ class Lost:
     slot: Slot
     why: Failure
 
-    @property
-    def cause(self) -> str:
-        return self.why.cause
-
 
 def response_jobs(writer: Writer, slots: Sequence[Slot]) -> Iterator[Job | Lost]:
     """The first calls for slots of one profile: those of `response_job`, or what a memory system asks before them."""
@@ -260,8 +263,8 @@ def response_job(writer: Writer, slot: Slot) -> Job:
         request = writer.request(prompt, _room(writer))
         return Job(PARAPHRASE, writer.client, request, (0,), _ParaphraseStep(writer, slot))
     digest = slot.replay.shown if slot.replay else None
-    drafts = writer.mitigation == Mitigation.REWRITE
-    step = _DraftStep(writer, slot) if drafts else _MessageStep(writer, slot, digest, slot.before)
+    step: Step = _MessageStep(writer, slot, digest, slot.before)
+    step = _DraftStep(writer, slot) if writer.mitigation == Mitigation.REWRITE else step
     shown = slot.recall.shown if slot.recall else (slot.replay.prompt if slot.replay else slot.memory).profile
     return _message(writer, slot, shown, samples, step)
 
@@ -300,13 +303,10 @@ def _session_job(writer: Writer, slot: Slot) -> Iterator[Job | Lost]:
 
 def _without_lost(connection: sa.Connection, items: Iterable[Job | Lost]) -> list[Job]:
     """The jobs among these; what is lost is written down."""
-    jobs: list[Job] = []
-    for item in items:
-        if isinstance(item, Lost):
-            lose(connection, item)
-        else:
-            jobs.append(item)
-    return jobs
+    there = list(items)
+    for lost in (item for item in there if isinstance(item, Lost)):
+        lose(connection, lost)
+    return _jobs(there)
 
 
 def _jobs(items: Iterable[Job | Lost]) -> list[Job]:
@@ -438,7 +438,7 @@ def lose(connection: sa.Connection, lost: Lost) -> None:
             connection,
             response_id,
             status=ResponseStatus.FAILED,
-            cause=f"memory: {lost.cause}",
+            cause=f"memory: {lost.why.cause}",
             text=None,
             reasoning=None,
             finish_reason=None,
@@ -689,6 +689,8 @@ def _recalled_for_sessions(
 
 
 def _question(writer: Writer, question: Question, step: Step) -> Job:
+    if question.grounds:
+        return asked_of_judge(GROUND, writer.judges, question.text, question.schema or {}, step)
     if writer.asked is not None:
         kind = EMBEDDING if writer.asked.embeds else MEMORY
         return Job(kind, writer.asked.client, writer.asked.request(question), (0,), step)
@@ -697,12 +699,10 @@ def _question(writer: Writer, question: Question, step: Step) -> Job:
     return Job(MEMORY, writer.client, writer.request(question.text, {**_room(writer), **form}), (0,), step)
 
 
-_LIMITS = ("max_tokens", "max_completion_tokens")
-
-
 def _room(writer: Writer) -> dict[str, object]:
     """A limit of tokens in which a model can think before it answers, where the run sets a lower one."""
-    return {n: MEMORY_TOKENS for n, v in writer.parameters.items() if n in _LIMITS and int(str(v)) < MEMORY_TOKENS}
+    limits = ("max_tokens", "max_completion_tokens")
+    return {n: MEMORY_TOKENS for n, v in writer.parameters.items() if n in limits and int(str(v)) < MEMORY_TOKENS}
 
 
 @dataclass(frozen=True)

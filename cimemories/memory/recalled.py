@@ -33,11 +33,17 @@ class Recalled:
 class Question:
     """A call that a system wants to be made and recorded. text: the prompt; schema: response_format of the answer, by
     servers that take one. made_up: answers that stand in when a plan is priced, from the one that leads to the longest
-    prompts to the one that leads to the shortest."""
+    prompts to the one that leads to the shortest. grounds: it is asked of the run's first judge that is a model."""
 
     text: str
     made_up: Sequence[str]
     schema: Mapping[str, object] | None = None
+    grounds: bool = False
+
+
+# How a line that does not say which attributes it carries is searched for them: the option `ground` of a system that
+# names what it stores (`stored`).
+GROUNDS = RULES, BY_MODEL = "rules", "model"
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from importlib.util import find_spec
 from typing import Protocol, TypeVar
 
 from cimemories.memory import graphiti, letta, products, retrieval, written
-from cimemories.memory.recalled import Line, MemorySystemError, Needs, Option, Question, Recalled
+from cimemories.memory.recalled import BY_MODEL, Line, MemorySystemError, Needs, Option, Question, Recalled
 from cimemories.model import Context, Profile
 
 __all__ = ["Line", "MemorySystem", "MemorySystemError", "Option", "Question", "Recalled", "SystemSpec", "read_system"]
@@ -101,6 +101,11 @@ class SystemSpec:
             return self
         known = {option.name for option in options_of(name)}
         return SystemSpec(name, {option: value for option, value in self.options.items() if option in known})
+
+    @property
+    def grounds(self) -> bool:
+        """Whether a model is asked about stored lines in which the rules find no attribute."""
+        return self.options.get("ground") == BY_MODEL
 
     def make(self) -> MemorySystem:
         """A new instance, for one profile. Raises MemorySystemError where it is not installed, refuses its options or

@@ -10,9 +10,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Generator
+from typing import ClassVar
 
 from cimemories.llm.client import AnswerError, answer_form, one_line, read_list, read_object
-from cimemories.memory.recalled import Line, Question, Recalled
+from cimemories.memory.recalled import BY_MODEL, GROUNDS, RULES, Line, MemorySystemError, Question, Recalled
 from cimemories.model import Context, Profile
 from cimemories.seeds.prompts import load_prompt
 
@@ -60,9 +61,22 @@ class Partition(_Written):
 
 class Summary(_Written):
     """A model writes one summary of all statements by domain, once for a profile; every task gets all of its lines.
-    Headings are left out, and which attributes a line carries is looked for in its text."""
+    Headings are left out, and which attributes a line carries is looked for in its text: by rules, and with
+    ground=model the run's judge is asked about lines in which these find none."""
 
     name, kind = "summary", "summary"
+    choices: ClassVar = {"ground": GROUNDS}
+
+    def __init__(self, model: str = "", base_url: str = "", ground: str = RULES) -> None:
+        super().__init__(model, base_url)
+        if ground not in GROUNDS:
+            raise MemorySystemError(f"ground is {' or '.join(GROUNDS)}, not '{ground}'.")
+        if ground == BY_MODEL:
+            self.version += f", ground {load_prompt('ground').sha256[:12]}"
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        return self._lines
 
     def ingest(self, profile: Profile) -> Generator[Question, str, None]:
         notes = [f"[{one_line(a.domain)}] {one_line(a.statement)}" for a in profile.attributes]

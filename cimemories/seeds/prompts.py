@@ -32,6 +32,7 @@ PLACEHOLDERS: dict[tuple[str, str], tuple[str, ...]] = {
     ("session", TEXT): ("recipient", "message"),
     ("route", TEXT): ("domains", "recipient", "task"),
     ("summary", TEXT): ("memories",),
+    ("ground", NUMBERS): ("attributes", "lines"),
     ("paraphrase", TEXT): ("statement",),
 }
 OPTIONAL = {"memory": ("number", "key", "domain")}

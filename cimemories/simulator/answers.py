@@ -56,6 +56,8 @@ def answer_step(prompt: str, generator: Random) -> str | None:
         return _check(prompt)
     if '{"domains"' in prompt:
         return _route(prompt, generator)
+    if '{"lines"' in prompt:
+        return _ground(prompt)
     if "the summary by domain" in prompt:
         return _summary(prompt, generator)
     if "the reworded sentence alone" in prompt and (memory := _MEMORY.search(prompt)):
@@ -132,6 +134,22 @@ def _summary(prompt: str, generator: Random) -> str:
         if bracket and generator.random() >= SLIPS:
             parts.setdefault(domain, []).append(f"- {note}")
     return "\n".join("\n".join([f"## {domain}", *notes]) for domain, notes in parts.items())
+
+
+def _ground(prompt: str) -> str:
+    """Which statements a line carries: those of whose longer words it has two in three."""
+
+    def long_words(text: str) -> set[str]:
+        return {word for word in re.findall(r"[a-z0-9]+", text.lower()) if len(word) > 3}
+
+    head, _, rest = prompt.partition("# Lines that an assistant")
+    statements = [(int(hit[1]), long_words(hit[2])) for hit in NUMBERED.finditer(head)]
+    lines = []
+    for hit in NUMBERED.finditer(rest):
+        words = long_words(hit[2])
+        carried = [number for number, own in statements if own and 3 * len(own & words) >= 2 * len(own)]
+        lines += [{"line": int(hit[1]), "statements": carried}] if carried else []
+    return json.dumps({"lines": lines})
 
 
 def _keyed_judge(prompt: str, keyed: list[tuple[str, str]], generator: Random) -> str:

@@ -365,6 +365,56 @@ def test_a_summary_is_asked_once_for_a_profile_and_recalled_whole(store: Store) 
     assert len({a for item in recalls.values() for a in item.attributes}) > 0.9 * lines
 
 
+def test_lines_that_rules_cannot_map_are_asked_of_the_judge_once_a_profile(store: Store) -> None:
+    said = ['{"lines": [{"line": 1, "statements": [2, "3", 9999]}, {"line": 7, "statements": [1]}, "no"]}']
+
+    def served(asked: IncomingRequest) -> Reply:
+        prompt = asked.body["messages"][0]["content"]
+        if '{"lines"' in prompt:
+            return completion(said[0]) if said[0] else error(400, "not now")
+        if "the summary by domain" in prompt:
+            return completion("## life\n- Told in other words.\n- Nothing of the user.\n")
+        return completion(*['{"revealed": []}' if asked.body["model"] == "j" else "A message."] * asked.n)
+
+    memory = Memory("system:summary:ground=model")
+    with hostile_server(served, ("m", "j")) as server:
+        judge = JudgeSpec("llm", "j", server.url, prices=Prices.read("2/2/2 USD"))
+        spec = RunSpec(DATASET, "m", server.url, samples=2, memory=memory, judge=judge, check="none", fresh=True)
+        spec = replace(spec, prices=Prices.read("1/1/1 USD"))
+        with pytest.raises(StoreError, match="no judge of the run is one"):
+            replace(spec, judge=JudgeSpec()).checked()
+        priced = {stage.kind: stage.draws for stage in estimate(store, spec).stages if stage.kind != "ground"}
+        assert priced == {"memory": 2, "respond": 12, "judge": 12}
+        run_id = ran(store, spec)
+        asked = calls_of(store, run_id, "ground")
+        assert {json.loads(item["body"])["model"] for item in asked} == {"j"} and len(asked) == 2
+        with store.read() as connection:
+            recalls = datasets.recalls_of(connection, {r["recall"] for r in rows(store, run_id)})
+            profiles = {item.profile for item in recalls.values()}
+            ids = {profile: datasets.profile_record(connection, profile).attribute_ids for profile in profiles}
+        assert len(recalls) == 2
+        for item in recalls.values():
+            first, second = item.lines
+            assert list(first.attributes) == ids[item.profile][1:3], "numbers out of range are passed over"
+            assert (second.attributes, item.ungrounded) == ((), 1)
+        paid = {stage.used.kind: stage.amount for stage in run_cost(store, run_id).stages}
+        assert paid["ground"] is not None, "at the judge's price"
+        # An answer that nobody can read maps nothing, and loses nothing; a call that fails is tried again.
+        for said[0], status, ungrounded in (("all of them", "ok", 2), ("", "failed", None)):
+            other = ran(store, spec)
+            assert {row["status"] for row in rows(store, other)} == {status}
+            with store.read() as connection:
+                recalls = datasets.recalls_of(connection, {r["recall"] for r in rows(store, other) if r["recall"]})
+            assert {item.ungrounded for item in recalls.values()} == ({ungrounded} if ungrounded else set())
+        assert {row["cause"] for row in rows(store, other)} == {"memory: rejected"}
+        said[0] = '{"lines": []}'
+        runs.execute(store, other)
+    assert {row["status"] for row in rows(store, other)} == {"ok"}
+    assert len(calls_of(store, other, "memory")) == 2, "the summaries are not asked for again"
+    simulated_run = ran(store, by("system:summary:ground=model", judge=JudgeSpec("llm", "sim-judge", "simulator")))
+    assert {row["status"] for row in rows(store, simulated_run)} == {"ok"}
+
+
 @pytest.mark.parametrize("system", ["partition", "summary"])
 def test_a_model_that_fails_leaves_the_messages_missing_until_it_answers(store: Store, system: str) -> None:
     with hostile_server(lambda _: error(400, "not now")) as server:
