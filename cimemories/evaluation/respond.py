@@ -77,6 +77,7 @@ class Mitigation(StrEnum):
 _REFUSALS = frozenset({"content_filter", "refusal"})
 RESPOND, GATE, REWRITE, MEMORY, EMBEDDING = "respond", "gate", "rewrite", "memory", "embedding"
 PARAPHRASE, GROUND = "paraphrase", "ground"
+PREPARING = frozenset({MEMORY, EMBEDDING, GROUND, PARAPHRASE})  # as many as it takes: no part of what a run plans
 MEMORY_TOKENS = 4096  # least limit of an answer to a memory system: a summary is longer than a message
 
 

@@ -34,7 +34,6 @@ from cimemories.evaluation.runs import command_of, planned_alike, spec_of
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.client import INPUT, Client
 from cimemories.llm.endpoint import Endpoint
-from cimemories.llm.worker import WorkError
 from cimemories.memory import systems
 from cimemories.memory.retrieval import AT_ONCE, read_vectors
 from cimemories.memory.systems import MemorySystemError, read_system
