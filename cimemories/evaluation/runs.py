@@ -617,21 +617,18 @@ def spec_of(store: Store, run_id: str, *, every_judge: bool = False) -> RunSpec:
     if wording.before is not None:
         prompts[manifest.mitigation.kind] = wording.before
     recorded = manifest.request.recorded
+    memory = recorded.get("memory") or {}
     plain = {name: recorded[name] for name in _PLAIN if name in recorded}
     return RunSpec(
         **plain,
         judge=judges[0],
         more_judges=judges[1:],
-        memory=_memory(recorded.get("memory") or {}),
+        memory=Memory(**{**memory, "prices": Prices.of(memory.get("prices"))}),
         prompts=prompts,
         prices=Prices.of(recorded.get("prices")),
         reference=wording.reference,
         sessions=sessions_of(row),
     )
-
-
-def _memory(recorded: Mapping[str, Any]) -> Memory:
-    return Memory(**{**recorded, "prices": Prices.of(recorded.get("prices"))})
 
 
 _READ_APART = {"judge", "more_judges", "memory", "prompts", "name", "prices", "reference", "sessions"}

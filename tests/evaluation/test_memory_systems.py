@@ -394,7 +394,7 @@ def test_lines_that_rules_cannot_map_are_asked_of_the_judge_once_a_profile(store
         assert len(recalls) == 2
         for item in recalls.values():
             first, second = item.lines
-            assert list(first.attributes) == ids[item.profile][1:3], "numbers out of range are passed over"
+            assert tuple(first.attributes) == ids[item.profile][1:3], "numbers out of range are passed over"
             assert (second.attributes, item.ungrounded) == ((), 1)
         paid = {stage.used.kind: stage.amount for stage in run_cost(store, run_id).stages}
         assert paid["ground"] is not None, "at the judge's price"
