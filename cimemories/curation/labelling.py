@@ -27,6 +27,7 @@ from cimemories.llm.client import Client
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
 from cimemories.llm.executor import Job, Progress, opening_of
 from cimemories.llm.identity import server_id
+from cimemories.llm.local_vllm import is_local
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.source import MakeClient, Source, Unit, listed
 from cimemories.model import ChatRequest, Verdict
@@ -216,7 +217,9 @@ class LabellingSource(Source):
     moved_to: str | None = None
 
     def servers(self, store: Store) -> list[str]:
-        return [self.moved_to or self._planned(store)[0].endpoint]
+        address = self.moved_to or self._planned(store)[0].endpoint
+        # A server of one's own is not started where nothing is owed.
+        return [] if is_local(address) and not self.profiles(store) else [address]
 
     def key_variables(self, store: Store) -> list[str]:
         return [self._planned(store)[1]["api_key_env"]]

@@ -170,17 +170,16 @@ class RunSource(Source):
         if system is not None and system.server is not None:
             served.add(addresses.elsewhere(str(system.options.get("base_url") or addresses.run.endpoint)))
         if any(map(is_local, served)):
-            served -= self._idle(store, addresses, judges)
+            served -= set(filter(is_local, served)) - self._asked(store, addresses, judges, served)
         return served - {IMPORTED, BATCH}
 
-    def _idle(self, store: Store, addresses: Addresses, judges: Sequence[JudgeRow]) -> set[str]:
-        """The addresses of this run that nothing is owed to: a server of one's own is not started for nothing, and may
+    def _asked(self, store: Store, addresses: Addresses, judges: Sequence[JudgeRow], served: set[str]) -> set[str]:
+        """Those of the addresses that something is owed of: a server of one's own is not started for nothing, and may
         not fit beside another into the memory of a GPU."""
         row = addresses.run
         if any(row.responses.get(status) for status in runs.RETRIABLE):
-            return set()
-        asked = {addresses.judge(judge) for judge in judges if _has_unread(store, row, [judge])}
-        return {addresses.model, *map(addresses.judge, judges)} - asked
+            return served
+        return {addresses.judge(judge) for judge in judges if _has_unread(store, row, [judge])}
 
     def key_variables(self, store: Store) -> set[str]:
         addresses, judges = self._planned(store)

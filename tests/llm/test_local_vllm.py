@@ -113,10 +113,11 @@ def test_every_command_serves_what_it_asks_and_nothing_else(sqlite_store: Store,
 
     label = ["label", "-d", "small", "-m", "sim-labeler", "--draws", "1", "--contexts", "1"]
     labelling, started = servers(*label, *own, "sim-labeler --seed 3")
-    assert started == 1 and servers("resume", labelling)[1] == 1
+    assert started == 1 and servers("resume", labelling)[1] == 0
     message = ["run", "-d", "small", "-m", "sim-average", "--judge", "matcher", "-n", "1"]
-    run_id, started = servers(*message, *own, "sim-average --seed 3")
-    assert started == 1 and servers("resume", run_id)[1] == 0
+    embedder = "model=sim-careful,base_url=local-vllm:sim-careful --dtype float16"
+    run_id, started = servers(*message, *own, "sim-average --seed 3", "--memory", f"system:embedding:k=2,{embedder}")
+    assert started == 2 and servers("resume", run_id)[1] == 0
     judge = ["--judge-model", "sim-judge", "--judge-base-url", "local-vllm", "--serve", "sim-judge --dtype float16"]
     assert servers("judge", run_id, *judge)[1] == 1  # the judge's: that of the model has nothing to say
     assert row_of(sqlite_store, run_id).judgements == {"ok": 2}
