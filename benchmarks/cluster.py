@@ -1,6 +1,6 @@
 """Four Ray workers on two nodes of one machine: killed one after the other, then timed beside one alone.
 
-    python benchmarks/cluster.py [--part kills|throughput] [--every 5] [--concurrency 2] [--seed 1]
+    python benchmarks/cluster.py [--part kills|throughput] [--every 5] [--concurrency 2] [--wait 0.05] [--seed 1]
 
 kills: a run of 6 profiles x 24 contexts x 3 samples with a judge, against four simulators that spoil a request in five,
 behind an address that spreads connections over them. Every few seconds a worker dies of SIGKILL, and once PostgreSQL is
@@ -8,8 +8,11 @@ restarted. What is left failed at the end is asked again. Then the same run is m
 where a planned response or judgement is not there exactly once, where a number differs, or where more good answers were
 given twice than calls can have been in flight at the kills.
 
-throughput: the same run, each call taking 50 ms, by one worker and by four. The rate is that of the middle 60 % of the
-calls, so that the start of Ray and of the workers does not count.
+throughput: the same run, each call taking --wait seconds, by one worker and by four. The rate is that of the middle
+60 % of the calls, so that the start of Ray and of the workers does not count. Beside it stands what processor time a
+call takes, by who takes it: workers, servers, PostgreSQL and all else (the driver, Ray, the router) share this one
+machine, so the rate cannot exceed its cores by the seconds of a call, however many workers there are. Where four
+workers reach that bound, their ratio to one says nothing of the engine; a longer --wait takes the bound away.
 
 Needs Ray and PostgreSQL's server programs, as `make test-scale` installs them.
 """
@@ -17,25 +20,27 @@ Needs Ray and PostgreSQL's server programs, as `make test-scale` installs them.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
+import psutil
 import sqlalchemy as sa
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from conftest import _cluster as postgres
-from evaluating import ROOT, add_labelled, assert_whole, numbers, row_of, simulated
+from evaluating import add_labelled, assert_whole, numbers, row_of, simulated
+from faulty_servers import Servers
 from ray_clusters import cluster_of, meanwhile, worker_processes
 
 from cimemories.evaluation import planning, runs
@@ -47,98 +52,6 @@ from cimemories.store.tables import call
 PROFILES, CONTEXTS, SAMPLES = 6, 24, 3
 PLANNED = PROFILES * CONTEXTS * SAMPLES
 LEAST_RATIO = 3.2
-KINDS = ("rate_limit", "server_error", "cut", "broken_json", "no_choices", "fewer_choices")
-# Says of each good answer what was asked, so that answers given twice can be counted.
-SERVER = f"""
-import asyncio, hashlib, json, sys
-from cimemories.simulator.server import _listen, _uvicorn, create_app
-faults, seed, wait = float(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-app = create_app(0, faults, {KINDS!r}) if faults else create_app(0)
-
-async def watched(scope, receive, send):
-    if not scope["path"].endswith("/completions"):
-        return await app(scope, receive, send)
-    asked, told = [], []
-    async def take():
-        message = await receive()
-        asked.append(message.get("body", b""))
-        return message
-    async def give(message):
-        told.append(message.get("body", b""))
-        await send(message)
-    await asyncio.sleep(wait)
-    await app(scope, take, give)
-    body = json.loads(b"".join(asked))
-    try:
-        choices = json.loads(b"".join(told)).get("choices", ())
-    except ValueError:
-        choices = ()
-    for index in range(len(choices)):
-        draw = json.dumps([body["messages"], body["model"], (body.get("seed") or 0) + index])
-        print(hashlib.sha256(draw.encode()).hexdigest(), flush=True)
-
-with _listen("127.0.0.1", 0) as listener:
-    print(listener.getsockname()[1], flush=True)
-    _uvicorn(watched).run(sockets=[listener])
-"""
-
-
-class Servers:
-    """Simulators, each in a process of its own, behind one address. answers: how often each draw was answered well."""
-
-    def __init__(self, count: int, faults: float, wait: float) -> None:
-        self.answers: Counter[str] = Counter()
-        self._processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", SERVER, str(faults), str(n), str(wait)],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for n in range(count)
-        ]
-        ports = [int(process.stdout.readline()) for process in self._processes if process.stdout]
-        self._readers = [threading.Thread(target=self._read, args=(p,), daemon=True) for p in self._processes]
-        for reader in self._readers:
-            reader.start()
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        self.url = asyncio.run_coroutine_threadsafe(self._listen(ports), self._loop).result()
-
-    def _read(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            self.answers[line.strip()] += 1
-
-    async def _listen(self, ports: list[int]) -> str:
-        """A router as small as can be: each connection goes to the next server."""
-        count = 0
-
-        async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                while data := await reader.read(65_536):
-                    writer.write(data)
-                    await writer.drain()
-            except OSError:
-                pass
-            finally:
-                writer.close()
-
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal count
-            count += 1
-            there, back = await asyncio.open_connection("127.0.0.1", ports[count % len(ports)])
-            await asyncio.gather(pipe(reader, back), pipe(there, writer))
-
-        listening = await asyncio.start_server(connected, "127.0.0.1", 0)
-        return f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
-
-    def close(self) -> None:
-        for process in self._processes:
-            process.kill()
-            process.wait()
-        for reader in self._readers:
-            reader.join()
 
 
 def begin(store: Store, url: str) -> str:
@@ -192,19 +105,85 @@ def kills(store: Store, calm: Store, restart: object, options: argparse.Namespac
 
 def throughput(store: Store, options: argparse.Namespace) -> bool:
     rates = {}
-    with closing(Servers(4, 0.0, 0.05)) as servers:
+    with closing(Servers(4, 0.0, options.wait)) as servers:
         first = begin(store, servers.url)
         for workers in (1, 4):
             run_id = first if workers == 1 else again(store, servers.url)
-            began = time.monotonic()
-            runs.execute(store, run_id, concurrency=options.concurrency, cluster=Cluster("auto", (workers, workers)))
+            began, looks = time.monotonic(), list[Look]()
+            with meanwhile(partial(keep_looking, store, servers, looks)):
+                runs.execute(
+                    store, run_id, concurrency=options.concurrency, cluster=Cluster("auto", (workers, workers))
+                )
             assert_whole(store, run_id, PLANNED)
             rates[workers] = rate(store, run_id)
             whole = time.monotonic() - began
             print(f"{workers} workers: {rates[workers]:.1f} calls a second, {whole:.0f} s from the start of the run")
+            bound = say_processor_time(looks, rates[workers])
     ratio = rates[4] / rates[1]
-    print(f"4 workers make {ratio:.2f} times the calls of one, with {options.concurrency} requests at a time each")
+    print(
+        f"4 workers make {ratio:.2f} times the calls of one, with {options.concurrency} requests at a time each, "
+        f"{options.wait * 1000:.0f} ms a call; their rate is {rates[4] / bound:.0%} of what the cores allow"
+    )
     return ratio >= LEAST_RATIO
+
+
+class Look(NamedTuple):
+    """answers: given until now; seconds: of processor time until now, by who took it; busy: of all cores, by whomever,
+    others on this machine included."""
+
+    moment: float
+    answers: int
+    seconds: dict[str, float]
+    busy: float
+
+
+def keep_looking(store: Store, servers: Servers, looks: list[Look], over: threading.Event) -> None:
+    folder = str(store.engine.url.query["host"])
+    everything = psutil.process_iter(["cmdline"])
+    (database,) = (process for process in everything if f"{folder}/data" in (process.info["cmdline"] or ()))
+    ended: Counter[str] = Counter()
+    before: dict[str, dict[int, float]] = {}
+    first = sum(servers.answers.values())
+    while not over.wait(0.5):
+        now = {"workers": times(worker_processes()), "servers": times(servers.processes)}
+        everybody = psutil.Process().children(recursive=True)
+        now["PostgreSQL"] = times([database, *database.children()])
+        known = now["workers"].keys() | now["servers"].keys() | now["PostgreSQL"].keys()
+        now["all else"] = times([psutil.Process(), *(process for process in everybody if process.pid not in known)])
+        for who, seconds in before.items():
+            # What a process had used that is there no more, so that sums only grow.
+            ended[who] += sum(used for pid, used in seconds.items() if pid not in now[who])
+        before = now
+        cores = psutil.cpu_times()
+        sums = {who: ended[who] + sum(seconds.values()) for who, seconds in now.items()}
+        given = sum(servers.answers.values()) - first
+        looks.append(Look(time.monotonic(), given, sums, sum(cores) - cores.idle - cores.iowait))
+
+
+def times(processes: Iterable[psutil.Process]) -> dict[int, float]:
+    """Seconds of processor time by process."""
+    seconds = {}
+    for process in processes:
+        with suppress(psutil.Error):
+            used = process.cpu_times()
+            seconds[process.pid] = used.user + used.system
+    return seconds
+
+
+def say_processor_time(looks: list[Look], rate: float) -> float:
+    """Print what a call took of the processor in the middle 60 % of the answers; returns the rate at which all cores
+    would be taken by that alone."""
+    total = looks[-1].answers
+    first, *_, last = [look for look in looks if total / 5 <= look.answers <= 4 * total / 5]
+    span = last.moment - first.moment
+    a_call = {who: (last.seconds[who] - first.seconds[who]) / span / rate for who in first.seconds}
+    ours, cores = sum(a_call.values()), psutil.cpu_count() or 1
+    parts = ", ".join(f"{who} {seconds * 1000:.1f}" for who, seconds in a_call.items())
+    print(
+        f"  {ours * 1000:.1f} ms of processor time a call ({parts}): {ours * rate:.2f} of {cores} cores, "
+        f"{(last.busy - first.busy) / span:.2f} with what others do; {cores / ours:.0f} calls a second would take all"
+    )
+    return cores / ours
 
 
 def rate(store: Store, run_id: str) -> float:
@@ -241,6 +220,7 @@ def main() -> int:
     options.add_argument("--part", choices=("kills", "throughput"))
     options.add_argument("--every", type=float, default=5.0, help="seconds between two kills")
     options.add_argument("--concurrency", type=int, default=2, help="requests at a time of each worker")
+    options.add_argument("--wait", type=float, default=0.05, help="seconds that a call takes, of `throughput`")
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
     right = True

@@ -178,7 +178,8 @@ class Cluster(NamedTuple):
 
 
 @contextmanager
-def _cluster() -> Iterator[Cluster]:
+def _cluster(address: str = "") -> Iterator[Cluster]:
+    """address: an IPv4 address of this machine on which it listens too, for whoever reaches it."""
     programs = _programs()
     as_postgres = _as_postgres()
     folder = Path(tempfile.mkdtemp(prefix="cim-pg-", dir="/tmp"))  # short: a socket's path has 107 bytes at most
@@ -186,7 +187,10 @@ def _cluster() -> Iterator[Cluster]:
         if as_postgres:
             shutil.chown(folder, "postgres")
         _run([*as_postgres, programs / "initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-N"], folder)
-        options = f"-F -c listen_addresses='' -c unix_socket_directories='{folder}' -c max_connections=200"
+        if address:
+            with (folder / "data/pg_hba.conf").open("a") as access:
+                access.write("host all all all trust\n")
+        options = f"-F -c listen_addresses='{address}' -c unix_socket_directories='{folder}' -c max_connections=200"
         control = [*as_postgres, programs / "pg_ctl", "-D", folder / "data", "-w"]
 
         def start() -> None:
@@ -197,7 +201,7 @@ def _cluster() -> Iterator[Cluster]:
 
         start()
         try:
-            yield Cluster(f"postgresql+psycopg://postgres@/postgres?host={folder}", stop, start)
+            yield Cluster(f"postgresql+psycopg://postgres@{address}/postgres?host={address or folder}", stop, start)
         finally:
             stop("immediate")
     finally:
