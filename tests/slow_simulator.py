@@ -20,7 +20,7 @@ app = create_app()
 async def slow(scope, receive, send):
     if scope["path"].endswith("/completions"):
         print("asked", flush=True)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(float(sys.argv[1]))
     await app(scope, receive, send)
 
 with _listen("127.0.0.1", 0) as listener:
@@ -32,9 +32,13 @@ with _listen("127.0.0.1", 0) as listener:
 class SlowSimulator:
     """A simulator in a process of its own that takes its time and tells when it is asked something."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = 0.1) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SLOW], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [sys.executable, "-c", SLOW, str(seconds)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         self.url = f"http://127.0.0.1:{int(self.process.stdout.readline())}/v1"
         self.chats = 0

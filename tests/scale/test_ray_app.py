@@ -9,21 +9,27 @@ from pathlib import Path
 
 import psutil
 import pytest
-from evaluating import add_labelled, assert_whole, counts, row_of
+import serving
+from evaluating import add_labelled, assert_whole, counts, row_of, simulated
 from executing import eventually
 from paging import button, opened, page_html
+from playwright.sync_api import Page, expect
 from slow_simulator import SlowSimulator
 
 pytest.importorskip("ray", reason="Ray is not installed; `make test-scale` installs it")
 from ray_clusters import cluster_of
 
 from cimemories import launch
+from cimemories.evaluation import planning
+from cimemories.evaluation.costs import Prices
+from cimemories.llm.engines import ADDRESS, ENGINE, WORKERS
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, shared_store
 
 pytestmark = pytest.mark.postgres
 RUNS = "pages/evaluate/runs.py"
 PROFILES, CONTEXTS, SAMPLES = 4, 30, 2  # more messages than two workers have in flight, 32 each
+LONG_CONTEXTS = 48
 
 
 @pytest.fixture
@@ -41,7 +47,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 def end_drivers() -> None:
     """Kill the workers' processes that the page has started and that still are at it."""
-    for process in psutil.Process().children():
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if "resume" in process.cmdline():
                 process.kill()
@@ -82,6 +88,65 @@ def test_a_run_from_the_page_is_done_paused_and_resumed_by_the_cluster(shared: S
             eventually(lambda: row_of(shared, run_id).status == "finished", 120)
             assert_whole(shared, run_id, PROFILES * CONTEXTS * SAMPLES)
             assert "error" not in launch.log_tail(shared, run_id).lower()
+        finally:
+            slow.process.kill()
+            end_drivers()
+
+
+def test_in_a_browser_a_run_is_capped_paused_cancelled_and_resumed_and_outlives_the_app(
+    shared: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each in the middle of the run, by its buttons; the page is reloaded, and the app restarted."""
+    add_labelled(shared, PROFILES, LONG_CONTEXTS)
+    slow = SlowSimulator(2.0)
+    prices = Prices.read("1000/1000/1000 EUR")
+    judge = planning.JudgeSpec("llm", "sim-judge", slow.url, prices=prices)
+    changes = {"samples": SAMPLES, "seed": 0, "judge": judge, "prices": prices, "cap": 5.0}
+    run_id, planned = planning.plan(shared, simulated(slow.url, **changes)), PROFILES * LONG_CONTEXTS * SAMPLES
+    with cluster_of(1, 1) as cluster, serving.chromium() as browser:
+        for name, value in ((ENGINE, "ray"), (ADDRESS, cluster.address), (WORKERS, "2:2")):  # type: ignore[attr-defined]
+            monkeypatch.setenv(name, value)
+
+        def press(page: Page, name: str, status: str) -> None:
+            page.get_by_role("button", name=name, exact=True).click()
+            assert eventually(lambda: row_of(shared, run_id).status == status, 180) or row_of(shared, run_id).status
+
+        def under_way(least: int = 4) -> None:
+            """Until workers of the cluster have recorded more, and not all."""
+            before = counts(shared)["calls"]
+            assert eventually(lambda: counts(shared)["calls"] >= before + least, 180)
+            assert row_of(shared, run_id).status == "running"
+
+        try:
+            with serving.running_app(shared.workspace, "--no-demo") as (address, _):
+                page = serving.open_page(browser, f"{address}/runs?run={run_id}")
+                press(page, "Resume", "interrupted")
+                raising = page.get_by_role("button", name="Raise the cap and resume")
+                expect(raising).to_be_visible()
+                assert 0 < counts(shared)["responses"] < planned
+                page.reload()
+                expect(raising).to_be_visible()
+                field = page.get_by_label("Raise the cap to (EUR)")
+                field.fill("1000000")
+                field.press("Tab")
+                serving.settled(page)
+                raising.click()
+                under_way()
+                page.reload()
+                expect(page.locator(".st-key-panel")).to_contain_text("2 workers")
+                press(page, "Pause", "paused")
+                before = counts(shared)
+                press(page, "Resume", "running")
+                under_way()
+            # The app is gone; the work goes on, and whoever opens it again sees that.
+            under_way(1)
+            assert before["calls"] < counts(shared)["calls"]
+            with serving.running_app(shared.workspace, "--no-demo") as (address, _):
+                page = serving.open_page(browser, f"{address}/runs?run={run_id}")
+                press(page, "Cancel", "cancelled")
+                press(page, "Resume", "finished")
+                expect(page.locator(".st-key-panel")).to_contain_text(f"{planned} of {planned}")
+            assert_whole(shared, run_id, planned)
         finally:
             slow.process.kill()
             end_drivers()
