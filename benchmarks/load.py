@@ -2,13 +2,14 @@
 
     python benchmarks/load.py [--seconds 60] [--annotators 20] [--workers 4] [--browsers 10] [--connections 0]
 
-A private server with ten labelled profiles and a judged run of five contexts. At the same time: annotators who decide
-one pair a second each, by what the page calls for a press of a key; workers that make recorded runs, as fast as a
-server that answers at once lets them; sessions of the app's own server that open one page after the other, as a browser
-asks for them and without drawing them; and one process that counts the run's headline from the record again and again.
-Prints the median and the 95th percentile of each, of a decision also how long it waited for a connection, how many
-connections there were, how many of them waited for a lock and with what, and whether every decision is in the record
-once. --connections: the most that the server gives to all of them together, 0 for as many as they want.
+A private server with labelled profiles, ten and more for longer tests, and a judged run of five contexts. At the same
+time: annotators who decide one pair a second each, by what the page calls for a press of a key; workers that make
+recorded runs, as fast as a server that answers at once lets them; sessions of the app's own server that open one page
+after the other, as a browser asks for them and without drawing them; and one process that counts the run's headline
+from the record again and again. Prints the median and the 95th percentile of each, of a decision also how long it
+waited for a connection, how many connections there were, how many of them waited for a lock and with what, and whether
+every decision is in the record once. --connections: the most that the server gives to all of them together, 0 for as
+many as they want.
 """
 
 from __future__ import annotations
@@ -60,10 +61,11 @@ PAGES = ("", "profiles", "labels", "review", "consensus", "runs", "heatmaps", "l
 PAUSE = 2.0  # seconds that a reader looks at a page
 
 
-def fill(store: Store) -> None:
-    """Ten generated profiles in five contexts, labelled, and one run that is judged."""
+def fill(store: Store, decided: float) -> None:
+    """Generated profiles in five contexts, labelled, with more pairs than are `decided`, and one run that is judged."""
     random = np.random.default_rng(1)
-    data = worlds.add_profiles(store, list(generate_profiles(10, contexts=seeds.load_contexts()[:5])), "load")
+    number = 10 + int(decided / 700)  # a profile has about 150 attributes
+    data = worlds.add_profiles(store, list(generate_profiles(number, contexts=seeds.load_contexts()[:5])), "load")
     people = worlds.records(store, data.id)
     shape = len(people), max(len(p.attribute_ids) for p in people), 5
     worlds.add_labels(store, data.id, random.choice([NECESSARY, INAPPROPRIATE, AMBIGUOUS], shape), simulated=True)
@@ -117,7 +119,7 @@ def work(store: Store, url: str, end: float) -> list[float]:
     while time.time() < end:
         with store.read() as connection:
             name = datasets.all_rows(connection)[0].name
-        spec = planning.RunSpec(name, "m", url, samples=1, fresh=True, profiles=1)
+        spec = planning.RunSpec(name, "m", url, samples=5, fresh=True)
         clock = time.perf_counter()
         progress = runs.execute(store, planning.plan(store, spec), concurrency=16)
         assert not progress.failed, progress.failed
@@ -287,7 +289,7 @@ def main() -> None:
         os.environ[DATABASE_URL] = address
         workspace = Path(folder) / "workspace"
         store = open_store(workspace)
-        fill(store)
+        fill(store, options.annotators * options.seconds)
         store.close()
         limit = f"at most {options.connections}" if options.connections else "any number of"
         who = f"{options.annotators} annotators, {options.workers} workers, {options.browsers} browsers"
