@@ -80,6 +80,7 @@ class RunLine:
 _Numbers = tuple[Interval, Interval, float, int]  # violation, completeness, share that does its task, n: see RunLine
 _NONE = Interval(math.nan, math.nan, math.nan, 0)
 MOST_LINES = 5_000  # whose numbers are kept
+MOST_UNCHOSEN = 30  # runs that a page ranks unasked: a run takes 0.1 s or more, and each new judgement counts it again
 _JUDGE_COUNTS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(run_judge.c.run)
 
 

@@ -500,7 +500,7 @@ def choice(
 
 
 def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | None = None) -> list[str]:
-    """The runs that the URL names, at most `most`, in its order; none named means all, which is called `everything`.
+    """The runs that the URL names, at most `most`, in its order; none named means those that `everything` describes.
     names: by id. Those of the link that are not here are left out with a notice."""
     linked = list(dict.fromkeys(part for part in (url.get("runs") or "").split(".") if part))
     known = [part for part in linked if part in names][:most]
@@ -516,7 +516,7 @@ def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | Non
         max_selections=most,
         placeholder=everything,
         on_change=url.durable(lambda: url.put(runs=".".join(st.session_state[key]) or None)),
-        help="Runs of one dataset with at least one judgement. None chosen: all of them.",
+        help=f"Runs of one dataset with at least one judgement. None chosen: {everything}.",
     )
     return known
 

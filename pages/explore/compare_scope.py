@@ -10,7 +10,7 @@ import streamlit as st
 
 from cimemories.charts.comparison import Drawing
 from cimemories.charts.theme import layout
-from cimemories.compare.leaderboard import Leaderboard, leaderboard, names, scopes_of_rows
+from cimemories.compare.leaderboard import MOST_UNCHOSEN, Leaderboard, leaderboard, names, scopes_of_rows
 from cimemories.flows import catalogue
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
@@ -75,7 +75,14 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
     offered = {row.id: row for row in reversed(rows) if row.dataset == dataset}
     with run_column:
         named = {run_id: f"{row.name} ({run_id})" for run_id, row in offered.items()}
-        chosen = page.runs(named, "compare.runs", "all judged runs of the dataset") or list(offered)
+        newest = list(offered)[:MOST_UNCHOSEN]
+        everything = "all" if len(newest) == len(offered) else f"the {MOST_UNCHOSEN} newest"
+        chosen = page.runs(named, "compare.runs", f"{everything} judged runs of the dataset")
+    if not chosen and len(newest) < len(offered):
+        all_of_them = count(len(offered), "judged run")
+        text = f"These are the {len(newest)} newest of {all_of_them}. Choose runs to compare others."
+        safe.show(safe.tag("div", text, cls="ci-notice"))
+    chosen = chosen or newest
     judges = [messages_first(own) for own in catalogue.judges_of_runs(store, chosen).values()]
     with judge_column:
         judge = _judge(judges)

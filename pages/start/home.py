@@ -9,7 +9,7 @@ from functools import partial
 import streamlit as st
 
 from cimemories.compare.difference import takeaway
-from cimemories.compare.leaderboard import leaderboard, scopes_of_rows
+from cimemories.compare.leaderboard import MOST_UNCHOSEN, leaderboard, scopes_of_rows
 from cimemories.flows.catalogue import Contents, contents, last_review
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.progress import ACTIVE
@@ -158,7 +158,7 @@ def _explore(here: Contents) -> tuple[Next, list[RunRow]]:
     text = f"{len(runs)} runs of the dataset '{dataset.name}' are judged."
     judgements = sum(run.judged for run in runs) * dataset.attributes / max(dataset.profiles, 1)
     room = Next(text, "Compare the runs", "compare", {"dataset": dataset.id})
-    return room, runs if judgements <= MOST_JUDGEMENTS else []
+    return room, runs if judgements <= MOST_JUDGEMENTS and len(runs) <= MOST_UNCHOSEN else []
 
 
 def _ranked(store: Store, room: Next, runs: list[RunRow]) -> Next:

@@ -75,6 +75,21 @@ def test_explore_says_what_the_runs_of_the_most_judged_dataset_show(store: Store
     assert links(opened(HOME))["Compare the runs"] == f"dataset={data.id}"
 
 
+def test_many_runs_are_neither_ranked_unasked_nor_left_out_unsaid(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS)
+    ran = [add_run(store, data.id, 5, reveals) for reveals in WORST_TO_BEST]
+    for module in ("cimemories.compare.leaderboard", "pages.explore.compare_scope"):
+        monkeypatch.setattr(f"{module}.MOST_UNCHOSEN", len(ran) - 1)
+    text = page_html(opened(HOME))
+    assert f"{len(ran)} runs of the dataset" in text and "balanced score" not in text
+    text = page_html(opened("pages/explore/compare.py", "compare.box.leaderboard"))
+    assert f"the {len(ran) - 1} newest of {len(ran)} judged runs" in text
+    assert [run_id in text for run_id in ran] == [False, True, True, True]
+
+
 def test_one_goes_on_where_one_left_off(store: Store) -> None:
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     person = records(store, data.id)[0]
