@@ -48,6 +48,7 @@ PAIR = ["attribute", "context"]
 RESPONSES = ["profile", "context", "level", "memory"]  # what planned and judged responses are counted by
 ATTRIBUTES = ["id", "profile", "ordinal", "key", "domain", "event"]
 TABLES_KEPT = 96
+FETCHED = 10_000  # rows at a time: one by one takes twice as long
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,15 +72,8 @@ def flow_rows(
         )
         reveals = frame_of(claims, ["attribute", "context", "memory", "reveals"])
         verdicts = [change[1:] for change in verdict_changes(connection, scope, held)]
-        history = decisions.history(connection, scope.run.dataset) if scope.labels == Labels.DECISIONS else []
-        planned = sorted({int(p) for p in by_memory["profile"]})
-        columns = [attribute.c[name] for name in ATTRIBUTES]
-        rows = connection.execute(sa.select(*columns).where(attribute.c.profile.in_(planned)))
-        attributes = frame_of(rows, ["attribute", *ATTRIBUTES[1:]]).astype({"attribute": np.int64, "profile": np.int64})
-    # By the rule of today: the record's own mark may have been made by an earlier one.
-    attributes["bio"] = np.fromiter(map(is_bio, attributes["key"], attributes["domain"]), np.bool_, len(attributes))
-    # Without gaps and from 0, whatever the ordinals are: a position is an index into the arrays.
-    attributes["position"] = attributes.groupby("profile")["ordinal"].rank("dense").astype(np.int64) - 1
+    dataset = scope.run.dataset, scope.dataset_revision
+    attributes = _attributes(store, *dataset, tuple(sorted({int(p) for p in by_memory["profile"]})))
     by_memory = by_memory.merge(draws, how="left", on=RESPONSES)
     # Where none was judged there is no row to merge: nan, and of no type if nothing at all was judged.
     by_memory["draws"] = by_memory["draws"].astype("float64").fillna(0).astype(np.int64)
@@ -89,17 +83,44 @@ def flow_rows(
         reveals = reveals[np.array([judgements.memory_holds(held, m, a) for m, a in of_memory], np.bool_)]
     # Verdicts are corrections of -1, 0 or +1 a response: added to the claims, they give people's count.
     reveals = pd.concat([reveals[[*PAIR, "reveals"]], pd.DataFrame(verdicts, columns=[*PAIR, "reveals"])])
-    decided = [(a, c, CODES[d.label]) for (a, c), d in decisions.standing(history).items() if d.label is not None]
     frames = {
         "planned": by_memory.groupby(["profile", "context"], as_index=False, sort=False).agg(counts),
         "attributes": attributes,
         "reveals": typed(reveals, [*PAIR, "reveals"]).groupby(PAIR, as_index=False, sort=False).sum(),
-        "decisions": typed(pd.DataFrame(decided, columns=[*PAIR, "label"]), [*PAIR, "label"]),
+        "decisions": _decisions(store, *dataset) if scope.labels == Labels.DECISIONS else _decided([]),
         "labels": labels_under(store, scope.labelling, scope.rule, profiles),
     }
     # By the authors' rule what no memory held was not revealed, and stays in every denominator.
     whole = not held or scope.run.counts_whole_profiles
     return frames | ({} if whole else {"held": _held_draws(by_memory, held, attributes)})
+
+
+# Of a few: runs of one dataset ask one after the other, and of a large one every block asks for its own.
+@workspace_cached(most=4)
+def _attributes(store: Store, _dataset_id: int, _revision: int, profiles: tuple[int, ...]) -> pd.DataFrame:
+    """The attributes of some profiles of a dataset at this revision, one a row: attribute, then ATTRIBUTES, bio and
+    position."""
+    columns = [attribute.c[name] for name in ATTRIBUTES]
+    with store.read() as connection:
+        rows = connection.execute(sa.select(*columns).where(attribute.c.profile.in_(profiles)))
+        frame = frame_of(rows, ["attribute", *ATTRIBUTES[1:]]).astype({"attribute": np.int64, "profile": np.int64})
+    # By the rule of today: the record's own mark may have been made by an earlier one.
+    frame["bio"] = np.fromiter(map(is_bio, frame["key"], frame["domain"]), np.bool_, len(frame))
+    # Without gaps and from 0, whatever the ordinals are: a position is an index into the arrays.
+    frame["position"] = frame.groupby("profile")["ordinal"].rank("dense").astype(np.int64) - 1
+    return frame
+
+
+@workspace_cached(most=4)
+def _decisions(store: Store, dataset_id: int, _revision: int) -> pd.DataFrame:
+    """The labels that people have decided in a dataset at this revision: attribute, context, label."""
+    with store.read() as connection:
+        standing = decisions.standing(decisions.history(connection, dataset_id))
+    return _decided([(a, c, CODES[d.label]) for (a, c), d in standing.items() if d.label is not None])
+
+
+def _decided(rows: list[tuple[int, int, int]]) -> pd.DataFrame:
+    return typed(pd.DataFrame(rows, columns=[*PAIR, "label"]), [*PAIR, "label"])
 
 
 def _held_draws(by_memory: pd.DataFrame, held: PartialMemories, attributes: pd.DataFrame) -> pd.DataFrame:
@@ -141,7 +162,7 @@ def verdict_changes(connection: sa.Connection, scope: Scope, held: PartialMemori
 def frame_of(rows: sa.CursorResult[tuple], columns: list[str]) -> pd.DataFrame:
     """The rows of a query. As plain tuples: pandas asks rows of the record for attributes one by one, which takes
     longer than everything else."""
-    return pd.DataFrame([tuple(row) for row in rows], columns=columns)
+    return pd.DataFrame([tuple(row) for some in rows.partitions(FETCHED) for row in some], columns=columns)
 
 
 def typed(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
@@ -351,8 +372,14 @@ class Flows:
         self._keep(name, scope, f"{name}_built")
         # The revision of a run under way moves with its answers: a file of it would be stale at once.
         if scope.run.status.is_finished:
-            write_cache(self._duckdb.execute(f"SELECT * FROM {name}_built").df(), path, _cache_name(scope))
+            write_cache(partial(self._copy, f"{name}_built"), path, _cache_name(scope))
         self._duckdb.execute(f"DROP TABLE {name}_built")
+
+    def _copy(self, table: str, file: Path) -> None:
+        try:
+            self._duckdb.execute(f"COPY {table} TO {_quoted(file)} (FORMAT parquet)")
+        except duckdb.IOException as error:
+            raise OSError(str(error)) from error
 
     def _join(
         self, name: str, scope: Scope, frames: Mapping[str, pd.DataFrame], cursor: duckdb.DuckDBPyConnection

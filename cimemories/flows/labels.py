@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -373,7 +375,7 @@ def votes_of(store: Store, labelling: LabellingRow, profiles: Sequence[int]) -> 
             values = np.fromiter(chain.from_iterable(chain.from_iterable(tallies)), dtype=np.float64)
             frame = _counted(values, list(personas), labelling.imported)
             frame["planned"] = _planned(connection, labelling.id, frame, profiles)
-            write_cache(frame, path, name)
+            write_cache(partial(frame.to_parquet, index=False), path, name)
     return _vote_counts(frame, personas, labelling.id, labelling.revision, imported=labelling.imported)
 
 
@@ -419,7 +421,7 @@ def _votes(store: Store, labelling_id: str, revision: int, *, imported: bool) ->
             tallies = chain.from_iterable(labellings.tallies(connection, labelling_id))
             frame = _counted(np.fromiter(tallies, dtype=np.float64), list(personas), imported)
             frame["planned"] = _planned(connection, labelling_id, frame)
-            write_cache(frame, path, f"counts-{labelling_id}")
+            write_cache(partial(frame.to_parquet, index=False), path, f"counts-{labelling_id}")
     return _vote_counts(frame, personas, labelling_id, revision, imported=imported)
 
 
@@ -518,16 +520,16 @@ def read_cache(path: Path) -> pd.DataFrame | None:
         return None
 
 
-def write_cache(frame: pd.DataFrame, path: Path, name: str) -> None:
-    """Write a rebuildable table, whole or not at all, and drop its older versions. A disk that is full is no reason to
-    fail: the table is only built again next time. Nothing is written by a read-only app."""
+def write_cache(write: Callable[[Path], object], path: Path, name: str) -> None:
+    """Let `write` write a rebuildable table, whole or not at all, and drop its older versions. A disk that is full (an
+    OSError) is no reason to fail: the table is only built again next time. Nothing is written by a read-only app."""
     # A name of its own, so that two threads that write the same table do not share a draft.
-    draft = path.with_suffix(f".{id(frame)}.draft")
+    draft = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.draft")
     if readonly.chosen():
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        frame.to_parquet(draft, index=False)
+        write(draft)
         # A rename is whole: who reads meanwhile finds the old file or the new one.
         draft.replace(path)
         for old in path.parent.glob(f"{name}-*.parquet"):
