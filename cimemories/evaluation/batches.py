@@ -23,7 +23,7 @@ from cimemories.evaluation.runs import Addresses, jobs_of, judges_of
 from cimemories.formats.batch_files import BatchAnswer, BatchAnswers, batch_answers, request_line
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
-from cimemories.llm.executor import Job
+from cimemories.llm.executor import Deferred, Job, all_jobs
 from cimemories.llm.identity import origin_of
 from cimemories.model import ChatRequest, WorkStatus
 from cimemories.store import calls, runs, work
@@ -206,9 +206,10 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
         return clients.setdefault((endpoint, simulated), _FileClient(endpoint, simulated=simulated, origin=origin))
 
     planned = Addresses(row)
-    source = jobs_of(
+    items = jobs_of(
         store, row, judges, client, lambda of: planned.planned(of) if isinstance(of, JudgeRow) else planned.of(of)
     )
+    source = all_jobs(store, items)
     following: deque[Job] = deque()
     while True:
         # What follows goes before new jobs: else a run's judgements would all wait in memory.
@@ -231,14 +232,16 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
             if left:
                 yield job, left
         if outcomes:
-            following.extend(_commit(store, row.id, outcomes))
+            following.extend(all_jobs(store, _commit(store, row.id, outcomes)))
         else:
             with store.write(relaxed=True) as connection:
                 # No outcome, no write: without a beat a long walk would look dead from another host.
                 work.beat(connection, row.id)
 
 
-def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]]) -> Iterator[Job]:
+def _commit(
+    store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]]
+) -> list[Job | Deferred]:
     """Record answers and write what follows from them, in one transaction; returns the jobs that come after."""
     exchanges = []
     for job, _, taken in outcomes:
@@ -246,7 +249,7 @@ def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answe
         address, simulated = client.endpoint.base_url, client.simulated
         exchange = Exchange(job.request, taken, job.kind, address, simulated, server=origin.server, fresh=origin.fresh)
         exchanges.append(exchange)
-    after: list[Job] = []
+    after: list[Job | Deferred] = []
     with store.write(relaxed=True) as connection:
         calls.keep_servers(connection, {exchange.server for exchange in exchanges if exchange.answers})
         settled = calls.record_all(connection, exchanges)
@@ -256,7 +259,7 @@ def _commit(store: Store, run_id: str, outcomes: list[tuple[Job, dict[int, Answe
             calls.link(connection, [(run_id, answer.key) for answer in held.values()], asked=False)
             after.extend(job.settle(connection, {**held, **answers}))
         work.bump(connection, run_id)
-    return iter(after)
+    return after
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from cimemories.evaluation.matcher import fold, ground, match
 from cimemories.evaluation.reference import Reference
 from cimemories.llm import client
 from cimemories.llm.client import Client
-from cimemories.llm.executor import Job, Together, opening_of
+from cimemories.llm.executor import Deferred, Job, Together, opening_of
 from cimemories.model import Attribute, ChatRequest, Context, JudgementStatus, Reveal, Strength
 from cimemories.seeds.prompts import KEYS, Prompt
 from cimemories.store import judgements
@@ -281,7 +281,7 @@ class Step(ABC):
     priced with the same steps: `following` makes the jobs that a run would go on with, and writes nothing."""
 
     @abstractmethod
-    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job | Deferred]:
         """Write what these outcomes (by draw) are, in the transaction that records them; returns the jobs that come
         next."""
 

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import sqlalchemy as sa
 
@@ -34,7 +34,7 @@ from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Place
 from cimemories.llm import client
 from cimemories.llm.client import Client, one_line
-from cimemories.llm.executor import Job, Together, opening_of
+from cimemories.llm.executor import Deferred, Job, Together, opening_of
 from cimemories.memory.systems import Question, SystemSpec
 from cimemories.model import Attribute, ChatRequest, Context, Profile, ResponseStatus
 from cimemories.seeds.prompts import Prompt
@@ -232,10 +232,25 @@ def message_prompt(wording: Wording, memory: Profile, context: Context, place: P
 
 @dataclass(frozen=True)
 class Lost:
-    """Messages of a slot that cannot be asked for, because its memory system failed."""
+    """Messages of a slot that cannot be asked for, because its memory system failed; called, it writes them down. They
+    are owed again when the run is resumed."""
 
     slot: Slot
     why: Failure
+
+    def __call__(self, connection: sa.Connection) -> None:
+        for response_id in self.slot.responses.values():
+            runs.settle(
+                connection,
+                response_id,
+                status=ResponseStatus.FAILED,
+                cause=f"memory: {self.why.cause}",
+                text=None,
+                reasoning=None,
+                finish_reason=None,
+                call_key=self.why.key,
+                earlier=self.slot.place.contexts if self.slot.place is not None else None,
+            )
 
 
 def response_jobs(writer: Writer, slots: Sequence[Slot]) -> Iterator[Job | Lost]:
@@ -306,7 +321,7 @@ def _without_lost(connection: sa.Connection, items: Iterable[Job | Lost]) -> lis
     """The jobs among these; what is lost is written down."""
     there = list(items)
     for lost in (item for item in there if isinstance(item, Lost)):
-        lose(connection, lost)
+        lost(connection)
     return _jobs(there)
 
 
@@ -429,23 +444,6 @@ def _keep(connection: sa.Connection, recall: Recall) -> tuple[str, str]:
     """Write what was recalled; returns the hashes of its attributes and of itself."""
     shown = datasets.keep_memories(connection, recall.record.profile, recall.record.attributes)
     return shown, datasets.keep_recall(connection, recall.record)
-
-
-def lose(connection: sa.Connection, lost: Lost) -> None:
-    """Write down messages whose memory system failed. They are owed again when the run is resumed."""
-    place = lost.slot.place
-    for response_id in lost.slot.responses.values():
-        runs.settle(
-            connection,
-            response_id,
-            status=ResponseStatus.FAILED,
-            cause=f"memory: {lost.why.cause}",
-            text=None,
-            reasoning=None,
-            finish_reason=None,
-            call_key=lost.why.key,
-            earlier=place.contexts if place is not None else None,
-        )
 
 
 @dataclass(frozen=True)
@@ -720,8 +718,9 @@ class _QuestionStep(Step):
     recalls: Mapping[int, Recall | Failure] = field(default_factory=dict)
     context: int | None = None
 
-    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        return _without_lost(connection, self._after(outcomes))
+    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Deferred]:
+        # Not here: it may take long, and this transaction keeps everybody else from writing.
+        return [Deferred(partial(self._after, outcomes))]
 
     def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         return _jobs(self._after(outcomes))

@@ -35,14 +35,13 @@ from cimemories.evaluation.planning import (
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import (
     Asked,
-    Lost,
     Mitigation,
     Replay,
     Slot,
     Wording,
     Writer,
-    lose,
     replay,
+    response_job,
     response_jobs,
 )
 from cimemories.evaluation.sessions import Place, Sessions, Task, beginnings, session_order
@@ -50,7 +49,7 @@ from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError, probe
-from cimemories.llm.executor import Job, Progress
+from cimemories.llm.executor import Deferred, Job, Progress
 from cimemories.llm.local_vllm import is_local
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.source import MakeClient, Source, Unit
@@ -197,7 +196,9 @@ class RunSource(Source):
             # A task needs the messages before it: the sessions of a user stay together.
             return 1 if row.manifest.sessions else len(datasets.contexts(connection, row.dataset))
 
-    def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterator[Job]]:
+    def opened(
+        self, store: Store, client: MakeClient, urls: Mapping[str, str]
+    ) -> Callable[[Unit], Iterator[Job | Deferred]]:
         addresses, judges = store.retry(partial(self._planned, store))
 
         def url(of: JudgeRow | str | None) -> str:
@@ -273,7 +274,7 @@ def jobs_of(
     address: Callable[[JudgeRow | str | None], str],
     *,
     n_at_once: bool = True,
-) -> Iterator[Job]:
+) -> Iterator[Job | Deferred]:
     """Everything that the run still owes, profile by profile; the arguments as of `jobs_by_unit`."""
     jobs = jobs_by_unit(store, row, judges, client, address, n_at_once=n_at_once)
     with store.read() as connection:
@@ -290,7 +291,7 @@ def jobs_by_unit(
     address: Callable[[JudgeRow | str | None], str],
     *,
     n_at_once: bool = True,
-) -> Callable[[Unit], Iterator[Job]]:
+) -> Callable[[Unit], Iterator[Job | Deferred]]:
     """What makes the jobs that a unit of the run still owes: judgements of what is answered, then messages. client:
     makes one for an endpoint; address: where the model (None), a judge, or what
     was planned at an address is served now."""
@@ -312,7 +313,7 @@ def jobs_by_unit(
     readers = [_judge(row, *each, client, address, endpoint) for each in zip(judges, prompts, strict=True)]
     writer = _writer(row, wording, client, endpoint, readers, address) if wording else None
 
-    def jobs(unit: Unit) -> Iterator[Job]:
+    def jobs(unit: Unit) -> Iterator[Job | Deferred]:
         # Read to its end before the first job goes out: a transaction open across a yield would last as long as calls.
         owed = store.retry(partial(_owed_by_unit, store, row, unit, readers, writes=writer is not None))
         for judge, item in owed.unjudged:
@@ -332,11 +333,10 @@ def jobs_by_unit(
             for g in owed.messages
         ]
         slots += [Slot.at(place, responses) for place, responses in owed.sessions]
-        for first in response_jobs(writer, slots):
-            if isinstance(first, Lost):
-                store.retry(partial(_write_lost, store, first))
-            else:
-                yield first
+        if slots and writer.system is not None:
+            yield Deferred(partial(response_jobs, writer, slots))
+        else:
+            yield from (response_job(writer, slot) for slot in slots)
 
     return jobs
 
@@ -431,12 +431,6 @@ def _judge_at_once(store: Store, judge: Judge, read: JudgeInput) -> None:
     """Write a judgement that needs no call, in a transaction of its own."""
     with store.write(relaxed=True) as connection:
         judgements.settle_all(connection, at_once(judge, read))
-
-
-def _write_lost(store: Store, lost: Lost) -> None:
-    """Write down messages whose memory system failed, in a transaction of their own."""
-    with store.write(relaxed=True) as connection:
-        lose(connection, lost)
 
 
 def _writer(

@@ -9,7 +9,7 @@ Outcomes do not depend on concurrency, nor on the order in which they come: a jo
 what follows from it depends on its own outcomes alone.
 
 The record is read and written in threads: while a database is away the calls in flight go on, and their answers are
-written once it is back.
+written once it is back. Jobs that take long to make (`Deferred`: a memory system recalls) are made in threads too.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
+import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
@@ -164,19 +166,22 @@ UNREACHABLE_IN_A_ROW = 10
 UNREACHABLE = "the server no longer answers"  # how the reason of such an end begins
 COMMIT_AT_MOST = 64
 
-Settle = Callable[[sa.Connection, Mapping[int, Answer]], Sequence["Job"]]
+MAKING_AT_ONCE = 4  # deferred jobs, each made in a thread; a product may keep hundreds of megabytes for each
+LAST_STEP_SECONDS = 1.0  # for these threads to come to a place where they can end
+
+Settle = Callable[[sa.Connection, Mapping[int, Answer]], Sequence["Job | Deferred"]]
 
 
 class Together:
     """A `settle` of a class whose outcomes are written together, by a few statements for all of one commit."""
 
-    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job | Deferred]:
         return self.settle_all(connection, [(self, outcomes)])[0]
 
     @classmethod
     def settle_all(
         cls, connection: sa.Connection, settled: Sequence[tuple[Any, Mapping[int, Answer]]]
-    ) -> list[Sequence[Job]]:
+    ) -> Sequence[Sequence[Job | Deferred]]:
         """What `settle` does, for several of this class with their outcomes; returns the jobs that come after each."""
         raise NotImplementedError
 
@@ -197,6 +202,33 @@ class Job:
     settle: Settle
     work_id: str | None = None
     opening: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """Jobs that take long to make, though no client is asked: a memory system recalls for a profile. make: gives them
+    one by one, and among them what is to be written without a call, in a transaction of its own."""
+
+    make: Callable[[], Iterable[Job | Callable[[sa.Connection], None]]]
+
+    def jobs(self, store: Store) -> Iterator[Job]:
+        """The jobs; what is to be written is, on the way."""
+
+        def write(item: Callable[[sa.Connection], None]) -> None:
+            with store.write(relaxed=True) as connection:
+                item(connection)
+
+        for item in self.make():
+            if isinstance(item, Job):
+                yield item
+            else:
+                store.retry(partial(write, item))
+
+
+def all_jobs(store: Store, items: Iterable[Job | Deferred]) -> Iterator[Job]:
+    """The same where nothing else is under way: deferred ones are made in their place."""
+    for item in items:
+        yield from item.jobs(store) if isinstance(item, Deferred) else (item,)
 
 
 class Stopped(Exception):
@@ -274,6 +306,9 @@ class Executor(Execution):
         self._on_progress = on_progress
         self._stop_when = stop_when
         self._following: deque[Job] = deque()
+        self._deferred: deque[Deferred] = deque()  # not begun yet
+        self._making: set[threading.Thread] = set()
+        self._made: deque[Job] = deque()  # by these threads
         self._outcomes: deque[_Task] = deque()
         self._openings: Openings[_Task] = Openings(concurrency)
         self._under_way = 0  # jobs that have been taken and are not in the record yet
@@ -282,7 +317,7 @@ class Executor(Execution):
         self._exhausted = False
         self._unreachable = 0
 
-    async def run(self, jobs: Iterable[Job]) -> None:
+    async def run(self, jobs: Iterable[Job | Deferred]) -> None:
         """Run all jobs and those that follow from them. Raises Stopped where it was told to stop or the server is gone,
         and whatever the record raises (a full disk, say) once the calls in flight have been dropped."""
         source = iter(jobs)
@@ -296,9 +331,10 @@ class Executor(Execution):
                     raise Stopped(self._stop)
                 # Requests that wait for an opening need no test of their own: the one that reads it is under way.
                 if not self._under_way:
-                    if self._drain is not None and (self._following or self._openings.ready or not self._exhausted):
+                    if self._drain is not None and (self._jobs_wait or self._making or not self._exhausted):
                         raise Stopped(self._drain)
-                    return
+                    if not self._making:
+                        return
                 await self._moved.wait()
                 # Cleared before the next look, not after it: what moves during the look sets it again, and no wake-up
                 # is lost.
@@ -307,13 +343,19 @@ class Executor(Execution):
             # A thread cannot be cancelled, and would wait out a lost database. The writer goes last, after the tasks
             # that feed it.
             self._over.set()
+            if self._making:
+                await asyncio.to_thread(self._await_making)
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
 
-    async def _fill(self, source: Iterator[Job]) -> None:
+    @property
+    def _jobs_wait(self) -> bool:
+        return bool(self._following or self._made or self._deferred or self._openings.ready)
+
+    async def _fill(self, source: Iterator[Job | Deferred]) -> None:
         """Take as many jobs as may start now, and look all of them up in the record at once."""
         while self._under_way < self.concurrency and not self._is_ending():
             # Only this method takes jobs, and a commit during the await below only lowers `_under_way`: the room
@@ -324,14 +366,17 @@ class Executor(Execution):
                 return
             # What follows goes first: a response is judged before another one is begun, which keeps that queue short.
             jobs = [self._following.popleft() for _ in range(min(room, len(self._following)))]
-            wanted = 0 if self._exhausted else room - len(jobs)
+            jobs += [self._made.popleft() for _ in range(min(room - len(jobs), len(self._made)))]
+            if len(jobs) < room:
+                self._begin_making()
+            # A source is not read further than the next deferred jobs: they hold a profile each.
+            wanted = 0 if self._exhausted or self._deferred else room - len(jobs)
             if not jobs and not wanted:
                 return
             # In a thread, because the record may be away for a minute: calls in flight have to go on meanwhile.
             looked_up = await asyncio.to_thread(self._look_up, jobs, source, wanted)
-            self._exhausted = self._exhausted or len(looked_up) - len(jobs) < wanted
             if not looked_up:
-                continue  # the source has ended; a commit meanwhile may have brought jobs that follow
+                continue  # the source has ended or was put off; a commit meanwhile may have brought jobs that follow
             if self._is_ending():  # told to while they were looked up: they are put back, and not begun
                 self._following.extendleft(item.job for item in reversed(looked_up))
                 return
@@ -341,10 +386,57 @@ class Executor(Execution):
     def _is_ending(self) -> bool:
         return bool(self._stop or self._drain or self._broken)
 
-    def _look_up(self, jobs: Sequence[Job], source: Iterator[Job], more: int) -> list[_Task]:
-        """These jobs and at most `more` of the source, each with what the record has of it. Runs in a thread."""
+    def _begin_making(self) -> None:
+        """Make deferred jobs, as many at once as may be."""
+        loop = asyncio.get_running_loop()
+        while self._deferred and len(self._making) < MAKING_AT_ONCE:
+            # Not of a pool: a recall that never returns would hold what looks up and commits, and the process's end.
+            thread = threading.Thread(target=self._make, args=(self._deferred.popleft(), loop), name="recall")
+            thread.daemon = True
+            self._making.add(thread)
+            thread.start()
+
+    def _make(self, deferred: Deferred, loop: asyncio.AbstractEventLoop) -> None:
+        """Runs in a thread; ends after the next job once the execution is over."""
+
+        def tell(what: Callable[..., None], *about: object) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(what, *about)
+
+        def made_all(thread: threading.Thread) -> None:
+            self._making.discard(thread)
+            self._moved.set()
+
+        try:
+            for job in deferred.jobs(self.store):
+                if self._over.is_set():
+                    break
+                self._made.append(job)
+                tell(self._moved.set)
+        except BaseException as error:
+            tell(self.fail, error)
+        tell(made_all, threading.current_thread())
+
+    def _await_making(self) -> None:
+        """Wait a moment for the threads: one that is in a library as the process ends could make that end badly."""
+        until = time.monotonic() + LAST_STEP_SECONDS
+        for thread in tuple(self._making):
+            thread.join(max(until - time.monotonic(), 0))
+
+    def _look_up(self, jobs: Sequence[Job], source: Iterator[Job | Deferred], more: int) -> list[_Task]:
+        """These jobs and at most `more` of the source, each with what the record has of it; deferred ones of the source
+        are put off. Runs in a thread."""
+        jobs = list(jobs)
         # The source may be a generator, which two threads must not advance: `_fill` waits for this one.
-        jobs = [*jobs, *islice(source, more)]
+        while more and not self._exhausted and len(self._deferred) < MAKING_AT_ONCE:
+            item = next(source, None)
+            if item is None:
+                self._exhausted = True
+            elif isinstance(item, Deferred):
+                self._deferred.append(item)
+            else:
+                jobs.append(item)
+                more -= 1
         wanted = [
             Wanted(canonical_json(calls.request_body(job.request)), job.draws, job.client.origin(job.request.model))
             for job in jobs
@@ -440,7 +532,8 @@ class Executor(Execution):
             except Exception as error:
                 self.fail(error)
                 return
-            self._following.extend(following)
+            self._following.extend(item for item in following if isinstance(item, Job))
+            self._deferred.extend(item for item in following if isinstance(item, Deferred))
             self._under_way -= len(batch)
             try:
                 if self._on_progress:
@@ -453,10 +546,10 @@ class Executor(Execution):
                 self.drain(reason)
             self._moved.set()
 
-    def _commit(self, outcomes: Sequence[_Task]) -> list[Job]:
+    def _commit(self, outcomes: Sequence[_Task]) -> list[Job | Deferred]:
         """Write outcomes and what follows from them in one transaction; returns the jobs that come after. Doing it
         twice changes nothing: a commit that was cut off is tried again as a whole."""
-        following: list[Job] = []
+        following: list[Job | Deferred] = []
         fresh = [outcome for outcome in outcomes if outcome.fresh]
         exchanges = [
             Exchange(

@@ -20,7 +20,7 @@ from functools import partial
 
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, ServerInfo, probe
-from cimemories.llm.executor import Job
+from cimemories.llm.executor import Deferred, Job
 from cimemories.llm.identity import confirmed, origin_of
 from cimemories.llm.local_vllm import is_local, planned_server
 from cimemories.simulator.server import running_simulator
@@ -29,7 +29,7 @@ from cimemories.store.engine import Store
 SIMULATOR = "simulator"
 
 MakeClient = Callable[[Endpoint, bool], Client]
-MakeJobs = Callable[[Store, MakeClient], Iterable[Job]]
+MakeJobs = Callable[[Store, MakeClient], Iterable[Job | Deferred]]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ class Source(ABC):
         """Into how many parts a profile can be split."""
 
     @abstractmethod
-    def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterable[Job]]:
+    def opened(
+        self, store: Store, client: MakeClient, urls: Mapping[str, str]
+    ) -> Callable[[Unit], Iterable[Job | Deferred]]:
         """What makes the jobs of a unit in this process. store: through which alone they write. urls: where a server is
         found, by the address that `servers` gave."""
 

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from cimemories.llm import engines
 from cimemories.llm.engines import Engine
-from cimemories.llm.executor import Execution, Executor, Job, Progress, Stopped
+from cimemories.llm.executor import Deferred, Execution, Executor, Job, Progress, Stopped
 from cimemories.llm.local_vllm import is_local, serving
 from cimemories.llm.ray_engine import Cluster, ClusterError, RayExecutor
 from cimemories.llm.source import SIMULATOR, Clients, MakeClient, MakeJobs, Source, Unit, all_reachable, reachable
@@ -118,7 +118,7 @@ class _Hooks(TypedDict):
     stop_when: Callable[[Progress], str | None] | None
 
 
-def _jobs_of(source: Source, urls: Mapping[str, str], store: Store, client: MakeClient) -> Iterator[Job]:
+def _jobs_of(source: Source, urls: Mapping[str, str], store: Store, client: MakeClient) -> Iterator[Job | Deferred]:
     jobs = source.opened(store, client, urls)
     for profile in store.retry(partial(source.profiles, store)):
         yield from jobs(Unit(profile))
