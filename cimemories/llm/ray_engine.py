@@ -38,7 +38,7 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from cimemories.llm.endpoint import keys_for_workers
-from cimemories.llm.executor import Execution, Executor, Job, Progress, Stopped
+from cimemories.llm.executor import Deferred, Execution, Executor, Job, Progress, Stopped
 from cimemories.llm.local_vllm import gpus_of, is_local, serving
 from cimemories.llm.source import Clients, Source, Unit, all_reachable
 from cimemories.llm.vllm import VllmError
@@ -170,25 +170,28 @@ def _own_signals() -> Iterator[None]:
 # ---- board
 
 
+Trouble = tuple[str, str, tuple[str, ...]]  # kind, text, and the last lines of a vLLM that failed
+
+
 class Board:
     """What the workers have done, by worker, and what they are to do. Counts of a worker that died stay."""
 
     def __init__(self) -> None:
         self.orders = CONTINUE
         self.done: dict[str, Progress] = {}
-        self.trouble: tuple[str, str] | None = None
+        self.trouble: Trouble | None = None
 
     def report(self, worker: str, done: Progress) -> str:
         """Take what a worker has done since it began; returns its orders."""
         self.done[worker] = done
         return self.orders
 
-    def tell(self, kind: str, text: str) -> None:
+    def tell(self, kind: str, text: str, lines: tuple[str, ...]) -> None:
         """What stopped a worker, and all with it; of several the first counts."""
-        self.trouble = self.trouble or (kind, text)
+        self.trouble = self.trouble or (kind, text, lines)
         self.orders = self.orders or STOP
 
-    def look(self, orders: str) -> tuple[Progress, int, tuple[str, str] | None]:
+    def look(self, orders: str) -> tuple[Progress, int, Trouble | None]:
         """The driver's look: it gives its orders, and gets the sum of all counts, and how many workers there were."""
         self.orders = orders or self.orders
         total = Progress()
@@ -223,7 +226,7 @@ class BlockWorker:
         # One loop for all blocks: clients keep their connections in the loop that opened them.
         self._loop = asyncio.new_event_loop()
         self._stack, self._servers = ExitStack(), AsyncExitStack()
-        self._open: tuple[Store, Callable[[Unit], Iterable[Job]]] | None = None
+        self._open: tuple[Store, Callable[[Unit], Iterable[Job | Deferred]]] | None = None
 
     def __call__(self, batch: Mapping[str, Sequence[str]]) -> dict[str, list[bool]]:
         """Do the blocks of a batch; says of each whether it came to its end. Errors go to the board: to Ray they would
@@ -233,7 +236,9 @@ class BlockWorker:
     def _do(self, units: Sequence[Unit]) -> bool:
         try:
             return self._loop.run_until_complete(self._block(units))
-        except (Stopped, VllmError) as stop:
+        except VllmError as failed:
+            return self._troubled("stopped", str(failed).rstrip("."), failed.lines)
+        except Stopped as stop:
             return self._troubled("stopped", str(stop).rstrip("."))
         except ClaimLost as lost:
             return self._troubled("claim", str(lost))
@@ -244,13 +249,13 @@ class BlockWorker:
         except Exception as error:
             return self._troubled("failed", f"{type(error).__name__}: {error}")
 
-    def _troubled(self, kind: str, text: str) -> bool:
+    def _troubled(self, kind: str, text: str, lines: Sequence[str] = ()) -> bool:
         import ray
 
-        ray.get(self.board.tell.remote(kind, without_credentials(text)))
+        ray.get(self.board.tell.remote(kind, without_credentials(text), tuple(map(without_credentials, lines))))
         return False
 
-    async def _opened(self, stopping: Callable[[], bool]) -> tuple[Store, Callable[[Unit], Iterable[Job]]]:
+    async def _opened(self, stopping: Callable[[], bool]) -> tuple[Store, Callable[[Unit], Iterable[Job | Deferred]]]:
         if self._open is None:
             own = self.assignment
             if own.version != __version__:
@@ -351,6 +356,7 @@ class RayExecutor(Execution):
         self.concurrency = concurrency
         self._on_progress, self._stop_when = on_progress, stop_when
         self._workers = 0  # that have reported
+        self._lines: tuple[str, ...] = ()  # the last ones of a worker's vLLM that failed
         self._whole = True  # every block so far came to its end
         self._ended: list[BaseException | None] = []  # one item once the thread below is over
 
@@ -419,8 +425,9 @@ class RayExecutor(Execution):
         if reason is not None:
             self.drain(reason)
 
-    def _take(self, kind: str, text: str) -> None:
+    def _take(self, kind: str, text: str, lines: tuple[str, ...]) -> None:
         if kind == "stopped":
+            self._lines = lines
             self.stop(text)
         else:
             kinds = {"claim": ClaimLost, "lost": DatabaseLost, "refused": StoreError}
@@ -443,7 +450,7 @@ class RayExecutor(Execution):
         if self._broken is not None:
             raise self._broken
         if self._stop is not None:
-            raise Stopped(self._stop)
+            raise Stopped(self._stop) from (VllmError(self._stop, lines=self._lines) if self._lines else None)
         error = self._ended[0] if self._ended else None
         if error is not None:
             raise Stopped(f"the Ray cluster failed: {without_credentials(_innermost(error))}") from error

@@ -206,9 +206,9 @@ def test_the_board_adds_up_and_passes_orders_on() -> None:
     assert (total.fresh, total.prompt_tokens, total.failed) == (5, 25, {"timeout": 3})
     assert (total.by_kind["respond"].fresh, trouble) == (5, None)
     assert board.report("two", done(2)) == "drain"
-    board.tell("stopped", "the server is gone")
-    board.tell("failed", "and another thing")
-    assert board.look("stop")[2] == ("stopped", "the server is gone")
+    board.tell("stopped", "the server is gone", ("out of memory",))
+    board.tell("failed", "and another thing", ())
+    assert board.look("stop")[2] == ("stopped", "the server is gone", ("out of memory",))
     assert board.report("one", done(3)) == "stop"
 
 

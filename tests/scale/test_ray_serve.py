@@ -19,6 +19,7 @@ from cimemories.evaluation import planning, runs
 from cimemories.evaluation.planning import JudgeSpec
 from cimemories.llm import local_vllm
 from cimemories.llm.ray_engine import Cluster
+from cimemories.llm.worker import WorkError
 from cimemories.store.engine import Store, open_store
 
 pytestmark = pytest.mark.postgres
@@ -62,3 +63,9 @@ def test_each_worker_has_a_server_that_ends_with_it_even_of_a_kill(
         assert len(servers) >= 2 and len({pid for pid, _ in servers}) == len(servers)
         # None is left: not of the killed worker, and not of those whose work is done.
         eventually(lambda: not any(psutil.pid_exists(pid) for pid, _ in servers), 40)
+        # The cause is on the worker's machine: its last lines come with the error.
+        broken = planning.plan(
+            store, simulated(local_vllm.local_address("broken"), model="broken", samples=1, judge=JudgeSpec(), seed=0)
+        )
+        with pytest.raises(WorkError, match=r"memory(.|\n)*last lines:\n  torch.OutOfMemoryError"):
+            runs.execute(store, broken, concurrency=1, cluster=Cluster("auto", (1, 1)))
