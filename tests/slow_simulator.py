@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -12,15 +13,17 @@ from evaluating import (
 )
 
 SLOW = """
-import asyncio, sys
+import asyncio, signal, sys
 from cimemories.simulator.server import _listen, _uvicorn, create_app
 
 app = create_app()
+wait = [float(sys.argv[1])]
+signal.signal(signal.SIGUSR1, lambda *_: wait.append(0.0))
 
 async def slow(scope, receive, send):
     if scope["path"].endswith("/completions"):
         print("asked", flush=True)
-    await asyncio.sleep(float(sys.argv[1]))
+    await asyncio.sleep(wait[-1])
     await app(scope, receive, send)
 
 with _listen("127.0.0.1", 0) as listener:
@@ -47,6 +50,10 @@ class SlowSimulator:
     def _count(self) -> None:
         for _ in self.process.stdout:
             self.chats += 1
+
+    def hurry(self) -> None:
+        """Take no more time from now on."""
+        self.process.send_signal(signal.SIGUSR1)
 
     def wait_for(self, chats: int, asking: subprocess.Popen) -> bool:
         """Until so many requests have come in all; False where the process that asks has ended before."""

@@ -86,10 +86,31 @@ def record(connection: sa.Connection, work_id: str, engine: Engine) -> None:
 
 def last(connection: sa.Connection, work_id: str) -> Engine | None:
     """The engine that did the work last, by the log; None where that has no entry, which means this machine."""
-    entries = log.entries(connection, action=f"{work.kind_of(work_id)}.engine", subject=work_id, most=1)
-    if not entries:
-        return None
-    details = entries[0].details
-    if details.get("engine") != RAY:
+    return next(iter(_logged(connection, work_id, most=1)), None)
+
+
+def other(store: Store, work_id: str) -> Engine | None:
+    """What can go on with the work instead of the engine that did it last: after a cluster this machine, after this
+    machine the cluster that had it before, else the one that the environment names. None where there is no other."""
+    with store.read() as connection:
+        logged = _logged(connection, work_id)
+    if logged and logged[0].cluster:
         return Engine()
-    return Engine(Cluster(str(details.get("address")), checked_workers(str(details.get("workers")))))
+    if missing(store):
+        return None
+    try:
+        named = [usual()]
+    except ClusterError:
+        named = []
+    return next((engine for engine in (*logged, *named) if engine.cluster), None)
+
+
+def _logged(connection: sa.Connection, work_id: str, most: int | None = None) -> list[Engine]:
+    """The engines that have done the work, the last one first."""
+    entries = log.entries(connection, action=f"{work.kind_of(work_id)}.engine", subject=work_id, most=most)
+    return [
+        Engine(Cluster(str(entry.details.get("address")), checked_workers(str(entry.details.get("workers")))))
+        if entry.details.get("engine") == RAY
+        else Engine()
+        for entry in entries
+    ]

@@ -40,6 +40,7 @@ from cimemories.flows.progress import (
 from cimemories.flows.scope import judge_title, simulated_parts
 from cimemories.formats.official import FormatError
 from cimemories.labels.whatif import effective_labels
+from cimemories.llm import engines
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.engines import Engine
 from cimemories.llm.worker import SIMULATOR, WorkError
@@ -320,11 +321,17 @@ def draw_controls(store: Store, row: RunRow, now: RunProgress) -> None:
 def resume_button(store: Store, work_id: str, *, again: bool = False) -> None:
     """The button that goes on with a run or sweep. again: it has ended, and calls failed."""
     label, icon = ("Retry failed calls", ":material/replay:") if again else ("Resume", ":material/resume:")
-    _button(label, icon, f"runs.resume.{work_id}", lambda: launch.launch(store, work_id))
-    # A cluster may be gone by now: what it has begun can be done without it.
-    if run_engine.engine_text(store, work_id):
-        key = f"runs.resume.here.{work_id}"
-        _button("On this machine", ":material/computer:", key, lambda: launch.launch(store, work_id, Engine()))
+    _resume_buttons(store, work_id, label, icon, lambda engine: launch.launch(store, work_id, engine))
+
+
+def _resume_buttons(store: Store, work_id: str, label: str, icon: str, go_on: Callable[[Engine | None], None]) -> None:
+    """The button that goes on with what did the work last, and one for the other engine: a cluster may be gone by now,
+    or have come since."""
+    _button(label, icon, f"runs.resume.{work_id}", lambda: go_on(None))
+    if other := engines.other(store, work_id):
+        title = "On the Ray cluster" if other.cluster else "On this machine"
+        mark = ":material/hub:" if other.cluster else ":material/computer:"
+        _button(title, mark, f"runs.resume.other.{work_id}", lambda: go_on(other))
 
 
 STOPPING = {
@@ -361,12 +368,12 @@ def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
             key=f"runs.cap.{work_id}",
         )
 
-    def go_on() -> None:
+    def go_on(engine: Engine | None) -> None:
         raise_cap(store, work_id, float(cap))
-        launch.launch(store, work_id)
+        launch.launch(store, work_id, engine)
 
-    with button:
-        _button("Raise the cap and resume", ":material/resume:", f"runs.resume.{work_id}", go_on)
+    with button, st.container(horizontal=True, gap="small"):
+        _resume_buttons(store, work_id, "Raise the cap and resume", ":material/resume:", go_on)
 
 
 def _button(label: str, icon: str, key: str, act: Callable[[], None], *, disabled: bool = False) -> None:

@@ -161,7 +161,13 @@ def test_a_cluster_that_is_chosen_gets_the_run_and_the_page_says_so(
     button(app, "On this machine").click().run()
     assert commands[2][-2:] == ["--engine", "local"]
     assert last(shared, row.id) == Engine()
-    assert "Ray cluster" not in page_html(app)
+    assert "Engine: Ray cluster" not in page_html(app)
+    # And back, with the cluster and the workers that it had.
+    with pytest.raises(WorkError, match="stopped"):
+        worker.refuse(shared, row.id, "stopped", queued=True)
+    app.run()
+    button(app, "On the Ray cluster").click().run()
+    assert commands[3] == commands[0]
 
 
 @pytest.mark.postgres
