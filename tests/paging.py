@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from streamlit import config
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
@@ -18,6 +19,7 @@ from cimemories.ui.url import PAGES
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
 
 once.SHORT_SECONDS = 60.0  # AppTest does not look every half second whether work has ended, as a browser does
+config.set_option("runner.postScriptGC", False)
 
 HOME = PAGES["home"]
 ROOT = Path(__file__).resolve().parent.parent

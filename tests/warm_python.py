@@ -6,6 +6,7 @@ The last of the files that come with a message gets the id of the process, and h
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -62,6 +63,9 @@ def main() -> None:
     parts = [f"pages.{path.parent.name}.{path.stem}" for path in server._parts(ROOT / "pages")]
     for name in ("cimemories.cli", *server.HEAVY, *parts):
         importlib.import_module(name)
+    # Looked through once, here: each fork would, and would copy every page of memory that it marks.
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGCHLD, reap)
     messages = socket.socket(fileno=int(sys.argv[1]))
     while True:
