@@ -182,6 +182,22 @@ def _keep_replaced() -> None:
         _set(context, replaced)
 
 
+_NOTHING = object()
+
+
+def set_widget(key: str, value: object) -> None:
+    """Give a widget its value before it is drawn: `st.session_state[key] = value`, but for a widget that the browser
+    says has this value. It would be set there once more, over what a person has typed into the field and not left yet
+    or has chosen since."""
+    state = get_session_state()._state
+    widget_id = state._key_id_mapper.get_id_from_key(key)
+    # Only what came with this run's message tells what the browser shows: a value of an earlier run may never have
+    # reached it, where st.rerun followed at once.
+    shown = widget_id is not None and widget_id in state._new_widget_state and key not in state._new_session_state
+    if not shown or st.session_state.get(key, _NOTHING) != value:
+        st.session_state[key] = value
+
+
 def durable(do: Callable[..., object]) -> Callable[..., None]:
     """A callback that does this, and where it is ended midway, again from the beginning in the next run. do: what may
     be done twice until its last touch of Streamlit."""

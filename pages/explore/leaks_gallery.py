@@ -79,7 +79,7 @@ def _name() -> None:
         safe.inline(f"The basket of {annotator.account()}.", muted=True)
         return
     key = "leaks.basket.name"
-    st.session_state[key] = name()
+    url.set_widget(key, name())
     st.text_input(
         "Name of the basket",
         key=key,
@@ -127,7 +127,7 @@ def _example(store: Store, item: BasketRow, number: int, of: int) -> None:
         else:
             _row(item.row, number)
         key = f"leaks.note.{item.item.id}"
-        st.session_state[key] = item.item.note
+        url.set_widget(key, item.item.note)
         st.text_input(
             "Note",
             key=key,
@@ -301,7 +301,7 @@ def _filter_name(facet: Facet, value: str, scopes: dict[str, Scope], people: dic
 def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now: Wanted) -> None:
     """One filter: a list where its values are many, else buttons."""
     key = f"leaks.filter.{facet}"
-    st.session_state[key] = [value for value in now[facet] if value in values]
+    url.set_widget(key, [value for value in now[facet] if value in values])
     shared: dict[str, Any] = {"key": key, "on_change": url.durable(lambda: _changed(facet, st.session_state[key]))}
     if facet in LONG:
         st.multiselect(

@@ -1,0 +1,82 @@
+"""Fields and choices as the browser is told of them: where a person is at one, drawing the page leaves it alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from evaluating import add_labelled, simulated
+from paging import nodes, opened
+from streamlit.testing.v1 import AppTest
+
+from cimemories.evaluation import planning, runs
+from cimemories.store import engine
+from cimemories.store.engine import WORKSPACE, open_store
+from cimemories.ui.url import PAGES
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with labels and a run of two samples."""
+    store = open_store(tmp_path_factory.mktemp("fields") / "workspace")
+    add_labelled(store)
+    runs.execute(store, planning.plan(store, simulated()))
+    store.close()
+    return store.workspace
+
+
+@pytest.fixture(autouse=True)
+def chosen(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WORKSPACE, str(workspace))
+    monkeypatch.setattr(engine, "_open", {})
+
+
+def set_anew(app: AppTest) -> list[str]:
+    """The labels of the widgets that can be used and whose value the last run sent to the browser, over what is in
+    them."""
+    protos = [node.proto for node in nodes(app._tree) if hasattr(node, "proto")]
+    return [proto.label for proto in protos if getattr(proto, "set_value", False) and not proto.disabled]
+
+
+@pytest.mark.parametrize(
+    ("page", "query"),
+    [
+        ("profiles", {}),
+        ("labels", {"show": "context"}),
+        ("consensus", {"part": "whatif"}),
+        ("runs", {}),
+        ("heatmaps", {}),
+        ("leaks", {}),
+        ("accumulation", {}),
+        *(("compare", {"tab": tab}) for tab in ("leaderboard", "sweeps", "difference", "sensitivity")),
+    ],
+)
+def test_drawing_a_page_again_writes_nothing_over_its_fields(page: str, query: dict[str, str]) -> None:
+    app = opened(PAGES[page], **query)
+    assert set_anew(app), "the first time each gets its value, or this test could not fail"
+    # A browser sends the values of all widgets with whatever a person does on the page.
+    app.run()
+    assert set_anew(app) == []
+
+
+def test_a_field_is_not_reset_by_leaving_the_one_before() -> None:
+    app = opened(PAGES["runs"], tab="new")
+    app.segmented_control(key="run_new.where").set_value("simulator").run()
+    app.button(key="run_new.forward.1").click().run()
+    fields = {field.label: field for field in app.number_input}
+    # Who tabs on to Contexts types there while this run is under way.
+    fields["Profiles"].set_value(1).run()
+    assert {field.label: field.value for field in app.number_input}["Profiles"] == 1
+    assert set_anew(app) == []
+    app.number_input(key=fields["Contexts"].key).set_value(2).run()
+    assert set_anew(app) == []
+    assert app.number_input(key=fields["Contexts"].key).value == 2
+
+
+def test_what_the_address_says_is_still_set() -> None:
+    app = opened(PAGES["consensus"], part="whatif")
+    app.run()
+    app.query_params["threshold"] = "80"
+    app.run()
+    assert app.slider(key="consensus.threshold").value == 80
+    assert "Consensus threshold in percent" in set_anew(app)
