@@ -53,7 +53,10 @@ _EXACT: dict[type, type] = {str: str, float: float}
 
 @lru_cache(maxsize=64)
 def _arrays(dialect: sa.Dialect, table: sa.Table, names: tuple[str, ...]) -> str:
-    return ", ".join(f"%s::{table.c[name].type.compile(dialect=dialect)}[]" for name in names)
+    # %b: texts go as they are. As a literal each would be searched for what has to be escaped, 16,000 characters of a
+    # prompt among them.
+    columns = ((table.c[name].type, "%b" if table.c[name].type.python_type is str else "%s") for name in names)
+    return ", ".join(f"{form}::{kind.compile(dialect=dialect)}[]" for kind, form in columns)
 
 
 def _listed(dialect: sa.Dialect, names: Sequence[str]) -> str:
