@@ -201,9 +201,9 @@ def variants_of(
         Change.PARAPHRASED: _no_paraphrase(item, text, asks=asks),
         Change.NO_NEIGHBOURS: "" if near else "no other memory is in the prompt",
     }
-    asked = [change for change in CHANGES if change in changes]
-    skipped = {str(change): cannot[change] for change in asked if cannot.get(change)}
-    variants = [made[change] for change in asked if not cannot.get(change)]
+    wanted = [change for change in CHANGES if change in changes]
+    skipped = {str(change): cannot[change] for change in wanted if cannot.get(change)}
+    variants = [made[change] for change in wanted if not cannot.get(change)]
     return (Variant(Change.BASELINE, whole), *variants), skipped
 
 

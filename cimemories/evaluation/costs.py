@@ -124,9 +124,9 @@ def check_money(
 ) -> None:
     """Raises StoreError where the prices of a run do not go together, or a cap lacks one. Each a model's name and its
     prices; memory: of the model that a memory system asks, where that is another than the one under test."""
-    asked = [model, *judges, *([memory] if memory else [])]
+    priced = [model, *judges, *([memory] if memory else [])]
     # Amounts are added up and held against one cap.
-    currencies = sorted({prices.currency for _, prices in asked if prices is not None})
+    currencies = sorted({prices.currency for _, prices in priced if prices is not None})
     if len(currencies) > 1:
         raise StoreError(f"all prices of a run must be in one currency, and these are in {' and '.join(currencies)}.")
     by_model: dict[str, Prices] = {}

@@ -43,8 +43,8 @@ from cimemories.evaluation.respond import (
     PARAPHRASE,
     RESPOND,
     REWRITE,
-    Asked,
     Lost,
+    MemoryModel,
     Mitigation,
     Slot,
     Writer,
@@ -571,11 +571,11 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
         for judge in planned
         if judge.server is not None
     ]
-    asked, system = None, prepared.composition.system
-    if prepared.asked is not None and system is not None and system.asks is not None:
-        (model, base_url), server = system.asks, prepared.asked
+    memory_model, system = None, prepared.composition.system
+    if prepared.memory_server is not None and system is not None and system.asks is not None:
+        (model, base_url), server = system.asks, prepared.memory_server
         own = client(base_url or spec.base_url, server)
-        asked = Asked(own, model, server.schema, server.token_limit, system.embeds)
+        memory_model = MemoryModel(own, model, server.schema, server.token_limit, system.embeds)
     return Writer(
         client(spec.base_url, prepared.server),
         spec.model,
@@ -586,7 +586,7 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
         Mitigation(spec.mitigation),
         prepared.server.schema,
         system.planned if system is not None else None,
-        asked,
+        memory_model,
     )
 
 
@@ -606,7 +606,7 @@ class _Experience:
 
     def _simulated(self, kind: str, model: str) -> bool:
         if role_of(kind) == MODEL:
-            other = self.prepared.asked if model != self.prepared.spec.model else None
+            other = self.prepared.memory_server if model != self.prepared.spec.model else None
             return (other or self.prepared.server).simulated
         return next(judge.simulated for judge in self.prepared.judges if judge.spec.model == model)
 

@@ -234,8 +234,8 @@ class RunSpec:
 
     def _check_money(self) -> None:
         judges = [(judge.model, judge.prices) for judge in self.judges if judge.kind == LLM]
-        asked = (self.memory.read().system or SystemSpec("")).asks
-        other = asked[0] if asked and asked[0] != self.model else None
+        asks = (self.memory.read().system or SystemSpec("")).asks
+        other = asks[0] if asks and asks[0] != self.model else None
         if self.memory.prices is not None and other is None:
             raise StoreError(
                 "the price of a memory system is of a model of its own: name one (model=NAME), or leave the price out. "
@@ -362,7 +362,7 @@ def judge_limit(judge: JudgeSpec, server: Server) -> int | None:
 @dataclass(frozen=True)
 class Prepared:
     """A run whose servers have been looked up and whose wording has been read; nothing of it is written yet. checker:
-    says whether each message does its task. asked: the server of the model that a memory system asks, where that is
+    says whether each message does its task. memory_server: of the model that a memory system asks, where that is
     another than the one under test."""
 
     spec: RunSpec
@@ -371,7 +371,7 @@ class Prepared:
     server: Server
     judges: tuple[PlannedJudge, ...]
     checker: PlannedJudge | None
-    asked: Server | None = None
+    memory_server: Server | None = None
 
     @property
     def parameters(self) -> dict[str, object]:
@@ -432,15 +432,15 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
         server = replace(server, n=False)
     judges = tuple(planned_judge(judge, partial(server_of, judge)) for judge in spec.judges)
     refuse_simulated_judges(server.simulated, judges)
-    asked = None
+    memory_server = None
     if what.system is not None and what.system.asks is not None:
         model, base_url = what.system.asks
         served = JudgeSpec(LLM, model, base_url or spec.base_url, spec.api_key_env)
         ask = listed_server if what.system.embeds else look_up
-        asked = server_of(served, served.base_url, served.api_key_env, model, 1, True, None, ask=ask)
-        if asked.simulated and not server.simulated:
+        memory_server = server_of(served, served.base_url, served.api_key_env, model, 1, True, None, ask=ask)
+        if memory_server.simulated and not server.simulated:
             raise StoreError(f"{model} is simulated, and the messages are of a real model: what it recalls is made up.")
-    return Prepared(spec, wording, what, server, judges, _checker(spec, judges), asked)
+    return Prepared(spec, wording, what, server, judges, _checker(spec, judges), memory_server)
 
 
 PUBLISHED_LEVELS = {"base": "1", "medium": "2", "high": "3", "light": "4"}  # our names of levels in that layout
@@ -572,7 +572,7 @@ def write(
     for wording in (*prepared.wording.all, *(judge.prompt for judge in judges)):
         if wording is not None:
             keep(connection, wording)
-    others = [prepared.asked, *(judge.server for judge in judges)]
+    others = [prepared.memory_server, *(judge.server for judge in judges)]
     calls.keep_servers(connection, [server.identity, *(other.identity for other in others if other)])
     run_id = runs.add(
         connection,
@@ -660,7 +660,7 @@ def _system(system: SystemSpec, prepared: Prepared) -> dict[str, object]:
     about: dict[str, object] = {"name": system.name, "version": system.make().version, "options": dict(system.options)}
     prices = prepared.spec.memory.prices
     about |= {"prices": prices.as_json()} if prices else {}
-    return about | ({"server": prepared.asked.as_json()} if prepared.asked else {})
+    return about | ({"server": prepared.memory_server.as_json()} if prepared.memory_server else {})
 
 
 def _name(spec: RunSpec, dataset: str) -> str:

@@ -56,13 +56,13 @@ class Recall:
 
 @dataclass(frozen=True)
 class Ingested:
-    """An instance of a system that has taken in a profile. found: attributes by the lines in which they were looked
+    """An instance of a system that has taken in a profile. attributes_by_line: of the lines in which they were looked
     for, which contexts share."""
 
     spec: SystemSpec
     system: MemorySystem
     record: ProfileRecord
-    found: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    attributes_by_line: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def recall(self, context: Context, prompt: str, answers: Sequence[str]) -> Recall | Question:
         """What it recalls for a context, or what it asks after these answers. prompt: what the model is asked, without
@@ -87,7 +87,7 @@ class Ingested:
         if len(line.text) > LONGEST_STATEMENT:
             raise RecallError(f"recall returned a line of more than {LONGEST_STATEMENT:,} characters")
         text, ids = storable(line.text), self.record.attribute_ids
-        positions = self._found(text) if line.attributes is None else line.attributes
+        positions = self._attributes_of(text) if line.attributes is None else line.attributes
         if not isinstance(positions, Sequence):
             raise RecallError(f"recall returned {_name(positions)} for the attributes of a line")
         # A bool is an int in Python, and -1 a position.
@@ -102,21 +102,21 @@ class Ingested:
         a way that cannot be read, leaves its lines ungrounded."""
         lines = getattr(self.system, "stored", ())
         texts = [storable(line) for line in lines if isinstance(line, str) and len(line) <= LONGEST_STATEMENT]
-        texts = [text for text in dict.fromkeys(texts) if text.strip() and not self._found(text)]
+        texts = [text for text in dict.fromkeys(texts) if text.strip() and not self._attributes_of(text)]
         prompt, statements = load_prompt("ground"), [a.statement for a in self.record.profile.attributes]
         for start in range(0, len(texts), LINES_AT_ONCE):
             some = texts[start : start + LINES_AT_ONCE]
-            asked = prompt.render(attributes=numbered(statements), lines=numbered(some))
+            text = prompt.render(attributes=numbered(statements), lines=numbered(some))
             form = ground_form(len(some), len(statements))
-            answer = yield Question(asked, ('{"lines": []}',), form, grounds=True)
+            answer = yield Question(text, ('{"lines": []}',), form, grounds=True)
             for line, carried in read_ground(answer, len(some), len(statements)).items():
-                self.found[some[line]] = carried
+                self.attributes_by_line[some[line]] = carried
 
-    def _found(self, text: str) -> tuple[int, ...]:
-        if text not in self.found:
+    def _attributes_of(self, text: str) -> tuple[int, ...]:
+        if text not in self.attributes_by_line:
             reveals = match(self.record.profile.attributes, text)
-            self.found[text] = tuple(reveal.attribute for reveal in reveals)
-        return self.found[text]
+            self.attributes_by_line[text] = tuple(reveal.attribute for reveal in reveals)
+        return self.attributes_by_line[text]
 
 
 def ingest(spec: SystemSpec, record: ProfileRecord, answers: Sequence[str]) -> Ingested | Question:
@@ -174,8 +174,8 @@ def _guarded(what: str, run: Callable[[], T]) -> T:
     except RecallError:
         raise
     except Exception as error:
-        said = one_line(storable(str(error)))[:_LONGEST_CAUSE]
-        raise RecallError(f"{what} failed ({_name(error)}{f': {said}' if said else ''})") from error
+        reason = one_line(storable(str(error)))[:_LONGEST_CAUSE]
+        raise RecallError(f"{what} failed ({_name(error)}{f': {reason}' if reason else ''})") from error
 
 
 def _name(value: object) -> str:
@@ -188,18 +188,18 @@ def _advance(given: Generator[Question, str, T] | T, answers: Sequence[str]) -> 
     if not isinstance(given, Generator):
         return given
     try:
-        asked = next(given)
+        question = next(given)
         for answer in answers:
-            asked = given.send(answer)
+            question = given.send(answer)
     except StopIteration as end:
         value: T = end.value
         return value
     given.close()
-    if not isinstance(asked, Question) or not isinstance(asked.text, str):
-        raise RecallError(f"it yielded {_name(asked)} instead of a Question")
+    if not isinstance(question, Question) or not isinstance(question.text, str):
+        raise RecallError(f"it yielded {_name(question)} instead of a Question")
     if len(answers) >= MOST_QUESTIONS:
         raise RecallError(f"it asks more than {MOST_QUESTIONS} questions")
-    return asked
+    return question
 
 
 def _cost(cost: object) -> Mapping[str, float] | None:

@@ -99,7 +99,7 @@ class Wording:
 
 
 @dataclass(frozen=True)
-class Asked:
+class MemoryModel:
     """The model that a memory system asks, where it is another than the one under test. embeds: for vectors."""
 
     client: Client
@@ -121,7 +121,7 @@ class Asked:
 class Writer:
     """How messages are asked for in a run. parameters: further fields of every request, as sent. schema: the form of
     response_format that the server takes. system: what recalls from the memory; None: all of it is in the prompt.
-    asked: whom that asks; None: the model under test."""
+    memory_model: whom that asks; None: the model under test."""
 
     client: Client
     model: str
@@ -132,7 +132,7 @@ class Writer:
     mitigation: Mitigation
     schema: str
     system: SystemSpec | None = None
-    asked: Asked | None = None
+    memory_model: MemoryModel | None = None
 
     def request(self, text: str, more: Mapping[str, object] | None = None) -> ChatRequest:
         return ChatRequest(self.model, (("user", text),), {**self.parameters, **(more or {})}, self.seed)
@@ -554,14 +554,14 @@ def bare_wording(text: str | None) -> str:
 def read_paraphrase(item: Attribute, text: str | None) -> str:
     """The wording that a model gave for a memory, on one line. Raises client.AnswerError where it does not state the
     value by the rules of the matcher, repeats the statement, or goes on for longer than another wording of it would."""
-    said = bare_wording(text)
-    if one_line(item.statement).casefold() == said.casefold():
+    paraphrase = bare_wording(text)
+    if one_line(item.statement).casefold() == paraphrase.casefold():
         raise client.AnswerError("it repeats the statement")
-    if not match((item,), said):
+    if not match((item,), paraphrase):
         raise client.AnswerError(f"it does not state the value ({item.value})")
-    if len(said) > LONGER * len(item.statement) + 80:
+    if len(paraphrase) > LONGER * len(item.statement) + 80:
         raise client.AnswerError("it is much longer than the statement")
-    return said
+    return paraphrase
 
 
 @dataclass(frozen=True)
@@ -690,9 +690,9 @@ def _recalled_for_sessions(
 def _question(writer: Writer, question: Question, step: Step) -> Job:
     if question.grounds:
         return asked_of_judge(GROUND, writer.judges, question.text, question.schema or {}, step)
-    if writer.asked is not None:
-        kind = EMBEDDING if writer.asked.embeds else MEMORY
-        return Job(kind, writer.asked.client, writer.asked.request(question), (0,), step)
+    if writer.memory_model is not None:
+        kind = EMBEDDING if writer.memory_model.embeds else MEMORY
+        return Job(kind, writer.memory_model.client, writer.memory_model.request(question), (0,), step)
     form = response_format(question.schema, writer.schema) if question.schema else {}
     # One draw: what is recalled is the same for all samples of a message.
     return Job(MEMORY, writer.client, writer.request(question.text, {**_room(writer), **form}), (0,), step)

@@ -34,7 +34,7 @@ from cimemories.evaluation.planning import (
 )
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import (
-    Asked,
+    MemoryModel,
     Mitigation,
     Replay,
     Slot,
@@ -422,8 +422,8 @@ def replays_of(connection: sa.Connection, row: RunRow, record: ProfileRecord) ->
     for variant in part.variants:
         reworded = {} if variant.statement is None else {part.attribute: variant.statement}
         named = variant.paraphrase
-        asked = (part.attribute, recorded_prompt(connection, row.id, named)) if named else None
-        replays[variant.level] = replay(record, shown[variant.shown], reworded, asked)
+        paraphrase = (part.attribute, recorded_prompt(connection, row.id, named)) if named else None
+        replays[variant.level] = replay(record, shown[variant.shown], reworded, paraphrase)
     return replays
 
 
@@ -442,13 +442,13 @@ def _writer(
     address: Callable[[JudgeRow | str | None], str],
 ) -> Writer:
     manifest = row.manifest
-    system, asked = manifest.memory.system, None
+    system, memory_model = manifest.memory.system, None
     if system is not None and system.server is not None:
         spec, server = SystemSpec(system.name, system.options), Server.of(system.server.recorded)
         model, base_url = spec.asks or ("", "")
         own = replace(endpoint, base_url=address(base_url or row.endpoint), server=server.identity)
         asks = _client(client, own, server.simulated, True)
-        asked = Asked(asks, model, server.schema, server.token_limit, spec.embeds)
+        memory_model = MemoryModel(asks, model, server.schema, server.token_limit, spec.embeds)
     return Writer(
         _client(client, endpoint, messages_simulated(row), manifest.model.n),
         row.model,
@@ -459,7 +459,7 @@ def _writer(
         Mitigation(manifest.mitigation.kind),
         manifest.model.json_schema,
         _system(row),
-        asked,
+        memory_model,
     )
 
 

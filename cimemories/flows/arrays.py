@@ -177,24 +177,24 @@ def beside(
     """Block `number` of the run at `lead` and the profiles of its stretch in the others; fewer than the runs are where
     one has none of them."""
     first, last = ranges(flows, scopes[lead])[number]
-    found = []
+    selected = []
     for scope in scopes:
         if not flows.is_large(scope):
             whole = flow_arrays(flows, scope, rule)
             at = np.flatnonzero((np.array(whole.profiles) >= first) & (np.array(whole.profiles) <= last))
-            found += [some_profiles(whole, at)] if len(at) else []
+            selected += [some_profiles(whole, at)] if len(at) else []
             continue
         files, own = flows.parts(scope), ranges(flows, scope)
         if number < len(own) and own[number] == (first, last):
-            found.append(part_arrays(flows, scope, Part((files[number],)), rule))
+            selected.append(part_arrays(flows, scope, Part((files[number],)), rule))
             continue
         part = Part(
             tuple(file for file, (low, high) in zip(files, own, strict=True) if low <= last and high >= first),
             (first, last),
         )
         if part.files and len(flows.part(part, "SELECT profile FROM {pairs} LIMIT 1")["profile"]):
-            found.append(part_arrays(flows, scope, part, rule))
-    return found
+            selected.append(part_arrays(flows, scope, part, rule))
+    return selected
 
 
 def some_profiles(data: FlowArrays, at: Ints) -> FlowArrays:

@@ -116,8 +116,8 @@ def _received(worker: subprocess.Popen[bytes]) -> tuple[bool, Any]:
         raise _ended(worker) from error
     if isinstance(answer, BaseException):
         raise answer
-    found: tuple[bool, Any] = answer
-    return found
+    result: tuple[bool, Any] = answer
+    return result
 
 
 def _ended(worker: subprocess.Popen[bytes]) -> StoreError:

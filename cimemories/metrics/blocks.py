@@ -81,13 +81,13 @@ def found_in_blocks(
     **kwargs: P.kwargs,
 ) -> Iterator[T]:
     """`each_block` one after the other."""
-    found = False
+    any_block = False
     if any(map(flows.is_large, scopes)):
         for there, answer in answers(flows, Task.of(flows, scopes, rule, ask, args, kwargs)):
             if there:
-                found = True
+                any_block = True
                 yield answer
-    if not found:
+    if not any_block:
         # Of runs without a profile in common any will do: what has none says so.
         every = [next(blocks(flows, scope, rule)) for scope in scopes]
         yield ask(flows, scopes, every, *args, **kwargs)

@@ -154,15 +154,15 @@ def breakdown(flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule =
     """One row a group, by name: its Violation@n with the (profile, attribute) pairs behind it, per-exposure leak rate,
     completeness, ambiguous exposure, the flows that each rests on, and coverage (judged over planned draws of its
     flows). Shares are 0 to 1, nan where a group has no such flow."""
-    found = [
+    parts = [
         (groups.names, _sums(data, groups, n, data.planned_draws))
         for data, groups in grouped_blocks(flows, scope, by, rule)
     ]
     # A profile is in one block: its rows stand below each other. Other groups are in all blocks, and their sums add up.
     if by == By.PROFILE:
-        frame = pd.concat([_frame(names, sums) for names, sums in found], ignore_index=True)
+        frame = pd.concat([_frame(names, sums) for names, sums in parts], ignore_index=True)
     else:
-        frame = _frame(found[0][0], reduce(_GroupSums.plus, [sums for _, sums in found]))
+        frame = _frame(parts[0][0], reduce(_GroupSums.plus, [sums for _, sums in parts]))
     # The padding of the arrays has the empty name; nothing else without a name has any flow.
     used = frame[["inappropriate_flows", "necessary_flows", "ambiguous_flows"]].sum(axis=1) > 0
     return frame[used | (frame["group"] != "")].reset_index(drop=True)

@@ -138,8 +138,8 @@ def _places_of_large(flows: Flows, scope: Scope, by: By) -> Places:
         titles = [users[profile] for profile in profiles]
         return Places(by, tuple(map(str, profiles)), numbered(titles), tuple(titles), none)
     query = _FIRST.format(text=_COLUMN[by])
-    found = (flows.part(parts.Part((file,)), query)["text"].tolist() for file in flows.parts(scope))
-    every = dict.fromkeys(text for texts in found for text in texts)
+    by_file = (flows.part(parts.Part((file,)), query)["text"].tolist() for file in flows.parts(scope))
+    every = dict.fromkeys(text for texts in by_file for text in texts)
     return replace(_of_texts(by, np.array([*every], object), np.ones(len(every), np.bool_)), codes=none)
 
 

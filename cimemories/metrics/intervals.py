@@ -171,8 +171,8 @@ def _intervals_of_users(
 ) -> dict[str, tuple[Interval, Interval]]:
     """`group_intervals` of the profiles of a large run: each lies in one block."""
     names = group_names(flows, scope, By.PROFILE)
-    found = (own for part in blocks.each_block(flows, [scope], rule, _users_of_block, n) for own in part)
-    return dict(zip(names, found, strict=True))
+    results = (own for part in blocks.each_block(flows, [scope], rule, _users_of_block, n) for own in part)
+    return dict(zip(names, results, strict=True))
 
 
 def _users_of_block(
@@ -204,11 +204,11 @@ def _in_groups(
     flows: Flows, scope: Scope, by: By, n: int, rule: IdentifierRule
 ) -> dict[str, tuple[Interval, Interval]]:
     names = group_names(flows, scope, by)
-    found = blocks.each_block(flows, [scope], rule, _groups_of_block, by, names, n)
-    names = names or found[0][0]
+    results = blocks.each_block(flows, [scope], rule, _groups_of_block, by, names, n)
+    names = names or results[0][0]
     result = {}
     for code, name in enumerate(names):
-        parts = [groups[code] for _, groups in found]
+        parts = [groups[code] for _, groups in results]
         used, sums = np.any([part.used for part in parts], axis=0), added([part.sums for part in parts])
         by_n, needed = reduce(LabelSums.plus, [part.labels for part in parts]).variances((n,))
         sides = []

@@ -330,15 +330,15 @@ def _first_profiles(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule)
     ends = [ranges(flows, scope) for scope in scopes if flows.is_large(scope)]
     number = max(PILOT_PROFILES // parts.PROFILES_A_PART, 1)
     last = min((own[:number][-1][1] for own in ends), default=0)
-    found = []
+    arrays = []
     for scope in scopes:
         if not flows.is_large(scope):
-            found.append(flow_arrays(flows, scope, rule))
+            arrays.append(flow_arrays(flows, scope, rule))
             continue
         files = zip(flows.parts(scope), ranges(flows, scope), strict=True)
         part = Part(tuple(file for file, (first, _) in files if first <= last), (0, last))
-        found.append(part_arrays(flows, scope, part, rule))
-    return found
+        arrays.append(part_arrays(flows, scope, part, rule))
+    return arrays
 
 
 def pilot_runs(store: Store, dataset_id: int, composition: str, *, simulated: bool) -> list[RunRow]:

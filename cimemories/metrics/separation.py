@@ -225,16 +225,16 @@ def worst_cell(
     """The cell with the most leaked pairs (violation: each counts by its 1 - q), or with the most left out of what is
     necessary (completeness: each by 1 - r / N), and how it stands to the others. None where no cell has a pair."""
     sides = heatmap.places(flows, scope, rows), heatmap.places(flows, scope, columns)
-    asked = _Asked(sides, n, measure, heatmap.By.PROFILE not in (rows, columns), rule)
-    found = each_block(flows, [scope], rule, _sums_of_cells, asked)
+    options = _CellOptions(sides, n, measure, heatmap.By.PROFILE not in (rows, columns), rule)
+    results = each_block(flows, [scope], rule, _sums_of_cells, options)
     # Too few users say nothing of users: attributes are the clusters then.
-    if asked.by_user and sum(each.clusters for each in found) < LEAST_USERS:
-        asked = replace(asked, by_user=False)
-        found = each_block(flows, [scope], rule, _sums_of_cells, asked)
-    sums = reduce(_CellSums.plus, found)
+    if options.by_user and sum(each.clusters for each in results) < LEAST_USERS:
+        options = replace(options, by_user=False)
+        results = each_block(flows, [scope], rule, _sums_of_cells, options)
+    sums = reduce(_CellSums.plus, results)
     if sums.first is None:
         return None
-    common = np.sum(each_block(flows, [scope], rule, _shared_with_cell, asked, sums.first), axis=0)
+    common = np.sum(each_block(flows, [scope], rule, _shared_with_cell, options, sums.first), axis=0)
     result = _stands(sums, sums.first, common)
     if result is None:
         return None
@@ -244,7 +244,7 @@ def worst_cell(
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _CellOptions:
     """What is asked of the cells of a heatmap: its sides, n and measure, and whether users are the clusters, else
     attributes."""
 
@@ -269,28 +269,30 @@ class _Asked:
         return counted.inappropriate if self.measure == "violation" else counted.necessary
 
 
-def _sums_of_cells(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], asked: _Asked) -> _CellSums:
-    return _cell_sums(*_cells(flows, scopes[0], every[0], asked))
+def _sums_of_cells(
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], options: _CellOptions
+) -> _CellSums:
+    return _cell_sums(*_cells(flows, scopes[0], every[0], options))
 
 
 def _shared_with_cell(
-    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], asked: _Asked, first: int
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], options: _CellOptions, first: int
 ) -> Floats:
-    return _shared_with(first, *_cells(flows, scopes[0], every[0], asked))
+    return _shared_with(first, *_cells(flows, scopes[0], every[0], options))
 
 
-def _cells(flows: Flows, scope: Scope, data: FlowArrays, asked: _Asked) -> tuple[Ints, Ints, Floats, int, int]:
+def _cells(flows: Flows, scope: Scope, data: FlowArrays, options: _CellOptions) -> tuple[Ints, Ints, Floats, int, int]:
     """Of the flows of a block: cell, cluster, and what is wrong; how many cells and clusters there are."""
     whole = not flows.is_large(scope)
-    part = asked.entries(flows, scope, data, whole=whole)
+    part = options.entries(flows, scope, data, whole=whole)
     # Each cell's number is that of `heatmap.grid`: its share times its pairs.
     chance = (
-        1.0 - no_leak_probabilities(part.kinds[:, 1], part.kinds[:, 0], asked.n)
-        if asked.measure == "violation"
+        1.0 - no_leak_probabilities(part.kinds[:, 1], part.kinds[:, 0], options.n)
+        if options.measure == "violation"
         else 1.0 - part.kinds[:, 1] / np.maximum(part.kinds[:, 0], 1)
     )
-    clusters, of = _clusters(part, by_user=asked.by_user)
-    return asked.of(part, data, whole=whole), clusters, np.asarray(part.each(chance), np.float64), asked.number, of
+    clusters, of = _clusters(part, by_user=options.by_user)
+    return options.of(part, data, whole=whole), clusters, np.asarray(part.each(chance), np.float64), options.number, of
 
 
 def _clusters(part: Entries, *, by_user: bool) -> tuple[Ints, int]:
@@ -325,11 +327,11 @@ def cell_changes(
 ) -> CellChanges:
     """Tests of the second run against the first in every cell. sides: the places of the first run; widest: names of
     row and column of the cell with the largest difference."""
-    asked = _Asked(sides, n, measure, heatmap.By.PROFILE not in (sides[0].by, sides[1].by), rule)
-    found = each_block(flows, scopes, rule, _changes_of_cells, asked)
-    if asked.by_user and sum(users for _, users in found) < LEAST_USERS:
-        found = each_block(flows, scopes, rule, _changes_of_cells, replace(asked, by_user=False))
-    whole = reduce(_Changes.plus, [each for each, _ in found])
+    options = _CellOptions(sides, n, measure, heatmap.By.PROFILE not in (sides[0].by, sides[1].by), rule)
+    results = each_block(flows, scopes, rule, _changes_of_cells, options)
+    if options.by_user and sum(users for _, users in results) < LEAST_USERS:
+        results = each_block(flows, scopes, rule, _changes_of_cells, replace(options, by_user=False))
+    whole = reduce(_Changes.plus, [each for each, _ in results])
     if not whole.pairs.any():
         return CellChanges(0, 0, 0, False)
     p = whole.p()
@@ -347,18 +349,18 @@ def cell_changes(
 
 
 def _changes_of_cells(
-    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], asked: _Asked
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], options: _CellOptions
 ) -> tuple[_Changes, int]:
     """The changes of a block, and how many users the first run has in it."""
     whole = not any(map(flows.is_large, scopes))
-    one, two = (asked.entries(flows, scope, d, whole=whole) for scope, d in zip(scopes, every, strict=True))
+    one, two = (options.entries(flows, scope, d, whole=whole) for scope, d in zip(scopes, every, strict=True))
     _, (at, other) = _shared((one, two), every)
     counts = [part.kinds[part.outcomes[position]] for part, position in ((one, at), (two, other))]
-    values = _change(counts[0], counts[1], asked.n if asked.measure == "violation" else None)
-    clusters, of = _clusters(one, by_user=asked.by_user)
-    cells = asked.of(one, every[0], whole=whole)[at]
+    values = _change(counts[0], counts[1], options.n if options.measure == "violation" else None)
+    clusters, of = _clusters(one, by_user=options.by_user)
+    cells = options.of(one, every[0], whole=whole)[at]
     users = np.unique(one.owners // max(one.shape[1], 1)).size
-    return _changes(cells, clusters[at], values, asked.number, of), users
+    return _changes(cells, clusters[at], values, options.number, of), users
 
 
 @dataclass(frozen=True)
@@ -386,8 +388,8 @@ class _Changes:
 def change_tests(cells: Ints, clusters: Ints, changes: Floats, number: int, of: int) -> tuple[Floats, Floats, Ints]:
     """Of each cell: p that its flows changed by chance alone, the sum of their changes, and how many they are. changes:
     [flows], -1 to 1. p is the larger one of Student's t over clusters and the exact sign test."""
-    found = _changes(cells, clusters, changes, number, of)
-    return found.p(), found.sums, found.pairs
+    results = _changes(cells, clusters, changes, number, of)
+    return results.p(), results.sums, results.pairs
 
 
 def _changes(cells: Ints, clusters: Ints, changes: Floats, number: int, of: int) -> _Changes:
@@ -444,11 +446,12 @@ def most_violated_group(
     that does not fit into memory by anything but profiles."""
     if flows.is_large(scope):
         names = group_names(flows, scope, by)
-        found = each_block(flows, [scope], rule, _group_terms_of_block, by, names, n)
-        contexts, names = np.arange(found[0][1][0].without.shape[1]), names or found[0][0]
-        sums = [added([part[2][code] for part in found]) for code in range(len(names))]
+        results = each_block(flows, [scope], rule, _group_terms_of_block, by, names, n)
+        contexts, names = np.arange(results[0][1][0].without.shape[1]), names or results[0][0]
+        sums = [added([part[2][code] for part in results]) for code in range(len(names))]
         terms = [
-            together([part[1][code] for part in found], contexts, own.of_violation(n)) for code, own in enumerate(sums)
+            together([part[1][code] for part in results], contexts, own.of_violation(n))
+            for code, own in enumerate(sums)
         ]
         large = _standing_of(terms)
         return None if large is None else (names[large.first], large)

@@ -246,9 +246,9 @@ def _said_again(message: str, memories: tuple[str, ...], earlier: tuple[str, ...
     """The message with some of what earlier messages said of the user, before its closing."""
     if not earlier:
         return message
-    said = {position for text in earlier for position, how, _ in judge(memories, text) if how is Strength.FULL}
+    revealed = {position for text in earlier for position, how, _ in judge(memories, text) if how is Strength.FULL}
     there = {position for position, how, _ in judge(memories, message) if how is Strength.FULL}
-    again = [p for p in sorted(said) if generator.random() < AGAIN and p not in there]
+    again = [p for p in sorted(revealed) if generator.random() < AGAIN and p not in there]
     if not again:
         return message
     user = name_in(memories)

@@ -227,21 +227,26 @@ class Counts:
             if not judged[sample, context]:
                 continue
             own, before = revealed[sample, context], [c for c in earlier if judged[sample, c]]
-            said = revealed[sample, before].any(axis=0)
+            said_before = revealed[sample, before].any(axis=0)
             leaked = (revealed[sample, before] & mask[before]).any(axis=0)
             # A message that nobody has judged may have said what no other did.
-            known = said if len(before) < len(earlier) else np.ones_like(said)
-            masks = {"never": ~said & known, "shared": said & ~leaked, "leaked": leaked, "unknown": ~known}
+            known = said_before if len(before) < len(earlier) else np.ones_like(said_before)
+            masks = {
+                "never": ~said_before & known,
+                "shared": said_before & ~leaked,
+                "leaked": leaked,
+                "unknown": ~known,
+            }
             for name, of_group in masks.items():
                 exposed = mask[context] & of_group
                 group = Group(int(exposed.sum()), int((exposed & own).sum()))
                 self.groups[name] = self.groups[name].plus(group)
             if recalled is not None:
-                exposed = mask[context] & said & ~recalled[sample, context]
+                exposed = mask[context] & said_before & ~recalled[sample, context]
                 group = Group(int(exposed.sum()), int((exposed & own).sum()))
                 self.not_recalled = (self.not_recalled or Group()).plus(group)
             for again in (False, True):
-                exposed = mask[context] & known & (said == again)
+                exposed = mask[context] & known & (said_before == again)
                 leak = exposed & own
                 exposures[int(again), context] += exposed
                 leaks[int(again), context] += leak
