@@ -197,7 +197,8 @@ class LabelEffect:
 def _means(per_profile: Floats, spread: Floats, scale: Floats) -> tuple[float, float]:
     defined = scale > 0
     users = max(int(defined.sum()), 1)
-    return float(per_profile[defined].sum()) / users, float(spread[defined].sum()) / users**2
+    # Where little is open, differences of products of rounded numbers may end below 0, which no variance is.
+    return float(per_profile[defined].sum()) / users, max(float(spread[defined].sum()), 0.0) / users**2
 
 
 def violation_effect(of: Subject, labels: Posterior) -> LabelEffect:

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 from scipy.stats import t as student
@@ -351,6 +351,7 @@ def test_who_may_be_missing_among_so_many_profiles(users: int, share: float) -> 
 
 
 @given(st.integers(0, 10**6), st.booleans())
+@example(486179, few_open=False)  # its products round to a variance of -3e-12
 @settings(max_examples=60, deadline=None)
 def test_variances_of_labels_without_the_value_of_pairs_are_the_same(seed: int, few_open: bool) -> None:
     random = np.random.default_rng(seed)
@@ -365,7 +366,9 @@ def test_variances_of_labels_without_the_value_of_pairs_are_the_same(seed: int, 
     labels = Posterior(necessary, inappropriate, still)
     fast, of_completeness = headline_variances(data, labels, (1, 2, 4))
     for n in (1, 2, 4):
-        assert fast[n] == pytest.approx(violation_effect(subject([data], [1.0], n), labels).variance, abs=1e-12)
+        slow = violation_effect(subject([data], [1.0], n), labels).variance
+        assert slow >= 0  # its root is drawn
+        assert fast[n] == pytest.approx(slow, abs=1e-11)
     whole = completeness_effect(subject([data], [1.0], 1), labels).variance
     assert of_completeness == pytest.approx(whole, abs=1e-12)
 
