@@ -27,7 +27,7 @@ from cimemories.evaluation.costs import Cost, run_cost
 from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
-from cimemories.flows.scope import Combine, Scope, messages_first, parts_of, resolve_scope, simulated_parts
+from cimemories.flows.scope import Combine, Scope, messages_first, parts_of, resolve_scope, settled, simulated_parts
 from cimemories.metrics import completeness, sentences, violation
 from cimemories.metrics.blocks import each_block, judged_digest, places_of
 from cimemories.metrics.breakdown import Baseline, run_baselines
@@ -80,6 +80,7 @@ class RunLine:
 _Numbers = tuple[Interval, Interval, float, int]  # violation, completeness, share that does its task, n: see RunLine
 _NONE = Interval(math.nan, math.nan, math.nan, 0)
 MOST_LINES = 5_000  # whose numbers are kept
+MANY = 10  # runs from which on a table may be of the decisions of a moment ago
 MOST_UNCHOSEN = 30  # runs that a page ranks unasked: a run takes 0.1 s or more, and each new judgement counts it again
 _JUDGE_COUNTS = sa.select(run_judge.c.run, sa.func.count().label("judges")).group_by(run_judge.c.run)
 
@@ -348,11 +349,15 @@ def busiest_dataset(store: Store) -> int | None:
 
 
 def scopes_of_rows(store: Store, rows: Sequence[RunRow], judge: str | None = None) -> list[Scope]:
-    """The scopes of runs of one dataset whose rows are at hand: what they have in common is read once."""
+    """The scopes of runs of one dataset whose rows are at hand: what they have in common is read once. Of more than
+    MANY runs with the decisions of a moment ago, see `settled`."""
     # An id, a name or a combination has to be looked up in each run.
     if not rows or judge not in (None, Combine.ONE):
-        return [resolve_scope(store, row.id, judge_id=judge) for row in rows]
+        scopes = [resolve_scope(store, row.id, judge_id=judge) for row in rows]
+        moved = settled(store, scopes[0]).dataset_revision if len(rows) > MANY else None
+        return scopes if moved is None else [replace(scope, dataset_revision=moved) for scope in scopes]
     first, scopes = resolve_scope(store, rows[0].id), []
+    first = settled(store, first) if len(rows) > MANY else first
     with store.read() as connection:
         for row in rows:
             # In one connection: a scope resolved from scratch reads dataset and labelling once more for each run.

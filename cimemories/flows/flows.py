@@ -38,7 +38,7 @@ from cimemories.flows.cache import MOST, Cache, workspace_cached
 from cimemories.flows.labels import CODES, INAPPROPRIATE, NECESSARY, UNLABELLED, cache_file, labels_under, write_cache
 from cimemories.flows.parts import Part
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
-from cimemories.model import is_bio
+from cimemories.model import Label, is_bio
 from cimemories.store import decisions, judgements
 from cimemories.store.engine import Store
 from cimemories.store.judgements import PartialMemories
@@ -111,12 +111,13 @@ def _attributes(store: Store, _dataset_id: int, _revision: int, profiles: tuple[
     return frame
 
 
-@workspace_cached(most=4)
+# As many as people look at while others decide: each looks at the revision of when they came.
+@workspace_cached(most=16)
 def _decisions(store: Store, dataset_id: int, _revision: int) -> pd.DataFrame:
     """The labels that people have decided in a dataset at this revision: attribute, context, label."""
     with store.read() as connection:
-        standing = decisions.standing(decisions.history(connection, dataset_id))
-    return _decided([(a, c, CODES[d.label]) for (a, c), d in standing.items() if d.label is not None])
+        standing = decisions.standing_labels(connection, dataset_id)
+    return _decided([(attribute, context, CODES[Label(label)]) for attribute, context, label in standing])
 
 
 def _decided(rows: list[tuple[int, int, int]]) -> pd.DataFrame:

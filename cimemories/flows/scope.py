@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
 from cimemories.flows.labels import AppliedRule, custom_rule, default_labelling, paper_rule
-from cimemories.store import audits, datasets, judgements, labellings, runs
+from cimemories.store import audits, datasets, judgements, labellings, runs, versions
 from cimemories.store.audits import StandingVerdict
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.judgements import MESSAGE, REASONING, JudgeRow
@@ -167,6 +169,37 @@ def resolve_scope(
     applied = _rule(store, labelling, rule) if rule else None
     how = Labels(labels), applied
     return Scope(run, labelling, judge, name, revision, people, audited, combine, panel, grounded, *how)
+
+
+SETTLED_SECONDS = 30.0
+_settled: dict[tuple[str, int], tuple[int, tuple[int, int], float]] = {}
+_settling = threading.Lock()
+
+
+def settled(store: Store, scope: Scope) -> Scope:
+    """The scope with the decisions that tables of many runs have been counted with in this process for at most
+    SETTLED_SECONDS; where its profiles or its rule have changed since, or nothing was counted, as it is.
+
+    Every decision moves the revision of its dataset. Of 30 runs each takes 0.2 s to count: while people decided, twenty
+    a second, everybody who looked at such a table had it counted for themselves, and waited for minutes.
+    """
+    key = str(store.engine.url), scope.run.dataset
+    with store.read() as connection:
+        mark = versions.content_mark(connection, scope.run.dataset)
+    with _settling:
+        revision, known, since = _settled.get(key, (scope.dataset_revision, mark, 0.0))
+        # Of a record that was put back revisions may be lower, and mean something else.
+        as_before = known == mark and revision <= scope.dataset_revision
+        if not as_before or time.monotonic() - since >= SETTLED_SECONDS:
+            revision = scope.dataset_revision
+            _settled[key] = revision, mark, time.monotonic()
+    return replace(scope, dataset_revision=revision)
+
+
+def is_behind(store: Store, scope: Scope) -> bool:
+    """Whether the dataset has moved on since."""
+    with store.read() as connection:
+        return datasets.name_and_revision(connection, scope.run.dataset)[1] != scope.dataset_revision
 
 
 def scope_by_words(

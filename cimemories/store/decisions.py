@@ -704,6 +704,19 @@ def standing(decisions: Sequence[Decision]) -> dict[tuple[int, int], Decision]:
     return stand
 
 
+def standing_labels(connection: sa.Connection, dataset_id: int) -> list[tuple[int, int, str]]:
+    """The labels of `standing` in a dataset: (attribute id, context id, label). Every count of a run reads them anew
+    once somebody has decided, so they are read without the rest of a decision: a quarter of the time."""
+    columns = (decision.c[name] for name in ("created", "uid", "id", "supersedes", "attribute", "context", "label"))
+    rows = connection.execute(sa.select(*columns).where(decision.c.dataset == dataset_id)).all()
+    superseded = {row.supersedes for row in rows}
+    stand: dict[tuple[int, int], str] = {}
+    for row in sorted(rows, key=lambda row: (row[0], row[1] or "", row[2])):
+        if row[6] is not None and row[2] not in superseded:
+            stand[row[4], row[5]] = row[6]
+    return [(attribute, context, label) for (attribute, context), label in stand.items()]
+
+
 def adjudicated(made: Sequence[Decision]) -> set[tuple[int, int]]:
     """The pairs (attribute id, context id) whose label rests on an adjudication: the newest decision that stands is
     one, or an undo that has brought one back. made: every decision on these pairs."""

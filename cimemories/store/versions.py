@@ -397,6 +397,14 @@ CONTENT = ("key", "value", "domain", "event", "statement")
 Places = dict[int, int]  # profile ordinal -> position of the context in that profile
 
 
+def content_mark(connection: sa.Connection, dataset_id: int) -> tuple[int, int]:
+    """Moves when a dataset's profiles or its rule change: (id of the newest edit, of the current rule), 0 where there
+    is none. Its revision moves with every decision as well."""
+    newest = sa.select(sa.func.max(edit.c.id)).where(edit.c.dataset == dataset_id)
+    current = sa.select(rule.c.id).where(rule.c.dataset == dataset_id, rule.c.current)
+    return connection.scalar(newest) or 0, connection.scalar(current) or 0
+
+
 def apply_edit(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:
     """Make one change; returns it with the places where things stood and stand. Raises StoreError and writes nothing
     where it does not fit what is there."""

@@ -10,11 +10,11 @@ import streamlit as st
 
 from cimemories.charts.comparison import Drawing
 from cimemories.charts.theme import layout
-from cimemories.compare.leaderboard import MOST_UNCHOSEN, Leaderboard, leaderboard, names, scopes_of_rows
+from cimemories.compare.leaderboard import MANY, MOST_UNCHOSEN, Leaderboard, leaderboard, names, scopes_of_rows
 from cimemories.flows import catalogue
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
-from cimemories.flows.scope import Combine, Scope, messages_first
+from cimemories.flows.scope import Combine, Scope, is_behind, messages_first
 from cimemories.metrics.warnings import differing
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
@@ -98,6 +98,8 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
     except StoreError as problem:
         page.error("These runs cannot be compared.", str(problem))
         return None
+    if len(scopes) > MANY and is_behind(store, scopes[0]):
+        page.notice("People are deciding labels. Decisions of the last half minute are not in these numbers yet.")
     return Compared(flows, tuple(scopes), n, board.rule, board)
 
 

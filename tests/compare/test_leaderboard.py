@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
-from worlds import add_dataset, add_labels, add_run
+from worlds import add_dataset, add_labels, add_run, records
 
 from cimemories.charts import comparison
 from cimemories.charts.comparison import domains, plane, sweep
 from cimemories.cli import cli
 from cimemories.compare.difference import difference, takeaway
 from cimemories.compare.leaderboard import (
+    MANY,
     Leaderboard,
     Line,
     busiest_dataset,
@@ -29,15 +30,20 @@ from cimemories.compare.leaderboard import (
     leaderboard_markdown,
     leaderboard_rows,
     names,
+    scopes_of_rows,
 )
 from cimemories.compare.sweeps import SweepFigure, size_of, sweep_figures, trade_off
+from cimemories.flows import scope as scope_module
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.flows.scope import Scope, resolve_scope
+from cimemories.flows.scope import SETTLED_SECONDS, Scope, is_behind, resolve_scope
 from cimemories.manifest import RunManifest
-from cimemories.model import ResponseStatus
+from cimemories.model import Label, ResponseStatus
 from cimemories.seeds.published import Axis
+from cimemories.store import datasets, decisions, runs, versions
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError, open_store
+from cimemories.store.runs import RunRow
 from cimemories.store.tables import run
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
@@ -52,6 +58,52 @@ def call(store: Store, run_id: str, **values: object) -> str:
     with store.write() as connection:
         connection.execute(sa.update(run).where(run.c.id == run_id).values(**values))
     return run_id
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_while_people_decide_many_runs_are_counted_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, by_name: bool
+) -> None:
+    monkeypatch.setattr(scope_module, "_settled", {})
+    clock = 1000.0
+    monkeypatch.setattr(scope_module.time, "monotonic", lambda: clock)
+    dataset = add_dataset(store, profiles=2, attributes=3, contexts=3)
+    add_labels(store, dataset.id, LABELS)
+    for _ in range(MANY + 1):
+        add_run(store, dataset.id, 5, REVEALS)
+    with store.read() as connection:
+        rows = runs.all_rows(connection)
+    record = records(store, dataset.id)[0]
+    pair = record.attribute_ids[1], record.context_ids[1]
+
+    def revisions(some: Sequence[RunRow] = rows) -> set[int]:
+        judge = "test-judge" if by_name else None
+        return {scope.dataset_revision for scope in scopes_of_rows(store, some, judge)}
+
+    def decide(label: Label | None) -> int:
+        with store.write() as connection:
+            decisions.add_all(connection, dataset.id, "Ada", [NewDecision(*pair, label)])
+            return datasets.name_and_revision(connection, dataset.id)[1]
+
+    (first,) = revisions()
+    decided = decide(Label.INAPPROPRIATE)
+    assert decided > first
+    assert revisions() == {first}, "everybody who looks has the numbers that are there"
+    assert revisions(rows[:MANY]) == {decided}, "few runs are counted anew at once"
+    assert is_behind(store, scopes_of_rows(store, rows)[0])
+    clock += SETTLED_SECONDS
+    assert revisions() == {decided}
+    assert not is_behind(store, scopes_of_rows(store, rows)[0])
+    # Numbers of this revision hold this decision, and a change of what is labelled never waits.
+    many, one = (leaderboard(Flows(store), scopes_of_rows(store, some)) for some in (rows, rows[:1]))
+    assert many.lines[0].violation == one.lines[0].violation
+    decide(Label.NECESSARY)
+    assert revisions() == {decided}
+    change = versions.Edit("bio", "change", 0, {"age": 30}, {"age": 31})
+    with store.write() as connection:
+        versions.add(connection, dataset.id, change, annotator="Ada", reason="")
+        edited = datasets.name_and_revision(connection, dataset.id)[1]
+    assert revisions() == {edited}
 
 
 @pytest.fixture(scope="module")

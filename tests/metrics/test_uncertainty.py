@@ -351,7 +351,7 @@ def test_who_may_be_missing_among_so_many_profiles(users: int, share: float) -> 
 
 
 @given(st.integers(0, 10**6), st.booleans())
-@example(486179, few_open=False)  # its products round to a variance of -3e-12
+@example(486179, False)  # its products round to a variance of -3e-12
 @settings(max_examples=60, deadline=None)
 def test_variances_of_labels_without_the_value_of_pairs_are_the_same(seed: int, few_open: bool) -> None:
     random = np.random.default_rng(seed)

@@ -79,6 +79,9 @@ def test_undoing_brings_back_what_stood_before(store: Store, steps: list[Any]) -
             model[who].append({**model[who][-1], **dict.fromkeys(chosen, label)})
     for who in ("Ada", "Bob"):
         assert stands(store, dataset, who) == model[who][-1]
+    with store.read() as connection:
+        whole = decisions.standing(decisions.history(connection, dataset))
+        assert decisions.standing_labels(connection, dataset) == [(*pair, d.label) for pair, d in whole.items()]
 
 
 def test_a_withdrawal_is_the_last_word_until_it_is_taken_back_itself(
