@@ -22,7 +22,9 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -48,51 +50,80 @@ PAIR = ["attribute", "context"]
 RESPONSES = ["profile", "context", "level", "memory"]  # what planned and judged responses are counted by
 ATTRIBUTES = ["id", "profile", "ordinal", "key", "domain", "event"]
 TABLES_KEPT = 96
+ROWS_KEPT = 2_000_000  # of runs, as the record has them: 80 MB
 FETCHED = 10_000  # rows at a time: one by one takes twice as long
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def flow_rows(
+@dataclass(frozen=True)
+class RunRows:
+    """What the record has of a run for its flows, whatever the labels: planned (profile, context, level, memory,
+    expected, draws), reveals (attribute, context, reveals), and the partial memories of its messages."""
+
+    planned: pd.DataFrame
+    reveals: pd.DataFrame
+    held: PartialMemories
+
+    @property
+    def size(self) -> int:
+        """Rows of both."""
+        return len(self.planned) + len(self.reveals)
+
+
+def run_rows(
     store: Store, scope: Scope, profiles: Sequence[int] | None = None, held: PartialMemories | None = None
-) -> dict[str, pd.DataFrame]:
-    """What the flows of a run are joined from, as the record has it: planned (profile, context, level, expected,
-    draws), attributes, reveals (attribute, context, reveals), decisions and labels (attribute, context, label); and,
-    only where some memory leaves an attribute out and is none of the authors' compositions, held (attribute, context,
-    expected, draws). profiles: the rows of these alone (decisions and verdicts are those of all, which the join leaves
-    out); held: the partial memories of the run, where they are known already."""
+) -> RunRows:
+    """The arguments are those of `flow_rows`."""
     run_id, judges = scope.run.id, scope.judge_ids
     with store.read() as connection:
         held = judgements.partial_memories(connection, run_id) if held is None else held
-        by_memory = frame_of(judgements.planned_responses(connection, run_id, profiles), [*RESPONSES, "expected"])
+        planned = frame_of(judgements.planned_responses(connection, run_id, profiles), [*RESPONSES, "expected"])
         draws = frame_of(judgements.judged_draws(connection, run_id, judges, profiles), [*RESPONSES, "draws"])
         claims = judgements.reveal_counts(
             connection, run_id, judges, scope.need, grounded=scope.grounded, profiles=profiles
         )
         reveals = frame_of(claims, ["attribute", "context", "memory", "reveals"])
         verdicts = [change[1:] for change in verdict_changes(connection, scope, held)]
-    dataset = scope.run.dataset, scope.dataset_revision
-    attributes = _attributes(store, *dataset, tuple(sorted({int(p) for p in by_memory["profile"]})))
-    by_memory = by_memory.merge(draws, how="left", on=RESPONSES)
+    planned = planned.merge(draws, how="left", on=RESPONSES)
     # Where none was judged there is no row to merge: nan, and of no type if nothing at all was judged.
-    by_memory["draws"] = by_memory["draws"].astype("float64").fillna(0).astype(np.int64)
-    counts = {"level": "first", "expected": "sum", "draws": "sum"}
+    planned["draws"] = planned["draws"].astype("float64").fillna(0).astype(np.int64)
     if held:  # a claim on what the memory of a message left out is no reveal
         of_memory = zip(reveals["memory"], reveals["attribute"], strict=True)
         reveals = reveals[np.array([judgements.memory_holds(held, m, a) for m, a in of_memory], np.bool_)]
     # Verdicts are corrections of -1, 0 or +1 a response: added to the claims, they give people's count.
     reveals = pd.concat([reveals[[*PAIR, "reveals"]], pd.DataFrame(verdicts, columns=[*PAIR, "reveals"])])
+    return RunRows(planned, typed(reveals, [*PAIR, "reveals"]).groupby(PAIR, as_index=False, sort=False).sum(), held)
+
+
+def flow_rows(
+    store: Store,
+    scope: Scope,
+    profiles: Sequence[int] | None = None,
+    held: PartialMemories | None = None,
+    recorded: RunRows | None = None,
+) -> dict[str, pd.DataFrame]:
+    """What the flows of a run are joined from, as the record has it: planned (profile, context, level, expected,
+    draws), attributes, reveals (attribute, context, reveals), decisions and labels (attribute, context, label); and,
+    only where some memory leaves an attribute out and is none of the authors' compositions, held (attribute, context,
+    expected, draws). profiles: the rows of these alone (decisions and verdicts are those of all, which the join leaves
+    out); held: the partial memories of the run, where they are known already; recorded: what has been read of it."""
+    recorded = recorded or run_rows(store, scope, profiles, held)
+    planned, held = recorded.planned, recorded.held
+    dataset = scope.run.dataset, scope.dataset_revision
+    attributes = _attributes(store, *dataset, tuple(sorted({int(p) for p in planned["profile"]})))
+    counts = {"level": "first", "expected": "sum", "draws": "sum"}
     frames = {
-        "planned": by_memory.groupby(["profile", "context"], as_index=False, sort=False).agg(counts),
+        "planned": planned.groupby(["profile", "context"], as_index=False, sort=False).agg(counts),
         "attributes": attributes,
-        "reveals": typed(reveals, [*PAIR, "reveals"]).groupby(PAIR, as_index=False, sort=False).sum(),
+        "reveals": recorded.reveals,
         "decisions": _decisions(store, *dataset) if scope.labels == Labels.DECISIONS else _decided([]),
         "labels": labels_under(store, scope.labelling, scope.rule, profiles),
     }
     # By the authors' rule what no memory held was not revealed, and stays in every denominator.
     whole = not held or scope.run.counts_whole_profiles
-    return frames | ({} if whole else {"held": _held_draws(by_memory, held, attributes)})
+    return frames | ({} if whole else {"held": _held_draws(planned, held, attributes)})
 
 
 # Of a few: runs of one dataset ask one after the other, and of a large one every block asks for its own.
@@ -367,8 +398,17 @@ class Flows:
                 return
             except duckdb.Error:  # a damaged file (after a power cut, say), or one that was purged just now
                 _drop(self._duckdb, name)
+        # A decision moves the labels alone, and what the record has of the run is half of the time.
+        about = scope.run.revision, tuple(scope.judge_ids), scope.need, scope.grounded, scope.verdicts, scope.audits
+        recorded = self.cache.get(
+            "rows of a run",
+            (scope.run.id, *about),
+            partial(run_rows, self.store, scope),
+            most=ROWS_KEPT,
+            size=attrgetter("size"),
+        )
         cursor = self._duckdb.cursor()
-        self._join(name, scope, flow_rows(self.store, scope), cursor)
+        self._join(name, scope, flow_rows(self.store, scope, recorded=recorded), cursor)
         cursor.close()
         self._keep(name, scope, f"{name}_built")
         # The revision of a run under way moves with its answers: a file of it would be stale at once.
