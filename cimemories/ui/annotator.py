@@ -79,7 +79,7 @@ class Draft:
         """Draw a field for a whole number that must be given. Its bounds may have changed since it was chosen."""
         key = self.key(field, default)
         chosen = st.session_state[key]
-        url.set_widget(key, default if chosen is None else max(least, min(most, int(chosen))))
+        url.set_field(key, default if chosen is None else max(least, min(most, int(chosen))))
         return st.number_input(safe.plain_label(label), least, most, step=step, key=key, help=help)
 
     def optional(

@@ -57,7 +57,7 @@ def _threshold(key: str, now: float) -> float | None:
     percent = url.get_int("threshold")
     moved = percent if percent is not None and LEAST <= percent <= MOST else None
     # Set through the state, not by `value`: Streamlit ignores `value` once the widget exists, and the URL may change.
-    url.set_widget(key, moved or min(max(round(100 * now), LEAST), MOST))
+    st.session_state[key] = moved or min(max(round(100 * now), LEAST), MOST)
     st.slider(
         "Consensus threshold in percent",
         LEAST,
@@ -73,7 +73,7 @@ def _threshold(key: str, now: float) -> float | None:
 
 def _weight(prefix: str, number: int, key: str, weight: int, count: int) -> None:
     name = f"{prefix}.{number}"
-    url.set_widget(name, weight)
+    st.session_state[name] = weight
 
     def changed() -> None:
         url.put(priors="-".join(str(st.session_state[f"{prefix}.{n}"]) for n in range(count)))
@@ -108,7 +108,7 @@ def least_votes(page: str, now: int | None, most: int) -> int | None:
     """How many votes each persona needs, as the URL has it, else as given; None where the field is left empty."""
     key, linked = f"{page}.votes", url.get_int("votes") or 0
     # Through the state, not by `value`: the URL may change while the widget exists.
-    url.set_widget(key, (linked if 1 <= linked <= most else now) or None)
+    url.set_field(key, (linked if 1 <= linked <= most else now) or None)
     return st.number_input(
         "Votes needed of each persona",
         min_value=1,
@@ -444,7 +444,7 @@ def select(
     # Also where it is the default: the address alone has to reproduce the view, and defaults change as data comes.
     url.replace(**{param: value})
     # Through the state, not by `index`, which Streamlit ignores once the widget exists.
-    url.set_widget(key, value)
+    st.session_state[key] = value
     st.session_state[f"{_SHOWN}{param}"] = safe.option(format(value), 40)
     st.selectbox(
         label,
@@ -481,7 +481,7 @@ def choice(
     linked = url.get(param) or (url.remembered(param) if remembered else None)
     # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
     # As a plain text, since of an enumeration's members Streamlit would compare the classes.
-    url.set_widget(key, str(linked if linked in options else default))
+    st.session_state[key] = str(linked if linked in options else default)
     shared: dict[str, Any] = {
         "key": key,
         "on_change": url.durable(lambda: url.put(**{param: address(st.session_state[key])})),
@@ -507,7 +507,7 @@ def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | Non
     if len(known) < len(linked):
         notice("Some runs of the link are not here (any more), or are of another dataset.")
     # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
-    url.set_widget(key, known)
+    st.session_state[key] = known
     st.multiselect(
         "Runs",
         list(names),
@@ -530,7 +530,7 @@ def number(label: str, param: str, default: float, least: float, most: float, st
     value = value if least <= value <= most else default  # nan is in no range
     key = f"filters.{param}"
     value = float(value)
-    url.set_widget(key, value)
+    url.set_field(key, value)
 
     def keep() -> None:
         number = st.session_state[key]

@@ -185,10 +185,13 @@ def _keep_replaced() -> None:
 _NOTHING = object()
 
 
-def set_widget(key: str, value: object) -> None:
-    """Give a widget its value before it is drawn: `st.session_state[key] = value`, but for a widget that the browser
-    says has this value. It would be set there once more, over what a person has typed into the field and not left yet
-    or has chosen since."""
+def set_field(key: str, value: object) -> None:
+    """Give a field for text or a number its value before it is drawn: `st.session_state[key] = value`, but for one that
+    the browser says has this value. It would be set there once more, over what a person has typed since.
+
+    Not for lists, whose options the browser knows by their texts alone and has to be told of where these change, nor
+    for sliders: with other bounds one is another widget, which has no value yet.
+    """
     state = get_session_state()._state
     widget_id = state._key_id_mapper.get_id_from_key(key)
     # Only what came with this run's message tells what the browser shows: a value of an earlier run may never have

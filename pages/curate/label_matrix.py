@@ -172,7 +172,7 @@ def _kinds(counts: Mapping[str, int]) -> Sequence[str]:
     chosen = [kind for kind in (url.get("label") or "").split(",") if kind in KINDS]
     # The URL is the state: it is written to the widget's key before the widget is drawn. A default would be looked at
     # only once, so that a link opened in the same session would change nothing.
-    url.set_widget(key, chosen)
+    st.session_state[key] = chosen
     return st.pills(
         "Effective label",
         [kind for kind in KINDS if counts.get(kind) or kind in chosen],
@@ -203,7 +203,7 @@ def choice(
             page.notice(f"{label} '{safe.option(chosen, 40)}' is not here: all are shown.")
         url.replace(**{param: None})
         chosen = None
-    url.set_widget(key, chosen or ("" if everything else options[0]))
+    st.session_state[key] = chosen or ("" if everything else options[0])
 
     def changed() -> None:
         # Streamlit tells options by their texts: one that another tab calls otherwise comes back as its text.

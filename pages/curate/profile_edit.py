@@ -268,7 +268,7 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
         url.put(context=st.session_state["edit.context"])
         drop()
 
-    url.set_widget("edit.context", context if context in names else next(iter(own), NEW))
+    st.session_state["edit.context"] = context if context in names else next(iter(own), NEW)
     chosen = st.selectbox(
         "Context",
         list(names),

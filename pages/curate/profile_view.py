@@ -45,7 +45,7 @@ def _filter(param: str, options: Sequence[str], text: Callable[[str], str]) -> l
         url.put(**{param: _BETWEEN.join(st.session_state[key]) or None})
 
     # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
-    url.set_widget(key, [name for name in (url.get(param) or "").split(_BETWEEN) if name in options])
+    st.session_state[key] = [name for name in (url.get(param) or "").split(_BETWEEN) if name in options]
     return st.multiselect(
         safe.plain_label(param.capitalize()), options, key=key, format_func=text, on_change=url.durable(changed)
     )
@@ -57,7 +57,7 @@ def filters(domains: Sequence[str], events: Sequence[str]) -> tuple[str, list[st
     def changed() -> None:
         url.put(search=st.session_state["profiles.search"].strip() or None)
 
-    url.set_widget("profiles.search", url.get("search") or "")
+    url.set_field("profiles.search", url.get("search") or "")
     text = st.text_input(
         "Search statements, keys and names",
         key="profiles.search",

@@ -60,7 +60,7 @@ def _choice(options: Mapping[str, str], key: str, current: str, *, visible: bool
         url.put(view=None if view in (READ, PEOPLE) else view, other=None)
         profile_edit.drop()
 
-    url.set_widget(key, current)
+    st.session_state[key] = current
     st.segmented_control(
         "Show",
         list(options),

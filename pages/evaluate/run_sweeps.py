@@ -139,7 +139,7 @@ def _models(store: Store, draft: Draft) -> list[dict[str, object]]:
     options = list(dict.fromkeys([*extra, *known]))
     key = draft.key("models", [])
     # A managed server may have ended since it was chosen, and what is chosen has to be an option.
-    url.set_widget(key, [item for item in st.session_state[key] if item in options])
+    st.session_state[key] = [item for item in st.session_state[key] if item in options]
     picked: list[Model] = st.multiselect(
         "Models",
         options,

@@ -282,7 +282,7 @@ def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
     named = {row.id: row for row in rows}
     others = [i for i in named if i != chosen.id]
     chosen_ids = (url.get("beside") or "").split(".")
-    url.set_widget(key, [i for i in others if i in chosen_ids])
+    st.session_state[key] = [i for i in others if i in chosen_ids]
     st.multiselect(
         "Compare with",
         others,

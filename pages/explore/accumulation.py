@@ -92,7 +92,7 @@ def _samples(curves: Accumulation, planned: int) -> list[int]:
     key = "accumulation.ns"
     chosen = [int(item) for item in (url.get("ns") or "").split(".") if item.isascii() and item.isdigit()]
     usual = [every[0], every[-1]]
-    url.set_widget(key, [n for n in every if n in chosen] or usual)
+    st.session_state[key] = [n for n in every if n in chosen] or usual
 
     def changed() -> None:
         picked = sorted(st.session_state[key]) or usual
@@ -116,7 +116,7 @@ def _user(people: dict[int, str]) -> int | None:
         page.notice("The user in the link is not in this run, so no single user is drawn.")
         chosen = None
     url.replace(user=chosen)
-    url.set_widget(key, chosen if chosen is not None else NOBODY)
+    st.session_state[key] = chosen if chosen is not None else NOBODY
     names = {NOBODY: "average over all orders"} | people
     st.selectbox(
         "Tasks of",
@@ -145,7 +145,7 @@ def _order(chosen: bool) -> tuple[Order, int]:
     name, _, number = (url.get("sequence") or "").partition("-")
     way = Order(name) if name in set(Order) else Order.LISTED
     seed = int(number) if number.isascii() and number.isdigit() and len(number) < 9 else 1
-    url.set_widget(key, way)
+    st.session_state[key] = way
 
     def changed() -> None:
         picked = st.session_state[key]

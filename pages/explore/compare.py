@@ -86,7 +86,7 @@ def _draw_tab(tab: str, compared: Compared, set_takeaway: SetTakeaway) -> None:
 def _tab() -> str:
     key = "compare.tab"
     from_url = url.get("tab")
-    url.set_widget(key, from_url if from_url in TABS else LEADERBOARD)
+    st.session_state[key] = from_url if from_url in TABS else LEADERBOARD
     url.replace(tab=st.session_state[key])
     st.segmented_control(
         "Part of the page",

@@ -301,7 +301,7 @@ def _axis(figures: dict[Axis, SweepFigure]) -> Axis:
     key = "compare.axis"
     from_url = url.get("axis")
     first = next((axis for axis, figure in figures.items() if figure.series), Axis.SIZE)
-    url.set_widget(key, Axis(from_url) if from_url in set(Axis) else first)
+    st.session_state[key] = Axis(from_url) if from_url in set(Axis) else first
     st.segmented_control(
         "What varies",
         list(Axis),

@@ -197,7 +197,7 @@ def profiles_part(compared: Compared, study: Study, measure: Measure) -> None:
         return
     from_url = url.get_int("subset")
     half = max(subsets.profiles // 2, 1)
-    url.set_widget("compare.subset", from_url if from_url and from_url <= subsets.profiles else half)
+    st.session_state["compare.subset"] = from_url if from_url and from_url <= subsets.profiles else half
     st.columns([2, 5])[0].slider(
         "Profiles in a subset",
         1,

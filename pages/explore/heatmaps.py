@@ -457,7 +457,7 @@ def _samples(most: int, notes: list[str]) -> int:
         notes.append(f"The maps are {sentences.read_at(most, chosen)}.")
     if most == 1:
         return 1
-    url.set_widget("heatmaps.n", min(chosen, most))
+    st.session_state["heatmaps.n"] = min(chosen, most)
     n = int(
         st.slider(
             "Samples n",
@@ -566,7 +566,7 @@ def _choice(
             notes.append(f"'{safe.option(chosen, 40)}' in the link is not a choice here. The default is shown.")
         wanted = usual if usual in options else next(iter(options))
     url.replace(**{param: None if wanted == usual else wanted})
-    url.set_widget(key, wanted)
+    st.session_state[key] = wanted
     st.selectbox(
         safe.plain_label(label),
         list(options),
@@ -585,7 +585,7 @@ def _most(grid: Grid) -> int:
     chosen = url.get_int("most") or int(url.remembered("most") or 0)
     wanted = chosen if chosen in MOST else ROWS_SHOWN
     key = "heatmaps.most"
-    url.set_widget(key, wanted)
+    st.session_state[key] = wanted
     left, right = st.columns([2, 5], vertical_alignment="center")
     with left:
         st.segmented_control(

@@ -79,7 +79,7 @@ def _name() -> None:
         safe.inline(f"The basket of {annotator.account()}.", muted=True)
         return
     key = "leaks.basket.name"
-    url.set_widget(key, name())
+    url.set_field(key, name())
     st.text_input(
         "Name of the basket",
         key=key,
@@ -127,7 +127,7 @@ def _example(store: Store, item: BasketRow, number: int, of: int) -> None:
         else:
             _row(item.row, number)
         key = f"leaks.note.{item.item.id}"
-        url.set_widget(key, item.item.note)
+        url.set_field(key, item.item.note)
         st.text_input(
             "Note",
             key=key,
@@ -301,13 +301,26 @@ def _filter_name(facet: Facet, value: str, scopes: dict[str, Scope], people: dic
 def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now: Wanted) -> None:
     """One filter: a list where its values are many, else buttons."""
     key = f"leaks.filter.{facet}"
-    url.set_widget(key, [value for value in now[facet] if value in values])
-    shared: dict[str, Any] = {"key": key, "on_change": url.durable(lambda: _changed(facet, st.session_state[key]))}
+
+    def text(value: str) -> str:
+        return safe.option(name_of(value)) if facet in LONG else safe.plain_label(name_of(value))
+
+    here = [value for value in now[facet] if value in values]
+    st.session_state[key] = here
+
+    def changed() -> None:
+        # An option whose count has changed since the browser drew it comes back as its old text. It stands for one of
+        # those chosen before; where one of them is gone, only those whose texts are known can be told from it.
+        picked = [value for value in st.session_state[key] if value in values]
+        before = [value for value in here if value not in picked]
+        renamed = len(st.session_state[key]) - len(picked)
+        _changed(facet, before + picked if renamed and renamed >= len(before) else picked)
+
+    shared: dict[str, Any] = {"key": key, "on_change": url.durable(changed), "format_func": text}
     if facet in LONG:
         st.multiselect(
             safe.plain_label(TITLES[facet]),
             values,
-            format_func=lambda value: safe.option(name_of(value)),
             placeholder="all",
             **shared,
         )
@@ -316,7 +329,6 @@ def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now:
             safe.plain_label(TITLES[facet]),
             values,
             selection_mode="multi",
-            format_func=lambda value: safe.plain_label(name_of(value)),
             help=FILTER_HELP[facet],
             wrap=True,
             **shared,

@@ -288,7 +288,7 @@ def _every(runs: int) -> Browsed:
 
 def _among(now: str) -> None:
     key = "leaks.among"
-    url.set_widget(key, now)
+    st.session_state[key] = now
 
     def changed() -> None:
         picked = st.session_state[key]

@@ -167,7 +167,7 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
         url.replace(grounded=None)
         return False
     key = "explore.grounded"
-    url.set_widget(key, wanted)
+    st.session_state[key] = wanted
     left, right = st.columns([2, 7], vertical_alignment="center")
     with left:
         st.toggle(

@@ -122,6 +122,11 @@ def test_maps_are_read_where_every_flow_is_and_say_so(store: Store) -> None:
     assert limit not in json.dumps(figure_of(page)["layout"]["title"])
     assert page.slider(key="heatmaps.n").max == 3
     assert opened(PAGE, run=whole).slider(key="heatmaps.n").max == 5
+    # To a run with other bounds in the same session, as by the list of runs.
+    page.run()
+    page.query_params["run"] = whole
+    page.run()
+    assert (page.slider(key="heatmaps.n").value, page.slider(key="heatmaps.n").max) == (2, 5)
 
 
 def test_a_click_opens_the_flows_of_a_cell_and_back_is_the_same_cell(
