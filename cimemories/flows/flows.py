@@ -111,14 +111,13 @@ def flow_rows(
     out); held: the partial memories of the run, where they are known already; recorded: what has been read of it."""
     recorded = recorded or run_rows(store, scope, profiles, held)
     planned, held = recorded.planned, recorded.held
-    dataset = scope.run.dataset, scope.dataset_revision
-    attributes = _attributes(store, *dataset, tuple(sorted({int(p) for p in planned["profile"]})))
+    attributes = _attributes(store, scope.dataset_version, tuple(sorted({int(p) for p in planned["profile"]})))
     counts = {"level": "first", "expected": "sum", "draws": "sum"}
     frames = {
         "planned": planned.groupby(["profile", "context"], as_index=False, sort=False).agg(counts),
         "attributes": attributes,
         "reveals": recorded.reveals,
-        "decisions": _decisions(store, *dataset) if scope.labels == Labels.DECISIONS else _decided([]),
+        "decisions": _decisions(store, scope.dataset_version) if scope.labels == Labels.DECISIONS else _decided([]),
         "labels": labels_under(store, scope.labelling, scope.rule, profiles),
     }
     # By the authors' rule what no memory held was not revealed, and stays in every denominator.
@@ -128,8 +127,8 @@ def flow_rows(
 
 # Of a few: runs of one dataset ask one after the other, and of a large one every block asks for its own.
 @workspace_cached(most=4)
-def _attributes(store: Store, _dataset_id: int, _revision: int, profiles: tuple[int, ...]) -> pd.DataFrame:
-    """The attributes of some profiles of a dataset at this revision, one a row: attribute, then ATTRIBUTES, bio and
+def _attributes(store: Store, _version: tuple[int, str, int], profiles: tuple[int, ...]) -> pd.DataFrame:
+    """The attributes of some profiles of a dataset at this version, one a row: attribute, then ATTRIBUTES, bio and
     position."""
     columns = [attribute.c[name] for name in ATTRIBUTES]
     with store.read() as connection:
@@ -144,10 +143,10 @@ def _attributes(store: Store, _dataset_id: int, _revision: int, profiles: tuple[
 
 # As many as people look at while others decide: each looks at the revision of when they came.
 @workspace_cached(most=16)
-def _decisions(store: Store, dataset_id: int, _revision: int) -> pd.DataFrame:
-    """The labels that people have decided in a dataset at this revision: attribute, context, label."""
+def _decisions(store: Store, version: tuple[int, str, int]) -> pd.DataFrame:
+    """The labels that people have decided in a dataset at this version: attribute, context, label."""
     with store.read() as connection:
-        standing = decisions.standing_labels(connection, dataset_id)
+        standing = decisions.standing_labels(connection, version[0])
     return _decided([(attribute, context, CODES[Label(label)]) for attribute, context, label in standing])
 
 

@@ -72,6 +72,12 @@ class Scope:
     grounded: bool = False
     labels: Labels = Labels.DECISIONS
     rule: AppliedRule | None = None
+    dataset_created: str = ""
+
+    @property
+    def dataset_version(self) -> tuple[int, str, int]:
+        """What is kept of a dataset alone, whatever the run, is kept under."""
+        return self.run.dataset, self.dataset_created, self.dataset_revision
 
     @property
     def verdicts(self) -> Verdicts:
@@ -160,6 +166,7 @@ def resolve_scope(
             )
         judges = messages_first(judgements.of_run(connection, run_id))
         name, revision = datasets.name_and_revision(connection, run.dataset)
+        made = datasets.created(connection, run.dataset)
         audited = audits.version(connection, run_id)
         people = audits.standing_verdicts(connection, run_id) if Verdicts(verdicts) == Verdicts.PEOPLE else None
     judge, combine, panel = _chosen(run_id, judges, judge_id)
@@ -168,11 +175,11 @@ def resolve_scope(
         labelling = _labelling(store, run.dataset, labelling_id)
     applied = _rule(store, labelling, rule) if rule else None
     how = Labels(labels), applied
-    return Scope(run, labelling, judge, name, revision, people, audited, combine, panel, grounded, *how)
+    return Scope(run, labelling, judge, name, revision, people, audited, combine, panel, grounded, *how, made)
 
 
 SETTLED_SECONDS = 30.0
-_settled: dict[tuple[str, int], tuple[int, tuple[int, int], float]] = {}
+_settled: dict[tuple[str, int], tuple[int, versions.ContentMark, float]] = {}
 _settling = threading.Lock()
 
 
@@ -186,12 +193,14 @@ def settled(store: Store, scope: Scope) -> Scope:
     key = str(store.engine.url), scope.run.dataset
     with store.read() as connection:
         mark = versions.content_mark(connection, scope.run.dataset)
+        # After the mark: whoever looks next sees what changed in between.
+        current = datasets.name_and_revision(connection, scope.run.dataset)[1]
     with _settling:
-        revision, known, since = _settled.get(key, (scope.dataset_revision, mark, 0.0))
+        revision, known, since = _settled.get(key, (current, mark, 0.0))
         # Of a record that was put back revisions may be lower, and mean something else.
-        as_before = known == mark and revision <= scope.dataset_revision
+        as_before = known == mark and revision <= current
         if not as_before or time.monotonic() - since >= SETTLED_SECONDS:
-            revision = scope.dataset_revision
+            revision = current
             _settled[key] = revision, mark, time.monotonic()
     return replace(scope, dataset_revision=revision)
 

@@ -165,7 +165,7 @@ def _texts(flows: Flows, scope: Scope) -> tuple[dict[int, str], dict[int, str], 
             return *datasets.wording(connection, scope.run.dataset), {row.id: row.context for row in rows}
 
     # By dataset, not by scope: all runs on it share the texts.
-    return flows.cached(("texts of a dataset", scope.run.dataset, scope.dataset_revision), read)
+    return flows.cached(("texts of a dataset", *scope.dataset_version), read)
 
 
 def _of_texts(by: By, texts: Texts, real: npt.NDArray[np.bool_]) -> Places:

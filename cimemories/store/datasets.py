@@ -446,6 +446,12 @@ def name_and_revision(connection: sa.Connection, dataset_id: int) -> tuple[str, 
     return str(row.name), int(row.revision)
 
 
+def created(connection: sa.Connection, dataset_id: int) -> str:
+    """When a dataset was made, '' for one that is not there. SQLite gives the id of a deleted dataset out again, and
+    revisions begin anew: only this tells the two apart."""
+    return str(connection.scalar(sa.select(dataset.c.created).where(dataset.c.id == dataset_id)) or "")
+
+
 def with_source(connection: sa.Connection, source_hash: str) -> DatasetRow | None:
     """The dataset that was imported from these very bytes, if any; not one that has been edited since, nor a version
     of it: those hold something else."""

@@ -397,12 +397,18 @@ CONTENT = ("key", "value", "domain", "event", "statement")
 Places = dict[int, int]  # profile ordinal -> position of the context in that profile
 
 
-def content_mark(connection: sa.Connection, dataset_id: int) -> tuple[int, int]:
-    """Moves when a dataset's profiles or its rule change: (id of the newest edit, of the current rule), 0 where there
-    is none. Its revision moves with every decision as well."""
+ContentMark = tuple[str, int, int, str]
+
+
+def content_mark(connection: sa.Connection, dataset_id: int) -> ContentMark:
+    """Moves when a dataset's profiles or its rule change: (its time, id of the newest edit, id and time of the current
+    rule), 0 and '' where there is none. SQLite gives ids of what was deleted out again, so times are in it. A revision
+    moves with every decision as well."""
     newest = sa.select(sa.func.max(edit.c.id)).where(edit.c.dataset == dataset_id)
-    current = sa.select(rule.c.id).where(rule.c.dataset == dataset_id, rule.c.current)
-    return connection.scalar(newest) or 0, connection.scalar(current) or 0
+    made = sa.select(dataset.c.created).where(dataset.c.id == dataset_id)
+    current = sa.select(rule.c.id, rule.c.created).where(rule.c.dataset == dataset_id, rule.c.current)
+    held = connection.execute(current).first() or (0, "")
+    return str(connection.scalar(made) or ""), connection.scalar(newest) or 0, int(held[0]), str(held[1])
 
 
 def apply_edit(connection: sa.Connection, dataset_id: int, item: Edit) -> Edit:

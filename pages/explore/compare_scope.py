@@ -99,7 +99,7 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
         page.error("These runs cannot be compared.", str(problem))
         return None
     if len(scopes) > MANY and is_behind(store, scopes[0]):
-        page.notice("People are deciding labels. Decisions of the last half minute are not in these numbers yet.")
+        page.notice("Labels have changed in the last half minute. The newest changes are not in these numbers yet.")
     return Compared(flows, tuple(scopes), n, board.rule, board)
 
 

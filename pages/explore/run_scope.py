@@ -188,7 +188,7 @@ def _grounded(quotes: Sequence[JudgeQuotes]) -> bool:
 
 def label_choice(flows: Flows, scope: Scope) -> Labels:
     """Which labels flows are held against, as the URL says: a choice only where people have decided something."""
-    question = ("decided pairs", scope.run.dataset, scope.dataset_revision)
+    question = ("decided pairs", *scope.dataset_version)
     decided = flows.cached(question, lambda: catalogue.decided_pairs(flows.store, scope.run.dataset))
     if not decided or scope.labelling is None:
         url.replace(labels=None)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
-from worlds import add_dataset, add_labels, add_run, records
+from worlds import PERSONAS, add_dataset, add_labels, add_run, records
 
 from cimemories.charts import comparison
 from cimemories.charts.comparison import domains, plane, sweep
@@ -40,7 +40,7 @@ from cimemories.flows.scope import SETTLED_SECONDS, Scope, is_behind, resolve_sc
 from cimemories.manifest import RunManifest
 from cimemories.model import Label, ResponseStatus
 from cimemories.seeds.published import Axis
-from cimemories.store import datasets, decisions, runs, versions
+from cimemories.store import datasets, decisions, labellings, runs, versions
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.runs import RunRow
@@ -104,6 +104,15 @@ def test_while_people_decide_many_runs_are_counted_once(
         versions.add(connection, dataset.id, change, annotator="Ada", reason="")
         edited = datasets.name_and_revision(connection, dataset.id)[1]
     assert revisions() == {edited}
+    for least_votes in (1, 99):  # on SQLite the second rule has the id of the first
+        with store.write() as connection:
+            if least_votes > 1:
+                labellings.delete_rule(connection, dataset.id, "mine")
+            priors = {persona.key: persona.prior for persona in PERSONAS}
+            numbers = {"threshold": 0.6, "priors": priors, "least_votes": least_votes}
+            labellings.add_rule(connection, dataset.id, "mine", **numbers, annotator="Ada", use=True)
+            ruled = datasets.name_and_revision(connection, dataset.id)[1]
+        assert revisions() == {ruled}
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from worlds import add_dataset, add_labels, add_run, figure_3, records, settle_j
 
 from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import leaderboard
-from cimemories.flows.flows import Flows
+from cimemories.flows.flows import Flows, flow_rows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.gallery import gallery
@@ -24,7 +24,10 @@ from cimemories.metrics.intervals import intervals
 from cimemories.metrics.one_user import one_user, users
 from cimemories.model import JudgementStatus, Label
 from cimemories.store import decisions, judgements, labellings, runs, work
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
+from cimemories.store.upkeep import deleting
+from cimemories.store.upkeep.deleting import Deletion
 
 SAMPLES = 2
 
@@ -117,3 +120,26 @@ def test_who_has_asked_before_is_answered_as_who_has_just_come(sqlite_store: Sto
         assert [key for key in fresh if now.get(key) != fresh[key]] == [], f"stale after {name}"
         assert now != before, f"{name} shows nowhere"
         before = now
+
+
+def test_what_is_kept_of_a_dataset_is_not_shown_of_the_next_one_with_its_id(sqlite_store: Store) -> None:
+    store = sqlite_store  # gives ids out again
+    seen = []
+    for place in (0, 2):
+        dataset = add_dataset(store, profiles=1, attributes=3, contexts=3)
+        record = records(store, dataset.id)[0]
+        pair = NewDecision(record.attribute_ids[place], record.context_ids[0], Label.INAPPROPRIATE)
+        with store.write() as connection:
+            decisions.add_all(connection, dataset.id, "Ada", [pair])
+        scope = resolve_scope(store, add_run(store, dataset.id, 1, [[[1, 1, 1]] * 3]))
+        rows = flow_rows(store, scope)
+        assert rows["decisions"]["attribute"].tolist() == [pair.attribute]
+        assert rows["attributes"]["attribute"].tolist() == list(record.attribute_ids)
+        seen.append((scope.run.dataset, scope.dataset_revision, pair.attribute))
+        deleting.delete(store, deletion_of(store, dataset.name))
+    assert seen[0][:2] == seen[1][:2] and seen[0] != seen[1]
+
+
+def deletion_of(store: Store, name: str) -> Deletion:
+    with store.read() as connection:
+        return deleting.of_dataset(connection, name)
