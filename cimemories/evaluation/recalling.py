@@ -8,6 +8,7 @@ found none, once for a profile. A line in which none is found is ungrounded, and
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,10 +64,16 @@ class Ingested:
     system: MemorySystem
     record: ProfileRecord
     attributes_by_line: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _alone: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def recall(self, context: Context, prompt: str, answers: Sequence[str]) -> Recall | Question:
         """What it recalls for a context, or what it asks after these answers. prompt: what the model is asked, without
         any memory. Raises RecallError."""
+        # What goes on with answers to questions does so in several threads: a system need not expect that.
+        with self._alone:
+            return self._recall(context, prompt, answers)
+
+    def _recall(self, context: Context, prompt: str, answers: Sequence[str]) -> Recall | Question:
         begin = time.perf_counter()
         given = _guarded("recall", lambda: _advance(self.system.recall(context, prompt), answers))
         if isinstance(given, Question):
@@ -173,7 +180,7 @@ def _guarded(what: str, run: Callable[[], T]) -> T:
         return run()
     except RecallError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a library that exits must not end the run
         reason = one_line(storable(str(error)))[:_LONGEST_CAUSE]
         raise RecallError(f"{what} failed ({_name(error)}{f': {reason}' if reason else ''})") from error
 

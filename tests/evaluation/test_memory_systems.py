@@ -52,6 +52,7 @@ pytest.importorskip("bm25s")
 
 THIRD_PARTY = """
 import threading
+import time
 
 from cimemories.memory.systems import Line, Question, Recalled
 
@@ -62,7 +63,7 @@ class Words:
     name, version = "words", "1"
 
     def __init__(self, how: str = "quotes", k: int = 3) -> None:
-        self.how, self.k = how, k
+        self.how, self.k, self.alone = how, k, threading.Lock()
 
     def ingest(self, profile):
         if self.how == "ingest fails":
@@ -76,6 +77,10 @@ class Words:
         match self.how:
             case "recall fails":
                 raise KeyError("lost")
+            case "exits":
+                raise SystemExit(3)
+            case "asks each time":
+                return self.after_a_question()
             case "returns text":
                 return "a text"
             case "names too much":
@@ -95,6 +100,14 @@ class Words:
     def forever(self):
         while True:
             yield Question("again?", ["yes"])
+
+    def after_a_question(self):
+        yield Question('Which notes are needed? {"needed": []}\\n1. ' + self.statements[0], ["a"])
+        if not self.alone.acquire(blocking=False):
+            raise RuntimeError("two threads at once")
+        time.sleep(0.1)
+        self.alone.release()
+        return Recalled([Line(self.statements[0], [0])])
 """
 
 
@@ -578,6 +591,7 @@ def test_a_system_of_another_package_is_asked_and_its_lines_are_grounded(store: 
     [
         ("ingest fails", "memory: ingest failed (RuntimeError: no room"),
         ("recall fails", "memory: recall failed (KeyError: 'lost')"),
+        ("exits", "memory: recall failed (SystemExit: 3"),
         ("returns text", "memory: recall returned str instead of Recalled"),
         ("names too much", "memory: recall named an attribute that the profile does not have"),
     ],
@@ -593,6 +607,11 @@ def test_a_system_that_fails_leaves_the_message_missing_with_its_cause(
     assert told["violation"] in (None, {}) or all(value is None for value in told["violation"].values())
     assert told["coverage"] == 0
     assert any("memory system fails" in note for note in estimate(store, by(f"system:words:how={how}")).notes)
+
+
+def test_one_thread_at_a_time_is_in_an_instance(store: Store, words: None) -> None:
+    run_id = ran(store, by("system:words:how=asks each time"))
+    assert {(row["status"], row["cause"]) for row in rows(store, run_id)} == {("ok", None)}
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
