@@ -50,7 +50,7 @@ PAIR = ["attribute", "context"]
 RESPONSES = ["profile", "context", "level", "memory"]  # what planned and judged responses are counted by
 ATTRIBUTES = ["id", "profile", "ordinal", "key", "domain", "event"]
 TABLES_KEPT = 96
-ROWS_KEPT = 2_000_000  # of runs, as the record has them: 80 MB
+ROWS_KEPT = 2_000_000  # of all runs together, as the record has them
 FETCHED = 10_000  # rows at a time: one by one takes twice as long
 
 P = ParamSpec("P")
