@@ -3,19 +3,22 @@
     python benchmarks/instant_server.py        prints its base URL, and ends when its standard input does
 
 It reads just enough HTTP/1.1 to know where a request ends. A request with a response_format is answered like a judge
-that found two reveals, any other one with a message of 1,500 characters; both are as long as real answers.
+that found two reveals, any other one with a message of 1,500 characters; both are as long as real answers. No two
+messages are alike: a judge would be asked about the first of them only, and the record would answer for the others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import socket
 import sys
 from functools import cache
 
-MESSAGE = " ".join(f"I write to you about point {i} of what we spoke of last week." for i in range(25))[:1500]
+NUMBER = "#0000000000"
+MESSAGE = " ".join(f"I write to you about point {i} of what we spoke of last week." for i in range(25))[:1489] + NUMBER
 JUDGEMENT = json.dumps(
     {"revealed": [{"attribute": i, "strength": "full", "quote": MESSAGE[i * 40 : i * 40 + 60]} for i in (1, 2)]}
 )
@@ -57,6 +60,8 @@ CHOICES = re.compile(rb'"n": ?(\d+)[,}]')
 class Instant(asyncio.Protocol):
     """One connection: collects a request, answers it, waits for the next."""
 
+    numbers = itertools.count()
+
     def __init__(self) -> None:
         self.held = bytearray()
         self.transport: asyncio.Transport | None = None
@@ -80,7 +85,9 @@ class Instant(asyncio.Protocol):
             if head.startswith(b"get "):
                 self.transport.write(MODELS)
             else:
-                self.transport.write(_reply(JUDGEMENT if judging else MESSAGE, choices))
+                answer = _reply(JUDGEMENT if judging else MESSAGE, choices)
+                own = f"#{next(self.numbers):010}".encode()
+                self.transport.write(answer.replace(NUMBER.encode(), own))
 
 
 async def main() -> None:

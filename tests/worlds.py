@@ -201,7 +201,7 @@ def add_run(
         run_id = plan_run(connection, dataset_id, samples, judge=judge, simulated=simulated, profiles=profiles)
         judge_id = judgements.of_run(connection, run_id)[0].id
         key = add_call(connection, f"answer for {run_id}")
-        calls.link(connection, [(run_id, key)])
+        calls.link(connection, [(run_id, key, None)])
         for p, person in enumerate(people):
             for group in runs.owed(connection, run_id, person.id):
                 c = person.context_ids.index(group.context)

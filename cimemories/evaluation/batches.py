@@ -255,8 +255,8 @@ def _commit(
         settled = calls.record_all(connection, exchanges)
         for (job, held, _), answers in zip(outcomes, settled, strict=True):
             # `asked` tells what this run paid for from what it found: a cap counts only the former.
-            calls.link(connection, [(run_id, answer.key) for answer in answers.values()], asked=True)
-            calls.link(connection, [(run_id, answer.key) for answer in held.values()], asked=False)
+            used = [(run_id, answer.key, True) for answer in answers.values()]
+            calls.link(connection, used + [(run_id, answer.key, False) for answer in held.values()])
             after.extend(job.settle(connection, {**held, **answers}))
         work.bump(connection, run_id)
     return after

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from cimemories.evaluation.matcher import fold, ground, match
+from cimemories.evaluation.matcher import folded_text, ground, match
 from cimemories.evaluation.reference import Reference
 from cimemories.llm import client
 from cimemories.llm.client import Client
@@ -84,10 +84,10 @@ def by_rules(message: str) -> Serves:
 
 def _opening(message: str) -> str:
     """The first characters of a message, folded: the apostrophes of refusals come in several signs."""
-    # Of 1,500 characters most are folded for nothing: it was a twelfth of the time of a whole run.
-    text = fold(message[: OPENING + OPENING // 2]).text.lstrip()
+    # Of 1,500 characters most would be folded for nothing.
+    text = folded_text(message[: OPENING + OPENING // 2]).lstrip()
     if len(text) < OPENING < len(message):  # white space and characters of no width
-        text = fold(message).text.lstrip()
+        text = folded_text(message).lstrip()
     return text[:OPENING]
 
 

@@ -22,7 +22,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -49,7 +49,12 @@ def opening_of(text: str, shared: str) -> str | None:
     `shared` is not in the text."""
     start = text.find(shared)
     end = start + len(shared)
-    return hashlib.sha256(text[:end].encode()).hexdigest() if start >= 0 and end >= LONG else None
+    return _digest(text[:end]) if start >= 0 and end >= LONG else None
+
+
+@lru_cache(maxsize=16)  # one after the other, the contexts of a profile begin alike
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Openings(Generic[T]):
@@ -450,7 +455,7 @@ class Executor(Execution):
         """What the record has of these requests. Runs in a thread."""
 
         def read() -> list[Recorded]:
-            with self.store.read() as connection:
+            with self.store.read(at_once=True) as connection:
                 return calls.look_up(connection, wanted)
 
         return self.store.retry(read) if wanted else []
@@ -565,12 +570,11 @@ class Executor(Execution):
             for o in fresh
         ]
         # Relaxed: what a power cut loses are calls that are sent again.
-        with self.store.write(relaxed=True) as connection:
+        with self.store.write(relaxed=True, at_once=True) as connection:
             # By identity: an outcome holds dicts and cannot be hashed. The record's answers, not ours: where another
             # process has asked the same, all go on with the text that came first.
             settled = dict(zip(map(id, fresh), calls.record_all(connection, exchanges), strict=True))
-            calls.link(connection, self._used((o, o.fresh) for o in outcomes), asked=True)
-            calls.link(connection, self._used((o, o.recorded.values()) for o in outcomes), asked=False)
+            calls.link(connection, self._used(outcomes))
             together: defaultdict[type[Together], list[tuple[Settle, Mapping[int, Answer]]]] = defaultdict(list)
             for outcome in outcomes:
                 answers, settle = {**outcome.recorded, **settled.get(id(outcome), {})}, outcome.job.settle
@@ -583,9 +587,10 @@ class Executor(Execution):
             work.bump(connection, self.work_id)
         return following
 
-    def _used(self, answered: Iterable[tuple[_Task, Iterable[Answer]]]) -> Iterator[tuple[str, str]]:
-        """(run, call) for every call that a run used; a labelling or generation has its calls in its own rows."""
-        for outcome, answers in answered:
+    def _used(self, outcomes: Iterable[_Task]) -> Iterator[tuple[str, str, bool]]:
+        """(run, call, asked) for every call that a run used; labellings and generations keep theirs themselves."""
+        for outcome in outcomes:
             user = outcome.job.work_id or self.work_id
             if work.kind_of(user) is WorkKind.RUN:
-                yield from ((user, answer.key) for answer in answers)
+                yield from ((user, answer.key, True) for answer in outcome.fresh)
+                yield from ((user, answer.key, False) for answer in outcome.recorded.values())

@@ -528,9 +528,22 @@ def record_all(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list
     recorded = rows_in_chunks(connection, query, call.c.key, (row["key"] for row in rows), KEYS_AT_ONCE)
     there = {row["key"]: (row["status"], row["exchange"]) for row in recorded}
     settled: list[dict[int, Answer]] = [{} for _ in exchanges]
+    earlier: list[tuple[int, Answer]] = []  # those for which an answer of another exchange stands
     pairs = ((number, answer) for number, e in enumerate(exchanges) for answer in e.answers)
     for number, answer in sorted(pairs, key=lambda pair: pair[1].key):
-        settled[number][answer.draw] = _settled(connection, answer, exchanges[number].endpoint, there)
+        status, exchange = there[answer.key]
+        if exchange != answer.exchange and status == OK:
+            earlier.append((number, answer))
+            continue
+        if exchange != answer.exchange:
+            # `attempts` is added up by the database, over every time the call was tried.
+            values = _columns(answer, exchanges[number].endpoint) | {"attempts": call.c.attempts + answer.attempts}
+            connection.execute(sa.update(call).where(call.c.key == answer.key).values(values))
+            there[answer.key] = (answer.status, answer.exchange)
+        settled[number][answer.draw] = answer
+    stands = answers_by_key(connection, (answer.key for _, answer in earlier))
+    for number, answer in earlier:
+        settled[number][answer.draw] = stands[answer.key]
     return settled
 
 
@@ -558,10 +571,13 @@ def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> lis
     return rows
 
 
-def link(connection: sa.Connection, used: Iterable[tuple[str, str]], *, asked: bool | None = None) -> None:
-    """Note that runs used calls, as (id of the run, key of the call); what is noted already stays. asked: whether the
-    run asked them itself, or the record had them; None: not known."""
-    rows = [{"run": run_id, "call": key, "asked": asked} for run_id, key in dict.fromkeys(used)]
+def link(connection: sa.Connection, used: Iterable[tuple[str, str, bool | None]]) -> None:
+    """Note that runs used calls, as (id of the run, key of the call, asked); what is noted already stays, and the first
+    of what is named twice. asked: whether the run asked them itself, or the record had them; None: not known."""
+    first: dict[tuple[str, str], bool | None] = {}
+    for run_id, key, asked in used:
+        first.setdefault((run_id, key), asked)
+    rows = [{"run": run_id, "call": key, "asked": asked} for (run_id, key), asked in first.items()]
     if rows:
         insert_new(connection, run_call, rows)
 
@@ -591,22 +607,6 @@ def answered(connection: sa.Connection) -> Iterable[sa.RowMapping]:
         .order_by(call.c.kind, request.c.body, call.c.draw)
     )
     return connection.execute(query).mappings()
-
-
-def _settled(connection: sa.Connection, answer: Answer, endpoint: str, there: dict[str, tuple[str, str]]) -> Answer:
-    """What stands for a draw now: this answer, or the one that was recorded before it. `there` (key -> status and
-    exchange) is kept true."""
-    status, exchange = there[answer.key]
-    # The row is of this very exchange: it was inserted a moment ago.
-    if exchange == answer.exchange:
-        return answer
-    if status == OK:
-        return _answer(connection.execute(sa.select(call).where(call.c.key == answer.key)).mappings().one())
-    # `attempts` is added up by the database, over every time the call was tried.
-    values = _columns(answer, endpoint) | {"attempts": call.c.attempts + answer.attempts}
-    connection.execute(sa.update(call).where(call.c.key == answer.key).values(values))
-    there[answer.key] = (answer.status, answer.exchange)
-    return answer
 
 
 def _storable(answer: Answer) -> Answer:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import random
 import re
@@ -184,6 +185,7 @@ BUSY_SECONDS = 10.0  # how long everybody waits for a place on a server that tak
 # Of one process to PostgreSQL. A transaction takes milliseconds: threads wait for each other rather than for a place on
 # the server, where 15 of each process left none to those who came late (docs/deployment.md has the figures).
 MOST_CONNECTIONS = 5
+FRESH_SECONDS = 1.0  # for so long after its use a connection is taken to be alive
 IDLE_SECONDS = 5  # after so many an idle connection is ended by the server, and its place is free
 LOOK_AGAIN_SECONDS = 0.5
 FIRST_LOOK_SECONDS, FULL_LOOK_SECONDS = 0.01, 0.25  # how often somebody looks for a place on a server that is full
@@ -228,22 +230,28 @@ class Store:
     give_up: threading.Event | None = None
 
     @contextmanager
-    def read(self) -> Iterator[sa.Connection]:
+    def read(self, *, at_once: bool = False) -> Iterator[sa.Connection]:
         """A connection for reading, never blocked by writers on either engine. On SQLite the whole block sees one
         snapshot. On PostgreSQL each statement sees what is committed when it starts, unless the server's default
-        isolation is a stricter one. Raises DatabaseLost where the database does not answer."""
-        with self._transaction({}) as connection:
+        isolation is a stricter one. at_once: the block begins with a statement and is run again by `retry`, so that
+        PostgreSQL need not be asked first whether it is there. Raises DatabaseLost where the database does not answer.
+        """
+        with self._transaction({"cimemories_at_once": at_once}) as connection:
             yield connection
 
     @contextmanager
-    def write(self, least: Role = Role.ADMIN, *, relaxed: bool = False) -> Iterator[sa.Connection]:
+    def write(
+        self, least: Role = Role.ADMIN, *, relaxed: bool = False, at_once: bool = False
+    ) -> Iterator[sa.Connection]:
         """A transaction for writing: committed as a whole when the block ends, or not at all. least: the role that this
         takes where people log in; raises NotAllowed for one that may do less. What names none is for admins.
 
         What is committed survives a power cut, not only the death of this process. relaxed: the last moments of it may
         be lost to a power cut (never in part); for what can be had again, such as answers of models and heartbeats,
-        and for nothing that a person decided. Raises DatabaseLost where the database does not answer: whether a commit
-        that was cut off took place is then not known. Raises StoreError in a workspace that is read-only.
+        and for nothing that a person decided. at_once: as in `read`.
+
+        Raises DatabaseLost where the database does not answer: whether a commit that was cut off took place is then not
+        known. Raises StoreError in a workspace that is read-only.
         """
         if self.read_only and readonly.chosen():
             raise StoreError(f"{readonly.REASON}, so nothing was saved.")
@@ -252,7 +260,8 @@ class Store:
                 f"the workspace {self.workspace} is read-only, so nothing was saved. Copy it to a folder that can be "
                 "written, or change its rights, and start again."
             )
-        with self._transaction({"cimemories_write": True, "cimemories_relaxed": relaxed}) as connection:
+        options = {"cimemories_write": True, "cimemories_relaxed": relaxed, "cimemories_at_once": at_once}
+        with self._transaction(options) as connection:
             require_role(connection, least)
             if self.fence is not None:
                 self.fence(connection)
@@ -282,7 +291,7 @@ class Store:
             ) from error
 
     def _begin(self, options: dict[str, bool]) -> tuple[sa.Connection, sa.RootTransaction]:
-        began, tells, look = time.monotonic(), False, FIRST_LOOK_SECONDS
+        began, tells, look, again = time.monotonic(), False, FIRST_LOOK_SECONDS, True
         try:
             while True:
                 try:
@@ -294,6 +303,11 @@ class Store:
                         connection.close()
                         raise
                 except sa.exc.DBAPIError as error:
+                    # One from the pool that was not tried before (FRESH_SECONDS). All that it holds are given up now,
+                    # so the next one is new.
+                    if error.connection_invalidated and again:
+                        again = False
+                        continue
                     patience = max(self.patience_s, BUSY_SECONDS if is_full(error) else 0.0)
                     over = time.monotonic() - began >= patience or (self.give_up and self.give_up.is_set())
                     if over or not is_lost(error):
@@ -488,11 +502,11 @@ def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
                 )
             _prepare_sqlite(engine, read_only=read_only)
             return engine
-        # pre_ping: a connection that died in the pool is replaced before it is used. The last one used goes first, so
-        # that the others lie idle and are ended (_prepare_postgres): a server that takes ten connections has room for
-        # the app and several workers. None beyond those that are kept, since each costs the server a process.
+        # The last one used goes first, so that the others lie idle and are ended (_prepare_postgres): a server that
+        # takes ten connections has room for the app and several workers. None beyond those that are kept, since each
+        # costs the server a process.
         pool = {"pool_size": MOST_CONNECTIONS, "max_overflow": 0}
-        engine = sa.create_engine(url, pool_pre_ping=True, pool_use_lifo=True, connect_args=_patience_of(url), **pool)
+        engine = sa.create_engine(url, pool_use_lifo=True, connect_args=_patience_of(url), **pool)
         _prepare_postgres(engine)
         return engine
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError, ValueError) as error:
@@ -601,8 +615,20 @@ def _prepare_postgres(engine: sa.Engine) -> None:
             connection.execute(f"SELECT {settings}")
             connection.commit()
 
+    # A connection that died in the pool is replaced before it is used, as by pool_pre_ping. That tries each before each
+    # transaction, which was a fifteenth of a worker's time: here one that was in use a moment ago is taken as it is.
+    @sa.event.listens_for(engine, "checkout")
+    def _checkout(connection: Any, record: Any, _proxy: Any) -> None:
+        if time.monotonic() - record.info.get("returned", math.inf) < FRESH_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise sa.exc.InvalidatePoolError from error
+
     @sa.event.listens_for(engine, "checkin")
-    def _checkin(_connection: Any, _record: Any) -> None:
+    def _checkin(_connection: Any, record: Any) -> None:
+        record.info["returned"] = time.monotonic()
         with _returned:
             _returned.notify()
 
@@ -622,7 +648,8 @@ def _prepare_postgres(engine: sa.Engine) -> None:
             connection.exec_driver_sql("SET TRANSACTION READ ONLY")
         # The driver would begin with the first statement, and until then the session counts as idle: a block that first
         # does something else for longer than IDLE_SECONDS, or a machine that is that busy, found it ended.
-        connection.exec_driver_sql("SELECT 1")
+        if not options.get("cimemories_at_once"):
+            connection.exec_driver_sql("SELECT 1")
         if not options.get("cimemories_write"):
             return
         if "synchronous_commit" not in connection.info:

@@ -62,8 +62,8 @@ def test_a_bill_worked_out_by_hand(sqlite_store: Store) -> None:
         judged = _call(connection, "judge", "judge", 200_000, 100_000, 10_000)
         failed = _call(connection, "judge", "judge", None, None, None, status="timeout")
         connection.execute(sa.update(run).values(manifest=canonical_json(manifest)))
-        calls.link(connection, [(with_judge, key) for key in (shared, judged, failed)])
-        calls.link(connection, [(without, shared)])
+        calls.link(connection, [(with_judge, key, None) for key in (shared, judged, failed)])
+        calls.link(connection, [(without, shared, None)])
     message = 0.6 * 2 + 0.4 * 0.5 + 0.05 * 8
     judgement = 0.2 * 10 + 0.01 * 40  # the judge has one price for cached and other tokens
     both, one = (costs.run_cost(sqlite_store, run_id) for run_id in (with_judge, without))

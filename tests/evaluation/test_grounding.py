@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cimemories.evaluation.matcher import fold, ground
+from cimemories.evaluation.matcher import fold, folded_text, ground
 from cimemories.model import Span
 
 MESSAGE = "Dear Sir,\n\nI earn\u202f$72,000 \u2014 \u201cnet\u201d.  My  rent\u2026 isn\u2019t high. Regards, Ann"
@@ -108,6 +108,7 @@ def test_folding_remembers_where_all_came_from(text: str) -> None:
     assert folded.starts == sorted(folded.starts) and folded.ends == sorted(folded.ends)
     assert all(0 <= start < end <= len(text) for start, end in zip(folded.starts, folded.ends, strict=True))
     assert "  " not in folded.text
+    assert folded_text(text) == folded.text
 
 
 @pytest.mark.parametrize(
