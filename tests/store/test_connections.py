@@ -120,6 +120,40 @@ def test_rows_that_are_copied_fail_as_others_do(address: str, tmp_path: Path) ->
     other.close()
 
 
+@pytest.mark.parametrize("fresh", [0.0, 60.0])
+def test_a_connection_that_died_in_the_pool_is_replaced(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: float
+) -> None:
+    monkeypatch.setattr(engine, "FRESH_SECONDS", fresh)
+    store, other = open_store(tmp_path, address), open_store(tmp_path, address)
+
+    def end_those_of_the_pool() -> None:
+        with store.read() as one, store.read() as two:
+            ended = {connection.scalar(sa.text("SELECT pg_backend_pid()")) for connection in (one, two)}
+        assert len(ended) == 2
+        with other.write() as ends:
+            for process in ended:
+                ends.execute(sa.select(sa.func.pg_terminate_backend(process, 10_000)))
+
+    for transaction in (store.read, store.write):
+        end_those_of_the_pool()
+        with transaction() as first, transaction() as second:
+            assert first.scalar(sa.select(1)) == second.scalar(sa.select(1)) == 1
+    # A block that begins at once is not asked before: it fails, and `retry` runs it again.
+    end_those_of_the_pool()
+    asked = []
+
+    def task() -> int:
+        with store.read(at_once=True) as connection:
+            asked.append(1)
+            return int(connection.scalar(sa.select(1)) or 0)
+
+    assert store.patient(10).retry(task) == 1
+    assert len(asked) == (2 if fresh else 1)
+    store.close()
+    other.close()
+
+
 def test_a_transaction_outlasts_the_time_that_a_session_may_be_idle(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
