@@ -254,8 +254,8 @@ def checked(path: Path, content: object, schema: type[S], lines: Lines | None = 
             return f"line {lines(location)}, " if lines else ""
 
         problems = [
-            f"{where(p['loc'])}{_field(p['loc'])}: {_in_words(p['msg'])}"
-            for p in error.errors(include_input=False, include_url=False)
+            f"{where(p['loc'])}{_field(p['loc'])}: {_in_words(p['msg'])}{_hint(p['type'], p['input'])}"
+            for p in error.errors(include_url=False)
         ]
         more = len(problems) - PROBLEMS_NAMED
         named = problems[:PROBLEMS_NAMED] + ([f"and {more} more"] if more > 0 else [])
@@ -265,6 +265,7 @@ def checked(path: Path, content: object, schema: type[S], lines: Lines | None = 
 
 # What pydantic says of a value, and what it says of a missing or unknown field, as people say it.
 _SHOULD = re.compile(r"^(?:Input|Value|String|List|Tuple|Dictionary|Set) should ")
+_UNQUOTED = "string_type", bool
 _WORDS = {"Field required": "is missing", "Extra inputs are not permitted": "is not a field that is known here"}
 
 
@@ -273,6 +274,11 @@ def _in_words(message: str) -> str:
     short = _SHOULD.sub("must ", message).replace(" after validation, not ", ", and there are ")
     # Behind the comma stands how it tried to read a number.
     return re.sub(r"(must be a valid \w+), .*", r"\1", short)
+
+
+def _hint(problem: str, value: object) -> str:
+    """What to do about a word that YAML takes for a truth value."""
+    return " (in quotes: yes, no, on and off are true and false in YAML)" if (problem, type(value)) == _UNQUOTED else ""
 
 
 def _field(location: Iterable[int | str]) -> str:

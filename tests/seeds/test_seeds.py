@@ -173,6 +173,14 @@ class TestErrors:
             seeds.load_contexts(write(tmp_path / "c.yaml", content))
         assert "contexts[1].to" in str(caught.value)
 
+    def test_a_word_that_is_a_truth_value_is_explained(self, tmp_path: Path) -> None:
+        (tmp_path / "c.yaml").write_text("pack: off\ncontexts: [{task: Ask, recipient: Boss}]\n")
+        with pytest.raises(SeedError, match=r"pack: must be a valid string \(in quotes: yes, no, on and off are true"):
+            seeds.load_contexts(tmp_path / "c.yaml")
+        (tmp_path / "c.yaml").write_text("pack: 3\ncontexts: [{task: Ask, recipient: Boss}]\n")
+        with pytest.raises(SeedError, match=r"pack: must be a valid string$"):
+            seeds.load_contexts(tmp_path / "c.yaml")
+
     def test_same_context_twice(self, tmp_path: Path) -> None:
         content = {"pack": "mine", "contexts": [{"task": "Ask", "recipient": "Boss"}] * 2}
         with pytest.raises(SeedError, match="context given more than once: Ask / Boss"):
