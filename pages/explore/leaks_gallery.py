@@ -396,8 +396,9 @@ def current(browsed: Browsed, examples: Examples, ids: Sequence[str]) -> str | N
     row = examples.named([at]) if at is not None and at != named else None
     if row is not None and len(row):
         where = row.iloc[0]
-        # The first example is a default. Others are pushed: fast keys end runs before a replaced address is sent.
-        (url.put if moved or named else url.replace)(
+        # The first example is a default, also of what a filter leaves: that was a step for Back already. Others are
+        # pushed: fast keys end runs before a replaced address is sent.
+        (url.put if moved or (named and not filtered) else url.replace)(
             run=str(where["run"]),
             profile=int(where["profile"]),
             context=int(where["context"]),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
-from serving import chromium, open_page, require_chromium, running_app
+from serving import chromium, open_page, require_chromium, running_app, settled
 from worlds import add_dataset, add_labels, add_run
 
 from cimemories.flows.flows import Flows
@@ -59,6 +59,20 @@ def test_fast_keys_lead_to_the_right_example_and_into_the_basket(tmp_path: Path)
         page.reload()
         expect(page.get_by_text("16 of 40", exact=True)).to_be_visible()
         expect(page.get_by_text("Basket (2)")).to_be_visible()
+        # A filter that leaves out the example leads to another one, and one step back to the first again.
+        before, title = page.url, page.get_by_role("heading", name=" to ").inner_text()
+        page.get_by_role("combobox", name="Recipient").click()
+        options = page.get_by_role("option").all_inner_texts()
+        other = next(text for text in options if " (" in text and text.rpartition(" (")[0] not in title)
+        page.get_by_role("option", name=other).click()
+        page.keyboard.press("Escape")  # the open list hides the page
+        expect(page.get_by_role("heading", name=f" to {other.rpartition(' (')[0]}")).to_be_visible()
+        settled(page)
+        assert f"context={context}" not in page.url
+        page.go_back()
+        expect(page.get_by_text("16 of 40", exact=True)).to_be_visible()
+        settled(page)
+        assert page.url == before
     assert [item.id for item in basket.items(store, "basket")] == [ids[2], ids[3]]
 
 
