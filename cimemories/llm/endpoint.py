@@ -321,7 +321,7 @@ class AnswerRefused(openai.OpenAIError):
 @cache
 def trusted() -> ssl.SSLContext:
     """The certificate authorities that this machine trusts, read once for all clients of the process: each would read
-    them for itself, also one that talks plain http, which takes 30 ms."""
+    them for itself, also one that talks plain http, which takes 30 ms. A new authority counts after a restart."""
     return httpx2.create_ssl_context()
 
 
