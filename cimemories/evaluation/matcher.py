@@ -200,8 +200,13 @@ def _fuzzy(needle: str, message: Folded) -> Span | None:
 #
 # All works on folded text (grounding.fold). A numeral that is part of something longer (a word, a grouped number, a
 # range, a ratio, a reference such as CR-2024-0189) is no mention. Slashed dates are read as in the United States, month
-# first, unless only day first is possible. Every repetition in the patterns is bounded or possessive, so the time is
-# linear. Not read: 72.000 or 72 000 for 72,000, Roman numerals, 'a hundred', one and zero in words, relative dates.
+# first, unless only day first is possible. Not read: 72.000 or 72 000 for 72,000, Roman numerals, 'a hundred', one and
+# zero in words, relative dates.
+#
+# No repetition is entered again once it has ended, so the time is linear: each is bounded, or nothing after it can
+# fail, or it stands in a lookahead whose text is then taken as a whole, (?=(?P<body>...))(?P=body). That is what
+# possessive quantifiers and atomic groups are for, which Python has wrong until 3.11.5: matches that end before they
+# begin, and no end of them.
 
 
 Token = tuple[str, int | Decimal] | tuple[str, int, int] | tuple[str, int, int, int]
@@ -231,9 +236,9 @@ _TIME = re.compile(
 _PERCENT = r"(?P<percent>\ ?%|[ -]per\ ?cent(?!\w))"
 _NUMBER = re.compile(
     rf"""(?<![\w#.])(?<!\d[,/:])(?<!\w-)(?:(?P<currency>[$€£]|usd)\ ?|(?P<sign>-))?
-    (?P<body>\d++(?:[.,]\d++)*+)
-    (?>(?P<letter>(?:k|mn?|bn?)(?!\w))|[ -](?P<scale>hundred|thousand|grand|million|billion)(?!\w)|{_PERCENT}
-      |(?:kg|lbs?|mg|g|ml|cm|km|mins?|hrs?|h|usd)(?!\w))?+
+    (?=(?P<body>\d+(?:[.,]\d+)*))(?P=body)
+    (?=(?P<unit>(?P<letter>(?:k|mn?|bn?)(?!\w))|[ -](?P<scale>hundred|thousand|grand|million|billion)(?!\w)|{_PERCENT}
+      |(?:kg|lbs?|mg|g|ml|cm|km|mins?|hrs?|h|usd)(?!\w)|))(?P=unit)
     (?!\w|[-/.,:]\d)""",
     re.VERBOSE,
 )
@@ -249,7 +254,7 @@ _TENS = re.findall(r"\w+", "twenty thirty forty fifty sixty seventy eighty ninet
 _UNITS = {word: number for number, word in enumerate(_TO_NINETEEN, 1)}
 _UNITS |= {word: 10 * number for number, word in enumerate(_TENS, 2)}
 _WORD = "(?:" + "|".join(sorted([*_UNITS, *(s for s in _SCALES if len(s) > 2)], key=len, reverse=True)) + r")(?!\w)"
-_WORDS = re.compile(rf"(?<![\w-]){_WORD}(?:(?:[ -]|(?<=hundred) and |(?<=thousand) and ){_WORD})*+(?:{_PERCENT})?")
+_WORDS = re.compile(rf"(?<![\w-]){_WORD}(?:(?:[ -]|(?<=hundred) and |(?<=thousand) and ){_WORD})*(?:{_PERCENT})?")
 # Below Decimal's 28 digits, so that no two different numbers are rounded to the same one.
 _MAX_DIGITS = 24
 # Below this a number stands for too many things to be told by its size alone.
