@@ -20,7 +20,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -240,6 +240,14 @@ class Store:
             yield connection
 
     @contextmanager
+    def snapshot(self) -> Iterator[sa.Connection]:
+        """A connection for reading whose whole block sees one moment, on PostgreSQL too. Raises DatabaseLost where the
+        database does not answer."""
+        # SQLite shows one moment in any case.
+        with self._transaction({} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}) as connection:
+            yield connection
+
+    @contextmanager
     def write(
         self, least: Role = Role.ADMIN, *, relaxed: bool = False, at_once: bool = False
     ) -> Iterator[sa.Connection]:
@@ -268,7 +276,7 @@ class Store:
             yield connection
 
     @contextmanager
-    def _transaction(self, options: dict[str, bool]) -> Iterator[sa.Connection]:
+    def _transaction(self, options: Mapping[str, object]) -> Iterator[sa.Connection]:
         try:
             # Only the beginning is repeated: nothing has been done yet. What breaks off later is for `retry`.
             connection, transaction = self._begin(options)
@@ -290,7 +298,7 @@ class Store:
                 f"not be recorded. {REACH}"
             ) from error
 
-    def _begin(self, options: dict[str, bool]) -> tuple[sa.Connection, sa.RootTransaction]:
+    def _begin(self, options: Mapping[str, object]) -> tuple[sa.Connection, sa.RootTransaction]:
         began, tells, look, again = time.monotonic(), False, FIRST_LOOK_SECONDS, True
         try:
             while True:

@@ -27,7 +27,7 @@ from cimemories.model import WorkStatus
 from cimemories.store import datasets, tables, work
 from cimemories.store import engine as store_engine
 from cimemories.store import runs as store_runs
-from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
+from cimemories.store.engine import SQLITE_FILE, DatabaseLost, Store, StoreError, open_store
 from cimemories.store.upkeep import backup, purging, transfer
 from cimemories.store.upkeep.backup import (
     MANIFEST,
@@ -462,7 +462,7 @@ def test_a_dump_with_other_tables_than_its_schema_is_refused(
             connection.exec_driver_sql(statement)
             there = dict.fromkeys(sa.inspect(connection).get_table_names(), 0)
         monkeypatch.setattr(transfer, "count_rows", lambda _connection: there)
-        transfer.dump(store.engine, tmp_path / backup.POSTGRES_MEMBER)
+        transfer.dump(store, tmp_path / backup.POSTGRES_MEMBER)
         backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "bad.zip", "postgresql", store_engine.HEAD, right)
         if "DROP" in statement:
             store.engine.dispose()
@@ -474,6 +474,32 @@ def test_a_dump_with_other_tables_than_its_schema_is_refused(
         store.close()
     finally:
         maintenance.exec_driver_sql("DROP DATABASE other_tables WITH (FORCE)")
+
+
+@pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
+@pytest.mark.parametrize("portable", [True, False])
+def test_a_server_that_goes_away_meanwhile_is_the_one_that_is_named(
+    store: Store, maintenance: sa.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, portable: bool
+) -> None:
+    """The copy is a record too, and was said not to answer."""
+    add_dataset(store)
+
+    def after_the_end_of(function: Callable[..., object]) -> Callable[..., object]:
+        def cut_off(*arguments: object) -> object:
+            name = store.engine.url.database
+            maintenance.exec_driver_sql(
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+            )
+            return function(*arguments)
+
+        return cut_off
+
+    where = (backup, "copy_rows") if portable else (transfer, "count_rows")
+    monkeypatch.setattr(*where, after_the_end_of(getattr(*where)))
+    with pytest.raises(DatabaseLost) as lost:
+        back_up(store, tmp_path / "backup.zip", portable=portable)
+    assert str(store.engine.url.database) in str(lost.value) and "sqlite" not in str(lost.value)
+    assert not list(tmp_path.glob("*.zip"))
 
 
 # --- killed on the way ---
@@ -580,7 +606,7 @@ def test_a_dump_of_an_older_version_is_brought_up_to_date(
             connection.execute(sa.insert(tables.dataset).values(**values))
         old_tables = dict.fromkeys(sorted(there), 0) | {"dataset": 1, "alembic_version": 1}
         monkeypatch.setattr(transfer, "count_rows", lambda _connection: old_tables)
-        dumped = transfer.dump(engine, tmp_path / backup.POSTGRES_MEMBER)
+        dumped = transfer.dump(Store(engine, tmp_path), tmp_path / backup.POSTGRES_MEMBER)
         engine.dispose()
         backup._pack(tmp_path / "nowhere", tmp_path, tmp_path / "older.zip", "postgresql", "0004", dumped)
         newer = open_store(tmp_path / "workspace", url["newer"])

@@ -130,10 +130,7 @@ def back_up(store: Store, target: Path, *, overwrite: bool = False, portable: bo
                 why_not = "" if portable else why_no_dump(store.engine)
                 engine = "sqlite" if portable or why_not else "postgresql"
                 schema = store_engine.current_schema(store.engine) or store_engine.HEAD
-                if engine == "sqlite":
-                    counts = _copy_portable(store, folder)
-                else:
-                    counts = dump(store.engine, folder / POSTGRES_MEMBER)
+                counts = _copy_portable(store, folder) if engine == "sqlite" else dump(store, folder / POSTGRES_MEMBER)
                 if why_not:
                     notes = (f"{why_not}: the record was copied row by row into a form that either engine restores",)
             path = folder / "backup.zip"
@@ -227,10 +224,10 @@ def _copy_sqlite(store: Store, copy: Path) -> dict[str, int]:
 
 def _copy_portable(store: Store, folder: Path) -> dict[str, int]:
     copy = open_store(folder / "copy", f"sqlite:///{folder / SQLITE_MEMBER}")
-    snapshot = store.engine.connect().execution_options(isolation_level="REPEATABLE READ")
     try:
-        with snapshot, snapshot.begin(), copy.write() as target:
-            copy_rows(snapshot, target)
+        # The inner block is the record's: where its server goes away, the error names that one and not the copy.
+        with copy.write() as target, store.snapshot() as source:
+            copy_rows(source, target)
             counts = count_rows(target)
     finally:
         copy.close()

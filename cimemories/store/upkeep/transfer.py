@@ -11,7 +11,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from cimemories.store.engine import StoreError
+from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import metadata
 from cimemories.store.upkeep.problems import first_line
 
@@ -93,20 +93,18 @@ def why_no_dump(engine: sa.Engine) -> str:
     return ""
 
 
-def dump(engine: sa.Engine, path: Path) -> dict[str, int]:
+def dump(store: Store, path: Path) -> dict[str, int]:
     """Write our tables with pg_dump; returns their rows, counted in the same snapshot. Raises StoreError."""
     # An exported snapshot ends with the transaction that exported it, which therefore stays open while pg_dump runs.
-    # REPEATABLE READ, so that the rows counted here are those that pg_dump sees.
-    connection = engine.connect().execution_options(isolation_level="REPEATABLE READ")
-    with connection, connection.begin():
+    with store.snapshot() as connection:
         snapshot = str(connection.exec_driver_sql("SELECT pg_export_snapshot()").scalar_one())
         counts = count_rows(connection)
         schema = str(connection.exec_driver_sql("SELECT current_schema()").scalar_one())
         tables = [f'--table="{schema}"."{name}"' for name in counts]
         _run(
             *("pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--snapshot={snapshot}"),
-            *(*tables, f"--file={path}", "--dbname", _address(engine.url)),
-            environment=_environment(engine.url),
+            *(*tables, f"--file={path}", "--dbname", _address(store.engine.url)),
+            environment=_environment(store.engine.url),
         )
     return counts
 
