@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from threading import Lock, RLock, Thread, local
+from time import monotonic
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -36,7 +37,8 @@ from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.pages_manager import PagesManager
 from streamlit.runtime.scriptrunner_utils import script_requests
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequest, ScriptRequests
-from streamlit.runtime.state import SafeSessionState
+from streamlit.runtime.state import SafeSessionState, SessionState
+from streamlit.runtime.state.session_state import WStates
 from streamlit.web import cli
 from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 
@@ -181,9 +183,11 @@ def disable_writing() -> None:
 
 
 class Clicks:
-    """What was clicked in a session and has not reached a run yet."""
+    """What was clicked in a session and has not reached a run yet. gone: the widgets that the page has had within the
+    last minute and no run draws any more, each with the moment at which it went and its value then."""
 
     def __init__(self) -> None:
+        self.gone: dict[str, tuple[float, object]] = {}
         self.lock = RLock()  # held by the run that takes them, until its callbacks are done
         self._arriving = Lock()
         self._waiting: WidgetStates | None = None
@@ -281,6 +285,47 @@ def keep_clicks() -> None:
     ScriptRequests.on_scriptrunner_yield = on_scriptrunner_yield  # type: ignore[method-assign]
 
 
+GONE_SECONDS = 60.0  # a busy server may be so late with a page
+
+
+def ignore_gone_widgets() -> None:
+    """Let a widget that is no longer drawn call its callback only where a person has changed it.
+
+    Streamlit forgets the value of a widget that a run does not draw, and the browser goes on to send it until it has
+    drawn that run to its end. Compared with nothing it is a change (1.67), and its callback ran: whoever followed a
+    link to another view and pressed something there at once was taken back, by the tab of the view that was left.
+    """
+    if hasattr(SessionState._remove_stale_widgets, "notes_values"):
+        return
+    remove, is_changed = SessionState._remove_stale_widgets, SessionState._widget_changed
+
+    def remove_stale_widgets(self: SessionState, active_widget_ids: frozenset[str]) -> None:
+        # Both are replaced, not changed, by what follows.
+        old, new = self._old_state, self._new_widget_state.states
+        remove(self, active_widget_ids)
+        if (clicks := _clicks.get(id(self))) is None:
+            return
+        about = self._new_widget_state.widget_metadata
+        before = {**old, **{name: WStates({name: state}, about).get(name) for name, state in new.items()}}
+        moment = monotonic()
+        gone = {name: it for name, it in clicks.gone.items() if moment - it[0] < GONE_SECONDS}
+        for name in before.keys() - self._old_state.keys() - self._new_widget_state.states.keys():
+            # Those of components say themselves what is new.
+            if (of := about.get(name)) is not None and of.callback is not None:
+                gone[name] = moment, before[name]
+        clicks.gone = gone
+
+    def widget_changed(self: SessionState, widget_id: str) -> bool:
+        clicks = _clicks.get(id(self))
+        if clicks is None or widget_id in self._old_state or widget_id not in clicks.gone:
+            return is_changed(self, widget_id)
+        return bool(self._new_widget_state.get(widget_id) != clicks.gone[widget_id][1])
+
+    remove_stale_widgets.notes_values = True  # type: ignore[attr-defined]
+    SessionState._remove_stale_widgets = remove_stale_widgets  # type: ignore[method-assign]
+    SessionState._widget_changed = widget_changed  # type: ignore[method-assign]
+
+
 # ---- server
 
 
@@ -301,6 +346,7 @@ def protected(workspace: Path) -> dict[str, Any]:
     """Arguments for st.App that make `streamlit run app.py` as closed as `cimemories app`: middleware and lifespan."""
     keep_clicks()
     ignore_left_pages()  # after it: what is ignored leaves no click either
+    ignore_gone_widgets()
     gate = Gate(workspace, Mode.chosen())
     if readonly.chosen() or login.configured():
         disable_writing()

@@ -1,5 +1,6 @@
 """What the browser sends reaches the run that it is for: a click one run and no other, whatever comes right after it
-and whichever run is ended then; what a page sends as it is left, none."""
+and whichever run is ended then; what a page sends as it is left, none; what a view still sends of itself once another
+one is drawn changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import StopException
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests
-from streamlit.runtime.state import SafeSessionState
+from streamlit.runtime.scriptrunner_utils.script_run_context import ThreadState
+from streamlit.runtime.state import SafeSessionState, SessionState, session_state
+from streamlit.runtime.state.common import WidgetMetadata
 
 from cimemories.ui import server
 
@@ -116,6 +119,78 @@ def test_it_is_done_once(session: Session) -> None:
     before: Callable[..., None] = AppSession.request_rerun
     server.keep_clicks()
     assert AppSession.request_rerun is before
+
+
+class View:
+    """The state of a session whose page has a choice in one of its views; `chosen` is what its callback was told."""
+
+    TAB = "$$ID-0-tab"
+
+    def __init__(self) -> None:
+        self.chosen: list[str] = []
+        self.state = SessionState()
+        self.clicks = server._clicks.setdefault(id(self.state), server.Clicks())
+
+    def run(self, *widgets: WidgetState, draws: bool) -> None:
+        """A run for a message of the browser, which draws the choice or not."""
+        ThreadState.initialize()
+        self.state.on_script_will_rerun(sent(*widgets))
+        if draws:
+            self.state._new_widget_state.set_widget_metadata(
+                WidgetMetadata(
+                    self.TAB, lambda text: text, lambda text: text, "string_value", lambda: self.chosen.append(self.tab)
+                )
+            )
+            if self.TAB not in self.state:
+                self.state._new_widget_state.set_from_value(self.TAB, "queue")
+        self.state.on_script_finished(frozenset({self.TAB} if draws else ()))
+
+    @property
+    def tab(self) -> str:
+        return str(self.state._new_widget_state[self.TAB])
+
+    def sends(self, tab: str) -> WidgetState:
+        return WidgetState(id=self.TAB, string_value=tab)
+
+
+@pytest.fixture
+def view(monkeypatch: pytest.MonkeyPatch) -> View:
+    monkeypatch.setattr(SessionState, "_remove_stale_widgets", SessionState._remove_stale_widgets)
+    monkeypatch.setattr(SessionState, "_widget_changed", SessionState._widget_changed)
+    context = SimpleNamespace(page_script_hash="review", fragment_ids_this_run=None, script_requests=None)
+    monkeypatch.setattr(session_state, "get_script_run_ctx", lambda: context)
+    server.ignore_gone_widgets()
+    view = View()
+    view.run(draws=True)
+    view.run(view.sends("overlap"), draws=True)
+    assert view.chosen == ["overlap"]
+    view.run(draws=False)  # a link led to another view
+    return view
+
+
+def test_what_a_view_that_was_left_still_shows_is_no_choice(view: View) -> None:
+    view.run(view.sends("overlap"), CLICK, draws=False)
+    view.run(view.sends("overlap"), draws=False)
+    assert view.chosen == ["overlap"]
+
+
+def test_a_choice_made_in_a_view_that_is_being_left_counts(view: View) -> None:
+    view.run(view.sends("guideline"), draws=False)
+    assert view.chosen == ["overlap", "guideline"]
+
+
+def test_a_view_that_comes_again_hears_of_every_choice(view: View) -> None:
+    view.run(draws=True)
+    view.run(view.sends("overlap"), draws=True)
+    view.run(view.sends("guideline"), draws=True)
+    assert view.chosen == ["overlap", "overlap", "guideline"]
+
+
+def test_what_went_long_ago_is_forgotten(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = server.monotonic() + server.GONE_SECONDS
+    monkeypatch.setattr(server, "monotonic", lambda: late)
+    view.run(draws=False)
+    assert not view.clicks.gone
 
 
 class Left:
