@@ -203,10 +203,9 @@ def _fuzzy(needle: str, message: Folded) -> Span | None:
 # first, unless only day first is possible. Not read: 72.000 or 72 000 for 72,000, Roman numerals, 'a hundred', one and
 # zero in words, relative dates.
 #
-# No repetition is entered again once it has ended, so the time is linear: each is bounded, or nothing after it can
-# fail, or it stands in a lookahead whose text is then taken as a whole, (?=(?P<body>...))(?P=body). That is what
-# possessive quantifiers and atomic groups are for, which Python has wrong until 3.11.5: matches that end before they
-# begin, and no end of them.
+# The time is linear: each repetition is bounded, or nothing after it can fail, or a lookahead finds it and it is taken
+# as a whole, (?=(?P<body>...))(?P=body). Not by possessive quantifiers and atomic groups, which Python has wrong until
+# 3.11.5: matches that end before they begin, and no end of them.
 
 
 Token = tuple[str, int | Decimal] | tuple[str, int, int] | tuple[str, int, int, int]
