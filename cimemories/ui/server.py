@@ -306,13 +306,12 @@ def ignore_gone_widgets() -> None:
         if (clicks := _clicks.get(id(self))) is None:
             return
         about = self._new_widget_state.widget_metadata
-        before = {**old, **{name: WStates({name: state}, about).get(name) for name, state in new.items()}}
         moment = monotonic()
         gone = {name: it for name, it in clicks.gone.items() if moment - it[0] < GONE_SECONDS}
-        for name in before.keys() - self._old_state.keys() - self._new_widget_state.states.keys():
+        for name in (old.keys() | new.keys()) - self._old_state.keys() - self._new_widget_state.states.keys():
             # Those of components say themselves what is new.
             if (of := about.get(name)) is not None and of.callback is not None:
-                gone[name] = moment, before[name]
+                gone[name] = moment, WStates({name: new[name]}, about)[name] if name in new else old[name]
         clicks.gone = gone
 
     def widget_changed(self: SessionState, widget_id: str) -> bool:
