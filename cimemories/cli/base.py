@@ -42,9 +42,10 @@ cli = typer.Typer(
 
 def main() -> None:
     """Run the command line; every expected error ends as one line on standard error."""
+    interrupt = _interrupter()
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as of a shell's background job: it stays so
-            signal.signal(number, _interrupter())
+            signal.signal(number, interrupt)
     # Before any command makes a file: what it writes is the user's alone.
     files.adopt_umask()
     with errors_end_with(1):

@@ -18,6 +18,7 @@ import httpx2
 import openai
 from openai import AsyncOpenAI
 
+from cimemories.llm import event_loop
 from cimemories.llm.client import answer_form, split_thought
 from cimemories.llm.endpoint import AnswerRefused, Endpoint, EndpointError, ServerInfo, look_up, sdk
 from cimemories.seeds import load_prompt
@@ -121,7 +122,7 @@ def find_out(
     """
     # Two choices show whether n is obeyed; more would only cost tokens.
     wanted = _Request(min(samples, 2), "json_schema" if schema_wanted else "none", seed_wanted)
-    return asyncio.run(_find_out(endpoint, model, wanted, retries))
+    return event_loop.run(_find_out(endpoint, model, wanted, retries))
 
 
 async def _find_out(endpoint: Endpoint, model: str, wanted: _Request, retries: int) -> Server:

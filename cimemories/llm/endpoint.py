@@ -45,6 +45,7 @@ from openai import AsyncOpenAI, DefaultAioHttpClient
 from cimemories.access import readonly, roles
 from cimemories.access.roles import Role
 from cimemories.files import open_regular
+from cimemories.llm import event_loop
 from cimemories.seeds.presets import load_presets
 from cimemories.store.engine import storable
 from cimemories.text import has_control, visible, without_credentials
@@ -550,7 +551,7 @@ def probe(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
     """What a server serves, looked up before any work is planned on it; model: '' for none in particular. Raises
     EndpointError where it does not answer, refuses the key, or lists models without this one. A server that has no list
     of models (404, 405) is taken at its word."""
-    return asyncio.run(look_up(endpoint, model, retries))
+    return event_loop.run(look_up(endpoint, model, retries))
 
 
 async def look_up(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:

@@ -14,7 +14,7 @@ from typing import NoReturn, TypedDict
 
 import sqlalchemy as sa
 
-from cimemories.llm import engines
+from cimemories.llm import engines, event_loop
 from cimemories.llm.engines import Engine
 from cimemories.llm.executor import Deferred, Execution, Executor, Job, Progress, Stopped
 from cimemories.llm.local_vllm import is_local, serving
@@ -127,7 +127,7 @@ def _jobs_of(source: Source, urls: Mapping[str, str], store: Store, client: Make
 def _attend(own: Store, work_id: str, execution: Execution, run: Callable[[], Awaitable[None]]) -> Progress:
     """Run it with a heartbeat, and set the status at its end."""
     try:
-        asyncio.run(_with_heart(own, work_id, execution, run))
+        event_loop.run(_with_heart(own, work_id, execution, run))
     except ClaimLost as lost:
         raise WorkError(str(lost)) from lost
     except Stopped as stop:

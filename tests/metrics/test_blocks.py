@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -335,7 +336,8 @@ class InThread:
         self._thread.start()
 
     def _work(self) -> None:
-        with self._ends[0] as source, self._ends[1] as sink:
+        # A process is killed where nobody reads its answers any more; here writing them fails.
+        with suppress(BrokenPipeError), self._ends[0] as source, self._ends[1] as sink:
             processes.main(source, sink)
 
     def __enter__(self) -> InThread:
