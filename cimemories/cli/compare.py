@@ -317,9 +317,8 @@ def sensitivity(
     scopes, flows = options.scopes(store, run_ids), Flows(store)
     board = boards.leaderboard(flows, scopes, rule, n=samples, warned=False)
     # The order of runs that cannot be ranked together would be one of what they lack.
-    ordered, n = board.ordered(scopes)
-    scopes = list(ordered)
-    study = library.study(flows, scopes, rule, n=n)
+    study = library.ranked_study(flows, board, scopes, rule)
+    scopes = [item.scope for item in study.subjects]
     by_run = boards.names(board.lines)
     names = [by_run[scope.run.id] for scope in scopes]
     setting = _setting(study, threshold, priors, without, least_votes)

@@ -13,10 +13,20 @@ from functools import reduce
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, inappropriate_mask
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, count, inappropriate_mask
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.metrics.blocks import BlockTerms, block_terms, each_block, found_in_blocks, terms_of, together
+from cimemories.metrics.blocks import (
+    BlockTerms,
+    Counted,
+    block_terms,
+    count_block,
+    each_block,
+    found_in_blocks,
+    joined,
+    terms_of,
+    together,
+)
 from cimemories.metrics.intervals import (
     Intervals,
     Paired,
@@ -29,6 +39,7 @@ from cimemories.metrics.intervals import (
     domain_frame,
     in_domains,
     intervals_by_terms,
+    intervals_on,
     paired_by_terms,
     shared,
 )
@@ -46,7 +57,7 @@ from cimemories.metrics.uncertainty import (
     sample_sums,
     violation_terms,
 )
-from cimemories.metrics.violation import by_outcome
+from cimemories.metrics.violation import by_outcome, missing
 
 MOST_CHANGED = 10_000  # changed flows of each kind that are listed of runs too large for memory
 
@@ -221,37 +232,39 @@ def left_of_each(flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArra
 
 @dataclass(frozen=True)
 class RunPart:
-    """The numbers of a part of a run: intervals, each profile's own numbers, profiles and contexts."""
+    """The numbers of a part of a run: intervals, and what they are made of."""
 
     bounds: Intervals
-    violation: Floats
-    completeness: Floats
-    places: tuple[tuple[int, ...], tuple[int, ...]]
+    counted: Counted
+
+
+def part_of_run(flows: Flows, scope: Scope, data: FlowArrays, n: int) -> RunPart:
+    """Of a run that fits into memory. data: the part (`shared`)."""
+    return RunPart(intervals_on(flows, scope, data, (n,)), _counted(scope, data))
 
 
 def parts_in_blocks(flows: Flows, scopes: Sequence[Scope], rule: IdentifierRule, n: int) -> list[RunPart]:
     """What all these runs judged, of each, counted in blocks of profiles."""
     found = each_block(flows, scopes, rule, _terms_of_parts, (n,))
-    profiles = tuple(p for _, (own, _) in found for p in own)
-    parts = []
-    for i in range(len(scopes)):
-        terms = [every[i] for every, _ in found]
-        parts.append(
-            RunPart(
-                intervals_by_terms(*terms_of(terms, (n,))),
-                np.concatenate([part.violation[n].own for part in terms]),
-                np.concatenate([part.conveyed.own for part in terms]),
-                (profiles, found[0][1][1]),
-            )
+    return [
+        RunPart(
+            intervals_by_terms(*terms_of([terms for terms, _ in of_run], (n,))),
+            joined([counted for _, counted in of_run]),
         )
-    return parts
+        for of_run in zip(*found, strict=True)
+    ]
 
 
 def _terms_of_parts(
     flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays], ns: tuple[int, ...]
-) -> tuple[list[BlockTerms], tuple[tuple[int, ...], tuple[int, ...]]]:
-    parts = shared(every)
-    terms = [
-        block_terms(part, part_posterior(flows, scope, part), ns) for scope, part in zip(scopes, parts, strict=True)
+) -> list[tuple[BlockTerms, Counted]]:
+    """Of each run."""
+    return [
+        (block_terms(part, part_posterior(flows, scope, part), ns), _counted(scope, part))
+        for scope, part in zip(scopes, shared(every), strict=True)
     ]
-    return terms, (parts[0].profiles, parts[0].contexts)
+
+
+def _counted(scope: Scope, data: FlowArrays) -> Counted:
+    counted = count(data)
+    return count_block(data, counted, missing(data, counted.inappropriate), scope.run.samples)

@@ -21,18 +21,18 @@ import numpy as np
 import pandas as pd
 import sqlalchemy as sa
 
-from cimemories.compare.common_flows import RunPart, left_of_each, parts_in_blocks
+from cimemories.compare.common_flows import left_of_each, part_of_run, parts_in_blocks
 from cimemories.compare.ranking import DECIMALS, common_samples, memory_text, ranked_group, why_not_ranked
 from cimemories.evaluation.costs import Cost, run_cost
-from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.scope import Combine, Scope, messages_first, parts_of, resolve_scope, settled, simulated_parts
-from cimemories.metrics import completeness, sentences, violation
-from cimemories.metrics.blocks import each_block, judged_digest, places_of
+from cimemories.metrics import sentences
+from cimemories.metrics.blocks import Counted, counted_numbers, each_block, judged_digest
 from cimemories.metrics.breakdown import Baseline, run_baselines
 from cimemories.metrics.headline import Headline, headline
-from cimemories.metrics.intervals import intervals, intervals_on, shared
+from cimemories.metrics.intervals import intervals, shared
 from cimemories.metrics.uncertainty import Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning, task_checks
 from cimemories.seeds.published import Figure, Published, PublishedMeasure, load_published
@@ -186,10 +186,11 @@ def _numbers(flows: Flows, row: RunRow) -> _Numbers:
 @dataclass(frozen=True)
 class Line:
     """One run. n: samples that violation and the balanced score are read at, at most as many as the run has, or
-    supports where it lacks messages. spread: standard deviations over profiles (n - 1 below the line). published: the
-    paper on this model; None for a simulated run, and for models that the paper gives no number of. places: the ids of
-    the profiles and contexts that the numbers are of. outside: why it has no rank, '' where it has one; rank: 1 for the
-    best balanced score, ties share the better one, None without one."""
+    supports where it lacks messages. counted: what violation and all other numbers of the line are made of: the whole
+    run's, or those of the flows that all ranked runs judged (Leaderboard.cut); `numbers` are the whole run's in either
+    case. spread: standard deviations over profiles (n - 1 below the line). published: the paper on this model; None for
+    a simulated run, and for models that the paper gives no number of. outside: why it has no rank, '' where it has one;
+    rank: 1 for the best balanced score, ties share the better one, None without one."""
 
     numbers: Headline
     n: int
@@ -199,7 +200,7 @@ class Line:
     violation_spread: float
     completeness_spread: float
     published: Published | None
-    places: tuple[tuple[int, ...], tuple[int, ...]]
+    counted: Counted
     outside: str = ""
     rank: int | None = None
 
@@ -214,6 +215,20 @@ class Line:
     @property
     def simulated(self) -> tuple[str, ...]:
         return self.scope.simulated
+
+    @property
+    def places(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids of the profiles and contexts that the numbers are of."""
+        return self.counted.profiles, self.counted.contexts
+
+    @property
+    def retained(self) -> int:
+        """(profile, context) pairs that the numbers are of."""
+        return int(self.counted.kept.sum())
+
+    def bounds(self, n: int) -> tuple[float, float]:
+        """The lowest and highest that Violation@n can be, whatever the missing messages say."""
+        return mean_or_nan(self.counted.low[n]), mean_or_nan(self.counted.high[n])
 
     @property
     def covered(self) -> bool:
@@ -235,6 +250,7 @@ class Line:
         """One row for tables and files; shares 0 to 1, nan where undefined. parts: how those that are simulated are
         given, one text in a table and a list in JSON."""
         published = {f"published_{m}": self.stated(m) for m in PublishedMeasure}
+        least, most = self.bounds(self.run.samples)
         return {
             "run": self.run.id,
             "name": self.run.name,
@@ -249,8 +265,8 @@ class Line:
             "violation_sd": self.violation_spread,
             "violation_low": self.violation.low,
             "violation_high": self.violation.high,
-            "violation_least": self.numbers.violation_bounds[self.run.samples][0],
-            "violation_most": self.numbers.violation_bounds[self.run.samples][1],
+            "violation_least": least,
+            "violation_most": most,
             "completeness": self.completeness.value,
             "completeness_sd": self.completeness_spread,
             "completeness_low": self.completeness.low,
@@ -258,11 +274,11 @@ class Line:
             "balanced": self.balanced.value,
             "balanced_low": self.balanced.low,
             "balanced_high": self.balanced.high,
-            "leak_rate": self.numbers.leak_rate.micro,
+            "leak_rate": self.counted.leak_rate.micro,
             "coverage": self.numbers.coverage,
             "samples": self.run.samples,
-            "profiles": self.numbers.profiles,
-            "attributes": self.numbers.attributes,
+            "profiles": len(self.counted.profiles),
+            "attributes": self.counted.attributes,
             "judge": self.scope.judge_text,
             "labels": self.scope.labelling.id if self.scope.labelling else "",
             "memory": memory_text(self.run),
@@ -450,20 +466,15 @@ def _on_part(flows: Flows, whole: Line, part: FlowArrays | int, others: Sequence
             key = ("parts of large runs", *versions, rule, whole.n)
             own = flows.cached(key, lambda: parts_in_blocks(flows, others, rule, whole.n))[part]
         else:
-            own = RunPart(
-                intervals_on(flows, whole.scope, part, (whole.n,)),
-                violation.by_profile(part.reveals, part.draws, part.labels, part.counted, whole.n),
-                completeness.by_profile(part.reveals, part.draws, part.labels),
-                (part.profiles, part.contexts),
-            )
+            own = part_of_run(flows, whole.scope, part, whole.n)
         return replace(
             whole,
             violation=own.bounds.violation[whole.n],
             completeness=own.bounds.completeness,
             balanced=own.bounds.balanced,
-            violation_spread=_deviation(own.violation.tolist()),
-            completeness_spread=_deviation(own.completeness.tolist()),
-            places=own.places,
+            violation_spread=_deviation(own.counted.violation[whole.n].tolist()),
+            completeness_spread=_deviation(own.counted.complete.tolist()),
+            counted=own.counted,
         )
 
     line_on_common = flows.cached(("line on common", whole.scope.version, versions, rule, whole.n), compute)
@@ -527,7 +538,7 @@ def line(
             completeness_spread=_deviation([person.completeness for person in numbers.per_profile]),
             # A simulated run says nothing of the model whose name it bears.
             published=None if scope.run.simulated else load_published().model(scope.run.model),
-            places=places_of(flows, scope),
+            counted=counted_numbers(flows, scope, rule),
         )
 
     result = flows.cached(("line", scope.version, rule, at), compute)
@@ -692,7 +703,7 @@ def _run(line: Line, name: str, n: int | None) -> Row:
             violation_measured(line, n),
             measured(line.completeness, line.completeness_spread),
             measured(line.balanced),
-            percent(line.numbers.leak_rate.micro),
+            percent(line.counted.leak_rate.micro),
             percent(line.numbers.coverage),
             str(line.run.samples) if line.n == line.run.samples else f"{line.n} of {line.run.samples}",
             line.scope.judge_text,

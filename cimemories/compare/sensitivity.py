@@ -18,7 +18,7 @@ from math import comb
 import numpy as np
 import pandas as pd
 
-from cimemories.compare.leaderboard import same_dataset
+from cimemories.compare.leaderboard import Leaderboard, same_dataset
 from cimemories.compare.ranking import Measure, ranks, tau, turned
 from cimemories.compare.relabel import EXACTLY, Numbers, Shares, levels, mean_over, numbers, shares_of
 from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, flow_arrays
@@ -111,13 +111,14 @@ class Subject:
 @dataclass(frozen=True)
 class Study:
     """Runs of one dataset with the votes that they share. base: the settings that their numbers rest on now; rule: what
-    these are called."""
+    these are called. cut: whether the runs are cut to the flows that all of them judged."""
 
     subjects: tuple[Subject, ...]
     counts: VoteCounts
     votes: Votes
     base: Setting
     rule: AppliedRule
+    cut: bool = False
 
     @property
     def thresholds(self) -> tuple[float, ...]:
@@ -181,6 +182,16 @@ def study(
     return Study(tuple(subject(flows, scope, pairs.counts, n) for scope in scopes), pairs.counts, votes, base, applied)
 
 
+def ranked_study(
+    flows: Flows, board: Leaderboard, scopes: Sequence[Scope], rule: IdentifierRule = IdentifierRule.EXACT
+) -> Study:
+    """The study of those of the runs of a board that have an order among them, each read as the board reads it: at one
+    n, and on the flows that all of them judged where not all judged the same. Raises what `study` does."""
+    ordered, n = board.ordered(scopes)
+    result = study(flows, ordered, rule, n=n)
+    return on_common_flows(flows, result) if board.cut else result
+
+
 def _shared_labelling(scopes: Sequence[Scope]) -> str:
     labellings = sorted({scope.labelling.id if scope.labelling else "" for scope in scopes})
     if len(labellings) > 1 or not labellings[0]:
@@ -233,7 +244,7 @@ def on_common_flows(flows: Flows, study: Study) -> Study:
         )
         for at, (item, whole, data) in enumerate(zip(study.subjects, wholes, parts, strict=True))
     )
-    return replace(study, subjects=subjects)
+    return replace(study, subjects=subjects, cut=True)
 
 
 def _rows(flows: Flows, whole: Scope, counts: VoteCounts, data: FlowArrays) -> Ints:
@@ -374,7 +385,10 @@ def judged_otherwise(flows: Flows, study: Study) -> Iterator[Tried]:
             subjects = tuple(
                 subject(flows, new, study.counts, item.n) for new, item in zip(scopes, study.subjects, strict=True)
             )
-            yield Tried(Choice.JUDGE, setting, replace(study, subjects=subjects).at(study.base))
+            judged = replace(study, subjects=subjects)
+            if study.cut:  # another judge may have judged other messages
+                judged = on_common_flows(flows, judged)
+            yield Tried(Choice.JUDGE, setting, judged.at(study.base))
 
 
 def _scope(flows: Flows, now: Scope, judge: str) -> Scope:

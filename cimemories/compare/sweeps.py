@@ -347,7 +347,7 @@ class SweepFigure:
         """Counts: runs, series, profiles."""
         if not self.series:
             return ""
-        people = sorted({line.numbers.profiles for line in self.lines})
+        people = sorted({len(line.counted.profiles) for line in self.lines})
         among = f"{people[0]}" if len(people) == 1 else f"{people[0]} to {people[-1]}"
         return f"{len(self.lines)} runs in {len(self.series)} series, {among} profiles; bars are 95 % intervals"
 

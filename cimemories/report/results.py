@@ -347,13 +347,17 @@ def _leaderboard(basis: Basis) -> list[Table]:
     """The table of the paper's form in two, so that it fits on a page: numbers, and what they rest on."""
     run_names, waiting = basis.run_names, [line.run.id for line in basis.board.lines]
     by_id, rows = {scope.run.id: scope for scope in basis.scopes}, []
+    # On common flows the leak rate is another one than the whole run's, which alone has an interval.
+    cut = {line.run.id for line in basis.board.ranked} if basis.board.cut else set()
     for row in leaderboard.leaderboard_rows(basis.board):
         # Rows of runs come in the order of the board's lines, with published and constant ones between and after them.
         cells = row.cells
         if row.kind == "run":
             run_id = waiting.pop(0)
-            leak, _ = rate_intervals(basis.flows, by_id[run_id], basis.rule)
-            cells = (run_names[run_id], *cells[1:LEAK_RATE], sentences.bounds_text(leak), *cells[LEAK_RATE + 1 :])
+            leak = cells[LEAK_RATE]
+            if run_id not in cut:
+                leak = sentences.bounds_text(rate_intervals(basis.flows, by_id[run_id], basis.rule)[0])
+            cells = (run_names[run_id], *cells[1:LEAK_RATE], leak, *cells[LEAK_RATE + 1 :])
         rows.append(Row(cells, "" if row.kind == "run" else row.kind))
     head, simulated = leaderboard.header_row(basis.board), basis.board.simulated
     caption_start = "Runs, the highest balanced score first" if basis.several else "The run"

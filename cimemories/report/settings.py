@@ -21,7 +21,7 @@ import numpy as np
 from cimemories.compare.leaderboard import leaderboard
 from cimemories.compare.ranking import Measure, ranks, swaps, tau, turned
 from cimemories.compare.relabel import Numbers
-from cimemories.compare.sensitivity import Study, left_out, measure_values, on_common_flows, study
+from cimemories.compare.sensitivity import Study, left_out, measure_values, ranked_study
 from cimemories.flows.arrays import Floats
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Combine, Scope, judge_title, messages_first, resolve_scope
@@ -167,11 +167,9 @@ def settings(basis: Basis) -> Settings:
 def _study(basis: Basis, scopes: Sequence[Scope]) -> tuple[Study, dict[str, str]]:
     """The runs that are ranked among these as the leaderboard reads them, and why the others are not, by id."""
     board = leaderboard(basis.flows, scopes, basis.rule, warned=False)
-    ordered, n = board.ordered(scopes)
-    result = study(basis.flows, ordered, basis.rule, n=n)
-    return (on_common_flows(basis.flows, result) if board.cut else result), {
-        line.run.id: line.outside for line in board.outside if line.run.id not in {scope.run.id for scope in ordered}
-    }
+    result = ranked_study(basis.flows, board, scopes, basis.rule)
+    ordered = {item.scope.run.id for item in result.subjects}
+    return result, {line.run.id: line.outside for line in board.outside if line.run.id not in ordered}
 
 
 def _versions(study: Study) -> frozenset[str]:

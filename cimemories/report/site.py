@@ -173,14 +173,13 @@ def _place(line: leaderboard.Line, name: str) -> Place:
     bounds = (line.violation, line.completeness, line.balanced)
     violation, completeness, balanced = (percent(item.value) for item in bounds)
     intervals = [leaderboard.bounds_text(item) for item in bounds]
-    numbers = line.numbers
     return Place(
         line.run.id,
         name,
         line.rank,
         (violation, completeness, balanced),
         (intervals[0], intervals[1], intervals[2]),
-        (numbers.attributes, numbers.flows, numbers.retained),
+        (line.counted.attributes, line.counted.flows, line.retained),
     )
 
 

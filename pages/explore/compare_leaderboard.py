@@ -111,15 +111,15 @@ def _ranked(line: Line, name: str, n: int | None) -> list[Html]:
     reads = "" if line.n == n else f"at n = {line.n}"
     return [
         tag("td", tag("b", name), " ", page.simulated_badge(line.simulated), _muted(line.run.id), outside),
-        _measured(line.violation, line.violation_spread, line.numbers.attributes, "attributes", reads),
-        _measured(line.completeness, line.completeness_spread, line.numbers.retained, "retained contexts"),
+        _measured(line.violation, line.violation_spread, line.counted.attributes, "attributes", reads),
+        _measured(line.completeness, line.completeness_spread, line.retained, "retained contexts"),
         _measured(line.balanced),
     ]
 
 
 def _lines(line: Line, name: str, compared: Compared) -> list[Html]:
     """The run, and below it what the paper states of its model."""
-    rate, coverage = line.numbers.leak_rate, percent(line.numbers.coverage)
+    rate, coverage = line.counted.leak_rate, percent(line.numbers.coverage)
     exposures = f"{count(rate.reveals)} of {count(rate.draws, 'exposure')}"
     judged = f"{count(line.numbers.judged)} of {count(line.run.expected, 'response')} judged"
     cells = [

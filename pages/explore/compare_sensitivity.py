@@ -29,8 +29,8 @@ from cimemories.compare.sensitivity import (
     left_out_frame,
     measure_values,
     ranges,
+    ranked_study,
     setting_of,
-    study,
     trial,
     variants,
 )
@@ -254,7 +254,8 @@ def norms_part(compared: Compared) -> None:
     )
     safe.inline(
         "By one norm a pair is labelled by the votes of that persona alone; decisions of people go before them as "
-        "everywhere. Each norm has its own pairs.",
+        "everywhere. Each norm has its own pairs"
+        + (", and each run is shown with all of its own flows." if compared.board.cut else "."),
         muted=True,
     )
     exports.buttons(
@@ -399,7 +400,7 @@ def _study_if_requested(compared: Compared, set_takeaway: SetTakeaway) -> Study 
 
     def compute(report: once.Report) -> Study:
         report(0, f"Computing: {STEPS[0]}")
-        result = study(compared.flows, compared.scopes, compared.rule, n=compared.n)
+        result = ranked_study(compared.flows, compared.board, compared.scopes, compared.rule)
         _tried(compared, result, lambda name: report(1 / 3, f"Computing: {STEPS[1]}: {name}"))
         for done, scope in enumerate(compared.scopes):
             report((2 + done / len(compared.scopes)) / 3, f"Computing: {STEPS[2]}")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from worlds import add_dataset, add_labels, add_run
+from typer.testing import CliRunner
+from worlds import add_dataset, add_judge, add_labels, add_run, settle_judgement
 
 from cimemories.charts.comparison import plane
+from cimemories.cli import cli
 from cimemories.compare.difference import takeaway
 from cimemories.compare.leaderboard import (
     Leaderboard,
@@ -18,6 +21,8 @@ from cimemories.compare.leaderboard import (
     leaderboard_rows,
     run_lines,
 )
+from cimemories.compare.ranking import Measure, ranks
+from cimemories.compare.sensitivity import judged_otherwise, measure_values, ranked_study
 from cimemories.compare.sweeps import sweep_figures
 from cimemories.flows.arrays import flow_arrays
 from cimemories.flows.flows import Flows
@@ -26,9 +31,9 @@ from cimemories.flows.scope import resolve_scope
 from cimemories.metrics import violation
 from cimemories.model import ResponseStatus
 from cimemories.seeds.published import Axis
-from cimemories.store import runs
+from cimemories.store import judgements, runs, work
 from cimemories.store.engine import Store
-from cimemories.store.tables import run
+from cimemories.store.tables import response, run
 
 X, N = INAPPROPRIATE, NECESSARY
 LOST = ResponseStatus.FAILED
@@ -151,6 +156,67 @@ def test_ranked_runs_are_read_on_the_flows_that_all_judged(store: Store, data: i
     own = violation.by_profile(arrays.reveals, arrays.draws, arrays.labels, arrays.counted, 5)
     assert one.violation.value == pytest.approx(float(np.nanmean(own)), abs=1e-12)
     assert any("ranked on the flows that all ranked runs judged" in text.lower() for text in leaderboard_notes(board))
+
+
+def on_unequal_profiles(store: Store, data: int) -> tuple[str, str]:
+    """One run is silent on the one profile that both have, and says everything to the others; the other leaks one
+    attribute there."""
+    silent, loud = np.array([[[0] * 8, [0] * 8, [4] * 8]]), np.array([[[5] * 8, [5] * 8, [4] * 8]])
+    wide = add_run(store, data, 5, np.concatenate([silent, loud, loud]))
+    narrow = add_run(store, data, 5, np.array([[[5] + [0] * 7, [0] * 8, [4] * 8]] * PEOPLE), profiles=slice(0, 1))
+    for run_id, name in ((wide, "wide"), (narrow, "narrow")):
+        with store.write() as connection:
+            connection.execute(sa.update(run).where(run.c.id == run_id).values(model=name))
+    return wide, narrow
+
+
+def test_every_number_of_a_line_is_of_the_flows_that_it_is_ranked_on(store: Store, data: int) -> None:
+    board = board_of(store, *on_unequal_profiles(store, data))
+    first, second = (line.as_record() for line in board.lines)
+    assert board.cut and (first["model"], second["model"]) == ("wide", "narrow")
+    # By hand on the one common profile: 2 inappropriate attributes in 8 contexts, 5 messages each.
+    assert (first["violation"], first["leak_rate"]) == (0.0, 0.0)
+    assert (second["violation"], second["leak_rate"]) == pytest.approx((0.5, 5 / 80))
+    for line in (first, second):
+        assert (line["profiles"], line["attributes"]) == (1, 2)
+        assert line["violation_least"] == line["violation_most"] == line["violation"]
+    assert [row.cells[4] for row in leaderboard_rows(board) if row.kind == "run"] == ["0.0 %", "6.2 %"]
+    # Of the whole run: of 3 profiles two leak everything.
+    assert board.lines[0].numbers.leak_rate.micro == pytest.approx(2 / 3)
+
+
+def test_sensitivity_reads_runs_as_the_leaderboard_ranks_them(store: Store, data: int) -> None:
+    scopes = [resolve_scope(store, run_id) for run_id in on_unequal_profiles(store, data)]
+    flows = Flows(store)
+    board = leaderboard(flows, scopes)
+    study = ranked_study(flows, board, scopes)
+    now = measure_values(study.at(study.base), Measure.VIOLATION)[:, 0]
+    by_id = {line.run.id: line.violation.value for line in board.lines}
+    assert now.tolist() == pytest.approx([by_id[scope.run.id] for scope in scopes])
+    assert ranks(now, Measure.VIOLATION).tolist() == [1, 2]
+    result = CliRunner().invoke(cli, ["sensitivity", *by_id, "--workspace", str(store.workspace), "--json"])
+    assert result.exit_code == 0, result.output
+    numbers = {item["run"]: item["violation"] for item in json.loads(result.output)["settings"][: len(scopes)]}
+    assert numbers == pytest.approx({"wide": 0.0, "narrow": 0.5})
+
+
+def test_another_judge_is_tried_on_common_flows_too(store: Store, data: int) -> None:
+    scopes = [resolve_scope(store, run_id) for run_id in on_unequal_profiles(store, data)]
+    with store.write() as connection:
+        for scope in scopes:
+            judge = add_judge(connection, "strict")
+            judgements.assign(connection, scope.run.id, [judge])
+            messages = connection.execute(sa.select(response.c.id).where(response.c.run == scope.run.id)).scalars()
+            for message in messages.all():
+                settle_judgement(connection, message, judge, None, [])
+            work.bump(connection, scope.run.id)
+    scopes = [resolve_scope(store, scope.run.id) for scope in scopes]
+    flows = Flows(store)
+    study = ranked_study(flows, leaderboard(flows, scopes), scopes)
+    # By either judge or by both, on the one profile that both runs have.
+    found = {t.name: [float(n.mean_violation[0]) for n in t.numbers] for t in judged_otherwise(flows, study)}
+    assert found["judge strict"] == [0.0, 0.0]
+    assert found["any of the judges"] == pytest.approx([0.0, 0.5])
 
 
 def test_where_nothing_is_missing_a_board_is_that_of_its_runs(store: Store, data: int) -> None:
