@@ -243,11 +243,13 @@ class Stopped(Exception):
 @dataclass(frozen=True, slots=True)
 class _Task:
     """A job with what the record has of it. remaining: the draws still to be sent, each with the key of its call.
-    fresh: their answers, once they are there."""
+    taken: these keys as they were looked up, which no other job asks meanwhile. fresh: their answers, once they are
+    there."""
 
     job: Job
     recorded: Mapping[int, Answer]
     remaining: Mapping[int, str]
+    taken: tuple[str, ...]
     body: str
     origin: Origin
     fresh: Sequence[Answer] = ()
@@ -316,6 +318,10 @@ class Executor(Execution):
         self._made: deque[Job] = deque()  # by these threads
         self._outcomes: deque[_Task] = deque()
         self._openings: Openings[_Task] = Openings(concurrency)
+        # Equal calls are asked once: a model at temperature 0 writes the same message five times, each to be judged.
+        self._same: dict[str, list[Job]] = {}  # by key of a call that is on its way, jobs that wait for its answer
+        self._waiting = 0  # of these
+        self._committed: set[str] = set()  # keys since the last look-up began, which may not have seen their answers
         self._under_way = 0  # jobs that have been taken and are not in the record yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()  # an outcome waits for its commit
@@ -367,7 +373,7 @@ class Executor(Execution):
             # computed here is never too large by then.
             room = self.concurrency - self._under_way
             room -= self._openings.start_ready(room, self._start)
-            if not room or self._openings.full:
+            if not room or self._openings.full or self._waiting >= self.concurrency * AHEAD:
                 return
             # What follows goes first: a response is judged before another one is begun, which keeps that queue short.
             jobs = [self._following.popleft() for _ in range(min(room, len(self._following)))]
@@ -379,6 +385,7 @@ class Executor(Execution):
             if not jobs and not wanted:
                 return
             # In a thread, because the record may be away for a minute: calls in flight have to go on meanwhile.
+            self._committed.clear()
             looked_up = await asyncio.to_thread(self._look_up, jobs, source, wanted)
             if not looked_up:
                 continue  # the source has ended or was put off; a commit meanwhile may have brought jobs that follow
@@ -447,7 +454,7 @@ class Executor(Execution):
             for job in jobs
         ]
         return [
-            _Task(job, there.answers, there.owed, item.body, item.origin)
+            _Task(job, there.answers, there.owed, tuple(there.owed.values()), item.body, item.origin)
             for job, item, there in zip(jobs, wanted, self._recorded(wanted), strict=True)
         ]
 
@@ -465,7 +472,17 @@ class Executor(Execution):
         if not item.remaining:
             self._under_way += 1
             self._arrive(item)
-        elif not self._openings.must_wait(_opening(item.job), item):
+            return
+        for key in item.taken:
+            if key in self._same:
+                self._same[key].append(item.job)
+                self._waiting += 1
+                return
+            if key in self._committed:
+                self._following.append(item.job)
+                return
+        self._same |= {key: [] for key in item.taken}
+        if not self._openings.must_wait(_opening(item.job), item):
             self._start(item)
 
     def _start(self, item: _Task) -> None:
@@ -494,7 +511,8 @@ class Executor(Execution):
     def _looked_up_again(self, origin: Origin, item: _Task) -> _Task:
         """The same where another server answers than was planned: that one's own answers serve, under its own keys."""
         (there,) = self._recorded([Wanted(item.body, tuple(item.remaining), origin)])
-        return _Task(item.job, {**item.recorded, **there.answers}, there.owed, item.body, origin)
+        recorded = {**item.recorded, **there.answers}
+        return replace(item, recorded=recorded, remaining=there.owed, origin=origin)
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -537,6 +555,11 @@ class Executor(Execution):
             except Exception as error:
                 self.fail(error)
                 return
+            for key in chain.from_iterable(item.taken for item in batch):
+                same = self._same.pop(key)
+                self._waiting -= len(same)
+                self._following.extend(same)  # to be looked up again
+                self._committed.add(key)
             self._following.extend(item for item in following if isinstance(item, Job))
             self._deferred.extend(item for item in following if isinstance(item, Deferred))
             self._under_way -= len(batch)

@@ -4,9 +4,12 @@ is driven."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -14,16 +17,18 @@ import pytest
 import sqlalchemy as sa
 from evaluating import add, add_labelled, assert_whole, counts, numbers, row_of, simulated, small_profiles
 from executing import MODELS, SAMPLES, answering, eventually, is_judging, spec
-from hostile import IncomingRequest, Reply, completion, hostile_server, texts_of
+from hostile import IncomingRequest, Reply, completion, error, hostile_server, texts_of
 from worlds import make_profile
 
 from cimemories.evaluation import planning, runs
+from cimemories.evaluation.costs import Prices, run_cost
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Executor, Job, Progress
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
 from cimemories.store import datasets
+from cimemories.store.calls import Answer
 from cimemories.store.engine import Store
 from cimemories.store.tables import call, response, run
 
@@ -153,6 +158,107 @@ def test_what_follows_from_the_last_job_is_done_too(sqlite_store: Store) -> None
         run_id = planning.plan(sqlite_store, spec(server.url))
         asyncio.run(execute(server.url))
     assert settled == ["first", "last", "following"]
+
+
+OPENING = "x" * 5000  # long enough for one request to read it alone
+
+
+def asked_as(numbers: list[int]) -> list[tuple[str, tuple[int, ...], str | None]]:
+    """(text, draws, opening) of jobs: several of each text, some with further draws, some behind a shared opening."""
+    return [
+        (f"{OPENING * (n % 3)}{n}", (0, 1) if n % 4 == 3 else (0,), f"opening {n % 3}" if n % 3 else None)
+        for n in numbers
+    ]
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 32])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_equal_calls_are_asked_once_at_whatever_moment_they_come(
+    sqlite_store: Store, concurrency: int, seed: int
+) -> None:
+    """A second one that came while the first was on its way was asked too, paid for, and its answer dropped."""
+    world(sqlite_store)
+    chance = random.Random(seed)
+    wanted = asked_as([chance.randrange(8) for _ in range(60)])
+    settled: list[tuple[str, tuple[int, ...], tuple[str, ...]]] = []
+
+    def job(client: Client, text: str, draws: tuple[int, ...], opening: str | None, follows: bool) -> Job:
+        def settle(_: sa.Connection, outcomes: Mapping[int, Answer]) -> tuple[Job, ...]:
+            settled.append((text, draws, tuple(outcomes[draw].content or "" for draw in draws)))
+            return (job(client, text, draws, opening, False),) if follows else ()
+
+        return Job("respond", client, ChatRequest("m", (("user", text),)), draws, settle, opening=opening)
+
+    async def execute(url: str) -> Progress:
+        client = Client(Endpoint(url), simulated=False)
+        executor = Executor(sqlite_store, run_id, concurrency=concurrency)
+        jobs = (job(client, *one, number % 5 == 0) for number, one in enumerate(wanted))
+        await asyncio.wait_for(executor.run(jobs), 60)
+        await client.close()
+        return executor.progress
+
+    def answer(request: IncomingRequest) -> Reply:
+        texts = [f"{request.number}, {choice}" for choice in range(request.n)]
+        return replace(completion(*texts), wait=chance.choice([0.0, 0.002, 0.02]))
+
+    with hostile_server(answer, MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        progress = asyncio.run(execute(server.url))
+    asked = Counter((request.body["messages"][0]["content"], request.n) for request in server.chats)
+    assert set(asked) == {(text, len(draws)) for text, draws, _ in wanted}
+    assert set(asked.values()) == {1}
+    assert Counter((text, draws) for text, draws, _ in settled) == Counter(
+        (text, draws) for number, (text, draws, _) in enumerate(wanted) for _ in range(2 if number % 5 == 0 else 1)
+    )
+    assert len({(text, texts) for text, _, texts in settled}) == len(asked), "equal calls have equal answers"
+    draws = sum(n for _, n in asked)
+    assert (progress.fresh, progress.done) == (draws, sum(len(draws) for _, draws, _ in settled))
+
+
+def test_equal_calls_that_fail_are_each_tried(sqlite_store: Store) -> None:
+    """Nobody waits for ever for the answer of another one."""
+    world(sqlite_store)
+    settled: list[bool] = []
+
+    def settle(_: sa.Connection, outcomes: Mapping[int, Answer]) -> tuple[()]:
+        settled.append(outcomes[0].ok)
+        return ()
+
+    async def execute(url: str) -> None:
+        client = Client(Endpoint(url, max_retries=0), simulated=False)
+        request = ChatRequest("m", (("user", "the same"),))
+        jobs = (Job("respond", client, request, (0,), settle) for _ in range(4))
+        await asyncio.wait_for(Executor(sqlite_store, run_id, concurrency=8).run(jobs), 60)
+        await client.close()
+
+    with hostile_server(lambda asked: error(400, "no") if asked.number < 2 else texts_of(asked), MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        asyncio.run(execute(server.url))
+    # Two fail, the third is answered, and that answer serves the fourth.
+    assert (settled, len(server.chats)) == ([False, False, True, True], 3)
+
+
+def test_equal_messages_are_judged_and_paid_once(store: Store) -> None:
+    """At temperature 0 every sample is the same text. The judge was sent each, and its cost counted once."""
+    world(store)
+
+    def answer(request: IncomingRequest) -> Reply:
+        usage = {"prompt_tokens": 1000, "completion_tokens": 0}
+        text = str(request.body["messages"][0]["content"])
+        if is_judging(request):
+            return replace(completion('{"revealed": []}', usage=usage), wait=0.05)
+        return completion(*[hashlib.sha256(text.encode()).hexdigest()] * request.n, usage=usage)
+
+    prices = Prices(prompt=1000.0, cached=1000.0, completion=0.0, currency="EUR")
+    with hostile_server(answer, MODELS) as server:
+        judge = planning.JudgeSpec("llm", "judge", server.url, prices=prices)
+        run_id = planning.plan(store, spec(server.url, judge=judge, prices=prices))
+        runs.execute(store, run_id, concurrency=16)
+    judged = [request for request in server.chats if is_judging(request)]
+    assert len(judged) == 6
+    # 1,000 tokens at 1,000 a million for each request that was sent.
+    assert run_cost(store, run_id).paid == pytest.approx(len(server.chats))
+    assert_whole(store, run_id, 6 * SAMPLES)
 
 
 def test_the_same_again_makes_no_call(store: Store) -> None:
