@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -88,6 +88,11 @@ class Prices:
         return asdict(self)
 
     @property
+    def free(self) -> bool:
+        """Whether no token costs anything."""
+        return not (self.prompt or self.cached or self.completion)
+
+    @property
     def text(self) -> str:
         """As `read` takes them."""
         numbers = "/".join(f"{value:g}" for value in (self.prompt, self.cached, self.completion))
@@ -161,7 +166,8 @@ PriceList = Mapping[tuple[str, str], Prices]  # by (MODEL or JUDGE, name of the 
 
 @dataclass(frozen=True)
 class StageCost:
-    """The calls of one kind to one model, and what their tokens cost; None: the price is not known."""
+    """The calls of one kind to one model, and what their tokens cost; None: the price is not known, or the server did
+    not report the tokens of some."""
 
     used: ModelCalls
     amount: float | None
@@ -171,9 +177,10 @@ class StageCost:
 class Cost:
     """What the calls behind a run or a sweep cost.
 
-    amount: all of them; None where a price is missing. known: the part whose prices are known. paid: of `known`, what
-    was asked since the run was planned, and so what a cap counts. unpriced: models without a price. seconds: of all
-    exchanges one after the other. prices: as the manifests have them.
+    amount: all of them; None where a price or a count of tokens is missing. known: the part that is known. paid: of
+    `known`, what was asked since the run was planned, and so what a cap counts. unpriced: models without a price;
+    uncounted: those that cost something and whose server did not report all tokens. seconds: of all exchanges one after
+    the other. prices: as the manifests have them.
     """
 
     stages: tuple[StageCost, ...]
@@ -182,6 +189,7 @@ class Cost:
     paid: float
     currency: str
     unpriced: tuple[str, ...]
+    uncounted: tuple[str, ...]
     seconds: float
     prices: PriceList
     cap: float | None
@@ -190,6 +198,16 @@ class Cost:
     def cap_reached(self) -> bool:
         """Whether nothing more may be paid: the cap has to be raised before the work can go on."""
         return self.cap is not None and self.paid >= self.cap
+
+    @property
+    def cannot_be_capped(self) -> str:
+        """Why a cap on it cannot be kept; '' where it can."""
+        if not self.uncounted:
+            return ""
+        return (
+            f"the server of {', '.join(self.uncounted)} does not report how many tokens it read and wrote, so what "
+            "this costs is not known and no cap can be kept. Plan it again without a cap: recorded answers are used"
+        )
 
     @property
     def above_cap_text(self) -> str:
@@ -204,8 +222,11 @@ class Cost:
         """One amount for people, with what is missing of it."""
         if self.amount is not None:
             return money(self.amount, self.currency)
-        if self.unpriced and self.known:
-            return f"{money(self.known, self.currency)} plus an unknown cost for {', '.join(self.unpriced)}"
+        missing = tuple(dict.fromkeys((*self.unpriced, *self.uncounted)))
+        if missing and self.known:
+            return f"{money(self.known, self.currency)} plus an unknown cost for {', '.join(missing)}"
+        if self.uncounted:
+            return f"{money(None, '')}: the server of {', '.join(self.uncounted)} does not report tokens"
         return money(None, "")
 
 
@@ -254,9 +275,16 @@ def models_in(manifest: RunManifest, role: str) -> list[tuple[str, ModelPart | J
 
 
 def amount(used: ModelCalls, prices: PriceList) -> float | None:
-    """What the tokens of these calls cost, in the currency of the prices; None where their model has no known price."""
+    """What the tokens of these calls cost, in the currency of the prices; None where their model has no known price.
+    Tokens that the server did not report are not in it."""
     price = prices.get((role_of(used.kind), used.model))
     return None if price is None else price.cost(used.prompt_tokens, used.cached_tokens, used.completion_tokens)
+
+
+def _uncounted(used: ModelCalls, prices: PriceList) -> bool:
+    """Whether these calls cost something that is in no sum: tokens that the server did not report."""
+    price = prices.get((role_of(used.kind), used.model))
+    return price is not None and not price.free and used.uncounted > 0
 
 
 def _cost(connection: sa.Connection, rows: Sequence[RunRow], since: str, cap: float | None) -> Cost:
@@ -268,13 +296,15 @@ def _cost(connection: sa.Connection, rows: Sequence[RunRow], since: str, cap: fl
     known = sum(stage.amount or 0.0 for stage in stages)
     missing = [s.used.model for s in stages if s.amount is None]
     unknown = tuple(dict.fromkeys((*unpriced, *missing)))
+    uncounted = tuple(dict.fromkeys(s.used.model for s in stages if _uncounted(s.used, prices)))
     return Cost(
-        stages=stages,
-        amount=None if unknown else known,
+        stages=tuple(replace(s, amount=None) if _uncounted(s.used, prices) else s for s in stages),
+        amount=None if unknown or uncounted else known,
         known=known,
         paid=sum(amount(u, prices) or 0.0 for u in new),
         currency=next((p.currency for p in prices.values()), ""),
         unpriced=unknown,
+        uncounted=uncounted,
         seconds=sum(stage.used.seconds for stage in stages),
         prices=prices,
         cap=cap,
@@ -295,6 +325,8 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
             f"{work_id} has no prices for {', '.join(cost.unpriced)}, so it cannot have a cap. Plan it again with "
             "prices: recorded answers cost nothing."
         )
+    if cost.cannot_be_capped:
+        raise StoreError(f"{work_id} cannot have a cap: {cost.cannot_be_capped}.")
     if cap <= cost.paid:
         raise StoreError(
             f"{work_id} has already cost {money(cost.paid, cost.currency)}, so a cap of {money(cap, cost.currency)} "
@@ -324,6 +356,7 @@ class CapWatch:
     def _look(self) -> float:
         cost = cost_of(self.store, self.work_id)
         self.cap, self.currency, self.prices = cost.cap, cost.currency, cost.prices
+        self.why_not = cost.cannot_be_capped
         return cost.paid
 
     def __call__(self, progress: Progress) -> str | None:
@@ -332,21 +365,30 @@ class CapWatch:
             return None
         bound = self._bound(progress)
         # The bound grows with this execution alone: what it was at the last look is in `paid` already.
-        if self.paid + bound - self.counted < self.cap:
+        if self.paid + bound - self.counted < self.cap and not self._misses_tokens(progress):
             return None
         self.paid, self.counted = self._look(), bound
         return self.reached()
 
     def reached(self) -> str | None:
         """Why nothing more may be asked; None where there is no cap, or it is not reached."""
+        if self.cap is None:
+            return None
+        if self.why_not:
+            return self.why_not
         # Reached is enough: the next call would exceed it.
-        if self.cap is None or self.paid < self.cap:
+        if self.paid < self.cap:
             return None
         paid, cap = money(self.paid, self.currency), money(self.cap, self.currency)
         return (
             f"the cap on cost is reached ({paid} of {cap}). Raise it to continue: on the Runs page, or with "
             f"`cimemories resume {self.work_id} --cap AMOUNT`"
         )
+
+    def _misses_tokens(self, progress: Progress) -> bool:
+        """Whether this execution asked something that costs, and its tokens were not reported."""
+        costly = {role for (role, _), price in self.prices.items() if not price.free}
+        return any(tally.uncounted and role_of(kind) in costly for kind, tally in progress.by_kind.items())
 
     def _bound(self, progress: Progress) -> float:
         total = 0.0

@@ -21,7 +21,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Generic, TypeVar
@@ -116,7 +116,7 @@ class Openings(Generic[T]):
 class Tally:
     """What an execution has done so far; counts are draws, not exchanges. fresh: sent to a server; reused: taken from
     the record. failed: fresh ones by cause. Tokens are those that the server reported for fresh draws; reused ones cost
-    none."""
+    none. uncounted: answered exchanges for which it reported none."""
 
     fresh: int = 0
     reused: int = 0
@@ -124,6 +124,7 @@ class Tally:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    uncounted: int = 0
 
     @property
     def done(self) -> int:
@@ -133,6 +134,8 @@ class Tally:
         """Count the outcomes of one job: draws taken from the record, and those sent to a server."""
         self.reused += reused
         self.fresh += len(fresh)
+        counted = {answer.exchange for answer in fresh if answer.prompt_tokens is not None}
+        self.uncounted += len({answer.exchange for answer in fresh if answer.ok} - counted)
         for answer in fresh:
             self.prompt_tokens += answer.prompt_tokens or 0
             self.cached_tokens += answer.cached_tokens or 0
@@ -142,8 +145,8 @@ class Tally:
 
     def sum(self, other: Tally) -> None:
         """Count what is in another tally as well."""
-        for name in ("fresh", "reused", "failed", "prompt_tokens", "cached_tokens", "completion_tokens"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for item in fields(Tally):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
 
 @dataclass

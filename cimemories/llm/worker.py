@@ -158,8 +158,9 @@ def _attend(own: Store, work_id: str, execution: Execution, run: Callable[[], Aw
 
 def stopped_message(work_id: str, reason: str) -> str:
     """Why work stopped, and how to continue where the reason does not say that itself."""
-    how = "" if f"resume {work_id}" in reason else f" Continue with `cimemories resume {work_id}`."
-    return f"{work_id}: {reason}.{how}"
+    if f"resume {work_id}" in reason or "Plan it again" in reason:
+        return f"{work_id}: {reason}."
+    return f"{work_id}: {reason}. Continue with `cimemories resume {work_id}`."
 
 
 def _last_words(stop: Stopped) -> str:

@@ -632,7 +632,8 @@ def call_errors(connection: sa.Connection, run_id: str) -> dict[str, str]:
 @dataclass(frozen=True)
 class ModelCalls:
     """The calls of one kind to one model: how many, how many failed, their tokens, and the seconds that they took one
-    after the other (an exchange that served several draws counts once)."""
+    after the other (an exchange that served several draws counts once). uncounted: answered exchanges whose tokens the
+    server did not report; they are in no sum of tokens."""
 
     kind: str
     model: str
@@ -641,6 +642,7 @@ class ModelCalls:
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    uncounted: int
     seconds: float
 
     def plus(self, other: ModelCalls) -> ModelCalls:
@@ -656,6 +658,9 @@ def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str
     paid = sa.func.max(sa.case((run_call.c.asked.is_(True), 1), (run_call.c.asked.is_(False), 0))).label("asked")
     used = sa.select(run_call.c.call, paid).where(run_call.c.run.in_(run_ids)).group_by(run_call.c.call).subquery()
     first = call.c.prompt_tokens.is_not(None)  # token counts of an exchange stand on its first draw
+    answered, counted = (
+        sa.func.count(sa.distinct(sa.case((which, call.c.exchange)))) for which in (call.c.status == "ok", first)
+    )
     query = (
         sa.select(
             call.c.kind,
@@ -663,6 +668,7 @@ def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str
             sa.func.count().label("calls"),
             sa.func.sum(sa.case((call.c.status != "ok", 1), else_=0)).label("failed"),
             *TOKEN_SUMS,
+            (answered - counted).label("uncounted"),
             sa.func.coalesce(sa.func.sum(sa.case((first, call.c.seconds), else_=0.0)), 0.0).label("seconds"),
         )
         .join(used, used.c.call == call.c.key)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 from evaluating import add, add_labelled, cli_inside, outside, row_of, simulated, small_profiles
+from hostile import cards, hostile_server, texts_of
 from worlds import add_dataset, answer, plan_run
 
 from cimemories.cli import work
@@ -203,6 +204,61 @@ def test_a_cap_ends_a_run_and_a_higher_one_goes_on(sqlite_store: Store) -> None:
     again = spec_of(sqlite_store, run_id)
     assert (again.prices, again.judge.prices) == (PRICE, JUDGE_PRICE)
     assert "--price '2/0.5/8 EUR'" in command_of(again)
+
+
+def test_a_server_that_reports_no_tokens_leaves_the_cost_unknown_and_ends_a_capped_run(store: Store) -> None:
+    """They counted as none: the cost was 0.00, and the cap never came."""
+    add(store, small_profiles(contexts=20))
+
+    def planned(url: str, prices: Prices | None, cap: float | None) -> str:
+        judge = planning.JudgeSpec("matcher")
+        return planning.plan(
+            store, planning.RunSpec("small", "m", url, samples=2, judge=judge, prices=prices, cap=cap, fresh=True)
+        )
+
+    with hostile_server(texts_of, cards("m")) as server:
+        run_id = planned(server.url, PRICE, 0.01)
+        with pytest.raises(WorkError, match="the server of m does not report how many tokens") as stopped:
+            runs.execute(store, run_id, concurrency=2)
+        asked = len(server.chats)
+        assert asked < 20 and "resume" not in str(stopped.value)
+        cost = costs.run_cost(store, run_id)
+        assert (cost.amount, cost.known, cost.uncounted, cost.unpriced) == (None, 0.0, ("m",), ())
+        assert cost.text == "not known: the server of m does not report tokens"
+        assert "does not report tokens" in str(run_detail.calls_table(run_progress(store, run_id)))
+        with pytest.raises(WorkError, match="Plan it again without a cap"):
+            runs.execute(store, run_id)
+        with pytest.raises(StoreError, match="cannot have a cap"):
+            costs.raise_cap(store, run_id, 5.0)
+        assert len(server.chats) == asked
+        # Without a cap it goes on, and so it does where tokens cost nothing.
+        uncapped = planned(server.url, PRICE, None)
+        runs.execute(store, uncapped)
+        assert costs.run_cost(store, uncapped).amount is None
+        free = planned(server.url, Prices.read("0/0 EUR"), 0.01)
+        runs.execute(store, free)
+        assert costs.run_cost(store, free).amount == 0.0
+
+
+def test_what_was_counted_stays_known_where_some_tokens_are_not(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store)
+    with sqlite_store.write() as connection:
+        run_id = plan_run(connection, data.id, 2)
+        request = ChatRequest("test-model", (("user", "x"),))
+        # One exchange of two draws, its tokens on the first; another without.
+        answers = [
+            answer("a", exchange="one", prompt_tokens=1_000_000, cached_tokens=0, completion_tokens=0),
+            answer("b", draw=1, exchange="one"),
+            answer("c", draw=2, exchange="two"),
+        ]
+        calls.record_all(connection, [calls.Exchange(request, answers, "respond", "http://x", False)])
+        calls.link(connection, [(run_id, key, True) for key in "abc"])
+        manifest = canonical_json({"model": {"name": "test-model", "prices": PRICE.as_json()}})
+        connection.execute(sa.update(run).where(run.c.id == run_id).values(manifest=manifest))
+    cost = costs.run_cost(sqlite_store, run_id)
+    assert [stage.used.uncounted for stage in cost.stages] == [1]
+    assert (cost.amount, cost.known, cost.paid) == (None, 2.0, 2.0)
+    assert cost.text == "2.00 EUR plus an unknown cost for test-model"
 
 
 def test_the_command_says_what_a_run_would_cost_and_starts_nothing(sqlite_store: Store) -> None:
