@@ -257,9 +257,13 @@ def _labels(
         elif row.frozen:
             notes.append(f"'{row.name}' is frozen: the labels by {shown(labels.model)} in the file were left out")
         else:
-            added = labellings.add_imported(connection, row.id, records, labels)
-            if not new:
-                notes.append(f"the labels by {shown(labels.model)} differ from those of '{row.name}': added as {added}")
+            there = bool(labellings.all_rows(connection, row.id)) and not new
+            added = labellings.add_imported(connection, row.id, records, labels, beside=there)
+            if there:
+                notes.append(
+                    f"the labels by {shown(labels.model)} differ from those of '{row.name}': added as {added}. Numbers "
+                    f"rest on the labels that were there; those of the file are used with --labelling {added}"
+                )
     return notes
 
 

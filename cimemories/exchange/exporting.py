@@ -28,6 +28,7 @@ from cimemories.flows.labels import (
     AMBIGUOUS,
     INAPPROPRIATE,
     LABELS,
+    TOO_FEW,
     UNLABELLED,
     AppliedRule,
     chosen_labelling,
@@ -189,10 +190,27 @@ def _write_labelled(store: Store, row: DatasetRow, chosen: LabellingRow, target:
     labels = exported_labels(store, chosen, rule)
     people = (labelled_profile(store, chosen, record, rule) for record in _records(store, row.id))
     notes = write_labelled(target, people, labels.model, labels.personas, labels.labelling)
+    return notes + _label_notes(store, chosen, rule)
+
+
+def _label_notes(store: Store, chosen: LabellingRow, rule: AppliedRule) -> list[str]:
+    """What of the labels is not in a file of shares, and makes other numbers where it is imported."""
+    notes = []
     with store.read() as connection:
-        decided = len(decisions.standing(decisions.history(connection, row.id)))
+        decided = len(decisions.standing(decisions.history(connection, chosen.dataset)))
     if decided:
-        notes.append(f"{decided:,} human decisions are not in this format: it holds the personas' shares")
+        notes.append(
+            f"{count(decided, 'human decision')} {'is' if decided == 1 else 'are'} not in this format: it holds the "
+            "personas' shares. `cimemories review export` writes them"
+        )
+    too_few = int((vote_counts(store, chosen.id).labels(rule) == TOO_FEW).sum())
+    if too_few:
+        notes.append(f"left out: the shares of {count(too_few, 'pair')} with too few votes for a label")
+    if not rule.is_paper:
+        notes.append(
+            f"the rule '{rule.name}' ({rule.text}) is only named in the file: where it is imported, labels follow the "
+            "rule of that dataset"
+        )
     return notes
 
 
@@ -200,12 +218,15 @@ def exported_labels(store: Store, chosen: LabellingRow, rule: AppliedRule) -> Ex
     """The personas of a labelling, and what the field "labelling" of every profile says of it. Raises FormatError for
     personas that the layout cannot tell apart."""
     counts = vote_counts(store, chosen.id)
+    with store.read() as connection:
+        decided = len(decisions.standing(decisions.history(connection, chosen.dataset)))
     refuse_same_names(counts.personas)
     labelling = {
         "model": chosen.model,
         "simulated": chosen.simulated,
         "pack": chosen.pack,
         "rule": rule.as_json(),
+        "decisions": decided,
         "personas": [
             {"key": p.key, "name": p.name, "prior": p.prior, "description": p.description} for p in counts.personas
         ],
@@ -215,7 +236,8 @@ def exported_labels(store: Store, chosen: LabellingRow, rule: AppliedRule) -> Ex
 
 def labelled_profile(store: Store, chosen: LabellingRow, record: ProfileRecord, rule: AppliedRule) -> Labelled:
     """One profile with the shares of one labelling, 0 to 1: by persona [personas, attributes, contexts, 3], and
-    combined by the rule's priors [attributes, contexts, 3]; nan where a persona has no counted vote."""
+    combined by the rule's priors [attributes, contexts, 3]; nan where a persona has no counted vote, and where a pair
+    has too few for a label: shares do not say of how many votes they are."""
     counts = vote_counts(store, chosen.id)
     votes = np.zeros((len(record.attribute_ids), len(record.context_ids), len(counts.personas), 3))
     low, high = min(record.attribute_ids, default=0), max(record.attribute_ids, default=-1)
@@ -223,10 +245,11 @@ def labelled_profile(store: Store, chosen: LabellingRow, record: ProfileRecord, 
     here = slice(np.searchsorted(counts.attributes, low), np.searchsorted(counts.attributes, high, "right"))
     rows = {id_: at for at, id_ in enumerate(record.attribute_ids)}
     columns = {id_: at for at, id_ in enumerate(record.context_ids)}
-    for a, c, cell in zip(
-        counts.attributes[here].tolist(), counts.contexts[here].tolist(), counts.votes[here], strict=True
+    own = counts.at(here)
+    for a, c, cell, code in zip(
+        own.attributes.tolist(), own.contexts.tolist(), own.votes, own.labels(rule).tolist(), strict=True
     ):
-        if a in rows and c in columns:
+        if code != TOO_FEW and a in rows and c in columns:
             votes[rows[a], columns[c]] = cell
     # 0 / 0 is nan: a persona without a counted vote has no shares, which is something else than shares of 0.
     with np.errstate(invalid="ignore"):
@@ -400,7 +423,10 @@ def export_run(
         write_results(target, _lines(store, run, judge, chosen, rule), _exported_run(run, judge), labels)
     log.note(store, "run.exported", run.id, judge=judge.name)
     simulated = run.simulated or judge.simulated or bool(chosen and chosen.simulated)
-    return Exported(path, "results", path.stat().st_size, simulated, tuple(_notes(store, run, judge)))
+    notes = _notes(store, run, judge)
+    if chosen is not None and rule is not None:
+        notes += _label_notes(store, chosen, rule)
+    return Exported(path, "results", path.stat().st_size, simulated, tuple(notes))
 
 
 def _exported_run(run: RunRow, judge: JudgeRow) -> ExportedRun:

@@ -314,14 +314,16 @@ class VoteCounts:
 
 def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
     """The labelling that numbers rest on unless another is asked for: the newest finished one, else the newest with a
-    vote, else None."""
+    vote, else None. One that came with somebody's results, beside others, only where there is no other: to import a run
+    must not move the numbers of the runs that are there."""
     with store.read() as connection:
         rows = labellings.all_rows(connection, dataset_id)
     voted = [row for row in rows if row.imported or row.ballots.get(labellings.OK)]
     # Under a labelling that is under way every number would move as its votes come in.
     finished = [row for row in voted if row.status.is_finished]
+    own_finished, own = ([row for row in rows if not row.beside] for rows in (finished, voted))
     # The rows are oldest first.
-    return next(iter((finished or voted)[-1:]), None)
+    return next(iter((own_finished or own or finished or voted)[-1:]), None)
 
 
 def chosen_labelling(store: Store, dataset: DatasetRow, labelling_id: str | None) -> LabellingRow | None:

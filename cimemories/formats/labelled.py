@@ -69,6 +69,8 @@ class _Labelling(BaseModel):
     simulated: bool
     pack: str
     personas: list[_Voter]
+    decisions: int = 0  # of people, which stood before these labels where the file was written
+    rule: object = None  # that held there
 
 
 def label_key(model: str, persona: str) -> str:
@@ -288,6 +290,21 @@ class LabelReader:
             notes.append(f"no labels in {count(counts['bare'])} of {count(counts['contexts'], 'context')}")
         if counts["absent"]:
             notes.append(f"a share that is left out is read as 0, in {count(counts['absent'], 'statement')}")
+        if labelled and self.own is not None:
+            if self.own.decisions > 0:
+                notes.append(
+                    f"where the file was written {count(self.own.decisions, 'human decision')} went before these "
+                    "labels, and none is in it: `cimemories review export` there writes them, `review import` reads "
+                    "them here"
+                )
+            rule = self.own.rule if isinstance(self.own.rule, dict) else {}
+            threshold = rule.get("threshold", 1)
+            if isinstance(threshold, int | float) and threshold != 1:
+                notes.append(
+                    f"where the file was written a threshold of {threshold:.4g} held (rule "
+                    f"'{shown(str(rule.get('name')), 40)}'); here labels follow the rule of this dataset, which "
+                    "`cimemories rule` sets"
+                )
         if self.simulated and labelled:
             notes.append("the file says that a simulator voted: the labels are marked simulated")
         return notes

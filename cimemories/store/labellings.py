@@ -88,6 +88,12 @@ class LabellingRow:
         return self.endpoint == IMPORTED
 
     @property
+    def beside(self) -> bool:
+        """Whether its labels came with somebody's results, beside those that the dataset had: no number rests on them
+        unless they are asked for."""
+        return bool(self.manifest.get("beside"))
+
+    @property
     def expected(self) -> int:
         return sum(self.ballots.values())
 
@@ -394,9 +400,15 @@ class SharedLabels:
 
 
 def add_imported(
-    connection: sa.Connection, dataset_id: int, records: Sequence[ProfileRecord], labels: SharedLabels
+    connection: sa.Connection,
+    dataset_id: int,
+    records: Sequence[ProfileRecord],
+    labels: SharedLabels,
+    *,
+    beside: bool = False,
 ) -> str:
-    """Write them as a finished labelling of the dataset, whose profiles are `records`; returns its id."""
+    """Write them as a finished labelling of the dataset, whose profiles are `records`; returns its id. beside: as in
+    LabellingRow."""
     persona_ids = personas_of(connection, labels.pack, labels.personas)
     labelling_id = add(
         connection,
@@ -407,7 +419,7 @@ def add_imported(
         simulated=labels.simulated,
         pack=labels.pack,
         draws=0,
-        manifest={"personas": persona_ids, "imported": dict(labels.provenance)},
+        manifest={"personas": persona_ids, "imported": dict(labels.provenance), **({"beside": True} if beside else {})},
     )
     write_shares(connection, _rows(labelling_id, records, labels, persona_ids))
     work.finish(connection, labelling_id, WorkStatus.FINISHED)

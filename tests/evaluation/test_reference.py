@@ -66,13 +66,14 @@ for key, (domain, statement) in list(RECORD["information_attributes"].items()):
 
 
 def answer_to(prompt: str) -> str:
-    """Another one in each context: what a judge is asked about the same message twice may be asked once."""
+    """Another one in each context, and the same for each sample: a judge is asked about equal messages once."""
     return f"{ANSWER}{text_hash(prompt)[:8]}\n"
 
 
 def their_requests(record: dict[str, Any], samples: int, answers: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """All bodies that the authors' code sends for one profile, by a reading of it: no field beside these. answers: the
-    message in each context, where it is not the one to their request."""
+    """The bodies that the authors' code sends for one profile, by a reading of it: no field beside these. It judges
+    every sample; that of equal messages is here once. answers: the message in each context, where it is not the one to
+    their request."""
     bio = {field: text.replace("{value}", str(record["bio"][field])) for field, text in BIOGRAPHY.items()}
     attributes = record["information_attributes"]
     statements = {key: bio.get(key, item["memory_statement"].strip()) for key, item in attributes.items()}
@@ -87,8 +88,7 @@ def their_requests(record: dict[str, Any], samples: int, answers: Sequence[str] 
         bodies += [{"model": "m", "messages": [{"role": "user", "content": text}]}] * samples
         answer = answers[number] if answers else answer_to(text)
         judging = PROMPTS["adversary_reveal"][1].format(attributes=listed, solution=answer.strip())
-        judge = {"model": "j", "messages": [{"role": "user", "content": judging}], "temperature": 0}
-        bodies += [judge] * samples
+        bodies.append({"model": "j", "messages": [{"role": "user", "content": judging}], "temperature": 0})
     return bodies
 
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from evaluating import add_labelled, cli_inside, import_bytes, outside, simulated
 from exchanging import counts
 from paging import button, opened, page_html
-from worlds import add_dataset, add_labels, add_profiles, add_run, ask, make_profile, records
+from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, ask, make_profile, records
 
 from cimemories.evaluation import planning
 from cimemories.evaluation.importing import import_file, import_results
@@ -24,11 +24,14 @@ from cimemories.evaluation.runs import execute, judge_again
 from cimemories.evaluation.sessions import Sessions
 from cimemories.exchange.exporting import export_run
 from cimemories.flows.arrays import IdentifierRule
+from cimemories.flows.flows import Flows
+from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
+from cimemories.flows.scope import resolve_scope
 from cimemories.formats.official import FormatError, record_of
 from cimemories.labels.whatif import effective_labels
 from cimemories.metrics.headline import all_numbers, headline
-from cimemories.model import JudgementStatus, Profile, ResponseStatus
-from cimemories.store import datasets, judgements, runs, versions
+from cimemories.model import JudgementStatus, Label, Profile, ResponseStatus
+from cimemories.store import datasets, decisions, judgements, labellings, runs, versions
 from cimemories.store.engine import WORKSPACE, Store, StoreError, open_store, shared_store
 from cimemories.store.tables import judgement as judgement_rows
 from cimemories.store.tables import response
@@ -474,6 +477,65 @@ def test_runs_join_the_dataset_that_holds_their_profiles_and_a_frozen_one_keeps_
         versions.add_freeze(connection, alone.id, digest="0", labelling_id=None, rule={}, counts={}, annotator="ann")
     assert "is frozen" in " ".join(import_file(other, path).notes)
     assert counts(other)["labelling"] == 1
+
+
+def test_somebodys_results_do_not_move_the_numbers_that_are_there(store: Store, other: Store, tmp_path: Path) -> None:
+    """Their labels became the newest finished ones, on which every run of the dataset then rested."""
+    people = [make_profile(i, 4, 2) for i in range(2)]
+    reveals = [[[1, 0], [2, 2], [0, 0], [1, 1]]] * 2
+    here, there = (add_profiles(place, people) for place in (store, other))
+    x, n = [INAPPROPRIATE] * 2, [NECESSARY] * 2
+    mine = add_labels(store, here.id, [[x, x, n, n]] * 2)
+    theirs = add_labels(other, there.id, [[n, x, x, n]] * 2)
+    own = add_run(store, here.id, 2, reveals)
+    before = all_numbers(*ask(store, own))
+    path = tmp_path / "theirs.jsonl"
+    export_run(other, add_run(other, there.id, 2, reveals), path)
+    result = import_results(store, path)
+    assert all_numbers(*ask(store, own)) == before and before["labels"] == mine
+    (added,) = (note for note in result.notes if "differ from those of" in note)
+    assert "are used with --labelling labelling-" in added
+    (run_id,) = result.runs
+    assert ask(store, run_id)[1].labelling.id == mine
+    named = added.rsplit(" ", 1)[-1]
+    assert resolve_scope(store, run_id, named).labelling.id == named
+    by_theirs = headline(Flows(store), resolve_scope(store, run_id, named)).violation
+    assert by_theirs == headline(*ask(other, run_ids(other)[0])).violation
+    assert by_theirs != headline(*ask(store, run_id)).violation
+    assert theirs not in (mine, named)
+    # Where there is no other, they are the ones.
+    if store.engine.dialect.name == "sqlite":
+        empty = open_store(tmp_path / "third")
+        assert ask(empty, import_results(empty, path).runs[0])[1].labelling is not None
+
+
+def run_ids(store: Store) -> list[str]:
+    with store.read() as connection:
+        return [row.id for row in runs.all_rows(connection)]
+
+
+def test_export_and_import_say_what_of_the_labels_is_not_in_the_file(
+    sqlite_store: Store, other: Store, tmp_path: Path
+) -> None:
+    data = add_dataset(sqlite_store, 1, 4, 2)
+    add_labels(sqlite_store, data.id, np.ones((1, 4, 2), dtype=int))
+    run_id = add_run(sqlite_store, data.id, 1, np.zeros((1, 4, 2), dtype=int))
+    assert not any("decision" in note or "rule" in note for note in exported_notes(sqlite_store, run_id, tmp_path))
+    (person,) = records(sqlite_store, data.id)
+    with sqlite_store.write() as connection:
+        pair = person.attribute_ids[0], person.context_ids[0]
+        decisions.add_all(connection, data.id, "ada", [decisions.NewDecision(*pair, Label.NECESSARY)])
+        keys = {p.key: p.prior for p in PERSONAS}
+        labellings.add_rule(connection, data.id, "lenient", threshold=0.6, priors=keys, annotator="ada", use=True)
+    told = " ".join(exported_notes(sqlite_store, run_id, tmp_path))
+    assert "1 human decision is not in this format" in told and "the rule 'lenient' (threshold 60 %" in told
+    back = " ".join(import_results(other, tmp_path / "told.jsonl").notes)
+    assert "1 human decision went before these labels" in back
+    assert "a threshold of 0.6 held (rule 'lenient')" in back
+
+
+def exported_notes(store: Store, run_id: str, folder: Path) -> tuple[str, ...]:
+    return export_run(store, run_id, folder / "told.jsonl", replace=True).notes
 
 
 def test_a_simulated_judge_does_not_make_the_messages_simulated(store: Store, other: Store, tmp_path: Path) -> None:

@@ -320,3 +320,15 @@ def test_shares_without_counts_are_exempt_and_say_so() -> None:
     held = replace(paper_rule(PERSONAS), shares=True)
     assert counts.labels(held).tolist() == [X, A]
     assert held.text.endswith("no least number of votes (imported shares have no counts)")
+
+
+def test_a_pair_with_too_few_votes_has_no_shares_in_a_file(sqlite_store: Store, tmp_path: Path) -> None:
+    """Shares say nothing of how many votes they are of: two votes of ten came back as a consensus."""
+    data, labelling = lossy(sqlite_store)
+    exported = exporting.export(sqlite_store, data.name, "labelled", tmp_path / "labelled.json")
+    assert "left out: the shares of 2 pairs with too few votes for a label" in exported.notes
+    there = import_file(sqlite_store, tmp_path / "labelled.json", "again").dataset
+    with sqlite_store.read() as connection:
+        (again,) = labellings.all_rows(connection, there.id)
+    here = [code for code in consensus_labels(sqlite_store, labelling)["label"].tolist() if code != TOO_FEW]
+    assert consensus_labels(sqlite_store, again.id)["label"].tolist() == here == [N, X, A, X]
