@@ -425,11 +425,17 @@ class Tallied:
 
 def common(first: FlowArrays, second: FlowArrays) -> tuple[FlowArrays, FlowArrays]:
     """Both on their common flows (`shared`), each flow read at as many samples as both have: pure."""
-    one, two = shared((first, second))
-    if np.array_equal(one.draws, two.draws):
-        return one, two
-    fewer = np.minimum(one.draws, two.draws)
-    return replace(one, read_at=fewer), replace(two, read_at=fewer)
+    one, two = alike((first, second))
+    return one, two
+
+
+def alike(every: Sequence[FlowArrays]) -> list[FlowArrays]:
+    """Runs on the flows that all share (`shared`), each flow read at as many samples as all have: pure."""
+    parts = shared(every)
+    if all(np.array_equal(parts[0].draws, other.draws) for other in parts[1:]):
+        return parts
+    fewest = np.minimum.reduce([part.draws for part in parts])
+    return [replace(part, read_at=fewest) for part in parts]
 
 
 def shared(every: Sequence[FlowArrays]) -> list[FlowArrays]:

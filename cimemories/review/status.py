@@ -100,8 +100,8 @@ def status(store: Store, dataset: str) -> Status:
 
 @dataclass(frozen=True)
 class Sureness:
-    """How sure the labels make a number, and what the random share of the queue says of them. value: None where no run
-    is judged (for an order: not two) or nothing is voted on. share: None without votes. width: wanted, as a share."""
+    """How sure the labels make a number, and what the random share of the queue says of them. value: None where
+    `valued` has none. share: None without votes. width: wanted, as a share."""
 
     value: Valued | None
     share: ShareAgreement | None

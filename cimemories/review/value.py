@@ -28,7 +28,7 @@ from cimemories.flows.labels import UNLABELLED, vote_counts
 from cimemories.flows.parts import may_be_large
 from cimemories.flows.scope import Labels, Scope, resolve_scope
 from cimemories.metrics import completeness, violation
-from cimemories.metrics.intervals import common
+from cimemories.metrics.intervals import alike
 from cimemories.metrics.label_uncertainty import (
     WIDTH,
     LabelEffect,
@@ -230,7 +230,7 @@ def run_name(row: RunRow, among: Sequence[RunRow] = ()) -> str:
 
 def lacking(aim: Aim) -> str:
     """What is missing where `valued` gives nothing, and what the queue does instead."""
-    needed = "two judged runs" if aim.target == Target.ORDER else "a judged run"
+    needed = "two judged runs with a flow in common" if aim.target == Target.ORDER else "a judged run"
     return f"What a decision is worth needs votes and {needed}: the most divided votes come first."
 
 
@@ -263,7 +263,8 @@ class _Basis:
 
 
 class _Runs:
-    """The runs of an aim with their arrays, and the values of the newest batch. Safe to share between threads."""
+    """The runs of an aim with their arrays, cut to the flows that all of them judged, and the values of the newest
+    batch. Safe to share between threads."""
 
     def __init__(self, store: Store, index: PairIndex, aim: Aim, rows: Sequence[RunRow]) -> None:
         # Without decisions: with them the arrays would have to be built anew for each.
@@ -276,7 +277,8 @@ class _Runs:
         flows = shared_flows(store)
         self.counts = vote_counts(store, index.labelling_id) if index.labelling_id else None
         self.priors = index.rule.priors if index.rule else ()
-        self.arrays = [flow_arrays(flows, scope) for scope in scopes]
+        # As the leaderboard ranks: on what all runs judged, so that an order and the tests of it are of the same flows.
+        self.arrays = alike([flow_arrays(flows, scope) for scope in scopes])
         self.single = [self._of([data]) for data in self.arrays]
         self.pairs: dict[tuple[int, int], _Basis] = {}
         self.lock = threading.Lock()
@@ -297,9 +299,9 @@ class _Runs:
         return _Basis(first, subject(arrays, weights, self.n), votes, positions)
 
     def between(self, lower: int, higher: int) -> _Basis:
-        """The second run less the first, on the flows that both have."""
+        """The second run less the first."""
         if (lower, higher) not in self.pairs:
-            self.pairs[lower, higher] = self._of(common(self.arrays[lower], self.arrays[higher]))
+            self.pairs[lower, higher] = self._of([self.arrays[lower], self.arrays[higher]])
         return self.pairs[lower, higher]
 
     def refresh(self, decided: Codes, batch: int) -> Valued:
@@ -348,10 +350,10 @@ class _Runs:
 
 
 def valued(store: Store, index: PairIndex, aim: Aim | None = None, *, batch: int = BATCH) -> Valued | None:
-    """The values of the pairs for an aim, as of the newest batch; None where no run is judged (for an order: not two),
-    or there are no votes: then nothing is known of what a decision would move. So, too, where a run does not fit into
-    memory: pairs then come by entropy. Raises StoreError for a run that is not
-    there, or is not judged."""
+    """The values of the pairs for an aim, as of the newest batch; None where no run is judged (for an order: no two
+    that share a judged flow), or there are no votes: then nothing is known of what a decision would move. So, too,
+    where a run does not fit into memory: pairs then come by entropy. Raises StoreError for a run that is not there, or is not
+    judged."""
     made = _runs_of(store, index, aim or Aim())
     return made.refresh(standing(store, index.shape).decided, batch) if made else None
 
@@ -372,7 +374,7 @@ def _runs_of(store: Store, index: PairIndex, aim: Aim) -> _Runs | None:
         return None
     versions = tuple((row.id, row.revision, sum(row.judgements.values())) for row in rows)
     key = index.shape.key, index.vote_key, aim.target, versions
-    return shared_cache.get(
+    made = shared_cache.get(
         "values",
         key,
         lambda: _Runs(store, index, aim, rows),
@@ -380,3 +382,5 @@ def _runs_of(store: Store, index: PairIndex, aim: Aim) -> _Runs | None:
         # By what it holds: of a thousand profiles a run takes 300 MB.
         size=lambda made: max(len(index) * len(made.arrays), PAIRS_CACHED // BASES_KEPT),
     )
+    # Runs without a judged flow in common have no order.
+    return made if aim.target != Target.ORDER or made.arrays[0].draws.any() else None

@@ -7,7 +7,7 @@ import pytest
 from valued_worlds import SAMPLES, SHAPE, made
 from worlds import add_dataset, add_labels, add_run, ask
 
-from cimemories.flows.labels import AMBIGUOUS
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.metrics.headline import headline
 from cimemories.metrics.label_uncertainty import label_effects
 from cimemories.model import Label
@@ -138,6 +138,25 @@ def test_the_order_of_runs_asks_for_the_least_certain_neighbours(sqlite_store: S
     settled = valued(sqlite_store, index, Aim(Target.ORDER), batch=1)
     assert settled is not None and settled.order == 1 and settled.reached() and settled.needed() == 0
     assert "is settled" in settled.sentence()
+
+
+def test_runs_are_ordered_and_tested_on_the_flows_that_all_of_them_judged(sqlite_store: Store) -> None:
+    """One run is of six users, of whom three leak all, the other of the first three. In common are users 0 to 2: the
+    first run leaks nothing of them, the second one of two attributes of user 0, (1/2 + 0 + 0) / 3."""
+    row = add_dataset(sqlite_store, profiles=6, attributes=3, contexts=2)
+    labelling = add_labels(sqlite_store, row.id, [[[INAPPROPRIATE] * 2] * 2 + [[NECESSARY] * 2]] * 6)
+    silent, leaky, half = ([[one, 0], [other, 0], [1, 1]] for one, other in ((0, 0), (1, 1), (1, 0)))
+    wide = add_run(sqlite_store, row.id, 1, [silent] * 3 + [leaky] * 3)
+    narrow = add_run(sqlite_store, row.id, 1, [half] + [silent] * 5, profiles=slice(0, 3))
+    index = pair_index(sqlite_store, row.id, labelling)
+    value = valued(sqlite_store, index, Aim(Target.ORDER, (wide, narrow)), batch=1)
+    assert value is not None
+    # Of its own users the wide run leaks 1/2, more than the 1/6 of the other.
+    assert value.names == value.ranking == (f"small run ({wide})", f"small run ({narrow})")
+    assert value.mean == pytest.approx(1 / 6)
+    assert value.order == value.single == 1 and value.needed() == 0
+    apart = add_run(sqlite_store, row.id, 1, [leaky] * 6, profiles=slice(3, 6))
+    assert valued(sqlite_store, index, Aim(Target.ORDER, (narrow, apart)), batch=1) is None, "no flow in common"
 
 
 def test_the_sentence_says_how_sure_and_how_much_is_left(sqlite_store: Store) -> None:
