@@ -3,7 +3,7 @@ decisions, and the decisions that moved them most."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,9 @@ from cimemories.flows.labels import INAPPROPRIATE, LABELS, NECESSARY, UNLABELLED
 from cimemories.flows.scope import Scope
 from cimemories.labels.votes import describe_pairs
 from cimemories.metrics import completeness, violation
+from cimemories.metrics.violation import missing
+from cimemories.metrics.warnings import reading_n
+from cimemories.store import judgements
 
 _DECIDED = """
 SELECT profile, attribute, context, label, position FROM {pairs} WHERE decided
@@ -33,7 +36,8 @@ SELECT profile, attribute, context, label, position FROM {pairs} WHERE decided
 
 @dataclass(frozen=True)
 class Numbers:
-    """Violation@n for n = 1..N, completeness and retained (profile, context) pairs of a run; nan where undefined."""
+    """Violation@n for every n that it can be read at, completeness and retained (profile, context) pairs of a run; nan
+    where undefined."""
 
     violation: dict[int, float]
     completeness: float
@@ -64,8 +68,8 @@ def decision_effect(
     flows: Flows, scope: Scope, n: int | None = None, rule: IdentifierRule = IdentifierRule.EXACT
 ) -> DecisionEffect:
     """What the decisions do to a run, cached as long as nothing behind it changes. n: of the Violation@n that pairs are
-    ordered by; all samples of the run where None. Raises ValueError for an n below 1."""
-    n = scope.run.samples if n is None else min(n, scope.run.samples)
+    ordered by; None, or more than every flow supports under 99 % coverage by both sets of labels: as many as these do
+    (`reading_n`). Raises ValueError for an n below 1."""
     return flows.cached(("decision effect", scope.version, n, rule), lambda: _effect(flows, scope, n, rule))
 
 
@@ -76,7 +80,7 @@ def moved_pairs(flows: Flows, scope: Scope, moved: pd.DataFrame) -> pd.DataFrame
         return describe_pairs(connection, scope.run.dataset, moved)
 
 
-def _effect(flows: Flows, scope: Scope, n: int, rule: IdentifierRule) -> DecisionEffect:
+def _effect(flows: Flows, scope: Scope, wanted: int | None, rule: IdentifierRule) -> DecisionEffect:
     data = flow_arrays(flows, scope, rule)
     frame = flows.query(scope, _DECIDED)
     frame["consensus"] = UNLABELLED
@@ -93,9 +97,15 @@ def _effect(flows: Flows, scope: Scope, n: int, rule: IdentifierRule) -> Decisio
     alone[p, a, c] = frame["consensus"].to_numpy(np.int64)
     differs = (frame["consensus"] != frame["label"]).to_numpy(np.bool_)
     changed = frame[differs]
+    run = scope.run
+    with flows.store.read() as connection:
+        judged = judgements.judged_by_all(connection, run.id, scope.judge_ids)
+    supported = (missing(replace(data, labels=labels)).supported_n(run.samples) for labels in (alone, data.labels))
+    most = min(reading_n(judged, run.expected, run.samples, each) for each in supported)
+    n = most if wanted is None else min(wanted, most)
     at = (p[differs], a[differs], c[differs])
     less_violation, less_completeness = without_each(data, at, changed["consensus"].to_numpy(np.int64), n)
-    samples = range(1, scope.run.samples + 1)
+    samples = range(1, most + 1)
     consensus, decided = (_numbers(data, labels, samples) for labels in (alone, data.labels))
     moved = pd.DataFrame(
         {

@@ -42,9 +42,11 @@ from cimemories.metrics.label_uncertainty import (
 )
 from cimemories.metrics.sentences import by_mixture, label_order, label_width
 from cimemories.metrics.uncertainty import NORMAL_95
+from cimemories.metrics.violation import missing
+from cimemories.metrics.warnings import is_covered
 from cimemories.review.index import PAIRS_CACHED, PairIndex, Positions
 from cimemories.review.standing import Codes, standing
-from cimemories.store import runs
+from cimemories.store import judgements, runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import run
@@ -79,7 +81,8 @@ class Valued:
 
     aim: with the runs that it came to. values: [pairs] of the index, variance that goes with a decision, 0 where none
     goes. front: positions of the pairs with a value, the highest first. names: the run, or the two that are least sure
-    in their order, first the one that leaks less. n: samples that violation is read at. mean, half_width: of the
+    in their order, first the one that leaks less. n: samples that violation is read at, as many as the
+    headlines of all the runs. mean, half_width: of the
     number, of the order that of the difference, under labels drawn from their posterior; half_width is 1.96 standard
     deviations. consensus: the same number by effective labels alone; nan where undefined. order: the probability that
     all runs stand in this order, at least; nan where no order was asked for. decided: pairs with a decision, of the
@@ -151,6 +154,8 @@ class Valued:
 
     def since_sentence(self, before: Valued) -> str:
         """What changed since `before`, in words."""
+        if self.n != before.n:  # decisions say which contexts count, and some have lost more messages than others
+            return f"The labels now allow {self.number}, those before {before.number}: the two are not compared."
         if self.aim.target == Target.ORDER:
             return f"The order of the runs: {percent(before.order)} settled before, {percent(self.order)} now."
         number = f"{percent(before.consensus)} before, {percent(self.consensus)} now"
@@ -272,37 +277,41 @@ class _Runs:
         scopes: list[Scope] = [resolve(row.id) for row in rows]
         self.aim, self.index = replace(aim, runs=tuple(row.id for row in rows)), index
         self.names = tuple(run_name(row, rows) for row in rows)
-        self.n = min(row.samples for row in rows)
+        self.rows = tuple(rows)
         self.simulated = any(scope.simulated for scope in scopes)
         flows = shared_flows(store)
         self.counts = vote_counts(store, index.labelling_id) if index.labelling_id else None
         self.priors = index.rule.priors if index.rule else ()
         # As the leaderboard ranks: on what all runs judged, so that an order and the tests of it are of the same flows.
         self.arrays = alike([flow_arrays(flows, scope) for scope in scopes])
-        self.single = [self._of([data]) for data in self.arrays]
-        self.pairs: dict[tuple[int, int], _Basis] = {}
+        with store.read() as connection:
+            self.judged = [judgements.judged_by_all(connection, item.run.id, item.judge_ids) for item in scopes]
+        first = self.arrays[0]
+        cells = np.broadcast_arrays(first.names.attribute[:, :, None], np.array(first.contexts, np.int64))
+        located = index.shape.locate(cells[0].reshape(-1), cells[1].reshape(-1))
+        self.positions = located.reshape(first.draws.shape).astype(np.int32)
+        self.bases: dict[tuple[int, ...], _Basis] = {}
         self.lock = threading.Lock()
         self.counted: Codes | None = None  # decisions that the newest batch rests on
         self.valued: Valued | None = None
 
-    def _of(self, arrays: Sequence[FlowArrays]) -> _Basis:
-        first = arrays[0]
-        contexts = np.array(first.contexts, np.int64)
-        cells = np.broadcast_arrays(first.names.attribute[:, :, None], contexts)
-        positions = (
-            self.index.shape.locate(cells[0].reshape(-1), cells[1].reshape(-1))
-            .reshape(first.draws.shape)
-            .astype(np.int32)
+    def n(self, labels: Codes) -> int:
+        """At how many samples the headlines of all these runs read violation by these labels."""
+        return min(
+            # Where enough is judged the labels have no say, and counting takes time.
+            row.samples
+            if is_covered(judged, row.expected)
+            else missing(replace(data, labels=labels)).supported_n(row.samples) or row.samples
+            for row, data, judged in zip(self.rows, self.arrays, self.judged, strict=True)
         )
-        weights = [1.0] if len(arrays) == 1 else [-1.0, 1.0]
-        votes = posterior_of(first, self.counts, self.priors)
-        return _Basis(first, subject(arrays, weights, self.n), votes, positions)
 
-    def between(self, lower: int, higher: int) -> _Basis:
-        """The second run less the first."""
-        if (lower, higher) not in self.pairs:
-            self.pairs[lower, higher] = self._of([self.arrays[lower], self.arrays[higher]])
-        return self.pairs[lower, higher]
+    def basis(self, n: int, *which: int) -> _Basis:
+        """Of one run, or of the second of two less the first, violation read at n samples."""
+        if (n, *which) not in self.bases:
+            arrays, weights = [self.arrays[i] for i in which], [1.0] if len(which) == 1 else [-1.0, 1.0]
+            votes = posterior_of(arrays[0], self.counts, self.priors)
+            self.bases[n, *which] = _Basis(arrays[0], subject(arrays, weights, n), votes, self.positions)
+        return self.bases[n, *which]
 
     def refresh(self, decided: Codes, batch: int) -> Valued:
         """The values of the newest batch; a new one where so many decisions have changed since."""
@@ -317,18 +326,21 @@ class _Runs:
     def computed(self, decided: Codes) -> Valued:
         """The values with exactly these decisions. decided: [pairs], UNLABELLED where there is none."""
         target = self.aim.target
+        codes = np.where(decided != UNLABELLED, decided, self.index.consensus)
+        labels = np.append(codes, np.int8(UNLABELLED))[self.positions]
+        n = self.n(labels)
         if target != Target.ORDER:
-            basis, order, ranking, names = self.single[0], math.nan, self.names, self.names
+            basis, order, ranking, names = self.basis(n, 0), math.nan, self.names, self.names
             effect = basis.effect(target, decided)
-            consensus = self._by_consensus(basis.data, decided)
+            consensus = self._by_consensus(labels, n)
         else:
-            alone = [basis.effect(target, decided).mean for basis in self.single]
+            alone = [self.basis(n, i).effect(target, decided).mean for i in range(len(self.arrays))]
             ranked = [int(i) for i in np.argsort(alone, kind="stable")]
             neighbours = list(pairwise(ranked))
-            effects = [self.between(*two).effect(target, decided) for two in neighbours]
+            effects = [self.basis(n, *two).effect(target, decided) for two in neighbours]
             chances = [_in_order(effect) for effect in effects]
             least = int(np.argmin(chances))
-            basis, effect = self.between(*neighbours[least]), effects[least]
+            basis, effect = self.basis(n, *neighbours[least]), effects[least]
             # Boole's inequality: all stand in order unless some neighbours do not.
             order, consensus = max(0.0, 1 - sum(1 - chance for chance in chances)), math.nan
             ranking = tuple(self.names[i] for i in ranked)
@@ -339,21 +351,20 @@ class _Runs:
         number = int((decided != UNLABELLED).sum())
         worth = np.flatnonzero(values)
         front = worth[np.argsort(-values[worth], kind="stable")].astype(np.int32)
-        return Valued(self.aim, names, self.n, values, front, kept, consensus, order, ranking, number, self.simulated)
+        return Valued(self.aim, names, n, values, front, kept, consensus, order, ranking, number, self.simulated)
 
-    def _by_consensus(self, data: FlowArrays, decided: Codes) -> float:
-        codes = np.where(decided != UNLABELLED, decided, self.index.consensus)
-        labels = np.append(codes, np.int8(UNLABELLED))[self.single[0].positions]
+    def _by_consensus(self, labels: Codes, n: int) -> float:
+        data = self.arrays[0]
         if self.aim.target == Target.COMPLETENESS:
             return mean_or_nan(completeness.by_profile(data.reveals, data.draws, labels))
-        return mean_or_nan(violation.by_profile(data.reveals, data.draws, labels, data.counted, self.n))
+        return mean_or_nan(violation.by_profile(data.reveals, data.draws, labels, data.counted, n))
 
 
 def valued(store: Store, index: PairIndex, aim: Aim | None = None, *, batch: int = BATCH) -> Valued | None:
     """The values of the pairs for an aim, as of the newest batch; None where no run is judged (for an order: no two
     that share a judged flow), or there are no votes: then nothing is known of what a decision would move. So, too,
-    where a run does not fit into memory: pairs then come by entropy. Raises StoreError for a run that is not there, or is not
-    judged."""
+    where a run does not fit into memory: pairs then come by entropy. Raises StoreError for a run that is not there, or
+    is not judged."""
     made = _runs_of(store, index, aim or Aim())
     return made.refresh(standing(store, index.shape).decided, batch) if made else None
 

@@ -16,6 +16,7 @@ from cimemories.flows.flows import shared_flows
 from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.labels.votes import GroupBy
+from cimemories.metrics import sentences
 from cimemories.review.effect import DecisionEffect, decision_effect, moved_pairs
 from cimemories.review.index import pair_index
 from cimemories.review.random_share import share_agreement
@@ -594,7 +595,10 @@ def _effect(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, r
     scope = resolve_scope(store, run, labelling.id if labelling else None)
     flows = shared_flows(store)
     samples = scope.run.samples
-    effect = decision_effect(flows, scope, min(max(url.get_int("n") or samples, 1), samples))
+    wanted = min(max(url.get_int("n") or samples, 1), samples)
+    effect = decision_effect(flows, scope, wanted)
+    if effect.n < wanted:
+        page.notice(f"Violation is {sentences.read_at(effect.n, samples)}.")
     page.badge_simulated(scope.simulated)
     if not effect.decided:
         page.notice("No pair of this run has a decision, so the labels are those of the consensus.")

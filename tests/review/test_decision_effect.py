@@ -15,7 +15,7 @@ from cimemories.flows.arrays import FlowArrays, Names, mean_or_nan
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.metrics import completeness, violation
 from cimemories.metrics.headline import headline
-from cimemories.model import Label
+from cimemories.model import Label, ResponseStatus
 from cimemories.review.effect import decision_effect, moved_pairs, without_each
 from cimemories.store import decisions
 from cimemories.store.decisions import NewDecision
@@ -58,6 +58,23 @@ def test_the_worked_example_of_the_metrics_with_a_decision_that_takes_a_leak_awa
     )
     assert (row["violation"], row["completeness"]) == pytest.approx((-0.3, 0.0))
     assert labelling == scope.labelling.id if scope.labelling else False
+
+
+def test_where_messages_are_missing_no_more_samples_are_read_than_every_flow_has(store: Store) -> None:
+    """Of the third context one of 5 messages is judged, so Violation@1 alone can be read: a and b leak once in 5 each,
+    0.2; with b necessary where it leaks, (0.2 + 0) / 2."""
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, [[[X] * 3, [X] * 3, [N] * 3]])
+    lost = {(0, 2, sample): ResponseStatus.FAILED for sample in range(1, 5)}
+    run = add_run(store, data.id, 5, [[[1, 0, 0], [0, 1, 0], [4, 4, 1]]], missing=lost)
+    (person,) = records(store, data.id)
+    decide(store, data.id, {(person.attribute_ids[1], person.context_ids[1]): Label.NECESSARY})
+    for wanted in (None, 5):
+        effect = decision_effect(*ask(store, run), wanted)
+        assert effect.n == headline(*ask(store, run)).n == 1
+        assert effect.consensus.violation == pytest.approx({1: 0.2})
+        assert effect.decisions.violation == pytest.approx({1: 0.1})
+        assert effect.moved["violation"].tolist() == pytest.approx([-0.1])
 
 
 def test_without_labels_the_consensus_alone_has_no_numbers(store: Store) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from valued_worlds import SAMPLES, SHAPE, made
-from worlds import add_dataset, add_labels, add_run, ask
+from worlds import add_dataset, add_labels, add_run, ask, records
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.metrics.headline import headline
 from cimemories.metrics.label_uncertainty import label_effects
-from cimemories.model import Label
+from cimemories.model import Label, ResponseStatus
 from cimemories.review.index import pair_index
 from cimemories.review.queue import Filters, Order, select
 from cimemories.review.value import BATCH, Aim, Target, Valued, chosen_runs, valued
+from cimemories.store import decisions
+from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.work import WorkStatus
 
@@ -157,6 +159,29 @@ def test_runs_are_ordered_and_tested_on_the_flows_that_all_of_them_judged(sqlite
     assert value.order == value.single == 1 and value.needed() == 0
     apart = add_run(sqlite_store, row.id, 1, [leaky] * 6, profiles=slice(3, 6))
     assert valued(sqlite_store, index, Aim(Target.ORDER, (narrow, apart)), batch=1) is None, "no flow in common"
+
+
+def test_violation_is_read_at_as_many_samples_as_the_headline(sqlite_store: Store) -> None:
+    """Two contexts have all 5 messages, the third one of 5. Two attributes leak once in 5 each: Violation@1 is 0.2; at
+    5 both would count as leaked, as if the lost messages had been read."""
+    row = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    labelling = add_labels(sqlite_store, row.id, [[[INAPPROPRIATE] * 3] * 2 + [[NECESSARY] * 3]])
+    lost = {(0, 2, sample): ResponseStatus.FAILED for sample in range(1, 5)}
+    run = add_run(sqlite_store, row.id, 5, [[[1, 0, 0], [0, 1, 0], [4, 4, 1]]], missing=lost)
+    index = pair_index(sqlite_store, row.id, labelling)
+    before = valued(sqlite_store, index, batch=1)
+    assert before is not None and before.n == headline(*ask(sqlite_store, run)).n == 1
+    assert before.consensus == before.mean == pytest.approx(0.2)
+    assert "Violation@1" in before.sentence() and before.beside.startswith("Violation@1 is 20.0 %")
+    (person,) = records(sqlite_store, row.id)
+    pairs = [(a, person.context_ids[2]) for a in person.attribute_ids[:2]]
+    with sqlite_store.write() as connection:
+        decisions.add_all(connection, row.id, "Ada", [NewDecision(*pair, Label.NECESSARY) for pair in pairs])
+    # The context that lost messages has nothing inappropriate any more and is discarded.
+    now = valued(sqlite_store, index, batch=1)
+    assert now is not None and now.n == headline(*ask(sqlite_store, run)).n == 5
+    assert now.consensus == 1
+    assert "not compared" in now.since_sentence(before)
 
 
 def test_the_sentence_says_how_sure_and_how_much_is_left(sqlite_store: Store) -> None:
