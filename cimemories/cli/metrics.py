@@ -448,7 +448,7 @@ def _print_curves(result: Accumulation, ns: Iterable[int], independent: dict[int
 def _print_tasks(user: OneUser) -> None:
     from cimemories.metrics import sentences
 
-    output.line(f"\n{sentences.one_user(user)}, {user.order} order")
+    output.line(f"\n{sentences.one_user(user)}, {user.order} order, stated in {sentences.any_message(user)}")
     output.table(
         (">task", "recipient", "", ">new", ">share", "newly leaked"),
         [

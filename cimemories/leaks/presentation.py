@@ -11,6 +11,7 @@ from cimemories.flows.labels import INAPPROPRIATE
 from cimemories.flows.scope import Scope
 from cimemories.leaks.message import samples
 from cimemories.metrics.one_user import OneUser
+from cimemories.metrics.sentences import any_message
 from cimemories.model import JudgementStatus, ResponseStatus, Strength
 from cimemories.store.audits import says_revealed
 from cimemories.text import count, percent
@@ -71,16 +72,16 @@ def first_messages(user: OneUser, leaks: Leaks) -> OneUser:
         single = tuple(replace(leak, reveals=1, draws=1) for leak in new)
         share = len(seen) / user.attributes
         steps.append(replace(step, judged=int(message is not None), share=share, leaks=single))
-    return replace(user, steps=tuple(steps), curves={1: user.curves[1]}, expected={1: user.expected[1]})
+    mean = user.expected[1]
+    return replace(user, steps=tuple(steps), curves={1: user.curves[1]}, expected={1: mean}, expected_share=mean)
 
 
-def definitions(user: OneUser, n: int) -> list[tuple[str, str]]:
-    """What the words of the presentation mean, at n messages a task."""
+def definitions(user: OneUser) -> list[tuple[str, str]]:
+    """What the words of the presentation mean."""
     tasks = count(len(user.steps), "task")
-    message = "the first message" if n == 1 else f"any of the {n} messages"
     return [
         ("Private", f"labelled inappropriate to share with the recipient of at least one of the {tasks}."),
-        ("Revealed", f"stated in {message} of a task where it is inappropriate."),
+        ("Revealed", f"stated in {any_message(user)} of a task where it is inappropriate."),
     ]
 
 

@@ -1,18 +1,20 @@
 """One user's tasks in one order, with their texts: what each task newly gives away, and the curve beside it.
 
-At n = N (every judged sample counts) it is certain in which task an attribute first leaks, so the names add up to the
-curve exactly; for a smaller n only the curve can be drawn.
+Where every judged sample counts it is certain in which task an attribute first leaks: names, and the share that they
+add up to, rest on all of them. At n = N that share is the curve; for a smaller n, and so wherever messages are missing,
+only the curve can be drawn.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, arrays_with, blocks
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, arrays_with, blocks, retained
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics.accumulation import (
@@ -27,6 +29,7 @@ from cimemories.metrics.accumulation import (
     survival,
 )
 from cimemories.metrics.blocks import places_of
+from cimemories.metrics.violation import no_leak_probabilities
 from cimemories.store import datasets
 
 
@@ -45,7 +48,7 @@ class NewLeak:
 @dataclass(frozen=True)
 class Step:
     """One task. number: from 1. private: how many attributes are inappropriate in it. judged: how many of its messages
-    were; with 0 it is not known what it reveals. share: of the user's attributes revealed so far, at n = N."""
+    were; with 0 it is not known what it reveals. share: of the user's attributes, those named so far."""
 
     number: int
     context: int
@@ -60,7 +63,8 @@ class Step:
 @dataclass(frozen=True)
 class OneUser:
     """A user's tasks. attributes: the fixed denominator. curves: by n, the share after k tasks of this order, k = 0..T.
-    expected: the same, all orders equally likely, over the tasks that have a judged message."""
+    expected: the same, all orders equally likely, over the tasks that have a judged message. expected_share: the same,
+    of all judged messages as Step.share is."""
 
     profile: int
     name: str
@@ -69,6 +73,7 @@ class OneUser:
     steps: tuple[Step, ...]
     curves: dict[int, Floats]
     expected: dict[int, Floats]
+    expected_share: Floats
 
     @property
     def leaked(self) -> int:
@@ -164,29 +169,47 @@ def one_user(
     lines = {n: ordered_curve(data, position, path, n) for n in whole.ns}
     # The curve over all orders knows only tasks with a judged message: after one without, it stands where it stood.
     judged = np.concatenate([[0], np.cumsum(_judged(data, position, path))])
+    expected = {n: whole.values[i, number, judged] for i, n in enumerate(whole.ns)}
+    most = max(whole.ns)
+    read = most >= int(data.draws[position].max(initial=0))  # the last curve is of all judged messages
     return OneUser(
         profile=profile,
         name=record.profile.name,
         order=order,
         attributes=int(whole.attributes[number]),
-        steps=_steps(data, position, path, lines[max(whole.ns)], statements, contexts),
+        steps=_steps(data, position, path, int(whole.attributes[number]), statements, contexts),
         curves=lines,
-        expected={n: whole.values[i, number, judged] for i, n in enumerate(whole.ns)},
+        expected=expected,
+        expected_share=expected[most] if read else _expected_share(data, position)[judged],
     )
+
+
+def _expected_share(data: FlowArrays, position: int) -> Floats:
+    """The share of a user's attributes that any judged message of k tasks reveals, for k = 0..T of the T tasks with a
+    judged message, all orders equally likely: an attribute that m tasks reveal is in none of k of them with
+    C(T - m, k) / C(T, k)."""
+    here = exposed_of(data, position)
+    rows = here.any(axis=1)
+    leaking = (here & (data.reveals[position] > 0)).sum(axis=1)[rows]
+    tasks = int((retained(data.labels[position : position + 1])[0] & (data.draws[position] > 0).any(axis=0)).sum())
+    of = np.full_like(leaking, tasks)
+    shares = [1 - no_leak_probabilities(leaking, of, k).mean() for k in range(1, tasks + 1)]
+    return np.array([0.0, *shares])
 
 
 def _steps(
     data: FlowArrays,
     position: int,
     path: Ints,
-    line: Floats,
+    attributes: int,
     statements: dict[int, str],
     contexts: dict[int, tuple[str, str]],
 ) -> tuple[Step, ...]:
     first = first_leaks(data, position, path)
     here = exposed_of(data, position)
     names = data.names
-    steps = []
+    steps: list[Step] = []
+    named = 0
     for number, context in enumerate(path, start=1):
         # A step's names are the attributes whose first leak it is, so over all steps each is named at most once.
         new: Sequence[int] = first.attribute[first.leaked & (first.time == number)].tolist()
@@ -202,8 +225,9 @@ def _steps(
             )
             for a in new
         )
+        named += len(leaks)
         private = int(here[:, context].sum())
         # The most of any attribute: a memory that leaves some out gives those fewer draws of the same messages.
-        judged, share = int(data.draws[position, :, context].max()), float(line[number])
+        judged, share = int(data.draws[position, :, context].max()), named / attributes if attributes else math.nan
         steps.append(Step(number, data.contexts[context], recipient, task, private, judged, share, leaks))
     return tuple(steps)

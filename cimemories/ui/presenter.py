@@ -44,14 +44,15 @@ class Slide:
 
 @dataclass(frozen=True)
 class Show:
-    """What is played. attributes: the fixed denominator of the shares. samples: messages a task. definitions: terms
+    """What is played. attributes: the fixed denominator of the shares. messages: of a task, those that are
+    looked at, as 'any of the 5 messages'. definitions: terms
     with what they mean, on the first slide; closing: sentences on the last. mark: a word shown in the corner the whole
     time ('simulated'), or empty."""
 
     user: str
     run: str
     attributes: int
-    samples: int
+    messages: str
     slides: Sequence[Slide]
     definitions: Sequence[tuple[str, str]]
     closing: Sequence[str]

@@ -375,13 +375,12 @@ def draw_presenter(flows: Flows, scope: Scope, user: OneUser, single: bool) -> N
     # Quotes are in the messages, which take a while to read: from the first slide on, while that is shown.
     leaks = leaks_of(flows, scope, user.profile) if single or open_at is not None else {}
     shown = first_messages(user, leaks) if single else user
-    n = 1 if single else max(user.curves)
     slides = [
         Slide(
             step.recipient,
             step.task,
             step.share,
-            float(shown.expected[n][step.number]),
+            float(shown.expected_share[step.number]),
             step.judged,
             [
                 Dropped(
@@ -396,8 +395,8 @@ def draw_presenter(flows: Flows, scope: Scope, user: OneUser, single: bool) -> N
         for step in shown.steps
     ]
     mark = simulated_text(scope.simulated)
-    terms, ends = definitions(shown, n), closing(shown)
-    show = Show(shown.name, scope.run.name, shown.attributes, n, slides, terms, ends, mark)
+    terms, ends = definitions(shown), closing(shown)
+    show = Show(shown.name, scope.run.name, shown.attributes, sentences.any_message(shown), slides, terms, ends, mark)
     presenter.presenter(show, key=key, open_at=open_at)
 
 
@@ -452,9 +451,8 @@ def draw_sessions(scope: Scope, numbers: SessionNumbers) -> None:
 
 def draw_tasks(scope: Scope, user: OneUser) -> None:
     frame = user.frame()
-    most = max(user.curves)
     safe.heading(sentences.one_user(user))
-    shown = frame.assign(now=frame[f"share_{most}"])
+    shown = frame.assign(now=[step.share for step in user.steps])
     shown.index = pd.Index([f"{user.profile}.{step.context}" for step in user.steps])
     picked = tables.table(
         shown,
@@ -467,7 +465,7 @@ def draw_tasks(scope: Scope, user: OneUser) -> None:
             "judged": ("count", "Judged"),
             "newly_leaked": ("count", "Newly leaked"),
             "leaked": ("count", "Leaked so far"),
-            "now": ("percent", f"Share at n = {most}"),
+            "now": ("percent", "Share so far"),
             "names": ("wide", "Names"),
         },
         on_select="row",
@@ -475,7 +473,8 @@ def draw_tasks(scope: Scope, user: OneUser) -> None:
     )
     left, right = st.columns([8, 1])
     with left:
-        safe.inline("Select a row to read the messages of that task.", muted=True)
+        counted = f"An attribute leaks where {sentences.any_message(user)} of a task states it."
+        safe.inline(f"{counted} Select a row to read the messages of that task.", muted=True)
     with right:
         exported = frame.assign(user=user.name, order=str(user.order))
         key = f"accumulation.tasks.{scope.run.id}.{user.profile}"

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from missing_worlds import AT_RANDOM, LEAKY_FIRST, counted, lost_samples, messages, missing_world, model
 from typer.testing import CliRunner
-from worlds import add_dataset, add_labels, add_run
+from worlds import add_dataset, add_labels, add_run, ask
 
 from cimemories.cli import cli
 from cimemories.flows.arrays import FlowArrays, Names, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
+from cimemories.leaks.presentation import definitions, first_messages, leaks_of
 from cimemories.metrics import sentences
 from cimemories.metrics.accumulation import Effort, accumulation
 from cimemories.metrics.headline import all_numbers, headline
@@ -197,6 +198,30 @@ def test_the_command_line_says_first_what_is_missing_and_gives_bounds_beyond(sql
     low, high = numbers.violation_bounds[5]
     assert f"{100 * low:.1f} to {100 * high:.1f} %" in out("compare", complete, part)
     assert "between" not in out("metrics", complete)
+
+
+def test_names_and_shares_of_one_user_rest_on_the_same_messages(sqlite_store: Store) -> None:
+    """Of the third task 3 of 5 messages are judged, so curves are read at 3; but all judged messages are looked at for
+    names: the first task names one attribute of two, the second the other, and by then all are revealed."""
+    store = sqlite_store
+    dataset = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, dataset.id, [[[INAPPROPRIATE] * 3] * 2 + [[NECESSARY] * 3]])
+    lost = {(0, 2, sample): ResponseStatus.FAILED for sample in (3, 4)}
+    run = add_run(store, dataset.id, 5, [[[1, 0, 0], [0, 1, 0], [4, 4, 2]]], missing=lost)
+    flows, scope = ask(store, run)
+    user = one_user(flows, scope, next(iter(users(flows, scope))))
+    assert max(user.curves) == 3
+    assert [[leak.key for leak in step.leaks] for step in user.steps] == [["fact_0"], ["fact_1"], []]
+    assert [step.share for step in user.steps] == [0.5, 1, 1]
+    # One of five messages reveals it: 3 of them do with 3/5.
+    assert user.curves[3].tolist() == pytest.approx([0, 0.3, 0.6, 0.6])
+    # After one task two of the three that may be it have revealed one attribute of two.
+    assert user.expected_share.tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert "stated in any judged message (3 to 5 a task)" in dict(definitions(user))["Revealed"]
+    single = first_messages(user, leaks_of(flows, scope, user.profile))
+    assert "stated in the first message" in dict(definitions(single))["Revealed"]
+    tasks = CliRunner().invoke(cli, ["accumulate", run, "--profile", "0", "--workspace", str(store.workspace)]).stdout
+    assert "leak in 3 tasks, listed order, stated in any judged message (3 to 5 a task)" in tasks
 
 
 def test_curves_and_cells_are_not_read_beyond_what_every_flow_has(store: Store) -> None:

@@ -510,7 +510,8 @@ def test_a_user_with_unjudged_tasks_is_counted_by_the_judged_ones() -> None:
         judged: int
         leaks: tuple[()] = ()
 
-    user = OneUser(1, "Ann", order=None, attributes=7, steps=(Step(1), Step(0)), curves={}, expected={})  # type: ignore[arg-type]
+    none = {"curves": {}, "expected": {}, "expected_share": np.zeros(2)}
+    user = OneUser(1, "Ann", order=None, attributes=7, steps=(Step(1), Step(0)), **none)  # type: ignore[arg-type]
     assert sentences.one_user(user) == "Ann: 0 of 7 private attributes leak in 1 judged task of 2"
 
 

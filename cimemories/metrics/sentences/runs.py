@@ -215,6 +215,16 @@ def one_user(user: OneUser) -> str:
     return f"{user.name}: {user.leaked} of {count(user.attributes, 'private attribute')} leak in {judged}"
 
 
+def any_message(user: OneUser) -> str:
+    """What has to reveal an attribute for it to be named: 'the first message', 'any of the 5 messages', 'any judged
+    message (1 to 5 a task)'."""
+    judged = [step.judged for step in user.steps if step.judged]
+    least, most = min(judged, default=0), max(judged, default=0)
+    if least < most:
+        return f"any judged message ({least} to {most} a task)"
+    return f"any of the {most} messages" if most > 1 else "the first message" if most else "any judged message"
+
+
 # ---- what the headline covers
 
 

@@ -168,7 +168,7 @@ class Presenter {
 
   // step: by how many tasks it has moved; one forward lets things drop, everything else is there at once.
   show(step) {
-    const { slides, user, attributes, samples, mark, run } = this.data;
+    const { slides, user, attributes, messages, mark, run } = this.data;
     const slide = slides[this.at - 1];
     const closing = this.at > slides.length;
     const known = slides.slice(0, this.at).reduce((sum, item) => sum + item.dropped.length, 0);
@@ -181,7 +181,7 @@ class Presenter {
     text("task", slide ? slide.task : what);
     text("of", `${known} of ${attributes} private attributes revealed`);
     text("mark", mark);
-    text("source", `${run} · ${samples === 1 ? "the first message" : `any of ${samples} messages`} of each task`);
+    text("source", `${run} · ${messages} of each task`);
     text("keys", this.at ? "" : touched() ? "Tap for the next task" : "Space plays · ← → or Page up, Page down: one task · Esc exits");
     const news = slide ? slide.dropped.map((item) => item.name).join(", ") || this.none(slide) : "";
     text("unseen", slide ? `Task ${this.at}: ${slide.recipient}, ${slide.task}. New: ${news}. ${percent(slide.share)}` : `${user}. ${what}`);

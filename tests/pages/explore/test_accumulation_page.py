@@ -107,7 +107,7 @@ def test_presenting_one_message_a_task_shows_what_the_first_of_each_leaks(store:
     """Reveals fall on the first messages: with one message a task they are known from the counts."""
     _, run_id = world(store, missing={(0, 1, 0): JudgementStatus.UNPARSED})
     sent = played(opened(PAGE, run=run_id, messages="1", present=0))
-    assert sent["samples"] == 1 and [slide["judged"] for slide in sent["slides"]] == [1, 0, 1]
+    assert sent["messages"] == "the first message" and [slide["judged"] for slide in sent["slides"]] == [1, 0, 1]
     revealed = [[int(np.asarray(REVEALS)[0, a, t]) > 0 and LABELS[0][a][t] == X for t in (0, 2)] for a in range(3)]
     leaked = {f"fact {a}" for a in range(3) if any(revealed[a])}
     assert {item["name"] for slide in sent["slides"] for item in slide["dropped"]} == leaked
