@@ -34,7 +34,7 @@ from cimemories.metrics.breakdown import Baseline, run_baselines
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import intervals, shared
 from cimemories.metrics.uncertainty import Interval
-from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning, task_checks
+from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning, task_check
 from cimemories.seeds.published import Figure, Published, PublishedMeasure, load_published
 from cimemories.store import audits, datasets, judgements, runs, work
 from cimemories.store.engine import Store, StoreError
@@ -44,9 +44,6 @@ from cimemories.store.tables import run_judge
 from cimemories.text import UNDEFINED, count, listed, markdown_escaped, percent, sentence, simulated_text
 
 # ---- run table: what a run is, how far it is, and its numbers by its first judge
-
-
-RULES = "check-rules"
 
 
 @dataclass(frozen=True)
@@ -165,9 +162,7 @@ def _judges(flows: Flows, row: RunRow) -> list[JudgeRow]:
 
 def _numbers(flows: Flows, row: RunRow) -> _Numbers:
     with flows.store.read() as connection:
-        checks = task_checks(connection, row)
-    # A model's check of the task goes before that by rules, which know the plainest cases only.
-    check = min((c for c in checks if c.checked), key=lambda c: c.checker.kind == RULES, default=None)
+        check = task_check(connection, row)
     task = check.share if check else math.nan
     if not row.judged:
         return _NONE, _NONE, task, row.samples

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import LABELS
 from cimemories.flows.scope import Combine, Scope, Verdicts, judge_title
+from cimemories.metrics.warnings import task_check
 from cimemories.model import Context, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength, is_bio
 from cimemories.store import audits, datasets, judgements, runs
 from cimemories.store.audits import Audit, says_revealed
@@ -178,6 +179,9 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
     texts = judgements.texts_of(connection, ids)
     held = judgements.partial_memories(connection, scope.run.id)
     checkers = judgements.checkers_of_run(connection, scope.run.id)
+    # Counting what each of several has checked takes a while.
+    if len(checkers) > 1 and (check := task_check(connection, scope.run)):
+        checkers = [check.checker]
     tasks = judgements.task_verdict_of(connection, checkers[0].id, ids) if checkers else {}
     prompts = _prompts(connection, ids)
     verdicts: dict[int, dict[int, Audit]] = {}

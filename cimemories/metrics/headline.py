@@ -30,7 +30,7 @@ from cimemories.metrics.warnings import (
     is_covered,
     reading_n,
     scope_warnings,
-    task_checks,
+    task_check,
 )
 from cimemories.model import WorkKind
 from cimemories.store import datasets, judgements, runs, work
@@ -80,8 +80,8 @@ class Headline:
 
     coverage: judged responses (by every judge that is counted) over planned ones. retained, discarded: (profile,
     context) pairs with a judged message. flows: pairs behind the violation figure (inappropriate, counted, judged).
-    missing: (stage, status, cause, count). quotes: one a judge. does_task: by the run's first task check; None where
-    none was asked for. too_few: pairs without a label since some persona lost too many votes. warnings: what speaks
+    missing: (stage, status, cause, count). quotes: one a judge. does_task: by `task_check`; None where none was asked
+    for. too_few: pairs without a label since some persona lost too many votes. warnings: what speaks
     against taking the numbers at face value (`scope_warnings`).
     """
 
@@ -362,7 +362,7 @@ def _record(flows: Flows, scope: Scope) -> _Record:
             missing=tuple(runs.failures(connection, scope.run.id)),
             judged=judgements.judged_by_all(connection, scope.run.id, scope.judge_ids),
             grounding=judgements.grounding(connection, scope.run.id, scope.judge_ids),
-            check=next(iter(task_checks(connection, scope.run)), None),
+            check=task_check(connection, scope.run),
         )
 
 

@@ -10,14 +10,15 @@ import pytest
 import sqlalchemy as sa
 from judging_worlds import judged_world
 from sklearn.metrics import cohen_kappa_score
-from worlds import add_dataset, add_labels, add_run, ask, records
+from worlds import add_call, add_dataset, add_labels, add_run, ask, records
 
 from cimemories import seeds
 from cimemories.agreement.judges import judges_agreement
+from cimemories.compare.leaderboard import run_lines
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.leaks.message import leak_view
+from cimemories.leaks.message import leak_view, samples
 from cimemories.metrics.headline import headline
 from cimemories.metrics.warnings import comparison_warnings, run_warnings, task_checks
 from cimemories.model import JudgementStatus
@@ -116,6 +117,28 @@ def test_a_message_that_does_not_do_its_task_does_not_shine(store: Store) -> Non
     view = leak_view(flows, scope, int(frame["profile"][0]), int(frame["context"][0]))
     assert view is not None
     assert [s.task for s in view.samples][:2] == ["no", "partly"]
+    # A model's check goes before that by rules wherever one is told, once it has checked a message.
+    with store.write() as connection:
+        model = judgements.judge_id(
+            connection, kind="check", model="checker", endpoint="x", simulated=False, prompt_hash=None, parameters={}
+        )
+        judgements.assign(connection, run_id, [model])
+    result = headline(*ask(store, run_id))
+    assert result.does_task is not None and result.does_task.share == pytest.approx(7 / 8)
+    with store.write() as connection:
+        key = add_call(connection, "check")
+        owed = judgements.owed(connection, run_id, model, profile)
+        for item, verdict in zip(owed, ["yes", "yes", "no", "no"], strict=False):
+            judgements.settle(connection, item.response, model, status=JudgementStatus.OK, call=key, verdict=verdict)
+        work.bump(connection, run_id)
+    flows, scope = ask(store, run_id)
+    result = headline(flows, scope)
+    assert result.does_task is not None and result.does_task.share == 0.5
+    assert any("2 of 4 messages do not do their task (checked by checker" in note for note in result.notes)
+    assert run_lines(flows, [scope.run])[0].does_task == 0.5
+    with store.read() as connection:
+        told = [item.task for item in samples(connection, scope, profile)]
+    assert (told[0], told[2]) == ("yes", "no")
 
 
 def judge_of(store: Store, run_id: str, **values: object) -> None:
