@@ -73,7 +73,7 @@ class ShareAgreement:
     population: pairs with a consensus label (ambiguous is one), N. sampled: the first of them by hash, k; answered: of
     these, with a person's answer; the others were skipped or flagged. blind: answers given without sight of the votes.
     agree, of: answers that are the consensus' label, and all. settled_agree, settled: the same where the consensus is
-    necessary or inappropriate.
+    necessary or inappropriate; settled_population: of how many pairs these are a part.
     """
 
     population: int
@@ -83,6 +83,7 @@ class ShareAgreement:
     agree: int
     settled_agree: int
     settled: int
+    settled_population: int
 
     @property
     def probability(self) -> float:
@@ -92,11 +93,11 @@ class ShareAgreement:
     def estimate(self) -> tuple[float, float, float]:
         """(share, low, high) of the pairs on which people give the consensus' label, with a 95 % interval; nan where
         nothing is answered. Every pair has the same probability, so it is the share of the answered ones."""
-        return _share(self.agree, self.answered, self.probability)
+        return _share(self.agree, self.answered, self.population)
 
     def settled_estimate(self) -> tuple[float, float, float]:
         """The same over the pairs that the consensus calls necessary or inappropriate."""
-        return _share(self.settled_agree, self.settled, self.probability)
+        return _share(self.settled_agree, self.settled, self.settled_population)
 
     @property
     def sentence(self) -> str:
@@ -130,15 +131,15 @@ class ShareAgreement:
         }
 
 
-def _share(agree: int, of: int, probability: float) -> tuple[float, float, float]:
+def _share(agree: int, of: int, population: int) -> tuple[float, float, float]:
     """Clopper and Pearson's interval, with as many observations as the finite population makes of them (Korn and
-    Graubard 1998)."""
+    Graubard 1998): all of it has to be answered for none to be left open. Skipped pairs are not."""
     if not of:
         return math.nan, math.nan, math.nan
     share = agree / of
-    if probability >= 1:
+    if of >= population:
         return share, share, share
-    number = of / (1 - probability)
+    number = of / (1 - of / population)
     hits = share * number
     low = float(betaincinv(hits, number - hits + 1, 0.025)) if hits > 0 else 0.0
     high = float(betaincinv(hits + 1, number - hits, 0.975)) if hits < number else 1.0
@@ -180,4 +181,5 @@ def share_agreement(store: Store, index: PairIndex, seed: int = 0, among: Ints |
         agree=int(same.sum()),
         settled_agree=int((same & settled).sum()),
         settled=int(settled.sum()),
+        settled_population=int((index.consensus[order] != AMBIGUOUS).sum()),
     )

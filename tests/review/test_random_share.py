@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import beta
 from worlds import add_dataset, add_labels
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, LABELS, NECESSARY, TOO_FEW, UNLABELLED
@@ -103,7 +104,7 @@ def share_interval(agree: int, of: int, probability: float) -> tuple[float, floa
     from cimemories.review.random_share import ShareAgreement
 
     population = round(of / probability)
-    _, low, high = ShareAgreement(population, of, of, of, agree, 0, 0).estimate()
+    _, low, high = ShareAgreement(population, of, of, of, agree, 0, 0, 0).estimate()
     return low, high
 
 
@@ -125,6 +126,25 @@ def test_the_share_ends_before_what_nobody_has_seen_and_counts_skips_as_unanswer
     share, low, high = agreement.estimate()
     assert share == pytest.approx(2 / 3) and 0 < low < share < high < 1
     assert "1 skipped" in agreement.sentence and "1 answered with the votes in sight" in agreement.sentence
+
+
+def test_where_pairs_were_skipped_the_rest_is_still_a_part(sqlite_store: Store) -> None:
+    """Of 20 pairs 10 are answered, 8 as the consensus, and all others skipped: nothing is left to come, but what people
+    think of ten pairs is not known. As many as 10 / (1 - 10 / 20) = 20 observations, of which 16 agree."""
+    row = add_dataset(sqlite_store, profiles=1, attributes=5, contexts=4)
+    labels = np.where(np.arange(5)[:, None] < 4, INAPPROPRIATE, NECESSARY) * np.ones((1, 5, 4), np.int64)
+    index = pair_index(sqlite_store, row.id, add_labels(sqlite_store, row.id, labels))
+    truth = index.consensus.astype(np.int64)
+    truth[:2] = np.where(truth[:2] == NECESSARY, INAPPROPRIATE, NECESSARY)
+    decide(sqlite_store, index, list(range(10)), truth)
+    marks = [Mark(*pair, MarkKind.SKIP, uid=str(pair)) for pair in index.pairs(np.arange(10, 20))]
+    with sqlite_store.write() as connection:
+        reviews.add_marks(connection, index.dataset_id, "Ada", marks)
+    agreement = share_agreement(sqlite_store, index)
+    assert (agreement.population, agreement.sampled, agreement.answered) == (20, 20, 10)
+    expected = 0.8, float(beta.ppf(0.025, 16, 5)), float(beta.ppf(0.975, 17, 4))
+    assert agreement.estimate() == pytest.approx(expected) == agreement.settled_estimate()
+    assert "80.0 % [56.3 %, 94.3 %]" in agreement.sentence
 
 
 def test_an_adjudication_is_no_answer_of_the_share(sqlite_store: Store) -> None:
