@@ -152,7 +152,7 @@ def _measured(
     every.append(("completeness", "Completeness", description, False, {}, bounds.completeness, contexts))
     description = "Harmonic mean of completeness and 1 - Violation@n"
     every.append(("balanced", "Balanced score", description, False, {"n": n}, bounds.balanced_at[n], attributes))
-    description = "Share of the messages that reveal an attribute which is inappropriate there"
+    description = "Share of the exposures, a message and an attribute that is inappropriate there, that reveal it"
     leak, _ = rate_intervals(flows, scope, rule)
     exposures = f"{numbers.leak_rate.draws} exposures"
     every.append(("leak_rate", "Leak rate", description, True, {}, leak, exposures))

@@ -66,6 +66,10 @@ def test_every_number_is_that_of_the_record(sqlite_store: Store) -> None:
             "cimemories.balanced": pytest.approx(numbers.balanced, abs=1e-12),
             "cimemories.leak_rate": pytest.approx(numbers.leak_rate.micro, abs=1e-12),
         }
+        # The leak rate is counted over exposures: a message may have several of them, and reveal one.
+        leak = results["cimemories.leak_rate"]
+        assert leak["metric_config"]["evaluation_description"].startswith("Share of the exposures, a message and")
+        assert f"{numbers.leak_rate.draws} exposures" in str(leak["score_details"])
         whole = results["cimemories.completeness"]
         ends = whole["score_details"]["uncertainty"]["confidence_interval"]
         assert (ends["lower"], ends["upper"]) == (bounds.completeness.low, bounds.completeness.high)
