@@ -53,7 +53,7 @@ from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics.blocks import supported_n
 from cimemories.metrics.intervals import intervals
-from cimemories.metrics.uncertainty import LEAST_USERS, LEVEL, Interval, share_bounds
+from cimemories.metrics.uncertainty import LEAST_USERS, LEVEL, TIE, Interval, share_bounds
 from cimemories.metrics.violation import Exposures, exposures, no_leak_probabilities
 from cimemories.metrics.warnings import reading_n
 from cimemories.store import judgements
@@ -428,7 +428,7 @@ class Survival:
     @property
     def median(self) -> int | None:
         """After how many tasks half of the attributes have leaked; None where fewer ever do."""
-        below = np.flatnonzero(self.private <= 0.5)
+        below = np.flatnonzero(self.private <= 0.5 + TIE)
         return int(self.times[below[0]]) if below.size else None
 
 
@@ -601,7 +601,7 @@ class Accumulation:
         """The first k at which half of what is ever revealed has been; None where nothing ever is."""
         line = self.mean[self.curves.ns.index(n)]
         # argmax of booleans: the first k that is there.
-        return int(np.argmax(line >= line[-1] / 2)) if line[-1] > 0 else None
+        return int(np.argmax(line >= line[-1] / 2 - TIE)) if line[-1] > 0 else None
 
     def frame(self) -> pd.DataFrame:
         """One row a point: n, tasks (k), share, low, high, hazard, profiles (behind the mean), growing (of these, how

@@ -35,6 +35,7 @@ from cimemories.metrics.violation import Exposures, by_outcome, no_leak_probabil
 K = TypeVar("K")
 LEVEL = 0.95
 NORMAL_95 = 1.96  # standard errors to each side that hold 95 % of a normal distribution
+TIE = 1e-12  # two shares that agree to so much are one number, however they were summed
 LEAST_USERS = 5  # with fewer profiles an interval says little of users
 # Correlation of attributes inside a profile, assumed only where the data show no spread at all (nothing, or everything,
 # is revealed). In the paper's Table 1 profiles hardly differ more than their attributes explain, so 0.05 is cautious.

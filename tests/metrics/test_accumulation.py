@@ -23,6 +23,7 @@ from cimemories.metrics import accumulation, violation
 from cimemories.metrics.accumulation import (
     Clock,
     Curves,
+    FirstLeaks,
     Order,
     accumulation_of,
     curves,
@@ -263,6 +264,21 @@ def test_censoring_counts_where_users_differ_in_tasks() -> None:
     assert line.private.tolist() == [1, 1, 1, 0]
     assert line.at_risk.tolist() == [2, 2, 2, 1]
     assert line.median == 3
+
+
+@pytest.mark.parametrize("number", range(2, 60, 2))
+def test_half_is_reached_where_it_is_reached_whatever_the_sums_round_to(number: int) -> None:
+    """One attribute leaks for sure in one of T tasks: over all orders after T/2 of them half is revealed. And of T
+    attributes, of which one leaks in each task, half have leaked after T/2."""
+    labels = np.full((1, 2, number), X)
+    labels[0, 1] = N
+    reveals = np.zeros((1, 2, number), int)
+    reveals[0, 0, 0] = 1
+    data = arrays_of((reveals, np.full((1, 2, number), 1), labels, np.ones((1, 2), np.bool_)))
+    assert accumulation_of(data, intervals_of(data, (1,)).violation).half_way(1) == number // 2
+    steps = np.arange(1, number + 1)
+    each = FirstLeaks(steps, steps, steps, np.ones(number, np.bool_))
+    assert survival([each]).median == number // 2
 
 
 U_ = -1

@@ -6,9 +6,8 @@ import math
 
 from cimemories.metrics.separation import SIGNIFICANT
 from cimemories.metrics.uncertainty import ENOUGH_USERS, Interval, unseen_users
+from cimemories.metrics.uncertainty import TIE as TIE
 from cimemories.text import UNDEFINED, count, percent
-
-TIE = 1e-12  # two shares that agree to so much are one number, however they were summed
 
 LONGEST = 38  # characters of a run's name in a title
 
