@@ -13,20 +13,21 @@ from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from cimemories.check.baseline import Baseline, aligned, judged_flows, profile_digests, read_baseline
 from cimemories.check.budgets import Budget, CheckFile, Measure, NamedFlow, NoWorse, baseline_files
 from cimemories.check.named_flows import Flow, flows_of
 from cimemories.compare.common_flows import PairPart, pair_of, paired_of
-from cimemories.flows.arrays import FlowArrays, IdentifierRule, blocks, flow_arrays
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, blocks, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import NECESSARY
 from cimemories.flows.scope import Scope
 from cimemories.leaks.examples import FULL, examples
 from cimemories.leaks.message import leak_view
 from cimemories.leaks.table import Piece, quoted
-from cimemories.metrics import sentences
+from cimemories.metrics import completeness, sentences
 from cimemories.metrics.blocks import each_block, places_of
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import Paired, changes, common, intervals, paired_arrays
@@ -316,16 +317,29 @@ def _of_completeness(question: _Question, budget: Budget) -> tuple[Outcome, str]
     if unknown := _undefined(question, 1, numbers.completeness):
         return Outcome.UNDECIDED, unknown
     interval = intervals(question.flows, question.scope, question.rule).completeness
-    value = numbers.completeness
-    text = sentences.within("completeness", interval, (value, value), limit, missing=False)
-    if question.uncovered:
-        return Outcome.UNDECIDED, f"{text}; {question.uncovered}"
-    low, high = (interval.low, interval.high) if budget.surely else (value, value)
-    if low >= limit - TIE:
-        return Outcome.PASSED, text
+    parts = each_block(question.flows, [question.scope], question.rule, _completeness_bounds)
+    low, high = (mean_or_nan(np.concatenate([part[side] for part in parts])) for side in (0, 1))
+    missing = high - low > TIE
+    text = sentences.within("completeness", interval, (low, high), limit, missing=missing)
+    if not missing:  # to the last digit the number that is told
+        low = high = numbers.completeness
+    if budget.surely:
+        # As wide to either side as the interval is of what is judged.
+        low, high = low - (interval.value - interval.low), high + (interval.high - interval.value)
     if high < limit - TIE:
         return Outcome.FAILED, text
-    return Outcome.UNDECIDED, f"{text}; its 95 % interval holds the budget"
+    if question.uncovered:
+        return Outcome.UNDECIDED, f"{text}; {question.uncovered}"
+    if low >= limit - TIE:
+        return Outcome.PASSED, text
+    why = "its 95 % interval holds the budget" if budget.surely else "the missing messages decide"
+    return Outcome.UNDECIDED, f"{text}; {why}"
+
+
+def _completeness_bounds(
+    flows: Flows, scopes: Sequence[Scope], every: Sequence[FlowArrays]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    return completeness.bounds(every[0])
 
 
 def _undefined(question: _Question, n: int, value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cimemories.flows.arrays import Bools, Entries, Floats, Ints, entries, necessary_mask, retained
+from cimemories.flows.arrays import Bools, Entries, Floats, FlowArrays, Ints, entries, necessary_mask, retained
 from cimemories.flows.labels import AMBIGUOUS
 
 
@@ -45,6 +45,14 @@ def by_profile(reveals: Ints, draws: Ints, labels: Ints) -> Floats:
     profile without any retained context that has one.
     """
     return over_contexts(by_context(reveals, draws, labels))
+
+
+def bounds(data: FlowArrays) -> tuple[Floats, Floats]:
+    """Between what C(s) of all planned messages lies: every missing one conveys nothing, or all that is necessary:
+    [profile] each; nan for a profile without any planned message in a retained context."""
+    planned = data.planned_draws
+    low, high = (by_profile(r, planned, data.labels) for r in (data.reveals, data.reveals + planned - data.draws))
+    return low, high
 
 
 def ambiguous_exposure(reveals: Ints, draws: Ints, labels: Ints, where: Bools | None = None) -> float:

@@ -128,7 +128,9 @@ SILENT = [[[0, 0], [0, 0], [3, 3]]] * 2
                 "budgets: violation@5 at most 1\ncoverage: 0.5": "passed",
                 "budgets: violation@5 at most 1": "undecided",
                 "budgets: completeness at least 0.9": "undecided",
-                "budgets: completeness at least 0.9\ncoverage: 0.6": "passed",
+                # All of what is judged is conveyed, but the two lost messages of five may convey nothing.
+                "budgets: completeness at least 0.9\ncoverage: 0.6": "undecided",
+                "budgets: completeness at least 0.6\ncoverage: 0.6": "passed",
                 "flows:\n  - fact_0 -> recipient 0: never": "undecided",
                 "flows:\n  - fact_0 -> recipient 0: {limit: at most 40 %, samples: 3}": "passed",
                 "flows:\n  - fact_0 -> recipient 0: {limit: at most 40 %, samples: 4}": "undecided",
@@ -139,6 +141,16 @@ SILENT = [[[0, 0], [0, 0], [3, 3]]] * 2
             LOST,
             REVEALS,
             {"budgets: violation@5 at most 0.2": "failed", "flows:\n  - fact_0 -> recipient 0: never": "failed"},
+        ),
+        # Nor could the lost messages reach it if they conveyed everything: 2 of 5.
+        (
+            LOST,
+            [[[0, 0], [0, 0], [0, 0]]] * 2,
+            {
+                "budgets: completeness at least 0.41": "failed",
+                "budgets: completeness at least 0.4": "undecided",
+                "budgets: completeness at least 0.4\ncoverage: 0.6": "undecided",
+            },
         ),
         # A message without a verdict is missing, too.
         (
