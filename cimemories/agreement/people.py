@@ -31,7 +31,7 @@ from cimemories.labels.votes import GroupBy, Groups, describe_pairs, groupings
 from cimemories.model import Label
 from cimemories.store import audits
 from cimemories.store.audits import SliceItem, SliceRow
-from cimemories.store.decisions import ADJUDICATED, UNDO
+from cimemories.store.decisions import ADJUDICATED, UNDO, moment
 from cimemories.store.engine import Store
 from cimemories.store.tables import dataset, decision
 
@@ -114,17 +114,21 @@ class Answers:
 def answers(store: Store, dataset_id: int) -> Answers:
     """The answers of a dataset, cached until a decision moves its revision. The arrays are shared: do not write to
     them. Without any decision, or for an unknown dataset, there are no people and no pairs."""
+    # With the time: SQLite gives the id of a deleted dataset out again, and revisions begin anew.
+    query = sa.select(dataset.c.created, dataset.c.revision).where(dataset.c.id == dataset_id)
     with store.read() as connection:
-        revision = connection.execute(sa.select(dataset.c.revision).where(dataset.c.id == dataset_id)).scalar()
-    return _answers(store, dataset_id, revision)
+        version = connection.execute(query).first()
+    return _answers(store, dataset_id, None if version is None else tuple(version))
 
 
 @workspace_cached(most=DATASETS_CACHED)
-def _answers(store: Store, dataset_id: int, _revision: int | None) -> Answers:
-    query = sa.select(*(decision.c[name] for name in COLUMNS)).where(decision.c.dataset == dataset_id)
+def _answers(store: Store, dataset_id: int, _version: tuple[str, int] | None) -> Answers:
+    columns = (*(decision.c[name] for name in COLUMNS), decision.c.created, decision.c.uid)
+    query = sa.select(*columns).where(decision.c.dataset == dataset_id)
     with store.read() as connection:
-        events = pd.DataFrame(connection.execute(query.order_by(decision.c.id)).all(), columns=list(COLUMNS))
-    return of_events(events)
+        rows = connection.execute(query).all()
+    by_time = [row[: len(COLUMNS)] for row in sorted(rows, key=moment)]
+    return of_events(pd.DataFrame(by_time, columns=list(COLUMNS)))
 
 
 def of_events(events: pd.DataFrame) -> Answers:

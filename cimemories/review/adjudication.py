@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from cimemories.model import Label
 from cimemories.store import decisions
-from cimemories.store.decisions import ADJUDICATED, UNDO, Decision
+from cimemories.store.decisions import ADJUDICATED, UNDO, Decision, moment
 from cimemories.store.engine import Store
 from cimemories.store.tables import attribute, context, decision, profile
 
@@ -107,7 +107,9 @@ def disputes(store: Store, dataset_id: int) -> Disputes:
             **texts,
             decisions=own[pair],
             adjudication=max(
-                (d for stack in people[pair].values() for d in stack if d.source == ADJUDICATED), key=_age, default=None
+                (d for stack in people[pair].values() for d in stack if d.source == ADJUDICATED),
+                key=moment,
+                default=None,
             ),
             history=tuple(histories[pair]),
         )
@@ -170,19 +172,12 @@ def _histories(connection: sa.Connection, dataset_id: int) -> dict[Pair, list[De
         for item in decisions.history(connection, dataset_id, chunk):
             if (item.attribute, item.context) in pairs:
                 histories[item.attribute, item.context].append(item)
-    for history in histories.values():
-        history.sort(key=_age)
     return histories
-
-
-def _age(item: Decision) -> tuple[str, str, int]:
-    # By time before id: ids tell the order of arrival, which is another one where records were merged.
-    return item.created, item.uid or "", item.id
 
 
 def _own(people: Mapping[str, Sequence[Decision]]) -> tuple[Decision, ...]:
     """Each person's own decision, oldest first."""
-    return tuple(sorted(filter(None, map(own_decision, people.values())), key=_age))
+    return tuple(sorted(filter(None, map(own_decision, people.values())), key=moment))
 
 
 def own_decision(stack: Sequence[Decision]) -> Decision | None:

@@ -1,7 +1,7 @@
 """What people have decided of the pairs of a dataset, kept in memory and brought up to date by what is new.
 
 Every decision moves the dataset's revision, so decisions are no part of the review index: of hundreds of thousands only
-the newest few are read for each selection, and laid over the index.
+those on the pairs of the newest few are read for each selection, and laid over the index.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import sqlalchemy as sa
 from cimemories.flows.cache import shared_cache
 from cimemories.flows.labels import CODES, UNLABELLED
 from cimemories.review.index import Ints, PairShape
-from cimemories.store.engine import Store
-from cimemories.store.tables import dataset, decision
+from cimemories.store.decisions import moment
+from cimemories.store.engine import CHUNK, Store
+from cimemories.store.tables import dataset, decision, review_import
 
 # Of two transactions on PostgreSQL the one with the lower ids may become visible later: what is younger than this is
 # read again.
@@ -32,15 +33,14 @@ Codes = npt.NDArray[np.int8]
 class Standing:
     """The newest decision of everybody on every pair, at one moment. Arrays are shared: do not write to them.
 
-    people: annotators in order of first appearance. keys: person x pairs + position, sorted; ids, labels: the newest
-    decision there and its label code, UNLABELLED where it was taken back. decided: [pairs], the code of the newest
-    decision that stands, whoever's, UNLABELLED where none does.
+    people: annotators in order of first appearance. keys: person x pairs + position, sorted; labels: the code of the
+    newest decision there, UNLABELLED where it was taken back. decided: [pairs], the code of the newest decision that
+    stands, whoever's, UNLABELLED where none does. Newest: by the time it was made, and then by uid.
     """
 
     pairs: int
     people: tuple[str, ...]
     keys: npt.NDArray[np.int64]
-    ids: npt.NDArray[np.int64]
     labels: Codes
     decided: Codes
 
@@ -87,21 +87,30 @@ class _Reader:
     def __init__(self, shape: PairShape) -> None:
         self.shape = shape
         self.lock = threading.Lock()
-        self.revision = -1
+        self.revision, self.undone = -1, 0
+        self._forget()
+
+    def _forget(self) -> None:
+        shape = self.shape
         self.seen: list[tuple[float, int]] = [(0.0, 0)]  # when, and which id was the highest then
         nothing = np.zeros(0, np.int64)
         undecided = np.full(shape.pairs, UNLABELLED, np.int8)
-        self.standing = Standing(shape.pairs, (), nothing, nothing, np.zeros(0, np.int8), undecided)
+        self.standing = Standing(shape.pairs, (), nothing, np.zeros(0, np.int8), undecided)
 
     def refresh(self, store: Store) -> Standing:
         # Under the lock, so that two threads do not lay the same rows over the arrays at once.
         with self.lock, store.read() as connection:
-            revision = connection.execute(
-                sa.select(dataset.c.revision).where(dataset.c.id == self.shape.dataset_id)
-            ).scalar()
-            if revision is not None and revision != self.revision:
+            of = self.shape.dataset_id
+            undone = sa.select(sa.func.count(review_import.c.undone)).where(review_import.c.dataset == of)
+            row = connection.execute(
+                sa.select(dataset.c.revision, undone.scalar_subquery().label("undone")).where(dataset.c.id == of)
+            ).first()
+            if row is not None and row.revision != self.revision:
+                if row.undone != self.undone:
+                    # Undone imports remove rows, whose ids SQLite gives out again: no id tells what is new.
+                    self._forget()
                 self._read(connection, is_sqlite=store.is_sqlite)
-                self.revision = int(revision)
+                self.revision, self.undone = int(row.revision), int(row.undone)
             return self.standing
 
     def _read(self, connection: sa.Connection, *, is_sqlite: bool) -> None:
@@ -111,59 +120,58 @@ class _Reader:
             self.seen.pop(0)
         # SQLite has one writer at a time, so its ids are seen in their order.
         after = self.seen[-1][1] if is_sqlite else self.seen[0][1]
-        rows = connection.execute(
-            sa.select(decision.c.id, decision.c.attribute, decision.c.context, decision.c.annotator, decision.c.label)
-            .where(decision.c.dataset == self.shape.dataset_id, decision.c.id > after)
-            .order_by(decision.c.id)
-        ).all()
-        if rows:
-            self.seen.append((now, max(int(rows[-1][0]), self.seen[-1][1])))
-            ids, attributes, contexts, names, labels = zip(*rows, strict=True)
-            # Known people keep their numbers, which are a part of the keys.
-            people = tuple(dict.fromkeys([*self.standing.people, *names]))
-            person = {name: n for n, name in enumerate(people)}
-            at = self.shape.locate(attributes, contexts)
-            keys = np.array([person[name] for name in names], np.int64) * self.shape.pairs + at
-            codes = np.array([_CODES.get(label or "", UNLABELLED) for label in labels], np.int8)
-            own = at >= 0
-            # A new object each time: who holds the one before goes on with a whole state.
-            self.standing = _with(self.standing, people, keys[own], np.array(ids, np.int64)[own], codes[own])
+        names = ("id", "created", "uid", "attribute", "context", "annotator", "label")
+        query = sa.select(*(decision.c[name] for name in names)).where(decision.c.dataset == self.shape.dataset_id)
+        new = connection.execute(query.where(decision.c.id > after)).all()
+        if not new:
+            return
+        self.seen.append((now, max(self.seen[-1][1], *(row.id for row in new))))
+        rows = list(new)
+        if after:
+            # An import brings events that are older than what is known of their pairs: all of these are read.
+            touched = {(row.attribute, row.context) for row in new}
+            ids = list({a for a, _ in touched})
+            of_attributes = query.where(decision.c.attribute.in_(ids)) if len(ids) <= CHUNK else query
+            rows = [row for row in connection.execute(of_attributes) if (row.attribute, row.context) in touched]
+        rows.sort(key=moment)
+        # Known people keep their numbers, which are a part of the keys.
+        people = tuple(dict.fromkeys([*self.standing.people, *(row.annotator for row in rows)]))
+        person = {name: n for n, name in enumerate(people)}
+        at = self.shape.locate([row.attribute for row in rows], [row.context for row in rows])
+        keys = np.array([person[row.annotator] for row in rows], np.int64) * self.shape.pairs + at
+        codes = np.array([_CODES.get(row.label or "", UNLABELLED) for row in rows], np.int8)
+        own = at >= 0
+        # A new object each time: who holds the one before goes on with a whole state.
+        self.standing = _with(self.standing, people, keys[own], codes[own])
 
 
-def _with(before: Standing, people: tuple[str, ...], keys: Ints, ids: Ints, labels: Codes) -> Standing:
-    """The standing decisions after further rows, in the order of their ids; some may be known already."""
-    order = np.lexsort((ids, keys))
-    keys, ids, labels = keys[order], ids[order], labels[order]
-    # Of each key the last one, which has the highest id.
-    newest = np.append(keys[1:] != keys[:-1], True)[: len(keys)]
-    keys, ids, labels = keys[newest], ids[newest], labels[newest]
-    all_ids, all_labels = before.ids.copy(), before.labels.copy()
+def _with(before: Standing, people: tuple[str, ...], keys: Ints, labels: Codes) -> Standing:
+    """The standing decisions after these rows: all that there are on some pairs, by time and then uid."""
+    # Of each key the last row, which is the newest; `moments` tells which of two people's is.
+    keys, last = np.unique(keys[::-1], return_index=True)
+    moments = len(labels) - 1 - last
+    labels = labels[moments]
+    all_labels = before.labels.copy()
     at, there = _search(before.keys, keys) if len(before.keys) else (keys, np.zeros(len(keys), np.bool_))
-    later = there.copy()
-    # What is read again must not go before what is newer.
-    later[there] = ids[there] > before.ids[at[there]]
-    all_ids[at[later]], all_labels[at[later]] = ids[later], labels[later]
+    all_labels[at[there]] = labels[there]
     # Inserted where they belong, so that keys stay sorted.
     where = np.searchsorted(before.keys, keys[~there])
-    after = Standing(
+    decided = before.decided.copy()
+    if before.pairs:
+        # Only pairs with a new row can have another newest decision.
+        pairs = keys % before.pairs
+        decided[pairs] = UNLABELLED
+        # By time: of several assignments to one place numpy keeps the last.
+        in_time = np.argsort(moments)
+        in_time = in_time[labels[in_time] != UNLABELLED]
+        decided[pairs[in_time]] = labels[in_time]
+    return Standing(
         before.pairs,
         people,
         np.insert(before.keys, where, keys[~there]),
-        np.insert(all_ids, where, ids[~there]),
         np.insert(all_labels, where, labels[~there]),
-        before.decided.copy(),
+        decided,
     )
-    # Only pairs with a new row can have another newest decision.
-    touched = np.unique(keys % max(before.pairs, 1))
-    best = np.full(len(touched), -1, np.int64)
-    label = np.full(len(touched), UNLABELLED, np.int8)
-    # Of everybody's decisions on a pair the one with the highest id stands for it.
-    for person in range(len(people) if len(after.keys) else 0):
-        at, there = _search(after.keys, touched + person * before.pairs)
-        newer = there & (after.labels[at] != UNLABELLED) & (after.ids[at] > best)
-        best[newer], label[newer] = after.ids[at][newer], after.labels[at][newer]
-    after.decided[touched] = label
-    return after
 
 
 def standing(store: Store, shape: PairShape) -> Standing:

@@ -137,7 +137,7 @@ def sureness(store: Store, dataset: str, aim: Aim, width: float, seed: int = 0) 
 
 def _person(name: str, made: list[Decision]) -> Person:
     standing = decisions.standing(made)
-    by_pair = decisions.stacks(sorted(made, key=lambda d: (d.created, d.id)))
+    by_pair = decisions.stacks(made)
     # Below an adjudication their own decision stays.
     labels = Counter(own.label for stack in by_pair.values() if (own := own_decision(stack)) is not None)
     return Person(

@@ -232,15 +232,13 @@ def add_all(connection: sa.Connection, dataset_id: int, annotator: str, new: Seq
     _check(connection, dataset_id, {(item.response, item.attribute) for item in new})
     times: dict[Flow, str] = {}
     last: dict[Flow, int] = {}
-    newest = (
-        sa.select(audit.c.response, audit.c.attribute)
-        .add_columns(sa.func.max(audit.c.id).label("last"), sa.func.max(audit.c.created).label("time"))
-        .where(audit.c.dataset == dataset_id, audit.c.annotator == annotator)
-        .group_by(audit.c.response, audit.c.attribute)
-    )
-    for known in rows_in_chunks(connection, newest, audit.c.response, (item.response for item in new)):
-        flow = known["response"], known["attribute"]
-        last[flow], times[flow] = known["last"], known["time"]
+    columns = (audit.c[name] for name in ("created", "uid", "id", "response", "attribute"))
+    mine = sa.select(*columns).where(audit.c.dataset == dataset_id, audit.c.annotator == annotator)
+    known = rows_in_chunks(connection, mine, audit.c.response, (item.response for item in new))
+    for earlier in sorted(known, key=lambda each: (each["created"], each["uid"])):
+        flow = earlier["response"], earlier["attribute"]
+        # By time, so what stays is the newest: an import may have brought an older one since.
+        last[flow], times[flow] = earlier["id"], earlier["created"]
     written = 0
     for item in new:
         flow = item.response, item.attribute
@@ -296,7 +294,7 @@ def last_verdict(connection: sa.Connection, dataset_id: int, annotator: str, flo
         if item.flow in wanted:
             stacks.setdefault(item.flow, []).append(item)
     tops = [stack[-1] for stack in map(_stack, stacks.values()) if stack]
-    return max(tops, key=lambda item: item.id) if tops else None
+    return max(tops, key=_moment, default=None)
 
 
 def history(connection: sa.Connection, dataset_id: int, annotator: str | None = None) -> list[Audit]:
@@ -322,7 +320,7 @@ def standing(audits: Iterable[Audit]) -> dict[Flow, Audit]:
     known = list(audits)
     superseded = {item.supersedes for item in known if item.supersedes is not None}
     stand: dict[Flow, Audit] = {}
-    for item in sorted(known, key=lambda item: (item.created, item.uid)):
+    for item in sorted(known, key=_moment):
         if item.verdict is not None and item.id not in superseded:
             stand[item.flow] = item
     return stand
@@ -402,7 +400,7 @@ def _check(connection: sa.Connection, dataset_id: int, flows: set[Flow]) -> None
 def _stack(audits: Iterable[Audit]) -> list[Audit]:
     """What one annotator has said of one flow and not undone: an undo takes the top away that it names."""
     stack: list[Audit] = []
-    for item in sorted(audits, key=lambda item: item.id):
+    for item in sorted(audits, key=_moment):
         if stack and item.undoes == stack[-1].uid:
             stack.pop()
         else:
@@ -410,10 +408,18 @@ def _stack(audits: Iterable[Audit]) -> list[Audit]:
     return stack
 
 
+def _moment(item: Audit) -> tuple[str, str]:
+    """Orders by the time it was said and then by uid: ids tell in which order verdicts came into this record, which is
+    another one where events were imported."""
+    return item.created, item.uid
+
+
 def _audits(connection: sa.Connection, where: sa.ColumnElement[bool]) -> list[Audit]:
-    rows = connection.execute(sa.select(audit).where(where).order_by(audit.c.id)).mappings()
+    rows = connection.execute(sa.select(audit).where(where)).mappings()
     verdicts = ((row, row["verdict"] and AuditVerdict(row["verdict"])) for row in rows)
-    return [Audit(**values_of(row, Audit, "verdict"), verdict=verdict) for row, verdict in verdicts]
+    # Ordered here and not in the database, whose order of texts may be another one.
+    every = (Audit(**values_of(row, Audit, "verdict"), verdict=verdict) for row, verdict in verdicts)
+    return sorted(every, key=_moment)
 
 
 def says_revealed(verdict: AuditVerdict | Strength | None, *, any_strength: bool = False) -> bool:

@@ -547,12 +547,12 @@ def _undo(
     rows = connection.execute(
         sa.select(row.c.attribute, row.c.context, row.c.uid, row.c.label, row.c.source, pairs.c.uid.label("to_undo"))
         .join(pairs, sa.and_(pairs.c.attribute == row.c.attribute, pairs.c.context == row.c.context))
+        .add_columns(row.c.created, row.c.id)
         .where(row.c.dataset == dataset_id, row.c.annotator == annotator)
-        .order_by(row.c.created, row.c.id)
     ).all()
     to_undo = {(row.attribute, row.context): row.to_undo for row in rows}
     undos = []
-    for (of, into), stack in stacks(rows).items():
+    for (of, into), stack in stacks(sorted(rows, key=moment)).items():
         # Something else has been said since, or this has been undone already.
         if not stack or stack[-1].uid != to_undo[of, into]:
             continue
@@ -594,12 +594,12 @@ def last_decision(
     """What this annotator said last and has not taken back, of their own decisions, withdrawals among them, or of their
     adjudications; None where there is nothing left to take back."""
     mine = [d for d in history(connection, dataset_id) if d.annotator == annotator]
-    of_pairs = stacks(sorted(mine, key=lambda d: (d.created, d.id)))
+    of_pairs = stacks(mine)
     tops = [stack[-1] for stack in of_pairs.values() if stack]
     # An undo that was carried to a new version has nothing beneath it that could come back.
     tops = [top for top in tops if top.label is not None or top.source != UNDO]
     tops = [top for top in tops if (top.source == ADJUDICATED) == adjudicated]
-    return max(tops, key=lambda d: (d.created, d.id), default=None)
+    return max(tops, key=moment, default=None)
 
 
 @dataclass(frozen=True)
@@ -643,8 +643,8 @@ def _last(
     connection: sa.Connection, dataset_id: int, annotator: str, new: Sequence[NewDecision]
 ) -> tuple[dict[tuple[int, int], int], dict[tuple[int, int], str]]:
     """Of each of these pairs: the id of the annotator's last word, and when anybody said something last."""
-    columns = (decision.c.attribute, decision.c.context, decision.c.id, decision.c.annotator, decision.c.supersedes)
-    query = sa.select(*columns, decision.c.created).where(decision.c.dataset == dataset_id)
+    names = ("attribute", "context", "id", "annotator", "supersedes", "created", "uid")
+    query = sa.select(*(decision.c[name] for name in names)).where(decision.c.dataset == dataset_id)
     pairs = {(item.attribute, item.context) for item in new}
     attributes = {item.attribute for item in new}
     # For more the whole dataset is read: one statement has room for only so many values.
@@ -654,7 +654,7 @@ def _last(
     superseded = {row.supersedes for row in rows}
     last: dict[tuple[int, int], int] = {}
     times: dict[tuple[int, int], str] = {}
-    for row in sorted(rows, key=lambda row: (row.created, row.id)):
+    for row in sorted(rows, key=moment):
         # Rows come by time, so what stays is the latest.
         times[row.attribute, row.context] = row.created
         if row.annotator == annotator and row.id not in superseded:
@@ -683,22 +683,28 @@ def _decision(row: sa.RowMapping) -> Decision:
 def history(
     connection: sa.Connection, dataset_id: int, attributes: Sequence[int] | None = None, context: int | None = None
 ) -> list[Decision]:
-    """Every decision of a dataset, oldest first; of some attributes or of one context where given."""
-    query = sa.select(decision).where(decision.c.dataset == dataset_id).order_by(decision.c.id)
+    """Every decision of a dataset, oldest first (`moment`); of some attributes or of one context where given."""
+    query = sa.select(decision).where(decision.c.dataset == dataset_id)
     if attributes is not None:
         query = query.where(decision.c.attribute.in_(attributes))
     if context is not None:
         query = query.where(decision.c.context == context)
-    return [_decision(row) for row in connection.execute(query).mappings()]
+    return sorted(map(_decision, connection.execute(query).mappings()), key=moment)
+
+
+def moment(item: Any) -> tuple[str, str, int]:
+    """What orders decisions, or rows with their created, uid and id: the time they were made, then the uid. Ids tell in
+    which order they came into this record, which is another one where workspaces were merged. In Python and not in the
+    database, whose order of texts may be another one."""
+    return item.created, item.uid or "", item.id
 
 
 def standing(decisions: Sequence[Decision]) -> dict[tuple[int, int], Decision]:
     """The newest decision that stands on each pair (attribute id, context id): superseded and taken-back ones do not.
-    Newest by the time it was made, then by uid: ids tell in which order decisions came into this record, which is
-    another one where workspaces were merged."""
+    Newest by `moment`."""
     superseded = {d.supersedes for d in decisions if d.supersedes is not None}
     stand: dict[tuple[int, int], Decision] = {}
-    for item in sorted(decisions, key=lambda d: (d.created, d.uid or "", d.id)):
+    for item in sorted(decisions, key=moment):
         if item.label is not None and item.id not in superseded:
             stand[item.attribute, item.context] = item
     return stand
@@ -723,5 +729,5 @@ def adjudicated(made: Sequence[Decision]) -> set[tuple[int, int]]:
     stand = standing(made)
     who = {pair: item.annotator for pair, item in stand.items()}
     mine = [d for d in made if who.get((d.attribute, d.context)) == d.annotator]
-    of_pairs = stacks(sorted(mine, key=lambda d: (d.created, d.uid or "", d.id)))
+    of_pairs = stacks(sorted(mine, key=moment))
     return {pair for pair, stack in of_pairs.items() if stack and stack[-1].source == ADJUDICATED}

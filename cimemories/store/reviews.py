@@ -19,6 +19,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from cimemories.installation import app_root
+from cimemories.store.decisions import moment
 from cimemories.store.engine import (
     StoreError,
     canonical_json,
@@ -600,7 +601,8 @@ class _Claims:
         """Read whose decisions stand on these pairs, None: on all."""
         if pairs is not None and not pairs:
             return
-        query = sa.select(decision.c.attribute, decision.c.context, decision.c.annotator, decision.c.label)
+        names = ("created", "uid", "id", "attribute", "context", "annotator", "label")
+        query = sa.select(*(decision.c[name] for name in names))
         if pairs is None:
             query = query.where(decision.c.dataset == self.dataset_id)
         else:
@@ -609,10 +611,10 @@ class _Claims:
             requested = sa.values(*columns, name="asked").data(pairs).cte()
             same = requested.c.attribute == decision.c.attribute, requested.c.context == decision.c.context
             query = query.join(requested, sa.and_(*same))
-        for attribute, context, annotator, label in self.connection.execute(query.order_by(decision.c.id)):
-            people = self.decided.setdefault((attribute, context), set())
-            if label is None:
-                # Rows come by id, so the last word of an annotator is the last one here.
-                people.discard(annotator)
+        for row in sorted(self.connection.execute(query), key=moment):
+            people = self.decided.setdefault((row.attribute, row.context), set())
+            if row.label is None:
+                # Rows come by time, so the last word of an annotator is the last one here.
+                people.discard(row.annotator)
             else:
-                people.add(annotator)
+                people.add(row.annotator)

@@ -10,13 +10,17 @@ import pytest
 import sqlalchemy as sa
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
+from cimemories.agreement.people import answers
+from cimemories.flows.cache import shared_cache
 from cimemories.flows.labels import NECESSARY
+from cimemories.formats.review_events import export_events, import_events, imports, undo_import
 from cimemories.model import Label
 from cimemories.review.index import pair_index
 from cimemories.review.queue import Filters, Order, items, open_to, sample, select, undecided
 from cimemories.review.recording import flow_of
+from cimemories.review.standing import standing
 from cimemories.review.status import sitting
-from cimemories.store import audits, decisions
+from cimemories.store import audits, datasets, decisions, reviews
 from cimemories.store.engine import Store, StoreError, open_store
 from cimemories.store.tables import decision
 
@@ -44,6 +48,81 @@ def test_decisions_of_other_processes_and_undone_ones_are_seen_at_once(store: St
     with store.write() as connection:
         decisions.undo(connection, data.id, "B", "b", "undo b")
     assert select(store, index, differ, Order.ENTROPY_RATE).tolist() == []
+
+
+def test_an_undone_import_leaves_nothing_behind_and_hides_nothing_that_comes_after(
+    store: Store, tmp_path: Path
+) -> None:
+    """Ids of what it removes are given out again, to decisions that are new."""
+    data = add_dataset(store, 1, 3, 2)
+    elsewhere = open_store(tmp_path / "elsewhere")
+    there = add_dataset(elsewhere, 1, 3, 2)
+    far = pair_index(elsewhere, there.id, None)
+    with elsewhere.write() as connection:
+        new = [decisions.NewDecision(*pair, Label.INAPPROPRIATE) for pair in far.pairs(np.arange(4))]
+        decisions.add_all(connection, there.id, "Ada", new)
+    export_events(elsewhere, there.name, tmp_path / "ada.jsonl")
+    index = pair_index(store, data.id, None)
+    import_events(store, tmp_path / "ada.jsonl")
+    assert undecided(store, index, np.arange(6), "Ada").tolist() == [4, 5]
+    assert undo_import(store, data.id, imports(store, data.id)[0].id, "Cem") == (4, 0)
+    assert standing(store, index.shape).people == ()
+    assert undecided(store, index, np.arange(6), "Ada").tolist() == [0, 1, 2, 3, 4, 5]
+    # Fewer than were removed: none of their ids is higher than all that were known.
+    with store.write() as connection:
+        new = [decisions.NewDecision(*pair, Label.NECESSARY) for pair in index.pairs(np.array([5, 2]))]
+        decisions.add_all(connection, data.id, "Bob", new)
+    now = standing(store, index.shape)
+    assert now.people == ("Bob",)
+    assert now.of("Bob")[0].tolist() == [2, 5]
+    assert open_to(store, index, np.arange(6), "Ada", 1).tolist() == [0, 1, 3, 4]
+
+
+def test_older_decisions_that_an_import_brings_overrule_nothing(store: Store, tmp_path: Path) -> None:
+    data = add_dataset(store, 1, 3, 1)
+    elsewhere = open_store(tmp_path / "elsewhere")
+    there = add_dataset(elsewhere, 1, 3, 1)
+    far = pair_index(elsewhere, there.id, None).pairs(np.arange(3))
+    old = {"created": "2026-01-01T10:00:00.000Z", "label": Label.INAPPROPRIATE}
+    with elsewhere.write() as connection:
+        made = [decisions.NewDecision(*pair, uid=f"old {n}", **old) for n, pair in enumerate(far)]
+        # Ada took her second decision back, and Cem made the third.
+        withdrawn = decisions.NewDecision(*far[1], None, uid="old undo", source="undo", created="2026-01-02")
+        decisions.add_all(connection, there.id, "Ada", [*made[:2], withdrawn])
+        decisions.add_all(connection, there.id, "Cem", made[2:])
+    export_events(elsewhere, there.name, tmp_path / "old.jsonl")
+    index = pair_index(store, data.id, None)
+    pairs = index.pairs(np.arange(3))
+    with store.write() as connection:
+        new = [decisions.NewDecision(*pair, Label.NECESSARY, created="2026-06-01") for pair in pairs]
+        decisions.add_all(connection, data.id, "Ada", new)
+    # Known before the import, so that what it brings is laid over it.
+    assert standing(store, index.shape).decided.tolist() == [NECESSARY] * 3
+    import_events(store, tmp_path / "old.jsonl")
+    now = standing(store, index.shape)
+    assert now.decided.tolist() == [NECESSARY] * 3
+    assert now.of("Ada")[1].tolist() == [NECESSARY] * 3
+    given = answers(store, data.id)
+    assert given.labels[given.people.index("Ada")].tolist() == [NECESSARY] * 3
+    # A process that reads all at once sees the same.
+    shared_cache.clear()
+    assert standing(store, index.shape).decided.tolist() == [NECESSARY] * 3
+    with store.write() as connection:
+        assert reviews.hand_out_pairs(connection, data.id, "Ada", "session", pairs, 3, everybody=True) == []
+        last = decisions.last_decision(connection, data.id, "Ada")
+    assert last is not None
+    assert not (last.uid or "old").startswith("old")
+
+
+def test_answers_are_not_those_of_a_deleted_dataset_of_the_same_id(sqlite_store: Store) -> None:
+    for label, name in ((Label.NECESSARY, "Ada"), (Label.INAPPROPRIATE, "Bob")):
+        data = add_dataset(sqlite_store, 1, 2, 2, name=name)
+        pair = pair_index(sqlite_store, data.id, None).pairs(np.array([0]))[0]
+        with sqlite_store.write() as connection:
+            decisions.add_all(connection, data.id, name, [decisions.NewDecision(*pair, label)])
+        assert answers(sqlite_store, data.id).people == (name,)
+        with sqlite_store.write() as connection:
+            datasets.delete(connection, data.id)
 
 
 def test_the_newest_decision_stands_whoever_came_first(sqlite_store: Store) -> None:

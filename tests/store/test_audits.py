@@ -16,7 +16,7 @@ from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Verdicts, resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.model import JudgementStatus
-from cimemories.store import audits
+from cimemories.store import audits, decisions
 from cimemories.store.audits import AuditVerdict, Flow, NewVerdict
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import response
@@ -171,3 +171,27 @@ def test_a_verdict_where_the_judge_has_none_waits(store: Store) -> None:
     say(store, data.id, "Ada", NewVerdict(*first, FULL))
     result = headline(flows, resolve_scope(store, run_id, verdicts=Verdicts.PEOPLE))
     assert (result.violation[1], result.judged) == (1.0, 1)
+
+
+def test_an_older_verdict_that_an_import_brings_is_beneath_what_is_here(world: World) -> None:
+    store, dataset, _, flows = world
+    flow = flows[0]
+    say(store, dataset, "Ada", NewVerdict(*flow, FULL, uid="here"))
+    early = {"uid": "early", "annotator": "Ada", "created": "2026-01-01T00:00:00.000Z", "verdict": "none"}
+    early |= {"reason": "", "seconds": None, "blind": False, "response_id": flow[0], "attribute_id": flow[1]}
+    with store.write() as connection:
+        decisions.merge_events(connection, dataset, "audit", [early])
+    assert stands(store, dataset) == {flow: FULL}
+    say(store, dataset, "Ada", NewVerdict(*flow, PARTIAL, uid="since"))
+    seen = [(PARTIAL, "since")]
+    with store.write() as connection:
+        # The newest first, and each undo brings back what was said before it.
+        for n in range(3):
+            last = audits.last_verdict(connection, dataset, "Ada", [flow])
+            assert last is not None
+            assert (last.verdict, last.uid) == seen[-1]
+            assert audits.undo(connection, dataset, "Ada", last.uid, f"undo {n}")
+            now = audits.standing(audits.history(connection, dataset))
+            seen.append([(FULL, "here"), (NONE, "early"), (None, "")][n])
+            assert now[flow].verdict is seen[-1][0] if n < 2 else not now
+        assert audits.last_verdict(connection, dataset, "Ada", [flow]) is None

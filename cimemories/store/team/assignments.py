@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from cimemories.store import audits
 from cimemories.store.audits import ATTRIBUTES, SLICE_LABELS, Flow, slice_row
+from cimemories.store.decisions import moment
 from cimemories.store.engine import StoreError, now, one_line, plain_name
 from cimemories.store.tables import assignee, assignment, dataset, decision, slice, slice_item
 from cimemories.store.team import log
@@ -188,10 +189,9 @@ def _decisions(connection: sa.Connection, slice_id: int) -> list[Answer]:
         sa.select(decision)
         .join(slice_item, same)
         .where(slice_item.c.slice == slice_id, decision.c.source != "adjudicated")
-        .order_by(decision.c.created, decision.c.id)
     )
     standing: dict[tuple[str, Item], Answer] = {}
-    for row in rows:
+    for row in sorted(rows, key=moment):
         pair = row.attribute, row.context
         # Taken out and put in again: what stands comes in the order of its last word.
         standing.pop((row.annotator, pair), None)
