@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -195,6 +196,27 @@ def test_roles_can_come_from_a_claim_of_the_login(sqlite_store: Store) -> None:
         assert [entry.details.get("by") for entry in log.entries(connection, action="role")] == [
             "the login's provider"
         ] * 3
+
+
+def test_a_read_only_record_shows_nobody_more_than_their_role(sqlite_store: Store) -> None:
+    claim = "groups"
+    settings = {"default_role": "none", "role_claim": claim, "roles": {"staff": "curator"}}
+    by_provider, by_record = people.policy_of(settings), Policy(Role.NONE)
+    with sqlite_store.write() as connection:
+        people.set_role(connection, "invited@example.org", Role.ADMIN)
+    known = people.enter(sqlite_store, Login(f"{ISSUER} 1", "Ada", groups=("staff",)), by_provider)
+    assert known.role is Role.CURATOR
+    looking = replace(sqlite_store, read_only=True)
+
+    def role(number: int, policy: Policy, *groups: str, email: str = "") -> Role:
+        return people.enter(looking, Login(f"{ISSUER} {number}", "Somebody", email, groups), policy).role
+
+    # Nobody whom the policy does not let in sees a page, also where they were let in before.
+    assert [role(2, by_record), role(2, by_provider, "other"), role(1, by_provider)] == [Role.NONE] * 3
+    # Who is let in looks, whatever else they may do where something can be written.
+    assert [role(2, Policy()), role(2, by_provider, "staff")] == [Role.VIEWER] * 2
+    assert role(3, by_record, email="Invited@example.org") is Role.VIEWER
+    assert role(1, by_record) is Role.CURATOR
 
 
 def test_the_last_admin_keeps_the_role_in_the_app(sqlite_store: Store, become: Callable[[Store], Become]) -> None:

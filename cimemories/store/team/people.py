@@ -9,7 +9,7 @@ first login, and only where the provider says that it has verified it: elsewhere
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -127,7 +127,8 @@ def admins(store: Store) -> list[str]:
 
 
 def enter(store: Store, login: Login, policy: Policy) -> Person:
-    """The person of a login, who is written down at the first. In a record that is read-only nobody is: they look."""
+    """The person of a login, who is written down at the first. In a record that is read-only nobody is: they look, as
+    far as their role lets them: by the provider, else by the record, else the policy's default, a viewer's at most."""
     with store.read() as connection:
         known = _by_account(connection, login.account)
     given = policy.role_of(login.groups)
@@ -135,7 +136,13 @@ def enter(store: Store, login: Login, policy: Policy) -> Person:
     if known is not None and given in (None, known.role) and known.seen and datetime.fromisoformat(known.seen) > fresh:
         return known
     if store.read_only:
-        return known or Person(0, login.account, login.name, login.email or None, Role.VIEWER, now(), None)
+        if known is not None and given is None:
+            return known
+        with store.read() as connection:
+            expected = _expected(connection, login)
+        role = given or (policy.default if expected is None else expected.role)
+        new = known or Person(0, login.account, login.name, login.email or None, role, now(), None)
+        return replace(new, role=min(role, Role.VIEWER, key=list(Role).index))
     with store.write(Role.NONE) as connection:
         if known is None:
             known = _first_login(connection, login, policy)
@@ -187,20 +194,10 @@ def find(connection: sa.Connection, who: str) -> Person | None:
 
 def _first_login(connection: sa.Connection, login: Login, policy: Policy) -> Person:
     """Write the account down: into the row of who was expected under its address, else into a new one."""
-    expected = None
-    if login.email:
-        expected = (
-            connection.execute(
-                sa.select(person).where(
-                    person.c.account.is_(None), sa.func.lower(person.c.email) == login.email.lower()
-                )
-            )
-            .mappings()
-            .first()
-        )
-    name = _free_name(connection, login, but=expected["id"] if expected else None)
+    expected = _expected(connection, login)
+    name = _free_name(connection, login, but=expected.id if expected else None)
     if expected is not None:
-        own = person.c.id == expected["id"], person.c.account.is_(None)
+        own = person.c.id == expected.id, person.c.account.is_(None)
         connection.execute(sa.update(person).where(*own).values(account=login.account, name=name, email=login.email))
     else:
         values = {"account": login.account, "name": name, "email": login.email or None, "created": now()}
@@ -215,6 +212,13 @@ def _first_login(connection: sa.Connection, login: Login, policy: Policy) -> Per
         with roles.acting(actor_of(member)):  # the session learns only from here who it is
             log.add(connection, "person.joined", name, role=str(member.role))
     return member
+
+
+def _expected(connection: sa.Connection, login: Login) -> Person | None:
+    """Who was given a role under the verified address of this login, before the first one."""
+    same = person.c.account.is_(None), sa.func.lower(person.c.email) == login.email.lower()
+    row = connection.execute(sa.select(person).where(*same)).mappings().first() if login.email else None
+    return None if row is None else _person(row)
 
 
 def _free_name(connection: sa.Connection, login: Login, but: int | None) -> str:
