@@ -21,9 +21,10 @@ from cimemories.flows import catalogue
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label
 from cimemories.review import bulk, queue, status
+from cimemories.store import audits
 from cimemories.store.engine import NotAllowed, Store, StoreError
 from cimemories.store.reviews import Plan
-from cimemories.store.team import log, people
+from cimemories.store.team import assignments, log, people
 from cimemories.store.team.people import Login, Policy
 from cimemories.store.upkeep import deleting
 from cimemories.ui import once, server
@@ -196,6 +197,21 @@ def test_roles_can_come_from_a_claim_of_the_login(sqlite_store: Store) -> None:
         assert [entry.details.get("by") for entry in log.entries(connection, action="role")] == [
             "the login's provider"
         ] * 3
+
+
+def test_what_was_assigned_to_an_address_is_theirs_who_logs_in_with_it(store: Store) -> None:
+    data = add_dataset(store, 1, 3, 2)
+    pair = records(store, data.id)[0]
+    item = audits.SliceItem(pair.attribute_ids[0], pair.context_ids[0], None, "all", 1.0)
+    with store.write() as connection:
+        people.set_role(connection, "bob@example.org", Role.ANNOTATOR)
+        for name, assigned in [("first", ["bob@example.org", "Ada"]), ("both", ["bob@example.org", "Bob"])]:
+            slice_id = audits.add_slice(connection, data.id, audits.SLICE_LABELS, name, 0, {}, "Cleo", [item])
+            assignments.assign(connection, slice_id, assigned, annotator="Cleo")
+    bob = people.enter(store, Login(f"{ISSUER} 7", "Bob", "Bob@example.org"), Policy())
+    with store.read() as connection:
+        mine = assignments.assignments(connection, person=bob.name)
+    assert [(each.name, each.people) for each in mine] == [("first", ("Ada", "Bob")), ("both", ("Bob",))]
 
 
 def test_a_read_only_record_shows_nobody_more_than_their_role(sqlite_store: Store) -> None:

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from cimemories.access import roles
 from cimemories.access.roles import Actor, Role
 from cimemories.store.engine import Store, StoreError, insert_ignore, now, one_line, plain_name
-from cimemories.store.tables import person
+from cimemories.store.tables import assignee, person
 from cimemories.store.team import log
 
 LONGEST_NAME = 80
@@ -199,6 +199,13 @@ def _first_login(connection: sa.Connection, login: Login, policy: Policy) -> Per
     if expected is not None:
         own = person.c.id == expected.id, person.c.account.is_(None)
         connection.execute(sa.update(person).where(*own).values(account=login.account, name=name, email=login.email))
+        # Slices were assigned to the address; to whom one is also assigned by this name, it stays once.
+        both = assignee.alias()
+        twice = sa.exists().where(both.c.slice == assignee.c.slice, both.c.name == name)
+        theirs = assignee.c.name == expected.name
+        if name != expected.name:
+            connection.execute(sa.delete(assignee).where(theirs, twice))
+            connection.execute(sa.update(assignee).where(theirs).values(name=name))
     else:
         values = {"account": login.account, "name": name, "email": login.email or None, "created": now()}
         # Two tabs of one person may come at once.
