@@ -361,7 +361,8 @@ def computed(compute: Callable[[once.Report], T], room: DeltaGenerator, *, key: 
             st.button("Stop", key=f"{key}.stop", on_click=url.durable(on_stop))
         try:
             while not job.done(LOOK_SECONDS):
-                bar.progress(job.share or 0.0, text=job.text)  # here the run of the page ends where Stop was pressed
+                # Here the run of the page ends where Stop was pressed.
+                bar.progress(job.share or 0.0, text=job.text)
         finally:
             job.stopped.set()
     room.empty()
@@ -446,10 +447,11 @@ def select(
     # Through the state, not by `index`, which Streamlit ignores once the widget exists.
     st.session_state[key] = value
     st.session_state[f"{_SHOWN}{param}"] = safe.option(format(value), 40)
+    shown = safe.options(options, format)
     st.selectbox(
         label,
         options,
-        format_func=lambda item: safe.option(format(item)),
+        format_func=lambda item: shown.get(item, str(item)),
         key=key,
         on_change=url.durable(changed),
         help=help,
@@ -490,7 +492,8 @@ def choice(
     }
     values = [str(option) for option in options]
     if boxed:
-        st.selectbox(label, values, format_func=lambda item: safe.option(options[item]), **shared)
+        shown = safe.options(values, options.__getitem__)
+        st.selectbox(label, values, format_func=shown.__getitem__, **shared)
     else:
         st.segmented_control(safe.plain_label(label), values, format_func=options.__getitem__, required=True, **shared)
     value = str(st.session_state[key])
@@ -508,10 +511,11 @@ def runs(names: Mapping[str, str], key: str, everything: str, *, most: int | Non
         notice("Some runs of the link are not here (any more), or are of another dataset.")
     # The URL is the state: the widget gets it before it is drawn, since a default counts only once.
     st.session_state[key] = known
+    shown = safe.options(names, names.__getitem__, 48)
     st.multiselect(
         "Runs",
         list(names),
-        format_func=lambda item: safe.option(names.get(item, ""), 48),
+        format_func=lambda item: shown.get(item, str(item)),
         key=key,
         max_selections=most,
         placeholder=everything,

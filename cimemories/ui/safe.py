@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeVar
 
 import streamlit as st
 
@@ -186,6 +187,7 @@ TAGS = frozenset(
     }
 )
 LABEL_LIMIT = 90
+Item = TypeVar("Item", bound=Hashable)
 FOLD = 600  # characters of a text that are shown at once; the rest opens with a click
 CELL_LIMIT = 2_000  # of a cell of a table, a card of the workbench, a hint
 # Of any text at all: a browser lays out a hundred thousand characters in one word in 15 ms, and hangs over millions.
@@ -405,6 +407,26 @@ def glyphed(label: Label | None) -> str:
 def option(text: object, limit: int = LABEL_LIMIT) -> str:
     """Text for an option of a selectbox, which shows it unparsed: one line, capped."""
     return shortened(text, limit)
+
+
+def options(items: Iterable[Item], text: Callable[[Item], object], limit: int = LABEL_LIMIT) -> dict[Item, str]:
+    """What each option of a list shows: `option` of its text, with the item itself behind it where several would show
+    the same, as two people of one name do or long names that are cut. Streamlit tells options by what they show, and
+    would take the wrong one."""
+    shown = {item: option(text(item), limit) for item in items}
+    told: set[Item] = set()
+    while len(set(shown.values())) < len(shown):
+        number = Counter(shown.values())
+        # Again where a text that was told apart is what another one says of itself; each item only once.
+        same = [item for item, value in shown.items() if number[value] > 1 and item not in told]
+        for item in same:
+            # The item goes behind what is left of the text, so that it is never cut itself.
+            behind = f" ({item})"
+            shown[item] = f"{option(text(item), max(limit - len(behind), 1))}{behind}"
+        told.update(same)
+        if not same:
+            break
+    return shown
 
 
 def plain_label(text: object, limit: int = LABEL_LIMIT) -> str:

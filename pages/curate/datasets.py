@@ -181,7 +181,7 @@ def _freeze_form(store: Store, dataset: DatasetRow) -> None:
         labelling = st.selectbox(
             "Labelling",
             list(labellings),
-            format_func=lambda i: safe.option(named(labellings[i])),
+            format_func=safe.options(labellings, lambda i: named(labellings[i])).__getitem__,
             placeholder="None yet",
             key=f"{key}.labelling",
         )
@@ -325,7 +325,9 @@ def export_form(store: Store, dataset: DatasetRow) -> None:
         chosen = st.selectbox(
             "Labels of",
             list(labellings),
-            format_func=lambda i: safe.option(f"{named(labellings[i])}, {labellings[i].created[:10]}"),
+            format_func=safe.options(
+                labellings, lambda i: f"{named(labellings[i])}, {labellings[i].created[:10]}"
+            ).__getitem__,
             key=f"profiles.export.labelling.{dataset.id}",
         )
         labelling = labellings[chosen]

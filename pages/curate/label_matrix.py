@@ -210,10 +210,11 @@ def choice(
         picked = st.session_state[key]
         url.put(**{param: picked if picked in options else None})
 
+    shown = safe.options(options, title)
     st.selectbox(
         label,
         ["", *options] if everything else options,
-        format_func=lambda name: safe.option(title(name)) if name else everything or "",
+        format_func=lambda name: shown.get(name, name) if name else everything or "",
         key=key,
         on_change=url.durable(changed),
     )

@@ -272,7 +272,7 @@ def contexts(store: Store, dataset: DatasetRow, record: ProfileRecord) -> None:
     chosen = st.selectbox(
         "Context",
         list(names),
-        format_func=lambda i: safe.option(names[i]),
+        format_func=safe.options(names, names.__getitem__).__getitem__,
         key="edit.context",
         on_change=url.durable(changed),
     )

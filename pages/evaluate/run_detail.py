@@ -203,7 +203,7 @@ def _export(store: Store, row: RunRow) -> None:
         judge = st.selectbox(
             "Judgements of",
             list(judges),
-            format_func=lambda i: safe.option(judges[i]),
+            format_func=safe.options(judges, judges.__getitem__).__getitem__,
             key=f"runs.export.judge.{row.id}",
             help="The format has room for one judge",
         )

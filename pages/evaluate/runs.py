@@ -283,10 +283,11 @@ def _beside(store: Store, chosen: RunRow, rows: list[RunRow]) -> None:
     others = [i for i in named if i != chosen.id]
     chosen_ids = (url.get("beside") or "").split(".")
     st.session_state[key] = [i for i in others if i in chosen_ids]
+    shown = safe.options(others, lambda i: f"{named[i].name} ({i})")
     st.multiselect(
         "Compare with",
         others,
-        format_func=lambda i: safe.option(f"{named[i].name} ({i})") if i in named else "",
+        format_func=lambda i: shown.get(i, i),
         key=key,
         max_selections=MOST_BESIDE,
         placeholder="other runs, side by side",

@@ -121,7 +121,7 @@ def _user(people: dict[int, str]) -> int | None:
     st.selectbox(
         "Tasks of",
         list(names),
-        format_func=lambda item: safe.option(names[item]),
+        format_func=safe.options(names, names.__getitem__).__getitem__,
         key=key,
         on_change=url.durable(lambda: url.put(user=st.session_state[key] or None)),
         help="One user's tasks in one order, beside the average over all users and all orders of their tasks.",

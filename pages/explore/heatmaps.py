@@ -570,7 +570,7 @@ def _choice(
     st.selectbox(
         safe.plain_label(label),
         list(options),
-        format_func=lambda item: safe.option(options[item]),
+        format_func=safe.options(options, options.__getitem__).__getitem__,
         key=key,
         on_change=url.durable(changed),
     )

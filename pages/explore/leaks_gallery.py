@@ -302,8 +302,11 @@ def _filter(facet: Facet, values: list[str], name_of: Callable[[str], str], now:
     """One filter: a list where its values are many, else buttons."""
     key = f"leaks.filter.{facet}"
 
+    texts = safe.options(values, name_of)
+
     def text(value: str) -> str:
-        return safe.option(name_of(value)) if facet in LONG else safe.plain_label(name_of(value))
+        shown = texts.get(value, value)
+        return shown if facet in LONG else safe.plain_label(shown)
 
     here = [value for value in now[facet] if value in values]
     st.session_state[key] = here

@@ -63,7 +63,9 @@ def _chosen(made: Sequence[Made]) -> RunRow:
         for row, part in made
     ]
     key = f"leaks.why.which.{made[0][1].attribute}.{made[0][1].context}"
-    at = st.selectbox("Replay", range(len(made)), format_func=lambda i: safe.option(names[i]), key=key)
+    at = st.selectbox(
+        "Replay", range(len(made)), format_func=safe.options(range(len(made)), names.__getitem__).__getitem__, key=key
+    )
     return made[int(at or 0)][0]
 
 

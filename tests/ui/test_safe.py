@@ -15,6 +15,7 @@ from cimemories.ui.safe import (
     CELL_LIMIT,
     FOLD,
     KINDS,
+    LABEL_LIMIT,
     LONGEST,
     TAGS,
     Html,
@@ -27,6 +28,7 @@ from cimemories.ui.safe import (
     join,
     message_html,
     option,
+    options,
     plain_label,
     tag,
 )
@@ -198,3 +200,13 @@ def test_no_text_is_sent_whole_that_a_browser_cannot_lay_out() -> None:
     assert len(seen.text) < LONGEST + 100 and "900,000 more characters" in seen.text
     assert [name for name, _ in seen.tags].count("mark") == 1
     assert clip("abc", 2) == "ab… (1 more characters)" and clip("abc", 3) == "abc"
+
+
+@given(st.lists(st.sampled_from(["Ann Lee", "Ann Lee (2)", "Ann Lee (3)", "x" * 200, "x" * 199, ""]), max_size=12))
+def test_options_are_told_apart_by_what_they_show(names: list[str]) -> None:
+    shown = options(range(len(names)), names.__getitem__)
+    assert len(set(shown.values())) == len(names)
+    assert all(len(text) <= LABEL_LIMIT for text in shown.values())
+    for n, name in enumerate(names):
+        if [option(other) for other in names].count(option(name)) == 1 and "(" not in name:
+            assert shown[n] == option(name)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from paging import button, double_click, nodes, opened, page_html
 from streamlit.testing.v1 import AppTest
-from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, records
+from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED
 from cimemories.labels.votes import pairs
@@ -446,3 +447,22 @@ def test_an_imported_labelling_is_shown_by_its_shares(store: Store) -> None:
     assert "Not inappropriate: fundamentalist 3 %, pragmatic 3 % and unconcerned 3 %." in page_html(app)
     table = listed(opened(LABELS, dataset=dataset.id, show="context"))
     assert [row["fundamentalist"] for row in table] == ["X 100 %", "X 97 %, ? 3 %"]
+
+
+def test_one_of_several_options_of_the_same_text_is_the_one_that_is_chosen(store: Store) -> None:
+    long = "Write to the insurance company about the claim of last spring and ask them politely to "
+    contexts = tuple(
+        Context(long + end, "Health insurance agent") for end in ("pay", "send the form", "close the file")
+    )
+    twins = [replace(make_profile(n, 2, 2), name="Ann Lee", contexts=contexts) for n in range(3)]
+    dataset = add_profiles(store, twins, "twins")
+    people = [str(record.id) for record in records(store, dataset.id)]
+    tasks = [str(each) for each in records(store, dataset.id)[0].context_ids]
+    for label, wanted, view in (("Profile", people, None), ("Context", tasks, "context")):
+        for number in (2, 1, 0):
+            app = opened(LABELS, dataset=dataset.id, **({"show": view} if view else {}))
+            (box,) = [each for each in app.selectbox if each.label == label]
+            assert len(set(box.options)) == 3
+            box.select_index(number).run()
+            assert not app.exception
+            assert app.query_params[label.lower()] in (wanted[number], [wanted[number]])
