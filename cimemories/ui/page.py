@@ -357,12 +357,12 @@ def computed(compute: Callable[[once.Report], T], room: DeltaGenerator, *, key: 
     job = once.Job(compute)
     if not job.done(LOOK_SECONDS):  # what is there already needs no bar
         with room.container():
-            bar = st.progress(job.share or 0.0, text=job.text)
+            bar = st.progress(job.share or 0.0, text=safe.plain_label(job.text))
             st.button("Stop", key=f"{key}.stop", on_click=url.durable(on_stop))
         try:
             while not job.done(LOOK_SECONDS):
                 # Here the run of the page ends where Stop was pressed.
-                bar.progress(job.share or 0.0, text=job.text)
+                bar.progress(job.share or 0.0, text=safe.plain_label(job.text))
         finally:
             job.stopped.set()
     room.empty()
