@@ -121,8 +121,12 @@ def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | N
         format_func=safe.option, placeholder="Choose, or enter a name",
     )  # fmt: skip
     left, right, _ = st.columns([2, 2, 5])
+    most = max(len(names), 1)
+    wanted = st.session_state.get(f"{key}.overlap", (item.of.overlap or 0) if item else 0)
+    # Streamlit raises where the number is above the most, as it is once people are taken from the list.
+    st.session_state[f"{key}.overlap"] = min(wanted, most)
     overlap = left.number_input(
-        "People an item", 0, max(len(names), 1), (item.of.overlap or 0) if item else 0, key=f"{key}.overlap",
+        "People an item", 0, most, key=f"{key}.overlap",
         help="0: everybody answers everything, as agreement of all needs it.",
     )  # fmt: skip
     due = right.date_input("Due", date.fromisoformat(item.of.due) if item and item.of.due else None, key=f"{key}.due")

@@ -21,6 +21,7 @@ from cimemories.flows import catalogue
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label
 from cimemories.review import bulk, queue, status
+from cimemories.review.sampling import draw_slice
 from cimemories.store import audits
 from cimemories.store.engine import NotAllowed, Store, StoreError
 from cimemories.store.reviews import Plan
@@ -319,6 +320,27 @@ def test_an_admin_gives_roles_and_reads_the_log_in_the_app(app_store: Store, log
     for tab in ("people", "log"):
         app = opened("pages/start/team.py", tab=tab)
         assert "takes the role admin, and you are an operator" in page_html(app) and not app.dataframe
+
+
+def test_people_are_taken_from_a_slice_that_several_answer(app_store: Store) -> None:
+    data = add_dataset(app_store, profiles=1, attributes=3, contexts=3)
+    slice_id = draw_slice(app_store, add_labels(app_store, data.id, LABELS), size=4, seed=0, annotator="Cleo")
+    with app_store.write() as connection:
+        assignments.assign(connection, slice_id, ["Ada", "Bob", "Cleo"], overlap=3, annotator="Cleo")
+    page = opened("pages/start/team.py", f"team.box.assign.{slice_id}", tab="assignments", dataset=data.id)
+    (number,) = page.number_input
+    assert (number.value, number.max) == (3, 3)
+    for left, most in ((["Ada", "Bob"], 2), (["Ada"], 1), ([], 1)):
+        page.multiselect[0].set_value(left).run()
+        assert not page.exception
+        (number,) = page.number_input
+        assert (number.value, number.max) == (most, most)
+    # Nobody is left: the slice is anybody's again.
+    page.session_state["annotator"] = "Cleo"
+    button(page.run(), "Assign to nobody").click().run()
+    assert not page.exception
+    with app_store.read() as connection:
+        assert assignments.assignments(connection, slice_id=slice_id) == []
 
 
 def test_the_command_line_names_the_first_admin_and_prints_the_log(sqlite_store: Store) -> None:
