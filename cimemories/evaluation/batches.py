@@ -19,6 +19,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from cimemories.access.roles import Role
 from cimemories.evaluation.runs import Addresses, jobs_of, judges_of
 from cimemories.formats.batch_files import BatchAnswer, BatchAnswers, batch_answers, request_line
 from cimemories.llm.client import Client
@@ -234,7 +235,7 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
         if outcomes:
             following.extend(all_jobs(store, _commit(store, row.id, outcomes)))
         else:
-            with store.write(relaxed=True) as connection:
+            with store.write(Role.OPERATOR, relaxed=True) as connection:
                 # No outcome, no write: without a beat a long walk would look dead from another host.
                 work.beat(connection, row.id)
 
@@ -250,7 +251,7 @@ def _commit(
         exchange = Exchange(job.request, taken, job.kind, address, simulated, server=origin.server, fresh=origin.fresh)
         exchanges.append(exchange)
     after: list[Job | Deferred] = []
-    with store.write(relaxed=True) as connection:
+    with store.write(Role.OPERATOR, relaxed=True) as connection:
         calls.keep_servers(connection, {exchange.server for exchange in exchanges if exchange.answers})
         settled = calls.record_all(connection, exchanges)
         for (job, held, _), answers in zip(outcomes, settled, strict=True):
@@ -266,7 +267,7 @@ def _commit(
 def _at_work(store: Store, run_id: str) -> Iterator[tuple[Store, RunRow]]:
     """The run, claimed by this process for as long as the block lasts, and the record fenced by the claim. Whatever
     ends it early leaves it interrupted. Raises ClaimLost where another process has taken it over meanwhile."""
-    with store.write() as connection:
+    with store.write(Role.OPERATOR) as connection:
         row = runs.named(connection, run_id)
         own = store.fenced(work.claim(connection, run_id).hold)
     try:
@@ -276,13 +277,13 @@ def _at_work(store: Store, run_id: str) -> Iterator[tuple[Store, RunRow]]:
         raise
     # BaseException, since Ctrl-C must not leave the run claimed either.
     except BaseException as error:
-        with own.write() as connection:
+        with own.write(Role.OPERATOR) as connection:
             work.finish(connection, run_id, WorkStatus.INTERRUPTED, f"{type(error).__name__}: {error}")
         raise
 
 
 def _finish(store: Store, run_id: str, owed: int) -> None:
-    with store.write() as connection:
+    with store.write(Role.OPERATOR) as connection:
         if owed:
             work.finish(connection, run_id, WorkStatus.INTERRUPTED, f"{OWED}: {owed:,} calls are owed")
         else:

@@ -117,7 +117,7 @@ READING = (
 NO_CHANGE = "Read-only: nothing can be changed or started here."
 # The role that a button takes, where people log in: by the longest start of its key. Those of READING take none, and
 # neither do those that change only what the person sees; every other one is a curator's.
-LOOKING = (*READING, "leaks.basket.", "leaks.press.", "annotator.", "who.", "Prepare the file", "runs.export.batch")
+LOOKING = (*READING, "leaks.basket.", "leaks.press.", "annotator.", "who.", "Prepare the file")
 TAKES = {
     **dict.fromkeys(("bulk.", "decide.", "review.view.", "review.comment.", "review.spread."), Role.ANNOTATOR),
     "judge_audit.update": Role.VIEWER,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +17,15 @@ from worlds import add_dataset, add_labels, add_run, records
 from cimemories.access import roles
 from cimemories.access.roles import Actor, Role
 from cimemories.cli import cli
+from cimemories.evaluation import planning
+from cimemories.evaluation.batches import export_batch
 from cimemories.exchange import freezing
 from cimemories.flows import catalogue
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.model import Label
+from cimemories.model import Label, WorkStatus
 from cimemories.review import bulk, queue, status
 from cimemories.review.sampling import draw_slice
-from cimemories.store import audits
+from cimemories.store import audits, runs
 from cimemories.store.engine import NotAllowed, Store, StoreError
 from cimemories.store.reviews import Plan
 from cimemories.store.team import assignments, log, people
@@ -145,6 +148,25 @@ def test_what_people_do_takes_the_role_that_the_documentation_gives(
     be("Ada", Role.CURATOR)
     with pytest.raises(NotAllowed, match="takes the role operator, and you are a curator"):
         deleting.delete(store, catalogue.deletion_of_work(store, run))
+
+
+def test_an_operator_writes_the_batch_file_of_a_run(
+    sqlite_store: Store, become: Callable[[Store], Become], tmp_path: Path
+) -> None:
+    data = add_dataset(sqlite_store, 1, 3, 2)
+    judge = planning.JudgeSpec("llm", "m", "batch")
+    spec = planning.RunSpec(dataset=data.name, model="m", base_url="batch", samples=2, judge=judge)
+    run = planning.plan(sqlite_store, spec)
+    be = become(sqlite_store)
+    for role in RANKED[RANKED.index(Role.VIEWER) : RANKED.index(Role.OPERATOR)]:
+        be("Ada", role)
+        with pytest.raises(NotAllowed, match="takes the role operator"):
+            export_batch(sqlite_store, run, tmp_path / "owed.jsonl")
+    be("Ada", Role.OPERATOR)
+    assert export_batch(sqlite_store, run, tmp_path / "owed.jsonl").lines == 4
+    # What it claimed of the run is given back under the same role.
+    with sqlite_store.read() as connection:
+        assert runs.named(connection, run).status is WorkStatus.INTERRUPTED
 
 
 def test_a_person_is_their_account_and_nobody_can_take_anothers_name_or_role(store: Store) -> None:
@@ -277,6 +299,7 @@ def test_pages_disable_what_a_role_may_not_do_and_say_who_may(
     data = add_dataset(app_store, profiles=1, attributes=3, contexts=3)
     bare = add_dataset(app_store, profiles=1, attributes=2, contexts=2, name="bare")
     add_labels(app_store, data.id, LABELS)
+    run = add_run(app_store, data.id, 2, [[[1, 0, 2], [0, 1, 2], [2, 1, 0]]])
     with app_store.write() as connection:
         people.set_role(connection, "grace@example.org", Role.ADMIN)
     disabled = {}
@@ -286,17 +309,18 @@ def test_pages_disable_what_a_role_may_not_do_and_say_who_may(
         drawing = next(item for item in review.button if item.label.startswith("Draw "))
         labels = opened("pages/curate/labels.py", *FOLDS, dataset=bare.id)
         voting = next(item for item in labels.button if item.label == "Start")
-        disabled[role] = (drawing.disabled, voting.disabled)
+        batch = button(opened("pages/evaluate/runs.py", *FOLDS, run=run), "Prepare the batch file")
+        disabled[role] = (drawing.disabled, voting.disabled, batch.disabled)
         if role is Role.VIEWER:
             assert "takes the role curator, and you are a viewer. Ask grace@example.org." in drawing.proto.help
     logged_in(Role.NONE)
     closed = opened("pages/curate/consensus.py")
     assert "you have no access yet" in page_html(closed) and not closed.selectbox
     assert disabled == {
-        Role.VIEWER: (True, True),
-        Role.ANNOTATOR: (True, True),
-        Role.CURATOR: (False, True),
-        Role.OPERATOR: (False, False),
+        Role.VIEWER: (True, True, True),
+        Role.ANNOTATOR: (True, True, True),
+        Role.CURATOR: (False, True, True),
+        Role.OPERATOR: (False, False, False),
     }
 
 
