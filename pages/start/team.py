@@ -248,14 +248,19 @@ def _roles(key: str, default: Role) -> Role:
 
 
 def _log(store: Store) -> str:
-    listed = log.listed(store, person=url.get("person"), action=url.get("action"), most=MOST)
+    person, action = url.get("person"), url.get("action")
+    listed = log.listed(store, person=person, action=action, most=MOST)
     with st.container(horizontal=True):
-        who = {"": "everybody", **{name: name for name in listed.people}}
+        # Who is named by a link and has done nothing is in the list too, or it would say that everybody is shown.
+        who = {"": "everybody", **{name: name for name in [*listed.people, *([person] if person else [])]}}
         page.choice("Who", who, "team.who", "person", boxed=True)
         what = {"": "everything", **{kind: kind for kind in listed.kinds}}
         page.choice("What", what, "team.what", "action", boxed=True)
     if not listed.entries:
-        page.empty("Nothing here yet", "Imports, exports, runs, deletions and changes of roles are listed here.")
+        if person or action:
+            page.empty("Nothing matches", "Choose everybody and everything to see all entries.")
+        else:
+            page.empty("Nothing here yet", "Imports, exports, runs, deletions and changes of roles are listed here.")
         return "Nothing matches."
     frame = pd.DataFrame(log.as_rows(listed.entries))
     shown = frame.assign(created=frame["created"].str.slice(0, 16).str.replace("T", " "))

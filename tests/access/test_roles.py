@@ -339,6 +339,9 @@ def test_an_admin_gives_roles_and_reads_the_log_in_the_app(app_store: Store, log
         "role.changed",
         "before: annotator, now: curator",
     ]
+    nothing = opened("pages/start/team.py", tab="log", person="Zoe <img src=x>")
+    assert nothing.selectbox(key="team.who").value == "Zoe <img src=x>"
+    assert "Nothing matches" in page_html(nothing) and "Nothing here yet" not in page_html(nothing)
     # The address of the page opens nothing for others.
     logged_in(Role.OPERATOR)
     for tab in ("people", "log"):
