@@ -106,8 +106,8 @@ _ORDER = (Strength.FULL, Strength.PARTIAL, Strength.IMPLIED)
 
 @dataclass(frozen=True)
 class Judged:
-    """What one answer of a judge says; `reveals` name attributes by position, `unknown` counts entries that name none
-    of them."""
+    """What one answer of a judge says; `reveals` name attributes by position, `unknown` counts the entries that could
+    not be used."""
 
     reveals: tuple[Reveal, ...]
     unknown: int
@@ -171,8 +171,9 @@ def read_answer(
 
 def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
     """Reveals of `attributes` attributes, numbered from 1 in the answer and from 0 in the result. An attribute named
-    twice keeps its strongest claim. An entry without a strength that is known counts as unknown, as does a number out
-    of range. Raises client.AnswerError where the answer is no such list."""
+    twice keeps its strongest claim. An entry without a quote or a known strength (in capitals or not), or whose number
+    is out of range, is left out and counts as unknown. Raises client.AnswerError where the answer is no such list, or
+    has entries of which none can be used: that is no finding that nothing was revealed."""
     claims: dict[int, Reveal] = {}
     unknown = 0
     for item in client.read_list(client.read_object(text), "revealed"):
@@ -180,6 +181,7 @@ def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
         number = client.read_number(entry.get("attribute"))
         strength, quote = entry.get("strength"), entry.get("quote")
         # A schema is not always held to: some servers take the field and ignore it.
+        strength = strength.casefold() if isinstance(strength, str) else None
         if number is None or not 1 <= number <= attributes or strength not in _ORDER or not isinstance(quote, str):
             unknown += 1
             continue
@@ -189,13 +191,16 @@ def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
         # _ORDER is from the strongest to the weakest, so the lower position wins.
         if before is None or _ORDER.index(claim.strength) < _ORDER.index(before.strength):
             claims[claim.attribute] = claim
+    if unknown and not claims:
+        raise client.AnswerError("no entry of 'revealed' names an attribute of the list with a strength and a quote")
     return Judged(tuple(claims[position] for position in sorted(claims)), unknown)
 
 
 def read_keys(text: str | None, message: str, keys: Sequence[str], *, reference: bool = False) -> Judged:
-    """Reveals from an object {key: revealing sentence}: each with a sentence is one, in full. Keys that belong to no
-    attribute count as unknown; an empty sentence or null reveals nothing. Raises client.AnswerError for anything that
-    is no object.
+    """Reveals from an object {key: revealing sentence}: each with a sentence, or a list of sentences of which the first
+    is taken, is one, in full. Keys that belong to no attribute count as unknown; an empty sentence, an empty list or
+    null reveals nothing. Raises client.AnswerError for anything that is no object, where the value of an attribute is
+    something else, and where something is stated and no key belongs to an attribute.
 
     reference: as the authors' code reads an answer. The object is what stands between the first and the last brace,
     whatever is written around it, since no form was sent; and a key alone is a reveal, whatever its sentence.
@@ -206,10 +211,24 @@ def read_keys(text: str | None, message: str, keys: Sequence[str], *, reference:
         stated = client.read_object(braced[0] if braced else text)
         claims = {key: q if isinstance(q, str) else "" for key, q in stated.items()}
     else:
-        claims = {key: q for key, q in client.read_object(text).items() if isinstance(q, str) and q.strip()}
+        stated = client.read_object(text)
+        sentences = {key: _sentence(q) for key, q in stated.items()}
+        if wrong := [key for key, sentence in sentences.items() if sentence is None and key in positions]:
+            raise client.AnswerError(f"the value of '{wrong[0]}' is neither a sentence nor null")
+        claims = {key: sentence or "" for key, sentence in sentences.items() if sentence is None or sentence.strip()}
+        if claims and not stated.keys() & positions.keys():
+            raise client.AnswerError("no key of the answer is that of an attribute")
     known = sorted((positions[key], quote) for key, quote in claims.items() if key in positions)
     reveals = tuple(Reveal(at, quote, ground(quote, message), Strength.FULL) for at, quote in known)
     return Judged(reveals, len(claims) - len(known))
+
+
+def _sentence(value: object) -> str | None:
+    """The text of a value, or the first one of a list that is not blank; '' where it states nothing; None for a value
+    of another kind."""
+    texts = value if isinstance(value, list) else [] if value is None else [value]
+    sentences = [item for item in texts if isinstance(item, str)]
+    return None if texts and not sentences else next((item for item in sentences if item.strip()), "")
 
 
 # ---- calls and their steps

@@ -263,10 +263,11 @@ def coverage_warning(judged: int, expected: int) -> str | None:
 
 def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
     """The same of any way of counting, coverage aside: judges of the family under test, a judge's prompt that is not
-    today's, judges that disagree, and reasoning that was not shown."""
+    today's, claims that could not be used, judges that disagree, and reasoning that was not shown."""
     warnings = [judge_family_warning(judge, scope.run.model) for judge in scope.judges]
     with flows.store.read() as connection:
         warnings += [_wording(connection, judge) for judge in scope.judges]
+        warnings += [_dropped(connection, scope, judge) for judge in scope.judges]
         warnings.append(_hidden(connection, scope))
         judges = len(judgements.of_run(connection, scope.run.id))
     # A single judge has nobody to agree with: its claims need not be read.
@@ -299,6 +300,16 @@ def _wording(connection: sa.Connection, judge: JudgeRow) -> str | None:
     return (
         f"the judge {judge.name} used another prompt ({judge.prompt_hash[:8]}) than the one in seeds now "
         f"({', '.join(sorted(h[:8] for h in current))}), which new runs are judged with"
+    )
+
+
+def _dropped(connection: sa.Connection, scope: Scope, judge: JudgeRow) -> str | None:
+    claims, messages = judgements.dropped_claims(connection, scope.run.id, judge.id)
+    if not claims:
+        return None
+    return (
+        f"{count(claims, 'claim')} of the judge {judge_title(judge, scope.judges)} about {count(messages, 'message')} "
+        "could not be used and did not count: without an attribute of the memory, a known strength or a quote"
     )
 
 

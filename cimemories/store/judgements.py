@@ -315,6 +315,16 @@ def reasoning_counts(connection: sa.Connection, run_id: str) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
+def dropped_claims(connection: sa.Connection, run_id: str, judge_id_: int) -> tuple[int, int]:
+    """Claims of a judge that could not be used, and in how many messages of the run; (0, 0) where there are none."""
+    row = connection.execute(
+        sa.select(sa.func.coalesce(sa.func.sum(judgement.c.unknown), 0), sa.func.count())
+        .join(response, response.c.id == judgement.c.response)
+        .where(response.c.run == run_id, judgement.c.judge == judge_id_, judgement.c.unknown > 0)
+    ).one()
+    return int(row[0]), int(row[1])
+
+
 # ---- judgements
 
 
@@ -330,7 +340,7 @@ _THERE = sa.select(judgement.c.id, judgement.c.status).where(
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What came of a judgement. cause: why there is none; call: key of the call that it rests on, None where none was
-    needed; unknown: claims about no attribute; verdict: of a task check."""
+    needed; unknown: claims that could not be used; verdict: of a task check."""
 
     response: int
     judge: int

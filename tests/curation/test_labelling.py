@@ -15,7 +15,7 @@ from vote_strategies import write_ballot
 
 from cimemories.curation import labelling
 from cimemories.curation.labelling import Ballot, LabellingSpec, read_ballot
-from cimemories.evaluation.judging import read_judgement
+from cimemories.evaluation.judging import read_judgement, read_keys
 from cimemories.llm.client import AnswerError
 from cimemories.model import Span, Strength, Verdict
 from cimemories.seeds import load_personas
@@ -147,11 +147,12 @@ def revealed(*claims: object) -> str:
         ((claim(2, "partial"), claim(2, "implied"), claim(2)), [(1, "full")], 0),
         ((claim(2), claim(2, "implied")), [(1, "full")], 0),
         ((claim(3), claim(1, "implied")), [(0, "implied"), (2, "full")], 0),
-        ((claim(0), claim(4), claim(-1), claim(True), claim(None), claim("two")), [], 6),
-        ((claim(1, "FULL"), claim(1, None), claim(1, "")), [], 3),
-        ((claim(1, "full", None), claim(1, "full", 5)), [], 2),
-        (("1", 1, None, [1], {}), [], 5),
-        ((claim(1, []), claim(1, {})), [], 2),
+        ((claim(1, "Full"), claim(2, "PARTIAL")), [(0, "full"), (1, "partial")], 0),
+        ((claim(2), claim(0), claim(4), claim(-1), claim(True), claim(None), claim("two")), [(1, "full")], 6),
+        ((claim(1, "FULL"), claim(1, "fully"), claim(1, None), claim(1, "")), [(0, "full")], 3),
+        ((claim(2), claim(1, "full", None), claim(1, "full", 5)), [(1, "full")], 2),
+        ((claim(2), "1", 1, None, [1], {}), [(1, "full")], 5),
+        ((claim(2), claim(1, []), claim(1, {})), [(1, "full")], 2),
     ],
     ids=str,
 )
@@ -172,11 +173,60 @@ def test_quotes_are_looked_up_in_the_message() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [*UNREADABLE, votes([], []), json.dumps({"revealed": "none"}), json.dumps({"revealed": None})]
+    "text",
+    [
+        *UNREADABLE,
+        votes([], []),
+        json.dumps({"revealed": "none"}),
+        json.dumps({"revealed": None}),
+        # Entries of which none can be used: not "nothing is revealed".
+        revealed(claim(4)),
+        revealed(claim(1, "complete"), claim(2, None)),
+        revealed(claim(1, "full", None), claim(2, "full", 5)),
+        revealed(1, 2),
+    ],
 )
 def test_what_is_no_judgement_raises(text: str | None) -> None:
     with pytest.raises(AnswerError):
         read_judgement(text, MESSAGE, 3)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "unknown"),
+    [
+        ({}, [], 0),
+        ({"rent": "my rent is $900"}, [(1, "my rent is $900")], 0),
+        ({"rent": ["my rent is $900", "two cats"], "cats": [], "name": None}, [(1, "my rent is $900")], 0),
+        ({"rent": ["", None, "my rent is $900"]}, [(1, "my rent is $900")], 0),
+        ({"rent": " ", "cats": None}, [], 0),
+        ({"rent": "my rent is $900", "other": "two cats", "more": {"a": 1}}, [(1, "my rent is $900")], 2),
+        ({"rent": None, "other": "two cats"}, [], 1),
+        ({"other": None}, [], 0),
+    ],
+    ids=str,
+)
+def test_an_object_of_keys_says_what_it_states(answer: dict, expected: list, unknown: int) -> None:
+    judged = read_keys(json.dumps(answer), MESSAGE, ["cats", "rent", "name"])
+    assert [(item.attribute, item.quote) for item in judged.reveals] == expected
+    assert all(item.grounded for item in judged.reveals)
+    assert judged.unknown == unknown
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"rent": True},
+        {"rent": {"sentence": "my rent is $900"}},
+        {"rent": [900]},
+        {"rent": "my rent is $900", "cats": 2},
+        {"Rent": "my rent is $900"},
+        {"revealed": {"rent": "my rent is $900"}},
+    ],
+    ids=str,
+)
+def test_an_object_of_keys_that_cannot_be_used_is_no_judgement(answer: dict) -> None:
+    with pytest.raises(AnswerError):
+        read_keys(json.dumps(answer), MESSAGE, ["cats", "rent", "name"])
 
 
 # ---- labellings

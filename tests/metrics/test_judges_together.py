@@ -165,6 +165,22 @@ def test_what_speaks_against_a_run_is_said(sqlite_store: Store) -> None:
     assert "10 of 10 messages came without a reasoning text" in hidden
 
 
+def test_claims_that_could_not_be_used_are_counted(sqlite_store: Store) -> None:
+    run_id = one_context(sqlite_store)
+    with sqlite_store.read() as connection:
+        dataset = runs.named(connection, run_id).dataset
+    other = add_run(sqlite_store, dataset, 10, [[[1], [10]]])
+    with sqlite_store.write() as connection:
+        of_run = sa.select(tables.response.c.id).where(tables.response.c.run == run_id).limit(2)
+        own = tables.judgement.c.response.in_(of_run)
+        connection.execute(sa.update(tables.judgement).where(own).values(unknown=3))
+        work.bump(connection, run_id)
+    [dropped] = run_warnings(sqlite_store, run_id)
+    assert dropped.startswith("6 claims of the judge test-judge about 2 messages could not be used")
+    assert dropped in headline(*ask(sqlite_store, run_id)).notes
+    assert run_warnings(sqlite_store, other) == ()
+
+
 def test_judges_that_disagree_are_named_with_their_kappa(sqlite_store: Store) -> None:
     world = judged_world(sqlite_store, seed=6)
     pairs = judges_agreement(Flows(sqlite_store), world.run_id).pairs
