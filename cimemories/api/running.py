@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cimemories.cli.runs import JudgeOptions, MessageOptions, run_spec
 from cimemories.cli.work import find_labels, progress
-from cimemories.evaluation import planning, runs
+from cimemories.evaluation import planning, repeating, runs
 from cimemories.flows import catalogue
 from cimemories.metrics.headline import warm
 from cimemories.model import WorkStatus
@@ -38,7 +38,7 @@ def run(
 
     def plan() -> str:
         spec = run_spec(*what, messages, judges)
-        alike = runs.planned_alike(store, spec, find_labels)
+        alike = repeating.planned_alike(store, spec, find_labels)
         if alike is None or (spec.fresh and alike.status is WorkStatus.FINISHED):
             return planning.plan(store, spec, find_labels=find_labels)
         return alike.id

@@ -386,7 +386,7 @@ def repeat(
     Example: cimemories repeat run-3f9a1c2e --show
     """
     from cimemories.evaluation import planning
-    from cimemories.evaluation.runs import command_of, spec_of
+    from cimemories.evaluation.repeating import command_of, spec_of
 
     store = open_store(workspace)
     spec = spec_of(store, run_id)

@@ -34,8 +34,8 @@ from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.estimates import Estimate, estimate_slots
 from cimemories.evaluation.matcher import match
 from cimemories.evaluation.planning import Memory, Prepared, keep, prepare, prompt_part
+from cimemories.evaluation.repeating import spec_of
 from cimemories.evaluation.respond import Mitigation, Slot, replay
-from cimemories.evaluation.runs import spec_of
 from cimemories.llm.capabilities import Server
 from cimemories.llm.worker import SIMULATOR
 from cimemories.manifest import AttributionPart

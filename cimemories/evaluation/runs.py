@@ -5,10 +5,8 @@ Planned as a whole before the first call (planning.py), worked off by one proces
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,15 +14,12 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.access.roles import Role
-from cimemories.evaluation.compositions import FindLabels, restrict
-from cimemories.evaluation.costs import CapWatch, Prices
+from cimemories.evaluation.compositions import restrict
+from cimemories.evaluation.costs import CapWatch
 from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_once, at_work, judgement_job
 from cimemories.evaluation.planning import (
     BATCH,
-    SERVERS_LIMIT,
     JudgeSpec,
-    Memory,
-    RunSpec,
     add_judge,
     checked_by,
     look_up,
@@ -53,10 +48,10 @@ from cimemories.llm.executor import Deferred, Job, Progress
 from cimemories.llm.local_vllm import is_local
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.source import MakeClient, Source, Unit
-from cimemories.manifest import JudgePart, PromptPart, RequestPart
+from cimemories.manifest import PromptPart, RequestPart
 from cimemories.memory.systems import MemorySystemError, SystemSpec
 from cimemories.model import Context
-from cimemories.seeds.prompts import FROM_SEEDS, Prompt
+from cimemories.seeds.prompts import Prompt
 from cimemories.store import calls, datasets, judgements, runs, work
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, canonical_json
@@ -515,7 +510,7 @@ def _judge(
     return at_work(judge, judge.id, asks, prompt)
 
 
-# ---- a run once more: read by another judge, repeated as it was, or as the command that repeats it
+# ---- a run once more: read by another judge, and the wording that it was planned with
 
 
 def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check: bool = False) -> list[int]:
@@ -567,90 +562,6 @@ def messages_simulated(row: RunRow) -> bool:
     return row.simulated if recorded is None else recorded
 
 
-def planned_alike(store: Store, spec: RunSpec, find_labels: FindLabels) -> RunRow | None:
-    """The newest run that was planned with these very settings, on the dataset as it is now, with the prompts of today
-    and, where its memory goes by labels, with these; None where there is none. Raises StoreError for a dataset that is
-    not there."""
-    settings = json.loads(canonical_json(spec.as_json()))
-    with store.read() as connection:
-        dataset = datasets.named(connection, spec.dataset)
-        data_hash = datasets.dataset_hash(connection, dataset.id)
-        rows = runs.all_rows(connection, dataset.id)
-    source = find_labels(store, dataset.id) if spec.memory.read().needs_labels else None
-    labels = json.loads(canonical_json(dict(source.origin))) if source else None
-    for row in reversed(rows):
-        made = row.manifest
-        same = made.request is not None and made.request.recorded == settings and made.dataset.hash == data_hash
-        if same and made.seeds_hash == seeds.seeds_hash() and made.memory.labels == labels:
-            return row
-    return None
-
-
-def spec_of(store: Store, run_id: str, *, every_judge: bool = False) -> RunSpec:
-    """What to plan to repeat a run exactly: its own wording, whatever the seeds say now. every_judge: with those that
-    were added later. Raises StoreError for a run that was imported, for one that explains a leak, and for one whose
-    wording was not kept and has changed since."""
-    with store.read() as connection:
-        row = runs.named(connection, run_id)
-        manifest = row.manifest
-        if manifest.request is None:
-            raise StoreError(f"{run_id} was imported from a file: what it was asked with is not known.")
-        if row.explains:
-            # Its manifest has the settings of the whole run that it explains.
-            raise StoreError(f"{run_id} explains a leak of {row.explains}: repeat that run, or use `cimemories why`.")
-        wording = recorded_wording(connection, row)
-        # The judges that the run began with; others may have been added since.
-        first = manifest.judges if every_judge else manifest.judges[: 1 + len(manifest.request.more_judges)]
-        judges = tuple(_judge_spec(connection, run_id, judge) for judge in first)
-    prompts = {"respond": wording.respond}
-    if manifest.memory.template:
-        prompts["memory"] = wording.lines
-    if wording.earlier is not None:
-        prompts["session"] = wording.earlier
-    if wording.before is not None:
-        prompts[manifest.mitigation.kind] = wording.before
-    recorded = manifest.request.recorded
-    memory = recorded.get("memory") or {}
-    plain = {name: recorded[name] for name in _PLAIN if name in recorded}
-    return RunSpec(
-        **plain,
-        judge=judges[0],
-        more_judges=judges[1:],
-        memory=Memory(**{**memory, "prices": Prices.of(memory.get("prices"))}),
-        prompts=prompts,
-        prices=Prices.of(recorded.get("prices")),
-        reference=wording.reference,
-        sessions=sessions_of(row),
-    )
-
-
-_READ_APART = {"judge", "more_judges", "memory", "prompts", "name", "prices", "reference", "sessions"}
-_PLAIN = {item.name for item in fields(RunSpec)} - _READ_APART
-
-
-def _judge_spec(connection: sa.Connection, run_id: str, judge: JudgePart) -> JudgeSpec:
-    named = judge.prompt
-    if named is None and judge.prompt_sha256:
-        named = PromptPart(kind="judge", level="base", sha256=judge.prompt_sha256)
-    # The token limit has a field of its own, whatever the server calls it (max_tokens, max_completion_tokens).
-    sent = {name: value for name, value in judge.parameters.items() if not name.startswith("max_")}
-    return JudgeSpec(
-        kind=judge.kind,
-        model=judge.model,
-        base_url=judge.base_url,
-        api_key_env=judge.api_key_env,
-        max_tokens=judge.max_tokens,
-        channel=judge.channel,
-        split=judge.split,
-        schema=judge.json_schema,
-        # 0 is what a judge is asked with anyway; given as a field it would show as somebody's choice.
-        fields={name: value for name, value in sent.items() if (name, value) != ("temperature", 0.0)},
-        prompt=recorded_prompt(connection, run_id, named) if named else None,
-        prices=Prices.of(judge.prices),
-        reference=Reference.of(judge.reference),
-    )
-
-
 def recorded_wording(connection: sa.Connection, run: RunRow) -> Wording:
     """The prompts that a run was planned with. Raises StoreError like `recorded_prompt`."""
     lines, before = run.manifest.memory.template, run.manifest.mitigation.prompt
@@ -677,67 +588,3 @@ def recorded_prompt(connection: sa.Connection, run_id: str, named: PromptPart) -
             "rest of it would not be comparable. Start a new run, or bring the old wording back."
         )
     return current
-
-
-def command_of(spec: RunSpec) -> str:
-    """The command line that asks for the same run, as far as options can say it; wording of a file by its name."""
-    options: list[object] = ["cimemories", "run", "--dataset", spec.dataset, "--model", spec.model]
-    options += ["--base-url", spec.base_url]
-    usual = RunSpec(spec.dataset, spec.model, spec.base_url)
-    if spec.reference is not None:
-        options += ["--reference"]
-        usual = replace(usual, max_tokens=None, memory=Memory(template="plain"))
-    for name in ("samples", "profiles", "contexts", "api_key_env", "temperature", "seed", "timeout"):
-        options += _option(name, getattr(spec, name), getattr(usual, name))
-    options += _option("max_tokens", _limit(spec.max_tokens), _limit(usual.max_tokens))
-    for name in ("prompt_level", "thinking", "mitigation", "check", "preset"):
-        options += _option(name, getattr(spec, name), getattr(usual, name))
-    respond = spec.prompts.get("respond")
-    if respond is not None and respond.source != FROM_SEEDS:
-        options += ["--prompt-file", respond.source]
-    options += _option("memory", spec.memory.composition, "full")
-    for name in ("order", "seed", "template"):
-        options += _option(f"memory_{name}", getattr(spec.memory, name), getattr(usual.memory, name))
-    if spec.sessions is not None:
-        options += ["--sessions", spec.sessions.label]
-        for name in ("order", "seed"):
-            options += _option(f"session_{name}", getattr(spec.sessions, name), getattr(Sessions(), name))
-    for name, value in spec.sampling.items():
-        options += ["--set", f"{name}={json.dumps(value)}"]
-    if spec.prices is not None:
-        options += ["--price", spec.prices.text]
-    if spec.memory.prices is not None:
-        options += ["--memory-price", spec.memory.prices.text]
-    options += _option("cap", spec.cap, None)
-    options += ["--fresh"] if spec.fresh else []
-    for judge in spec.judges:
-        options += _judge_options(judge)
-    return " ".join(shlex.quote(str(option)) for option in options)
-
-
-def _limit(limit: int | None) -> int | str:
-    return SERVERS_LIMIT if limit is None else limit
-
-
-def _option(name: str, value: object, usual: object) -> list[object]:
-    return [] if value == usual or value is None else [f"--{name.replace('_', '-')}", value]
-
-
-def _judge_options(judge: JudgeSpec) -> list[object]:
-    if judge.kind != LLM:
-        return ["--judge", judge.kind]
-    if judge.channel != "message":
-        return ["--judge-reasoning"]
-    options: list[object] = ["--judge-model", judge.model, "--judge-base-url", judge.base_url]
-    usual = JudgeSpec()
-    for name in ("api_key_env", "split"):
-        options += _option(f"judge_{name}", getattr(judge, name), getattr(usual, name))
-    if judge.reference is None:
-        options += _option("judge_max_tokens", _limit(judge.max_tokens), None)  # the default depends on the server
-    for name, value in judge.fields.items():
-        options += ["--judge-set", f"{name}={json.dumps(value)}"]
-    if judge.prompt is not None and judge.prompt.source != FROM_SEEDS:
-        options += ["--judge-prompt", f"{judge.prompt.source}:{judge.prompt.level}"]
-    if judge.prices is not None:
-        options += ["--judge-price", judge.prices.text]
-    return options

@@ -21,7 +21,8 @@ from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.compositions import CompositionError
 from cimemories.evaluation.costs import Cost, money, raise_cap, sweep_cost
 from cimemories.evaluation.planning import BATCH, plan
-from cimemories.evaluation.runs import command_of, judge_again, messages_simulated, spec_of
+from cimemories.evaluation.repeating import command_of, spec_of
+from cimemories.evaluation.runs import judge_again, messages_simulated
 from cimemories.exchange.exporting import export_run
 from cimemories.flows import catalogue
 from cimemories.flows.labels import default_labelling
@@ -127,11 +128,14 @@ def _repeat(store: Store, row: RunRow) -> None:
         return
     safe.inline(
         "Repeats this run as a new one, with the prompts it used. Recorded answers are reused, so only what failed is "
-        "requested again. The command:",
+        "requested again.",
         muted=True,
     )
-    st.code(visible(command_of(spec)), language=None, wrap_lines=True)
-    safe.inline(f"Or, in this workspace: cimemories repeat {row.id}", muted=True)
+    try:
+        st.code(visible(command_of(spec)), language=None, wrap_lines=True)
+    except StoreError as problem:
+        page.notice(sentence(problem))
+    safe.inline(f"In this workspace: cimemories repeat {row.id}", muted=True)
     anew = st.toggle(
         "Ignore recorded answers",
         value=spec.fresh,

@@ -18,7 +18,7 @@ from cimemories.evaluation import costs, planning, runs
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, estimate
 from cimemories.evaluation.planning import Memory
-from cimemories.evaluation.runs import command_of, spec_of
+from cimemories.evaluation.repeating import command_of, spec_of
 from cimemories.flows.progress import run_progress
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.executor import Progress

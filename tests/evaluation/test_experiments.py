@@ -14,7 +14,8 @@ from evaluating import DATASET, add_labelled, numbers, row_of, simulated
 from cimemories import seeds
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec
-from cimemories.evaluation.runs import command_of, judge_again, spec_of
+from cimemories.evaluation.repeating import command_of, spec_of
+from cimemories.evaluation.runs import judge_again
 from cimemories.labels.whatif import effective_labels
 from cimemories.seeds.prompts import read_prompt_file
 from cimemories.simulator.server import running_simulator

@@ -3,7 +3,9 @@ limit on tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,14 @@ from worlds import make_profile
 
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.batches import export_batch
+from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import JUDGE_TOKENS, JudgeSpec, RunSpec, judge_limit
-from cimemories.evaluation.runs import command_of, judge_again, spec_of
+from cimemories.evaluation.repeating import command_of, spec_of
+from cimemories.evaluation.runs import judge_again
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.llm.capabilities import Server
+from cimemories.seeds.prompts import recorded
 from cimemories.simulator.server import running_simulator
 from cimemories.store import judgements
 from cimemories.store import runs as store_runs
@@ -192,6 +197,75 @@ def test_no_limit_on_tokens_is_a_choice(store: Store, real: Any) -> None:
     before = len(real.chats)
     cli_inside(outside(), *label, *place)
     assert all("max_tokens" not in item.body for item in real.chats[before:])
+
+
+A, B = (JudgeSpec("llm", model, f"http://{model}/v1") for model in ("a", "b"))
+MINE = {"api_key_env": "LAB_API_KEY"}
+CHEAP, DEAR = Prices.read("1/2 EUR"), Prices.read("3/4 EUR")
+
+
+def judged_by(judges: Sequence[JudgeSpec], **changes: Any) -> RunSpec:
+    return RunSpec("small", "m", "http://m/v1", judge=judges[0], more_judges=tuple(judges[1:]), **changes)
+
+
+@pytest.mark.parametrize("own", ["OPENAI_API_KEY", "LAB_API_KEY"])
+@pytest.mark.parametrize(
+    "judges",
+    [
+        [JudgeSpec()],
+        [A],
+        [replace(A, **MINE)],
+        [replace(A, **MINE), replace(B, **MINE), JudgeSpec()],
+        [replace(A, **MINE), B],
+        [A, replace(B, base_url=A.base_url)],
+        [replace(item, split=20, max_tokens=None, fields={"top_p": 0.5}) for item in (A, B)],
+        [replace(item, prices=CHEAP) for item in (A, B)],
+        [replace(A, prices=CHEAP), replace(B, prices=DEAR)],
+        [A, B, replace(A, channel="reasoning"), JudgeSpec()],
+    ],
+    ids=str,
+)
+def test_the_command_of_a_run_asks_every_judge_as_the_run_did(
+    judges: list[JudgeSpec], own: str, monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    wanted = judged_by(judges, api_key_env=own)
+    planned: list[RunSpec] = []
+
+    def plan(store: Store, spec: RunSpec, **_: object) -> str:
+        planned.append(spec)
+        raise StoreError("enough")
+
+    monkeypatch.setattr(planning, "plan", plan)
+    done = cli_inside(outside(), *shlex.split(command_of(wanted))[1:], "--workspace", store.workspace)
+    assert "enough" in done.stderr and planned == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("judges", "why"),
+    [
+        ([JudgeSpec(), A], "models before the matcher"),
+        ([A, B, replace(B, channel="reasoning")], "reasoning"),
+        ([A, replace(B, split=20)], "--judge-split"),
+        ([A, replace(B, fields={"top_p": 0.5})], "--judge-set"),
+        ([A, replace(B, max_tokens=None)], "--judge-max-tokens"),
+        ([A, replace(B, prices=CHEAP)], "--judge-price"),
+        ([A, replace(B, prompt=recorded("judge", "1", "{message} {attributes}", "text", "f.yaml"))], "--judge-prompt"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_judges_that_no_options_can_ask_for_are_no_wrong_command(judges: list[JudgeSpec], why: str) -> None:
+    with pytest.raises(StoreError, match=f"{why}.*`cimemories repeat` with the run's id does"):
+        command_of(judged_by(judges))
+
+
+def test_where_no_command_asks_for_the_same_the_run_can_still_be_repeated(store: Store) -> None:
+    judges = [JudgeSpec(), SIMULATED_JUDGE]
+    run_id = planning.plan(store, simulated(judge=judges[0], more_judges=(judges[1],), samples=1))
+    runs.execute(store, run_id)
+    shown = cli_inside(outside(), "repeat", run_id, "--show", "--workspace", store.workspace)
+    assert shown.returncode == 1 and not shown.stdout and "models before the matcher" in shown.stderr
+    text = page_html(opened(RUNS, "runs.box.repeat", run=run_id))
+    assert "models before the matcher" in text and f"cimemories repeat {run_id}" in text
 
 
 def test_a_sweep_may_leave_the_limit_to_the_server(store: Store) -> None:

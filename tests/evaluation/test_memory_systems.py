@@ -30,7 +30,7 @@ from cimemories.evaluation.costs import Prices, run_cost
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec
 from cimemories.evaluation.recalling import Ingested, Recall, ingest
-from cimemories.evaluation.runs import command_of, planned_alike, spec_of
+from cimemories.evaluation.repeating import command_of, planned_alike, spec_of
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.client import INPUT, Client
 from cimemories.llm.endpoint import Endpoint

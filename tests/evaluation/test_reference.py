@@ -16,7 +16,8 @@ from paging import opened, page_html
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.judging import read_keys
 from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec, as_reference
-from cimemories.evaluation.runs import command_of, judge_again, spec_of
+from cimemories.evaluation.repeating import command_of, spec_of
+from cimemories.evaluation.runs import judge_again
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.formats.official import read_profiles
 from cimemories.model import Profile

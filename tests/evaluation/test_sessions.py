@@ -24,8 +24,8 @@ from cimemories.compare.sweeps import sweep_table
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec
+from cimemories.evaluation.repeating import command_of, spec_of
 from cimemories.evaluation.respond import Mitigation
-from cimemories.evaluation.runs import command_of, spec_of
 from cimemories.evaluation.sessions import Sessions, Task, beginnings, read_sessions, session_order
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.model import Context
