@@ -505,7 +505,8 @@ class Executor(Execution):
         if origin != item.origin:
             item = await asyncio.to_thread(self._looked_up_again, origin, item)
         fresh = await job.client.complete(job.request, item.remaining) if item.remaining else []
-        for answer in fresh:
+        # Once a request: the draws of one come or fail together.
+        for answer in {answer.exchange: answer for answer in fresh}.values():
             self._watch(answer)
         self._openings.has_read(_opening(job))
         self._arrive(replace(item, fresh=fresh))
@@ -535,7 +536,7 @@ class Executor(Execution):
         self._unreachable = self._unreachable + 1 if answer.status == "connection" else 0
         if self._unreachable >= UNREACHABLE_IN_A_ROW:
             self.stop(
-                f"{UNREACHABLE} ({answer.error}); {self._unreachable} calls in a row failed. "
+                f"{UNREACHABLE} ({answer.error}); {self._unreachable} requests in a row failed. "
                 "Restart the server, then resume"
             )
 

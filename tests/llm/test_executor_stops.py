@@ -23,7 +23,7 @@ from cimemories.llm.worker import WorkError
 from cimemories.store import work
 from cimemories.store.engine import Store
 
-CONTEXTS = 20
+CONTEXTS = 40
 
 
 @pytest.fixture(autouse=True)
@@ -71,8 +71,8 @@ def test_a_dead_server_stops_the_work(store: Store) -> None:
         assert row.error
         assert row.error in message
         assert row.responses["ok"] >= 3, "what had come in before is kept"
-        lost = sum(answer.n for answer in server.chats[15:]) // 5  # each is tried five times
-        assert lost <= executor.UNREACHABLE_IN_A_ROW + 4 * SAMPLES, "it gives up soon"
+        lost = len(server.chats[15:]) // 5  # each is tried five times
+        assert lost <= executor.UNREACHABLE_IN_A_ROW + 4, "it gives up soon"
         kept = counts(store)["responses"]
     with hostile_server(answering, MODELS) as server:
         finish(store, run_id, server.url)
@@ -114,6 +114,21 @@ def test_single_failures_do_not_stop_the_work(sqlite_store: Store) -> None:
     assert row.coverage == (CONTEXTS - 1) / CONTEXTS
     with hostile_server(answering, MODELS) as server:
         finish(sqlite_store, run_id, server.url)
+
+
+def test_a_request_that_is_cut_counts_once_however_many_samples_it_asks_for(sqlite_store: Store) -> None:
+    world(sqlite_store)
+    samples = executor.UNREACHABLE_IN_A_ROW
+
+    def cuts_one(request: IncomingRequest) -> Reply:
+        cut = "Task 3\n" in request.body["messages"][0]["content"] and not is_judging(request)
+        return Reply(body=b"x" * 50, cut=0) if cut else answering(request)
+
+    with hostile_server(cuts_one, MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url, samples=samples))
+        progress = runs.execute(sqlite_store, run_id, concurrency=2)
+    assert progress.failed == {"connection": samples}
+    assert row_of(sqlite_store, run_id).responses == {"ok": (CONTEXTS - 1) * samples, "failed": samples}
 
 
 def pages(store: Store) -> int:
