@@ -373,7 +373,7 @@ FOR_GOOD = "rejected"  # an HTTP refusal of this request: no repetition can do b
 def plan(store: Store, spec: AuthoringSpec) -> str:
     """Look the server up, sample the people, record what is to be written, and return the id of the generation. A
     generation without a dataset that was planned with the same content is continued instead of beginning another.
-    Raises EndpointError, StoreError or SeedError before anything is written."""
+    Raises EndpointError, StoreError or SeedError before anything is written, StoreError also where it is running."""
     if not spec.name.strip():
         raise StoreError("the dataset needs a name (on the command line: --dataset).")
     if min(spec.profiles, spec.per_domain, spec.general, 1 if spec.max_tokens is None else spec.max_tokens) < 1:

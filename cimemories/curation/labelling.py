@@ -120,7 +120,7 @@ def plan(store: Store, spec: LabellingSpec) -> str:
 
     The same model, wording, personas and parameters on the same dataset are one labelling, which a second call extends
     (more draws, profiles or contexts); another pack of personas is another labelling beside it. Raises EndpointError,
-    StoreError or SeedError before anything is written.
+    StoreError or SeedError before anything is written, StoreError also where the labelling is running.
     """
     if spec.draws < 1:
         raise StoreError("a labelling needs at least one draw for each persona (on the command line: --draws).")

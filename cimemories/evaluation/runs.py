@@ -525,7 +525,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
     # Servers are asked before this: a slow one must not hold the lock on writing.
     with store.write(Role.OPERATOR) as connection:
         row = runs.named(connection, run_id)
-        if work.is_alive(work.load(connection, run_id)):
+        if work.is_alive(work.held(connection, run_id)):
             raise StoreError(f"{run_id} is running. Wait for it, or pause it, then give it another judge.")
         refuse_simulated_judges(messages_simulated(row), planned)
         unpriced = [judge.model for judge in judges if judge.kind == LLM and judge.prices is None]

@@ -122,7 +122,8 @@ def unfinished(connection: sa.Connection, name: str, identity: str) -> str | Non
 
 
 def move(connection: sa.Connection, generation_id: str, endpoint: str) -> None:
-    """Note where its server is now."""
+    """Note where its server is now. Raises StoreError where a living process works on it."""
+    work.require_idle([work.held(connection, generation_id)])
     connection.execute(sa.update(generation).where(generation.c.id == generation_id).values(endpoint=endpoint))
 
 

@@ -142,7 +142,8 @@ def add(
     draws: int,
     manifest: Mapping[str, object],
 ) -> str:
-    """The labelling of that identity: the one that is there, asked now for `draws` draws, or a new one."""
+    """The labelling of that identity: the one that is there, asked now for `draws` draws, or a new one. Raises
+    StoreError where a living process works on the one that is there."""
     plain_name(model, "model")
     # Written first and read afterwards: two processes that plan the same labelling at once go on with one row.
     fresh = new_id("labelling")
@@ -163,6 +164,8 @@ def add(
     )
     row = connection.execute(sa.select(labelling).where(labelling.c.identity == identity)).mappings().one()
     if row["id"] != fresh:
+        # Its worker would not see what is added, and the command that adds it would then be refused.
+        work.require_idle([work.held(connection, row["id"])])
         connection.execute(
             sa.update(labelling)
             .where(labelling.c.id == row["id"])

@@ -216,9 +216,9 @@ def load(connection: sa.Connection, work_id: str) -> Row:
     return row
 
 
-def _held(connection: sa.Connection, work_id: str) -> Row:
+def held(connection: sa.Connection, work_id: str) -> Row:
     """The same row, which nobody else changes until the transaction ends: what is decided by it still holds when it is
-    written."""
+    written. Raises StoreError like `load`."""
     table = table_of(work_id)
     # SQLite has taken its write lock at BEGIN; PostgreSQL locks the row here: of two claims one sees the other.
     connection.execute(sa.select(table.c.id).where(table.c.id == work_id).with_for_update())
@@ -271,7 +271,7 @@ def claim(connection: sa.Connection, work_id: str, *, queued: bool = False) -> C
     what still waits for its worker, so that work which was cancelled in the meantime stays cancelled. Whoever held it
     before, be it this process, holds it no longer."""
     table = table_of(work_id)
-    row = _held(connection, work_id)
+    row = held(connection, work_id)
     owner = me()
     # Work of this very process may be claimed again, by a later attempt of its own.
     mine = row["pid"] == owner.pid and row["host"] == owner.host and row["machine"] in (None, owner.machine)
@@ -318,7 +318,7 @@ def queue(connection: sa.Connection, work_id: str) -> None:
     """Mark work as about to be started, before its process is launched, so that a dead launch can be seen. Raises
     StoreError where a living process works on it already."""
     table = table_of(work_id)
-    row = _held(connection, work_id)
+    row = held(connection, work_id)
     if is_alive(row) and row["pid"] is not None:
         raise StoreError(f"{work_id} is already running as process {row['pid']}.")
     connection.execute(
@@ -343,7 +343,7 @@ def request_pause(connection: sa.Connection, work_id: str) -> None:
 def _stop(
     connection: sa.Connection, work_id: str, from_: Sequence[WorkStatus], request: WorkStatus, end: WorkStatus
 ) -> None:
-    row = _held(connection, work_id)
+    row = held(connection, work_id)
     if row["status"] not in from_:
         return
     if is_alive(row) and row["pid"] is not None:

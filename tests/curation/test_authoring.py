@@ -15,9 +15,9 @@ from cimemories.curation.authoring import cost, estimate, people, report
 from cimemories.curation.authoring_rules import broken_rules
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import WorkError
-from cimemories.model import DOMAINS, GENERAL
+from cimemories.model import DOMAINS, GENERAL, WorkStatus
 from cimemories.seeds import SeedError, load_general
-from cimemories.store import datasets, generations
+from cimemories.store import datasets, generations, work
 from cimemories.store.engine import Store, StoreError, open_store
 
 
@@ -275,6 +275,22 @@ def test_the_very_same_is_gone_on_with_and_a_deleted_dataset_written_anew_withou
         authoring.execute(sqlite_store, first)
         assert dataset_hashes(sqlite_store) == [before]
         assert len(server.chats) == made
+
+
+def test_a_generation_that_is_running_is_not_moved_by_one_that_is_refused(store: Store) -> None:
+    with hostile_server(good, ("m",)) as here, hostile_server(good, ("m",)) as there:
+        generation_id = authoring.plan(store, spec(here.url, model="m"))
+        with store.write() as connection:
+            claim = work.claim(connection, generation_id)
+        with pytest.raises(StoreError, match=f"{generation_id} is running.*nothing was changed"):
+            authoring.plan(store, spec(there.url, model="m"))
+        with store.write() as connection:
+            claim.hold(connection)
+            assert generations.named(connection, generation_id).endpoint == here.url
+            work.finish(connection, generation_id, WorkStatus.PAUSED)
+        assert authoring.plan(store, spec(there.url, model="m")) == generation_id
+        with store.read() as connection:
+            assert generations.named(connection, generation_id).endpoint == there.url
 
 
 def test_nothing_is_written_down_for_what_cannot_be_done(sqlite_store: Store) -> None:

@@ -4,6 +4,7 @@ nothing is asked twice."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
@@ -17,9 +18,9 @@ from cimemories.curation import labelling
 from cimemories.curation.labelling import Ballot, LabellingSpec, read_ballot
 from cimemories.evaluation.judging import read_judgement, read_keys
 from cimemories.llm.client import AnswerError
-from cimemories.model import Span, Strength, Verdict
+from cimemories.model import Span, Strength, Verdict, WorkStatus
 from cimemories.seeds import load_personas
-from cimemories.store import labellings
+from cimemories.store import labellings, tables, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import ballot, vote
 
@@ -234,6 +235,32 @@ def test_an_object_of_keys_that_cannot_be_used_is_no_judgement(answer: dict) -> 
 
 def spec(url: str, **changes: object) -> LabellingSpec:
     return LabellingSpec(**{"dataset": "small", "model": "m", "base_url": url, "draws": 2, "seed": 0, **changes})
+
+
+def whole(store: Store, labelling_id: str) -> tuple[object, ...]:
+    """The row of a labelling and all of its ballots."""
+    with store.read() as connection:
+        row = connection.execute(sa.select(tables.labelling).where(tables.labelling.c.id == labelling_id)).one()
+        query = sa.select(ballot).where(ballot.c.labelling == labelling_id).order_by(ballot.c.id)
+        return row, connection.execute(query).all()
+
+
+def test_a_labelling_that_is_running_is_not_changed_by_one_that_is_refused(store: Store) -> None:
+    add(store, small_profiles(contexts=2))
+    wanted = spec("simulator", model="sim-labeler", draws=1, contexts=1)
+    labelling_id = labelling.plan(store, wanted)
+    more = {"draws": 3, "contexts": 2, "timeout": 7.0}
+    with store.write() as connection:
+        claim = work.claim(connection, labelling_id)
+    before = whole(store, labelling_id)
+    with pytest.raises(StoreError, match=f"{labelling_id} is running.*nothing was changed"):
+        labelling.plan(store, replace(wanted, **more))
+    assert whole(store, labelling_id) == before
+    with store.write() as connection:
+        claim.hold(connection)
+        work.finish(connection, labelling_id, WorkStatus.PAUSED)
+    assert labelling.plan(store, replace(wanted, **more)) == labelling_id
+    assert len(whole(store, labelling_id)[1]) == 6 * len(before[1])
 
 
 def label(store: Store, wanted: LabellingSpec) -> str:
