@@ -21,7 +21,8 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Combine, Scope, resolve_scope
 from cimemories.leaks.examples import examples
 from cimemories.leaks.table import LeakRow, leak_rows
-from cimemories.store.engine import Store, StoreError, content_hash, now
+from cimemories.store import runs
+from cimemories.store.engine import Store, StoreError, content_hash, now, sqlite_path
 
 MOST_ITEMS = 200
 LONGEST_NOTE = 500
@@ -61,14 +62,49 @@ class _File(pydantic.BaseModel):
 
 def path_of(store: Store, name: str) -> Path:
     """Where the basket of this name is kept: apart for every record that the workspace folder is used with."""
-    # By a hash, so that no name can be a path; the record's address tells records of one folder apart.
-    own = content_hash([str(store.engine.url), _clean(name)])[:16]
-    return store.workspace / "baskets" / f"{own}.json"
+    address = str(store.engine.url)
+    # A database in the folder goes by its place there, which stays the same where the folder is moved, or restored
+    # under another name; any other by its whole address.
+    if (file := sqlite_path(address)) and file.resolve().is_relative_to(store.workspace.resolve()):
+        address = file.resolve().relative_to(store.workspace.resolve()).as_posix()
+    return _file(store, address, name)
+
+
+def _earlier_path(store: Store, name: str) -> Path:
+    """Where earlier versions kept it: by the whole address of the database in any case."""
+    return _file(store, str(store.engine.url), name)
+
+
+def _file(store: Store, address: str, name: str) -> Path:
+    # By a hash, so that no name can be a path.
+    return store.workspace / "baskets" / f"{content_hash([address, _clean(name)])[:16]}.json"
+
+
+def _kept_at(store: Store, name: str) -> Path:
+    """The file that a basket is read from: its own, or one that was written while the database had another address."""
+    for path in (path_of(store, name), _earlier_path(store, name)):
+        if path.exists():
+            return path
+    others = []
+    for path in sorted((store.workspace / "baskets").glob("*.json")):
+        try:
+            basket = _File.model_validate_json(path.read_bytes())
+        except (OSError, pydantic.ValidationError):
+            continue  # nobody has named this file
+        if basket.name == _clean(name) and basket.items:
+            others.append((max(item.added for item in basket.items), path, {item.run for item in basket.items}))
+    if others:
+        with store.read() as connection:
+            there = runs.names(connection)
+        # Ids of runs are given out once: another record of this folder has none of them.
+        others = [other for other in others if not other[2].isdisjoint(there)]
+    return max(others)[1] if others else path_of(store, name)
 
 
 def items(store: Store, name: str) -> Items:
-    """What is in a basket, in its order; nothing where there is none. Raises StoreError for another file."""
-    path = path_of(store, name)
+    """What is in a basket, in its order; nothing where there is none. A database that was moved or restored finds the
+    basket of this name that has runs of its own. Raises StoreError for another file."""
+    path = _kept_at(store, name)
     try:
         return _File.model_validate_json(path.read_bytes()).items
     except FileNotFoundError:
@@ -99,6 +135,9 @@ def change(store: Store, name: str, how: Callable[[Items], Items]) -> Items:
             draft.write_text(_File(name=_clean(name), items=changed).model_dump_json(indent=1), encoding="utf-8")
             # Whole or not at all, also for a reader, who takes no lock.
             os.replace(draft, path)
+            # Only now: until then it was the basket.
+            if (earlier := _earlier_path(store, name)) != path:
+                earlier.unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(
             f"the basket cannot be written to {path} ({error.strerror}). Free some space, or make the folder writable."

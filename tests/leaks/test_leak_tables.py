@@ -20,7 +20,8 @@ from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.leaks import basket, table
 from cimemories.leaks.basket import Item
 from cimemories.leaks.table import AROUND, CUT, LONGEST, LeakRow, Piece, excerpt
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.engine import Store, StoreError, content_hash, open_store
+from cimemories.store.upkeep.backup import back_up, restore
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 HOSTILE = "100% of $5 & #1_{a}^b~c\\input{/etc/passwd}\\end{tabular} | <img src=x> ![i](http://x.y/z) `c` ''--''\n\n%"
@@ -206,6 +207,46 @@ def test_a_basket_survives_tabs_orders_and_broken_files(sqlite_store: Store) -> 
     with pytest.raises(StoreError, match="move it away"):
         basket.change(store, "Ada", basket.toggled(first))
     assert path.read_text() == "{broken"
+
+
+def test_a_basket_goes_with_its_workspace(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "first")
+    run = add_run(store, add_dataset(store, profiles=1, attributes=3, contexts=3).id, 1, [[[0] * 3] * 3])
+    item = Item(run=run, profile=1, context=1, attribute=2, note="for slide 3")
+    assert basket.change(store, "talk", basket.toggled(item)) == (item,)
+    back_up(store, tmp_path / "backup.zip")
+    store.close()
+    restore(tmp_path / "backup.zip", tmp_path / "second")
+    (tmp_path / "first").rename(tmp_path / "third")
+    for folder in ("second", "third"):
+        moved = open_store(tmp_path / folder)
+        assert basket.items(moved, "talk") == (item,) and basket.items(moved, "other") == ()
+        # What is taken out stays out: no earlier file of the basket comes back.
+        assert basket.change(moved, "talk", basket.without(item.id)) == () == basket.items(moved, "talk")
+        moved.close()
+
+
+def test_a_basket_of_an_earlier_version_is_found_by_its_own_database_alone(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "here")
+    run = add_run(store, add_dataset(store, profiles=1, attributes=3, contexts=3).id, 1, [[[0] * 3] * 3])
+    item = Item(run=run, profile=1, context=1, attribute=2)
+    # As it was named: by the whole address of the database, once of this folder and once of where it was before.
+    for address in (store.engine.url, "sqlite:////elsewhere/cimemories.sqlite"):
+        file = store.workspace / "baskets" / f"{content_hash([str(address), 'talk'])[:16]}.json"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps({"form": 1, "name": "talk", "items": [item.model_dump()]}))
+        assert basket.items(store, "talk") == (item,)
+        other = open_store(store.workspace, f"sqlite:///{store.workspace / 'other.sqlite'}")
+        assert basket.items(other, "talk") == ()
+        mine = Item(run="run-other", profile=1, context=1, attribute=1)
+        assert basket.change(other, "talk", basket.toggled(mine)) == (mine,)
+        assert basket.items(store, "talk") == (item,)
+        basket.change(other, "talk", lambda _: ())
+        assert basket.change(store, "talk", basket.toggled(mine)) == (item, mine)
+        assert basket.items(other, "talk") == ()
+        other.close()
+        for path in file.parent.glob("*.json"):
+            path.unlink()
 
 
 def test_the_command_lists_narrows_and_exports(tmp_path: Path, sqlite_store: Store) -> None:
