@@ -73,9 +73,27 @@ class _Labelling(BaseModel):
     rule: object = None  # that held there
 
 
-def label_key(model: str, persona: str) -> str:
-    """The key of one model's labels for the persona of that name: 'labels_gpt-5___the_pragmatic__'."""
-    return f"labels_{model}___{_slug(persona)}__"
+def persona_slugs(personas: Sequence[Persona]) -> list[str]:
+    """What each persona is called inside the keys of its labels: its name in a-z and 0-9 ('the_pragmatic'). Where that
+    is empty, as of a name in another script, or not unique, its key stands there in its place, or else all their keys.
+    Raises FormatError, without a file's name, for personas that neither tells apart."""
+    names, keys = [_slug(p.name) for p in personas], [_slug(p.key) for p in personas]
+    # The authors' layout has names: a key only where it must be, and files of ours from before had no other.
+    mixed = [name if name and names.count(name) == 1 else key for name, key in zip(names, keys, strict=True)]
+    for slugs in (mixed, keys):
+        if all(slugs) and len(set(slugs)) == len(slugs):
+            return slugs
+    same = [p.key for p, slug in zip(personas, keys, strict=True) if not slug or keys.count(slug) > 1]
+    named = ", ".join(f"'{shown(key, 40)}'" for key in same[:4])
+    raise FormatError(
+        f"the personas with the keys {named} cannot be told apart: this format writes names and keys in a-z and 0-9 "
+        "alone; give each a name or key of its own in these"
+    )
+
+
+def label_key(model: str, slug: str) -> str:
+    """The key of one model's labels for the persona of that slug: 'labels_gpt-5___the_pragmatic__'."""
+    return f"labels_{model}___{slug}__"
 
 
 def read_labelled(path: Path) -> ProfileFile:
@@ -163,15 +181,17 @@ class LabelReader:
             # `not <=` and `not >=`, so that nan is refused too.
             if not self.personas or not abs(total - 1) <= 1e-6 or any(not p.prior >= 0 for p in self.personas):
                 raise self._problem((number,), "labelling: the priors of the personas must add up to 1")
-            if len({_slug(p.name) for p in self.personas}) < len(self.personas):
-                raise self._problem((number,), "labelling: two personas have the same name")
+            try:
+                persona_slugs(self.personas)
+            except FormatError as problem:
+                raise self._problem((number,), f"labelling: {problem}") from None
 
     def _context(
         self, position: tuple[int, int], item: Mapping[str, Any], positions: Mapping[str, Sequence[int]]
     ) -> set[str]:
         by_model: dict[str, dict[int, dict[str, Triple]]] = {}
         combined: dict[str, Triple] = {}
-        slugs = {_slug(p.name): index for index, p in enumerate(self.personas)}
+        slugs = {slug: index for index, slug in enumerate(persona_slugs(self.personas))}
         for key in (key for key in item if key.startswith("labels_")):
             triples = self._triples(position, key, item[key], positions)
             match = _MODEL.fullmatch(key)
@@ -383,12 +403,13 @@ def add_labels(record: dict[str, Any], person: Labelled, model: str, personas: S
         if first.setdefault(attribute.statement, position) != position:
             repeats.append((first[attribute.statement], position))
     only_combined = list(personas) == [STAND_IN]
+    slugs = persona_slugs(personas)
     for index, context in enumerate(record["contexts"]):
         if not only_combined:
-            for number, persona in enumerate(personas):
+            for number, slug in enumerate(slugs):
                 shares = _by_statement(first, person.personas[number, :, index])
                 if shares:
-                    context[label_key(model, persona.name)] = shares
+                    context[label_key(model, slug)] = shares
         combined = _by_statement(first, person.combined[:, index])
         if combined:
             context[COMBINED] = combined
@@ -407,9 +428,7 @@ def _by_statement(first: Mapping[str, int], shares: Shares) -> dict[str, dict[st
 
 def refuse_same_names(personas: Sequence[Persona]) -> None:
     """Raises FormatError where personas cannot be distinguished in this format."""
-    keys = [label_key("m", persona.name) for persona in personas]
-    name = next((p.name for p, key in zip(personas, keys, strict=True) if keys.count(key) > 1), None)
-    if name is not None:
-        raise FormatError(
-            f"export: two personas are called '{shown(name)}', and the format has names only; rename one of them"
-        )
+    try:
+        persona_slugs(personas)
+    except FormatError as problem:
+        raise FormatError(f"export: {problem}") from None

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import worlds
 from conftest import Copies
 from evaluating import import_bytes
 from exchanging import content, counts, odd_world, profiles_of
@@ -28,9 +29,9 @@ from cimemories.flows.labels import (
     vote_counts,
 )
 from cimemories.formats.importing import import_file
-from cimemories.formats.official import write_profiles
+from cimemories.formats.official import FormatError, write_profiles
 from cimemories.labels.matrix import matrix
-from cimemories.model import Label
+from cimemories.model import Label, Persona
 from cimemories.store import datasets, decisions, labellings
 from cimemories.store.engine import Store, StoreError, open_store
 
@@ -304,7 +305,57 @@ def test_a_statement_that_stands_twice_shares_its_label_and_is_reported(store: S
         assert [p.key for p in labellings.personas(connection, row.id).values()] == [p.key for p in PERSONAS]
 
 
+@pytest.mark.parametrize(
+    ("names", "keys", "expected"),
+    [
+        (
+            ("Фундаменталист", "Прагматик", "The Unconcerned"),
+            ("strict", "middle", "open"),
+            "strict middle the_unconcerned",
+        ),
+        (("Voter", "voter!", "Other"), ("strict", "middle", "open"), "strict middle other"),
+        # The key of the first is what the name of the second would be: then all go by their keys.
+        (("重視", "Strict", "Other"), ("strict", "middle", "open"), "strict middle open"),
+    ],
+)
+def test_personas_go_by_their_keys_where_names_do_not_tell_them_apart(
+    sqlite_store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: tuple[str, ...],
+    keys: tuple[str, ...],
+    expected: str,
+) -> None:
+    pack = tuple(Persona(k, n, p.prior, p.description) for k, n, p in zip(keys, names, PERSONAS, strict=True))
+    monkeypatch.setattr(worlds, "PERSONAS", pack)
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=1)
+    before = add_labels(sqlite_store, data.id, [[[N], [X], [A]]])
+    file = exporting.export(sqlite_store, data.name, "labelled", tmp_path / "labelled.json").path
+    context = json.loads(file.read_text())[0]["contexts"][0]
+    assert [key for key in context if "___" in key] == [f"labels_test-voter___{slug}__" for slug in expected.split()]
+    there = import_file(sqlite_store, file, "again").dataset
+    after = only_labelling(sqlite_store, there.id)
+    assert effective(sqlite_store, there.id, after) == [[[N], [X], [A]]]
+    one, two = (vote_counts(sqlite_store, labelling) for labelling in (before, after))
+    assert two.personas == one.personas == pack
+    assert np.array_equal(one.votes, two.votes)
+
+
 # ---- what is refused
+
+
+def test_personas_that_neither_name_nor_key_tells_apart_are_refused(
+    sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = tuple(
+        Persona(k, "投票者", p.prior, p.description) for k, p in zip(("甲", "a b", "a-b"), PERSONAS, strict=True)
+    )
+    monkeypatch.setattr(worlds, "PERSONAS", pack)
+    data = add_dataset(sqlite_store, profiles=1, attributes=1, contexts=1)
+    add_labels(sqlite_store, data.id, [[[N]]])
+    with pytest.raises(FormatError, match=r"keys '甲', 'a b', 'a-b' cannot be told apart.*give each a name or key"):
+        exporting.export(sqlite_store, data.name, "labelled", tmp_path / "x.json")
+    assert not (tmp_path / "x.json").exists()
 
 
 def test_what_cannot_be_exported_is_said_and_leaves_nothing(store: Store, tmp_path: Path) -> None:
