@@ -18,9 +18,22 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import sqlalchemy as sa
+from pydantic_core import PydanticCustomError
 
 from cimemories.access.roles import Role
-from cimemories.model import DOMAINS, GENERAL, Attribute, Context, Profile, Value, canonical_event
+from cimemories.formats.official import checked_text
+from cimemories.formats.official import checked_value as read_value
+from cimemories.model import (
+    DOMAINS,
+    GENERAL,
+    LONGEST_NAME,
+    LONGEST_STATEMENT,
+    Attribute,
+    Context,
+    Profile,
+    Value,
+    canonical_event,
+)
 from cimemories.seeds import packs
 from cimemories.store import datasets, labellings, runs, versions
 from cimemories.store.datasets import ProfileRecord
@@ -112,6 +125,7 @@ class Plan:
 
 
 KNOWN_DOMAINS = (GENERAL, *DOMAINS)
+# Shorter than what a file may hold (formats.official), since people read it.
 LONGEST_KEY = 120
 LONGEST_TEXT = 4000
 OLDEST = 130
@@ -182,8 +196,8 @@ def _scalar(value: object) -> bool:
 
 
 def checked_value(edit: Edit) -> Edit:
-    """The change with its new side brought into shape. Raises StoreError that names the first field that cannot be, or
-    says that nothing would change."""
+    """The change with its new side brought into shape. Raises StoreError that names the first field that cannot be, as
+    one that no file could hold, or says that nothing would change."""
     if edit.after is None:
         return edit
     before: Mapping[str, object] = edit.before or {}
@@ -192,7 +206,26 @@ def checked_value(edit: Edit) -> Edit:
     names = [name for name in after if name not in ("ordinal", "places")]
     if edit.before is not None and all(_same(after[name], before.get(name)) for name in names):
         raise StoreError("nothing would change: both sides are the same. Change a field, or leave it.")
+    # By the readers' own rules: what they refuse could be saved, and then neither exported nor imported anywhere.
+    for name, read in _READ[edit.kind].items():
+        # What nobody touched may stay as it is, so that every other field of it can still be edited.
+        if name not in before or not _same(after[name], before[name]):
+            try:
+                read(after[name])
+            except PydanticCustomError as refused:
+                raise StoreError(f"{name}: it {refused.message()}.") from None
     return replace(edit, after=after)
+
+
+def _read_statement(value: object) -> object:
+    return checked_text(value, LONGEST_STATEMENT)
+
+
+_READ: dict[Kind, dict[str, Callable[[object], object]]] = {
+    "attribute": {"key": checked_text, "value": read_value, "event": checked_text, "statement": _read_statement},
+    "context": {"task": checked_text, "recipient": checked_text, "sphere": checked_text},
+    "bio": {"name": checked_text, "sex": checked_text, "address": checked_text},
+}
 
 
 def _same(one: object, other: object) -> bool:
@@ -203,8 +236,6 @@ def _attribute(side: Side, before: Side) -> dict[str, object]:
     domain = str(side["domain"])
     if domain not in KNOWN_DOMAINS and domain != before.get("domain"):
         raise StoreError(f"domain: '{domain}' is none of {', '.join(KNOWN_DOMAINS)}. Choose one of them.")
-    if not _fits(side["value"]):
-        raise StoreError("value: it can be text, a number, true, false, null or a list of those.")
     size = len(value_text(cast(Value, side["value"])))
     # What was imported longer may stay as it is; it only cannot be made so by hand.
     if size > LONGEST_TEXT and not _same(side["value"], before.get("value")):
@@ -222,8 +253,8 @@ def _attribute(side: Side, before: Side) -> dict[str, object]:
 def _context(side: Side, before: Side) -> dict[str, object]:
     sphere = side.get("sphere")
     return {
-        "task": _required(side, before, "task", "a task", LONGEST_TEXT),
-        "recipient": _required(side, before, "recipient", "a recipient", LONGEST_TEXT),
+        "task": _required(side, before, "task", "a task", LONGEST_NAME),
+        "recipient": _required(side, before, "recipient", "a recipient", LONGEST_NAME),
         "sphere": edit_line(str(sphere)) or None if sphere is not None else None,
     }
 

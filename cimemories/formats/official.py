@@ -180,8 +180,8 @@ def _refuse(reason: str, about: str = "field") -> PydanticCustomError:
     return PydanticCustomError("official", "{reason}", {"reason": reason, "about": about})
 
 
-def _checked_text(value: object, longest: int = LONGEST_NAME) -> object:
-    """Text as it is, or a refusal; what is not text passes, for pydantic to name its type."""
+def checked_text(value: object, longest: int = LONGEST_NAME) -> object:
+    """Text as it is; what is not text passes, for pydantic to name its type. Raises PydanticCustomError."""
     if not isinstance(value, str):
         return value
     if len(value) > longest:
@@ -196,7 +196,7 @@ def _checked_text(value: object, longest: int = LONGEST_NAME) -> object:
 def _checked_scalar(value: object) -> Scalar:
     if isinstance(value, float) and not math.isfinite(value):
         raise _refuse("must be a finite number (NaN and Infinity are not JSON); write null where it is not known")
-    checked = _checked_text(value, LONGEST_STATEMENT)
+    checked = checked_text(value, LONGEST_STATEMENT)
     if checked is None or isinstance(checked, str | bool | int | float):
         return checked
     raise _refuse(f"must be text, a number, true, false, null or a list of these, not {kind(value)}")
@@ -211,7 +211,7 @@ def _flat_object(item: dict[str, Any]) -> dict[str, Scalar]:
 
 
 def checked_value(value: object) -> Value:
-    """The value with its JSON type kept: pydantic's own unions could turn 1 into True or 1.0 into 1."""
+    """The value, its JSON type kept: pydantic's unions could turn 1 into True or 1.0 into 1. Raises as checked_text."""
     if not isinstance(value, list):
         return _checked_scalar(value)
     if len(value) > MOST_ITEMS:
@@ -271,7 +271,7 @@ class Record(BaseModel):
         return data
 
 
-_FieldText = Annotated[str, BeforeValidator(_checked_text)]
+_FieldText = Annotated[str, BeforeValidator(checked_text)]
 
 
 class _BioRecord(Record):
@@ -285,7 +285,7 @@ class _AttributeRecord(Record):
     value: Annotated[Value, PlainValidator(checked_value)]
     information_domain: Annotated[_FieldText, AfterValidator(_checked_domain)]
     event: Annotated[_FieldText, AfterValidator(_checked_event)]
-    memory_statement: Annotated[str, BeforeValidator(lambda value: _checked_text(value, LONGEST_STATEMENT))]
+    memory_statement: Annotated[str, BeforeValidator(lambda value: checked_text(value, LONGEST_STATEMENT))]
 
 
 class _ContextRecord(Record):

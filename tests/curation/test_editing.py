@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from simulating import CONTEXTS
 from worlds import add_dataset, add_labels, add_profiles, make_profile, records
 
 from cimemories.curation import editing, labelling
+from cimemories.exchange import exporting
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
-from cimemories.model import Context, Label
+from cimemories.formats.importing import import_file
+from cimemories.model import Context, Label, Profile
 from cimemories.store import datasets, decisions, tables, versions
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.versions import Edit
@@ -106,7 +109,14 @@ def test_history_outlives_the_version_it_was_made_on(store: Store) -> None:
         ({"statement": "\n"}, "statement: a memory statement"),
         ({"statement": "x" * 5000}, "the most is 4,000"),
         ({"domain": "gossip"}, "'gossip' is none of general, finance"),
-        ({"value": {"a": 1}}, "value: it can be text"),
+        ({"value": {"a": 1}}, "value: it must be text, a number, .* not an object"),
+        ({"value": " "}, "value: it is blank"),
+        ({"value": [1] * 1001}, "value: it is a list of 1,001 items, more than the 1,000 allowed"),
+        ({"value": [{}]}, "value: it contains an object or list inside an object"),
+        ({"value": "a\u0007b"}, r"value: it contains U\+0007, a control character"),
+        ({"statement": "a\x7fb"}, r"statement: it contains U\+007F"),
+        ({"key": "a\x01b"}, r"key: it contains U\+0001"),
+        ({"event": "x" * 1001}, "event: it has 1,001 characters, more than the 1,000 allowed"),
         ({}, "nothing would change"),
     ],
 )
@@ -121,6 +131,64 @@ def test_what_is_not_valid_is_refused_and_nothing_written(
         )
     assert content(sqlite_store, data.id) == hashed
     assert history(sqlite_store, data.id) == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        (lambda p: editing.bio_edit(0, p, replace(p, address=" ")), "address: it is blank"),
+        (lambda p: editing.bio_edit(0, p, replace(p, sex="")), "sex: it is blank"),
+        (lambda p: editing.bio_edit(0, p, replace(p, address="x" * 1001)), "address: it has 1,001 characters"),
+        (
+            lambda _: editing.context_edit(None, None, Context("x" * 1001, "Landlord")),
+            "task: this has 1,001 characters",
+        ),
+        (lambda _: editing.context_edit(0, None, Context("Ask", "a\x9fb")), r"recipient: it contains U\+009F"),
+        (lambda _: editing.context_edit(0, None, Context("Ask", "Landlord", "\x02")), r"sphere: it contains U\+0002"),
+    ],
+)
+def test_a_biography_or_context_that_no_file_holds_is_refused(
+    sqlite_store: Store, edit: Callable[[Profile], Edit], problem: str
+) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=2)
+    hashed = content(sqlite_store, data.id)
+    change = edit(profiles(sqlite_store, data.id)[0])
+    for refused in (
+        lambda: editing.plan(sqlite_store, data.id, change),
+        lambda: editing.save(sqlite_store, data.id, change, annotator="Ada"),
+    ):
+        with pytest.raises(StoreError, match=problem):
+            refused()
+    assert content(sqlite_store, data.id) == hashed
+
+
+def test_the_longest_that_the_form_takes_can_be_exported_and_imported(sqlite_store: Store, tmp_path: Path) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=2)
+    (person,) = profiles(sqlite_store, data.id)
+    first, value = person.attributes[0], [1] * 1000
+    long = replace(first, key="k" * editing.LONGEST_KEY, value=value, event="e" * 1000, statement="s" * 4000)
+    for change in (
+        editing.attribute_edit(0, first, long),
+        editing.context_edit(None, None, Context("t" * 1000, "r" * 1000, "o" * 1000)),
+        editing.bio_edit(
+            0, person, replace(person, name="n" * editing.LONGEST_KEY, sex="x" * 1000, address="a" * 1000)
+        ),
+    ):
+        editing.save(sqlite_store, data.id, change, annotator="Ada")
+    for form, name in (("official", "one.json"), ("bundle-jsonl", "two.zip")):
+        exporting.export(sqlite_store, data.name, form, tmp_path / name)
+        there = import_file(sqlite_store, tmp_path / name, form).dataset
+        assert profiles(sqlite_store, there.id) == profiles(sqlite_store, data.id)
+
+
+def test_what_an_earlier_version_saved_does_not_keep_other_fields_from_being_edited(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=2)
+    with sqlite_store.write() as connection:
+        connection.execute(sa.update(tables.profile).values(address=""))
+    (person,) = profiles(sqlite_store, data.id)
+    editing.save(sqlite_store, data.id, editing.bio_edit(0, person, replace(person, age=51)), annotator="Ada")
+    (edited,) = profiles(sqlite_store, data.id)
+    assert (edited.age, edited.address) == (51, "")
 
 
 def test_a_change_needs_a_name(sqlite_store: Store) -> None:
