@@ -29,7 +29,8 @@ from cimemories.formats.labelled import read_labelled
 from cimemories.formats.official import FormatError, ProfileFile, file_hash, opened, read_profiles, shown
 from cimemories.store import archive, datasets, labellings
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import Store
+from cimemories.store.engine import Connection, Store, StoreError
+from cimemories.store.labellings import SharedLabels
 from cimemories.store.team import log
 from cimemories.text import count
 
@@ -58,8 +59,8 @@ _OTHER = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2
 
 @dataclass(frozen=True)
 class Imported:
-    """The dataset that holds the file now; `new` is False where it had been imported before. `runs`: ids of those that
-    came with a file of results."""
+    """The dataset that holds the file now; `new` is False where it had been imported before, also where labels of it
+    that were deleted came back. `runs`: ids of those that came with a file of results."""
 
     dataset: DatasetRow
     new: bool
@@ -151,7 +152,10 @@ def _zipped(stream: BinaryIO) -> Literal["bundle", "inspect"]:
 
 def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | None = None) -> Imported:
     """Import a file, as what it is recognised to be, or as `kind`. `name`: of the dataset; that of the file by default.
-    Raises FormatError for the file and StoreError for the name; then nothing is kept."""
+
+    A file that was imported before adds nothing but those of its labels that were deleted since; its dataset keeps its
+    name, and a note says so where another one is asked for. A bundle whose labels were deleted is imported as a dataset
+    of its own. Raises FormatError for the file and StoreError for the name; then nothing is kept."""
     content = recognise(path)
     possible: dict[str, tuple[Kind, ...]] = {
         "json": ("profiles", "labelled"),
@@ -169,12 +173,13 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
     if content in OF_RUNS:
         raise FormatError(f"{shown(path.name)}: these are results of runs, which the import of runs reads")
     paths = snapshot_files(path) if path.is_dir() else [path]
-    name = name or (snapshot_name(path) if path.is_dir() else path.stem)
+    asked, name = name, name or (snapshot_name(path) if path.is_dir() else path.stem)
     digest = file_hash(*paths)
     with store.read() as connection:  # before any work is done on these very bytes
         known = datasets.with_source(connection, digest)
-    if known is not None:
-        return Imported(known, False, (), next((k for k in KINDS if ORIGINS[k] == known.origin), possible[content][0]))
+    # Else it is read again: only then is it known which labels it brings, and whether they are here.
+    if known is not None and kind == "profiles":
+        return Imported(known, False, _other_name(known, asked), _kind_of(known))
     if content == "json" and kind == "profiles":
         file = read_profiles(paths[0])
     elif content == "json":
@@ -184,16 +189,52 @@ def import_file(store: Store, path: Path, name: str | None = None, kind: Kind | 
     if kind == "labelled" and not file.labels:
         raise FormatError(f"{shown(path.name)}: there are no labels in its contexts; import it as profiles")
     is_json: Kind = "labelled" if file.labels else "profiles"
-    return _import(store, file, name, path.name or name, is_json if content == "json" else "huggingface")
+    if known is not None:  # the labels that are here already can be looked at by anybody
+        with store.read() as connection:
+            if not _missing(connection, known, file):
+                return Imported(known, False, _other_name(known, asked), _kind_of(known))
+    return _import(store, file, name, asked, path.name or name, is_json if content == "json" else "huggingface")
 
 
-def _import(store: Store, file: ProfileFile, name: str, source_name: str, kind: Kind) -> Imported:
+def _kind_of(row: DatasetRow) -> Kind:
+    return next((kind for kind in KINDS if ORIGINS[kind] == row.origin), "profiles")
+
+
+def _other_name(known: DatasetRow, asked: str | None) -> tuple[str, ...]:
+    if asked in (None, known.name):
+        return ()
+    return (f"this file is here as '{known.name}', so nothing was imported as '{asked}'",)
+
+
+def _missing(connection: Connection, known: DatasetRow, file: ProfileFile) -> list[SharedLabels]:
+    """Those labels of a file that its dataset lacks: they were deleted, or it was imported without them."""
+    return [labels for labels in file.labels if not labellings.has_imported(connection, known.id, labels)]
+
+
+def _restored(connection: Connection, known: DatasetRow, file: ProfileFile, source_name: str) -> list[str]:
+    """Add the labels of a file that its dataset lacks; returns notes on it."""
+    missing = _missing(connection, known, file)
+    if known.frozen:
+        left = f"'{known.name}' is frozen: the labels by {{}} in the file, which it lacks, were left out"
+        return [left.format(shown(labels.model)) for labels in missing]
+    notes = []
+    for labels in missing:
+        records = datasets.profile_records(connection, known.id)
+        added = labellings.add_imported(connection, known.id, records, labels)
+        notes.append(f"'{known.name}' had no labels by {shown(labels.model)} from this file: added as {added}")
+    if missing:
+        log.add(connection, "dataset.imported", known.name, file=source_name, labellings=len(missing))
+    return notes
+
+
+def _import(store: Store, file: ProfileFile, name: str, asked: str | None, source_name: str, kind: Kind) -> Imported:
     file = with_one_sphere(file, shown(source_name))
     with store.write(Role.CURATOR) as connection:
         # Asked again: another process may have imported the same file while this one was read.
         known = datasets.with_source(connection, file.sha256)
         if known is not None:
-            return Imported(known, False, (), kind)
+            notes = (*_other_name(known, asked), *_restored(connection, known, file, source_name))
+            return Imported(known, False, notes, _kind_of(known))
         dataset_id = datasets.add(
             connection, name, file.profiles, origin=ORIGINS[kind], source_name=source_name, source_hash=file.sha256
         )
@@ -236,10 +277,16 @@ def _import_bundle(store: Store, path: Path, name: str | None) -> Imported:
         bundle.check(opened)
         manifest = opened.manifest
         with store.write(Role.CURATOR) as connection:
-            known = archive.with_content(connection, manifest.content, manifest.tables["edits"].rows)
-            if known is not None:
-                return Imported(known, False, (), "bundle")
             dataset_name = name or manifest.dataset.name
+            rows = {table: content.rows for table, content in manifest.tables.items()}
+            known = archive.with_content(connection, manifest.content, rows["edits"], rows["labellings"])
+            if known is not None and not known[1]:
+                return Imported(known[0], False, _other_name(known[0], name), "bundle")
+            if known is not None and known[0].name == dataset_name:
+                raise StoreError(
+                    f"'{dataset_name}' was imported from this bundle, and {count(known[1], 'labelling')} of it "
+                    "were deleted since. Import it again under another name with --dataset."
+                )
             _, lost = archive.restore(
                 connection,
                 dataset_name,

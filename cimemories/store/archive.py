@@ -375,15 +375,26 @@ def request_of(body: Mapping[str, Any]) -> ChatRequest:
     return ChatRequest(body["model"], messages, parameters, body.get("seed"))
 
 
-def with_content(connection: sa.Connection, content: str, edits: int) -> DatasetRow | None:
+def with_content(connection: sa.Connection, content: str, edits: int, labelled: int) -> tuple[DatasetRow, int] | None:
     """The dataset that a bundle of this content was written as, if any, and that was not edited since: its history has
-    as many edits as the bundle brought."""
+    as many edits as the bundle brought. With how many of the bundle's labellings were deleted since, of several
+    datasets the one that lacks the fewest. labelled: how many the bundle has."""
+    known: list[tuple[int, int, DatasetRow]] = []
     for row in datasets.all_rows(connection):
         if row.source_hash == content and row.version == 1:
             counted = sa.select(sa.func.count()).select_from(edit).where(edit.c.dataset == row.id)
             if connection.execute(counted).scalar_one() == edits:
-                return row
-    return None
+                wanted = {_restored_identity(row.id, content, number) for number in range(labelled)}
+                there = connection.execute(sa.select(labelling.c.identity).where(labelling.c.dataset == row.id))
+                known.append((len(wanted.difference(there.scalars())), row.id, row))
+    if not known:
+        return None
+    missing, _, row = min(known, key=lambda item: item[:2])
+    return row, missing
+
+
+def _restored_identity(dataset_id: int, source_hash: str, number: int) -> str:
+    return content_hash(["restored", dataset_id, source_hash, number])
 
 
 def restore(
@@ -506,7 +517,7 @@ def _labelling(
     connection.execute(
         sa.insert(labelling).values(
             id=labelling_id,
-            identity=content_hash(["restored", dataset_id, source_hash, row["number"]]),
+            identity=_restored_identity(dataset_id, source_hash, row["number"]),
             dataset=dataset_id,
             manifest=canonical_json({**row["manifest"], **own}),
             revision=1,

@@ -430,6 +430,16 @@ def add_imported(
     return labelling_id
 
 
+def has_imported(connection: sa.Connection, dataset_id: int, labels: SharedLabels) -> bool:
+    """Whether the dataset has the labelling that these very bytes brought, under whatever name the file had."""
+    manifests = connection.execute(
+        sa.select(labelling.c.manifest).where(
+            labelling.c.dataset == dataset_id, labelling.c.endpoint == IMPORTED, labelling.c.model == labels.model
+        )
+    ).scalars()
+    return any(json.loads(m).get("imported", {}).get("sha256") == labels.provenance["sha256"] for m in manifests)
+
+
 def write_shares(connection: sa.Connection, rows: Iterable[Mapping[str, object]]) -> None:
     """Rows of the table imported_vote, a few thousand at a time."""
     for chunk in in_chunks(rows):

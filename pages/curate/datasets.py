@@ -305,7 +305,7 @@ def _imported(imported: Imported | None) -> None:
     notes = [f"Recognised as {imported.recognised}.", *map(sentence, imported.notes)]
     if not imported.new:
         where = f"{', '.join(runs)} of '{row.name}'" if runs else f"the dataset '{row.name}'"
-        page.keep_notices(_OUTCOME, f"This file was imported before, as {where}, which is shown now.")
+        page.keep_notices(_OUTCOME, f"This file was imported before, as {where}, which is shown now.", *notes[1:])
     elif runs:
         lead = "See them on the Runs page and in the heatmaps."
         page.keep_notices(_OUTCOME, f"Imported {count(len(runs), 'run')} of '{row.name}'.", *notes, lead)

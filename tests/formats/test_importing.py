@@ -19,11 +19,14 @@ from exchanging import counts, profiles_of
 from official_files import RECORD, STATEMENT, table
 from worlds import add_dataset, add_labels
 
-from cimemories.exchange import exporting
+from cimemories.exchange import exporting, freezing
+from cimemories.flows.labels import vote_counts
 from cimemories.formats.huggingface import recipients_and_tasks
 from cimemories.formats.importing import import_file
 from cimemories.formats.official import FormatError
+from cimemories.store import labellings
 from cimemories.store.engine import Store, StoreError, open_store
+from cimemories.store.upkeep import deleting
 
 LABELS = "labels_gpt-5___the_pragmatic__"
 TASKS = ["Negotiate the renewal of a lease", "Apply for a bank loan", "Plan a trip", "Ask for leave"]
@@ -78,12 +81,78 @@ def test_the_kind_is_in_the_content_and_not_in_the_name(store: Store, bundle: Pa
     for n, (kind, data) in enumerate([*files.items(), ("huggingface", csv)]):
         result = import_bytes(store, data, "misleading.txt", f"dataset {n}")
         assert (result.kind, result.new) == (kind, True)
+        assert import_bytes(store, data, "misleading.txt").notes == ()
         again = import_bytes(store, data, "misleading.txt", f"again {n}")
+        assert again.notes == (f"this file is here as 'dataset {n}', so nothing was imported as 'again {n}'",)
         assert (again.kind, again.new, again.dataset.id) == (kind, False, result.dataset.id)
     with pytest.raises(FormatError, match="not a file of the format bundle; its content is profiles or labelled"):
         import_bytes(store, files["profiles"] + b" ", "x.zip", kind="bundle")
     with pytest.raises(StoreError, match="exists already"):
         import_bytes(store, files["profiles"] + b" ", "x.zip", "dataset 0")
+
+
+def delete(store: Store, labelling: str) -> None:
+    with store.read() as connection:
+        planned = deleting.of_work(connection, labelling)
+    deleting.delete(store, planned)
+
+
+def test_labels_that_were_deleted_come_back_with_their_file(store: Store) -> None:
+    shares = {STATEMENT: {"necessary": 1.0, "private": 0.0, "unlabeled": 0.0}}
+    other = {LABELS.replace("gpt-5", f"model-{n}"): shares for n in range(2)}
+    record = json.loads(labelled(shares))[0]
+    record["contexts"][0] |= other
+    data = json.dumps([record]).encode()
+    first = import_bytes(store, data, "one.json").dataset
+
+    def there() -> dict[str, str]:
+        with store.read() as connection:
+            return {row.model: row.id for row in labellings.all_rows(connection, first.id)}
+
+    before = there()
+    assert len(before) == 3
+    delete(store, before["model-1"])
+    # Under another name of the file too: its content counts.
+    again = import_bytes(store, data, "renamed.json", "one")
+    assert (again.new, again.dataset.id, again.kind) == (False, first.id, "labelled")
+    after = there()
+    assert after.keys() == before.keys() and after["model-1"] != before["model-1"]
+    assert {after[model] == before[model] for model in before if model != "model-1"} == {True}
+    assert again.notes == (f"'one' had no labels by model-1 from this file: added as {after['model-1']}",)
+    votes = [vote_counts(store, after[model]).votes.tolist() for model in ("model-0", "model-1")]
+    assert votes[0] == votes[1] != []
+    # And no more than once.
+    assert import_bytes(store, data, "one.json").notes == () and there() == after
+
+
+def test_labels_that_were_left_out_come_with_the_next_import_but_not_into_what_is_frozen(store: Store) -> None:
+    files = [labelled({STATEMENT: {"necessary": n, "private": 1 - n, "unlabeled": 0.0}}) for n in (0.5, 1.0)]
+    open_one, frozen = (
+        import_bytes(store, data, "x.json", name, kind="profiles").dataset
+        for data, name in zip(files, ("open", "frozen"), strict=True)
+    )
+    freezing.freeze(store, frozen.id, labelling_id=None, annotator="Ada")
+    assert (open_one.labellings, frozen.labellings) == (0, 0)
+    again = [import_bytes(store, data, "x.json") for data in files]
+    assert [(result.new, result.dataset.id) for result in again] == [(False, open_one.id), (False, frozen.id)]
+    with store.read() as connection:
+        assert [len(labellings.all_rows(connection, row.id)) for row in (open_one, frozen)] == [1, 0]
+    assert "added as labelling-" in again[0].notes[0]
+    assert again[1].notes == ("'frozen' is frozen: the labels by gpt-5 in the file, which it lacks, were left out",)
+
+
+def test_a_bundle_whose_labels_were_deleted_is_imported_under_another_name(store: Store, bundle: Path) -> None:
+    first = import_bytes(store, bundle.read_bytes(), "b.zip", "first").dataset
+    with store.read() as connection:
+        rows = labellings.all_rows(connection, first.id)
+    delete(store, rows[0].id)
+    with pytest.raises(StoreError, match=r"1 labelling of it .* under another name with --dataset"):
+        import_bytes(store, bundle.read_bytes(), "b.zip", "first")
+    second = import_bytes(store, bundle.read_bytes(), "b.zip", "second")
+    assert second.new and second.dataset.labellings == first.labellings == len(rows)
+    # Now it is here as a whole.
+    third = import_bytes(store, bundle.read_bytes(), "b.zip", "third")
+    assert (third.new, third.dataset.id) == (False, second.dataset.id)
 
 
 @pytest.mark.parametrize(
