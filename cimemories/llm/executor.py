@@ -170,7 +170,7 @@ class Progress(Tally):
 # ---- executor
 
 
-UNREACHABLE_IN_A_ROW = 10
+UNREACHABLE_IN_A_ROW = 5
 UNREACHABLE = "the server no longer answers"  # how the reason of such an end begins
 COMMIT_AT_MOST = 64
 

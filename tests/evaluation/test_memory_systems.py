@@ -389,11 +389,12 @@ def test_a_summary_is_asked_once_for_a_profile_and_recalled_whole(store: Store) 
 
 def test_lines_that_rules_cannot_map_are_asked_of_the_judge_once_a_profile(store: Store) -> None:
     said = ['{"lines": [{"line": 1, "statements": [2, "3", 9999]}, {"line": 7, "statements": [1]}, "no"]}']
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10}
 
     def served(asked: IncomingRequest) -> Reply:
         prompt = asked.body["messages"][0]["content"]
         if '{"lines"' in prompt:
-            return completion(said[0]) if said[0] else error(400, "not now")
+            return completion(said[0], usage=usage) if said[0] else error(400, "not now")
         if "the summary by domain" in prompt:
             return completion("## life\n- Told in other words.\n- Nothing of the user.\n")
         return completion(*['{"revealed": []}' if asked.body["model"] == "j" else "A message."] * asked.n)
@@ -420,7 +421,7 @@ def test_lines_that_rules_cannot_map_are_asked_of_the_judge_once_a_profile(store
             assert tuple(first.attributes) == ids[item.profile][1:3], "numbers out of range are passed over"
             assert (second.attributes, item.ungrounded) == ((), 1)
         paid = {stage.used.kind: stage.amount for stage in run_cost(store, run_id).stages}
-        assert paid["ground"] is not None, "at the judge's price"
+        assert paid["ground"] == pytest.approx(2 * 1010 * 2 / 1_000_000), "at the judge's price"
         # An answer that nobody can read maps nothing, and loses nothing; a call that fails is tried again.
         for said[0], status, ungrounded in (("all of them", "ok", 2), ("", "failed", None)):
             other = ran(store, spec)
