@@ -125,7 +125,8 @@ def progress_of(item: Assignment, items: Sequence[Item], answers: Sequence[Answe
         made = sum(min(number, item.wanted) for number in deciders.values())
     decisions = item.items * item.wanted
     people = tuple(_pace(item, name, items, answers, now) for name in item.people)
-    speed = sum(person.per_day for person in people)
+    # Who has nothing left does not help with the rest.
+    speed = sum(person.per_day for person in people if person.left)
     left = decisions - made
     done_by = (now + timedelta(days=ceil(left / speed))).date() if speed else None
     return Progress(item, people, decisions, made, done_by)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -243,20 +244,28 @@ def reserve(
     everybody: bool = False,
     plan: Plan | None = None,
 ) -> list[Pair]:
-    """The pairs of these positions that come next for this annotator's browser, reserved for it: those that the
-    annotator has not put off or flagged, and that the overlap plan still gives to somebody. release: give up what this
-    session had reserved before, for it now works by another filter. everybody: whatever the plan is, as of a slice,
-    whose answers are compared. plan: in the place of the dataset's, of a slice that is assigned."""
+    """The pairs of these positions that come next for this annotator's browser, reserved for it: those that the overlap
+    plan still gives to somebody, what the annotator has skipped last. What they have flagged as a bad item comes after
+    that in a slice (`everybody`, or a `plan` of its own), which asks for all its answers, and nowhere else.
+
+    release: give up what this session had reserved before, for it now works by another filter. everybody: whatever the
+    plan is, as of a slice, whose answers are compared. plan: in the place of the dataset's, of a slice that is
+    assigned."""
     with store.read() as connection:
-        set_aside = reviews.standing_marks(
-            connection, index.dataset_id, MarkKind.SKIP, MarkKind.FLAG, annotator=annotator
+        skipped, flagged = (
+            reviews.standing_marks(connection, index.dataset_id, kind, annotator=annotator)
+            for kind in (MarkKind.SKIP, MarkKind.FLAG)
         )
+        last = (skipped, flagged) if everybody or plan is not None else (skipped,)
         plan = plan or reviews.overlap_plan(connection, index.dataset_id)
     # A quarter of what matches, so that a small rest is shared by those who work on it.
     count = max(LEAST_RESERVED, min(MOST_RESERVED, len(positions) // 4))
     free = positions if everybody else open_to(store, index, positions, annotator, plan.people if plan.share else 1)
     # One by one: of what may be millions no more is read than it takes.
-    wanted = (pair for pair in index.each(free) if pair not in set_aside)
+    wanted = chain(
+        (pair for pair in index.each(free) if pair not in skipped and pair not in flagged),
+        *(_those(index, free, marked) for marked in last),
+    )
     # relaxed: a reservation that a power cut loses is only made anew.
     with store.write(Role.ANNOTATOR, relaxed=True) as connection:
         if release:
@@ -272,6 +281,12 @@ def reserve(
             everybody=everybody,
             plan=plan,
         )
+
+
+def _those(index: PairIndex, positions: Positions, pairs: set[Pair]) -> list[Pair]:
+    """Those of these pairs that are at one of the positions, in the positions' order."""
+    at = index.shape.locate([a for a, _ in pairs], [c for _, c in pairs])
+    return index.pairs(positions[np.isin(positions, at)])
 
 
 def saved_views(store: Store) -> list[SavedView]:

@@ -31,6 +31,7 @@ from cimemories.store import audits, decisions
 from cimemories.store.audits import ATTRIBUTES, JUDGEMENTS, AuditVerdict, NewVerdict
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store, StoreError
+from cimemories.store.reviews import Mark, MarkKind, add_marks
 from cimemories.store.tables import claim
 from cimemories.store.team import assignments as store_assignments
 from cimemories.store.team import log
@@ -106,6 +107,60 @@ def test_progress_and_pace_by_hand() -> None:
     assert done.sentence == "6 of 20 decisions made; due 2026-11-25, done about 2026-11-28 at this pace: 3 days late"
     idle = assignments.progress_of(item, pairs, [], NOW)
     assert idle.sentence == "0 of 20 decisions made; due 2026-11-25, nobody is at it"
+
+
+@pytest.mark.parametrize(("people", "overlap"), [(("Ada", "Bob", "Cleo"), None), (("Ada", "Bob", "Dan", "Eve"), 3)])
+def test_an_adjudicated_slice_is_done_for_the_queue_and_for_its_progress(
+    store: Store, people: tuple[str, ...], overlap: int | None
+) -> None:
+    dataset, labelling, slice_id = sliced(store)
+    assignments.assign(store, slice_id, people, overlap=overlap, due=None, annotator="Cleo")
+    with store.read() as connection:
+        pairs = [(item.attribute, item.context) for item in audits.slice_items(connection, slice_id)]
+    with store.write() as connection:
+        for who, label in (("Ada", Label.NECESSARY), ("Bob", Label.INAPPROPRIATE)):
+            decisions.add_all(connection, dataset, who, [NewDecision(*pair, label, blind=True) for pair in pairs])
+        # Cleo has no word of her own; Ada has, and it stays the one that counts.
+        for who in ("Cleo", "Ada"):
+            settled = [NewDecision(*pair, Label.AMBIGUOUS, source="adjudicated", cause="slip") for pair in pairs]
+            decisions.add_all(connection, dataset, who, settled)
+    (progress,) = assignments.progress(store)
+    assert (progress.made, progress.left) == (18, 0)
+    ada = next(pace for pace in progress.people if pace.person == "Ada")
+    assert (ada.answered, ada.blind) == (6, 6)
+    for who in people:
+        assert assignments.assigned_to(store, who) == []
+        assert turn(store, dataset, labelling, slice_id, who, take=6) == 0
+
+
+def test_what_was_skipped_or_flagged_comes_last_and_the_slice_is_finished(store: Store) -> None:
+    dataset, labelling, slice_id = sliced(store)
+    assignments.assign(store, slice_id, ["Ada"], overlap=None, due=None, annotator="Cleo")
+    index = pair_index(store, dataset, labelling)
+    positions = queue.select(store, index, Filters(slice=slice_id, undecided_by="Ada"), Order.RANDOM)
+    pairs = index.pairs(positions)
+    with store.write() as connection:
+        marks = [Mark(*pairs[0], MarkKind.FLAG, reason="no sense"), Mark(*pairs[1], MarkKind.SKIP)]
+        add_marks(connection, dataset, "Ada", marks)
+    everything = {"annotator": "Ada", "session": "a tab"}
+    expected = [*pairs[2:], pairs[1], pairs[0]]
+    assert queue.reserve(store, index, positions, **everything, everybody=True) == expected
+    # Outside of a slice nobody asks for what they have called a bad item.
+    assert queue.reserve(store, index, positions, **everything) == expected[:-1]
+    assert assignments.assigned_to(store, "Ada") != []
+    assert turn(store, dataset, labelling, slice_id, "Ada", take=6) == 6
+    assert assignments.assigned_to(store, "Ada") == []
+    assert assignments.progress(store)[0].left == 0
+
+
+def test_who_has_nothing_left_forecasts_nothing() -> None:
+    item = Assignment(1, "first", "labels", 1, "demo", None, None, None, 4, ("Ada", "Bob"), None, None, "Cleo", "")
+    items = [(n, 1) for n in range(4)]
+    made = [Answer("Ada", each, True, 2.0, NOW.isoformat()) for each in items]
+    assert assignments.progress_of(item, items, made, NOW).done_by is None
+    made.append(Answer("Bob", items[0], True, 2.0, NOW.isoformat()))
+    # Bob's one a day, not the five of both.
+    assert assignments.progress_of(item, items, made, NOW).done_by == (NOW + timedelta(days=3)).date()
 
 
 def test_an_assignment_that_makes_no_sense_is_refused_and_every_one_is_logged(store: Store) -> None:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from cimemories.store import audits
 from cimemories.store.audits import ATTRIBUTES, SLICE_LABELS, Flow, slice_row
-from cimemories.store.decisions import moment
+from cimemories.store.decisions import ADJUDICATED, moment
 from cimemories.store.engine import StoreError, now, one_line, plain_name
 from cimemories.store.tables import assignee, assignment, dataset, decision, slice, slice_item
 from cimemories.store.team import log
@@ -149,8 +149,9 @@ class Answer:
 
 
 def answers(connection: sa.Connection, of: Assignment) -> list[Answer]:
-    """Everybody's standing answers to the items of a slice, without adjudications, in the order they were made. An
-    attribute is answered by who found it in one of its messages, or read them all."""
+    """Everybody's standing answers to the items of a slice, in the order they were made; of who has only adjudicated a
+    pair that, since the queue does not give it to them any more. An attribute is answered by who found it in one of its
+    messages, or read them all."""
     if of.kind == SLICE_LABELS:
         return _decisions(connection, of.slice)
     flows = [(item.response or 0, item.attribute) for item in audits.slice_items(connection, of.slice)]
@@ -185,14 +186,13 @@ def items(connection: sa.Connection, of: Assignment) -> list[Item]:
 
 def _decisions(connection: sa.Connection, slice_id: int) -> list[Answer]:
     same = sa.and_(slice_item.c.attribute == decision.c.attribute, slice_item.c.context == decision.c.context)
-    rows = connection.execute(
-        sa.select(decision)
-        .join(slice_item, same)
-        .where(slice_item.c.slice == slice_id, decision.c.source != "adjudicated")
-    )
+    rows = connection.execute(sa.select(decision).join(slice_item, same).where(slice_item.c.slice == slice_id))
     standing: dict[tuple[str, Item], Answer] = {}
     for row in sorted(rows, key=moment):
         pair = row.attribute, row.context
+        # Who settled a dispute is not asked again, and counts once; their own answer before that is the one that does.
+        if row.source == ADJUDICATED and (row.annotator, pair) in standing:
+            continue
         # Taken out and put in again: what stands comes in the order of its last word.
         standing.pop((row.annotator, pair), None)
         if row.label is not None:

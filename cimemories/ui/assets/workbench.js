@@ -216,11 +216,12 @@ class Workbench {
     if (first || moved || this.log.unsent) this.flush();
   }
 
-  // Where nothing else is left, what was skipped comes again, the longest ago first, if the server still offers it.
+  // Where nothing else is left, what was skipped or flagged comes again, the longest ago first, if the server still
+  // offers it.
   again(offered) {
     const busy = new Set(this.log.events.map((event) => event.card));
     for (const [id, { kind }] of this.answers) {
-      if (kind !== "skip" || !offered.has(id) || busy.has(id)) continue;
+      if ((kind !== "skip" && kind !== "flag") || !offered.has(id) || busy.has(id)) continue;
       this.answers.delete(id);
       this.at = this.cards.findIndex((card) => card.id === id);
       return;
