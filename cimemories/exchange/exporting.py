@@ -4,7 +4,8 @@ official           the authors' profiles, without labels (JSON)
 labelled           the same with shares of votes by persona, and combined by the priors (JSON)
 huggingface        one row a pair with its effective label and prompts: a file where the path ends in .parquet or .csv,
                    else a folder for the Hub with a card (hub.py)
-bundle-jsonl       everything: votes, calls, decisions, rules, history; a zip file or a folder of JSON lines
+bundle-jsonl       votes, calls, decisions, rules, history; a zip file or a folder of JSON lines. Comments and marks are
+                   exported as review events (formats.review_events), a note counts them
 bundle-parquet     the same as Parquet
 """
 
@@ -59,14 +60,14 @@ from cimemories.llm.client import numbered
 from cimemories.manifest import SystemPart
 from cimemories.memory.systems import is_system
 from cimemories.model import JudgementStatus, ResponseStatus, Strength
-from cimemories.store import archive, datasets, decisions, judgements, runs, versions
+from cimemories.store import archive, datasets, decisions, judgements, reviews, runs, versions
 from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
 from cimemories.store.team import log
-from cimemories.text import count
+from cimemories.text import count, listed
 from cimemories.version import __version__
 
 Format = Literal["official", "labelled", "huggingface", "bundle-jsonl", "bundle-parquet"]
@@ -317,7 +318,12 @@ def _write_bundle(
             "frozen": frozen and {name: getattr(frozen, name) for name in ("hash", "annotator", "created")},
         }
         write_bundle(target, encoding, tables, manifest, zipped=zipped)
-    return [] if with_calls else ["the calls behind the votes are left out; votes keep their keys"]
+        comments, marks = reviews.counts(connection, row.id)
+    notes = [] if with_calls else ["the calls behind the votes are left out; votes keep their keys"]
+    if said := listed([count(number, noun) for number, noun in ((comments, "comment"), (marks, "mark")) if number]):
+        are = "is" if comments + marks == 1 else "are"
+        notes.append(f"{said} {are} not in a bundle: export them with `cimemories review export`")
+    return notes
 
 
 @dataclass(frozen=True)

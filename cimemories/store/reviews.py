@@ -359,6 +359,14 @@ def standing_marks(
     return {(a, c) for (a, c, _), row in newest.items() if row.kind in kinds}
 
 
+def counts(connection: sa.Connection, dataset_id: int) -> tuple[int, int]:
+    """How many comments there are on a dataset's pairs, and how many marks that hold."""
+    own = comment.c.dataset == dataset_id, comment.c.resolves.is_(None)
+    comments = connection.execute(sa.select(sa.func.count()).select_from(comment).where(*own)).scalar_one()
+    newest = _newest(connection, mark.c.dataset == dataset_id)
+    return comments, sum(row.kind != MarkKind.CLEAR for row in newest.values())
+
+
 def _newest(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[tuple[int, int, str], sa.Row]:
     """Of each pair and annotator the mark that holds: the newest by time and uid, in whatever order they arrived."""
     rows = connection.execute(sa.select(mark).where(*where).order_by(mark.c.created, mark.c.uid))

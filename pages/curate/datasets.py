@@ -226,13 +226,13 @@ def card_form(store: Store, dataset: DatasetRow) -> None:
 
 
 TYPES = ["json", "jsonl", "parquet", "csv", "zip", "eval"]
-_EVERYTHING = (
-    "All votes with their calls, decisions with their history, rules and effective labels. Importing it restores the "
-    "dataset exactly."
+_BUNDLE = (
+    "All votes with their calls, decisions with their history, rules and effective labels. Importing it restores these "
+    "exactly. Comments and marks are exported on Review."
 )
 FORMATS: dict[Format, tuple[str, str]] = {
-    "bundle-parquet": ("Everything, as Parquet (zip)", _EVERYTHING),
-    "bundle-jsonl": ("Everything, as JSON Lines (zip)", _EVERYTHING),
+    "bundle-parquet": ("Votes, decisions and history, as Parquet (zip)", _BUNDLE),
+    "bundle-jsonl": ("Votes, decisions and history, as JSON Lines (zip)", _BUNDLE),
     "labelled": (
         "Profiles with shares of votes (the authors' JSON)",
         "The shares of one labelling, by persona and combined. No single votes, no decisions.",

@@ -28,12 +28,14 @@ from cimemories.flows.labels import (
     mixture,
     vote_counts,
 )
+from cimemories.formats import review_events
 from cimemories.formats.importing import import_file
 from cimemories.formats.official import FormatError, write_profiles
 from cimemories.labels.matrix import matrix
 from cimemories.model import Label, Persona
-from cimemories.store import datasets, decisions, labellings
+from cimemories.store import datasets, decisions, labellings, reviews
 from cimemories.store.engine import Store, StoreError, open_store
+from cimemories.store.reviews import Mark, MarkKind
 
 pytestmark = pytest.mark.usefixtures("one_connection")
 
@@ -146,6 +148,33 @@ def test_a_bundle_without_calls_keeps_votes_and_says_so(store: Store, other: Sto
     assert counts(other)["call"] == 0
     labelling = only_labelling(other, result.dataset.id)
     assert effective(other, result.dataset.id, labelling) == [[[N], [X]]]
+
+
+def test_a_bundle_counts_what_people_said_and_it_does_not_hold(store: Store, other: Store, tmp_path: Path) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=1)
+    (person,) = records(store, data.id)
+    pairs = [(attribute, person.context_ids[0]) for attribute in person.attribute_ids]
+    assert exporting.export(store, data.name, "bundle-jsonl", tmp_path / "none.zip").notes == ()
+    with store.write() as connection:
+        for text in ("Why?", "Because."):
+            reviews.add_comment(connection, data.id, "Ada", *pairs[0], text)
+        reviews.resolve_comment(connection, data.id, "Bob", reviews.comments_of_dataset(connection, data.id)[0].id)
+        # Two people on one pair are two marks; what was taken back is none.
+        for who, (attribute, context) in (("Ada", pairs[0]), ("Bob", pairs[0]), ("Ada", pairs[1])):
+            reviews.add_marks(connection, data.id, who, [Mark(attribute, context, MarkKind.FLAG)])
+        reviews.add_marks(connection, data.id, "Ada", [Mark(*pairs[1], MarkKind.CLEAR)])
+    exported = exporting.export(store, data.name, "bundle-jsonl", tmp_path / "b.zip")
+    assert exported.notes == (
+        "2 comments and 2 marks are not in a bundle: export them with `cimemories review export`",
+    )
+    # What the note says is so, and the other file brings them along.
+    there = import_file(other, exported.path).dataset
+    with other.read() as connection:
+        assert reviews.counts(connection, there.id) == (0, 0)
+    review_events.export_events(store, data.name, tmp_path / "events.jsonl", "jsonl")
+    review_events.import_events(other, tmp_path / "events.jsonl", there.name)
+    with other.read() as connection:
+        assert reviews.counts(connection, there.id) == (2, 2)
 
 
 def test_the_same_content_gives_the_same_bytes(store: Store, tmp_path: Path) -> None:
