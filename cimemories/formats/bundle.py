@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from sys import float_info
 from typing import IO, Any, BinaryIO, Literal, cast
 
 import pyarrow as pa
@@ -166,7 +167,8 @@ def _cell(column: Column, value: Any) -> str:
         case "integer":
             fits = isinstance(value, int) and not isinstance(value, bool) and -MOST <= value <= MOST
         case "real":
-            fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            # Compared, since isfinite raises for a whole number that no float can hold; nan and infinity do not fit.
+            fits = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
         case "truth":
             fits = isinstance(value, bool)
     if not fits:

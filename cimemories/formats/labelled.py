@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from array import array
 from collections import Counter, defaultdict
@@ -341,7 +340,7 @@ def _complaint(shares: object) -> str:
             return f"'{shown(name)}' is none of {', '.join(SHARES)}"
         if isinstance(share, bool) or not isinstance(share, int | float):
             return f"{name} must be a number, not {kind(share)}"
-        if not (math.isfinite(share) and 0 <= share <= 1):
+        if not 0 <= share <= 1:  # nan too is none
             return f"{name} must be a share from 0 to 1, this is {shown(share)}"
     total = sum(shares.values())
     return "" if abs(total - 1) <= TOLERANCE else f"the shares must add up to 1, these add up to {total:.6g}"

@@ -21,8 +21,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
+from sys import float_info
 from types import MappingProxyType
 from typing import Any, BinaryIO, Literal, NoReturn
 
@@ -377,8 +377,8 @@ class _Response:
     def _number(self, value: object, what: str) -> float | None:
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            self._problem(f"{RUN}: {what} must be a number, not {kind(value)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= float_info.max:
+            self._problem(f"{RUN}: {what} must be a finite number, not {kind(value)} {shown(value, 40)}")
         return float(value)
 
     def _trial(self, stated: object, of_key: int) -> int:

@@ -183,6 +183,7 @@ def test_what_is_no_file_of_ours_is_said(fresh: Store, data: bytes, message: str
         ({STATEMENT: {"necessary": "1"}}, "necessary must be a number, not text"),
         ({STATEMENT: {"necessary": True}}, "necessary must be a number, not true or false"),
         ({STATEMENT: {"necessary": 1.5, "private": -0.5}}, "necessary must be a share from 0 to 1"),
+        ({STATEMENT: {"necessary": 10**400}}, "necessary must be a share from 0 to 1, this is 1000"),
         ({STATEMENT: {"inappropriate": 1.0}}, "'inappropriate' is none of necessary, private, unlabeled"),
         ({STATEMENT: 1}, "must be an object of shares, not a number"),
         ({"My rent is low.": {"necessary": 1.0}}, "'My rent is low.' is not a memory statement of this profile"),

@@ -180,7 +180,12 @@ def test_what_was_recalled_and_said_before_goes_out_and_comes_back(store: Store,
     [
         ({"recall": {"lines": [{"attributes": ["nobody"]}]}}, "'nobody' is not an attribute"),
         ({"recall": {"lines": [{"attributes": []}]}}, "has no text"),
-        ({"recall": {"lines": [{"attributes": ["name"], "score": "high"}]}}, "a line's score must be a number"),
+        ({"recall": {"lines": [{"attributes": ["name"], "score": "high"}]}}, "a line's score must be a finite number"),
+        (
+            {"recall": {"lines": [], "seconds": 10**400}},
+            r"1, .* recall.seconds must be a finite number, .* 1000",
+        ),
+        ({"recall": {"lines": [], "cost": {"calls": -(10**400)}}}, "recall.cost must be a finite number"),
         ({"recall": {"lines": {}}}, "must have a list"),
         ({"recall": {"lines": [], "cost": {"x" * 41: 1}}}, "no short text"),
         ({"shown": ["name", "name"]}, "an attribute twice"),

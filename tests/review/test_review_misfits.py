@@ -56,6 +56,7 @@ GOOD = {
         ({"label": "yes"}, "label must be one of necessary, inappropriate, ambiguous, not 'yes'", False),
         ({"created": "yesterday"}, "created must be a time, e.g. 2026-01-31T10:00:00Z, not 'yesterday'", False),
         ({"seconds": "fast"}, "seconds must be", False),
+        ({"seconds": 10**400}, "seconds must be a finite number, not a number 1000", False),
         ({"seconds": -1}, "seconds must not be", False),
         ({"annotator": " "}, "annotator is blank", False),
         ({"annotator": "A\nB"}, "annotator must be one line", False),
