@@ -408,7 +408,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
         calls.keep_servers(connection, [answering])
         unfinished = generations.unfinished(connection, spec.name, identity)
         if unfinished is not None:
-            generations.move(connection, unfinished, spec.base_url)
+            generations.move(connection, unfinished, spec.base_url, asdict(spec))
             return unfinished
         if any(row.name == spec.name for row in datasets.all_rows(connection)):
             raise StoreError(

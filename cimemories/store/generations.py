@@ -121,10 +121,13 @@ def unfinished(connection: sa.Connection, name: str, identity: str) -> str | Non
     return next((row.id for row in rows if json.loads(row.manifest).get("identity") == identity), None)
 
 
-def move(connection: sa.Connection, generation_id: str, endpoint: str) -> None:
-    """Note where its server is now. Raises StoreError where a living process works on it."""
+def move(connection: sa.Connection, generation_id: str, endpoint: str, asked: Mapping[str, object]) -> None:
+    """Note where its server is now, and how it is asked there: its key variable and timeout are of `asked`. Raises
+    StoreError where a living process works on it."""
     work.require_idle([work.held(connection, generation_id)])
-    connection.execute(sa.update(generation).where(generation.c.id == generation_id).values(endpoint=endpoint))
+    manifest = canonical_json({**named(connection, generation_id).manifest, "asked": asked})
+    own = sa.update(generation).where(generation.c.id == generation_id)
+    connection.execute(own.values(endpoint=endpoint, manifest=manifest))
 
 
 def all_rows(connection: sa.Connection) -> list[GenerationRow]:

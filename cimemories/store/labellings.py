@@ -142,8 +142,9 @@ def add(
     draws: int,
     manifest: Mapping[str, object],
 ) -> str:
-    """The labelling of that identity: the one that is there, asked now for `draws` draws, or a new one. Raises
-    StoreError where a living process works on the one that is there."""
+    """The labelling of that identity: the one that is there, or a new one. The one that is there is asked from now on
+    for `draws` draws, if it had fewer, with the key variable and the timeout of this manifest, which do not make it
+    another one. Raises StoreError where a living process works on it."""
     plain_name(model, "model")
     # Written first and read afterwards: two processes that plan the same labelling at once go on with one row.
     fresh = new_id("labelling")
@@ -165,12 +166,19 @@ def add(
     row = connection.execute(sa.select(labelling).where(labelling.c.identity == identity)).mappings().one()
     if row["id"] != fresh:
         # Its worker would not see what is added, and the command that adds it would then be refused.
-        work.require_idle([work.held(connection, row["id"])])
+        row = work.held(connection, row["id"])
+        work.require_idle([row])
+        there = json.loads(row["manifest"])
+        way = {name: manifest[name] for name in ("api_key_env", "timeout") if name in manifest}
         connection.execute(
             sa.update(labelling)
             .where(labelling.c.id == row["id"])
-            # Draws are only ever added: votes that are there stay votes of this labelling.
-            .values(draws=max(draws, row["draws"]), endpoint=endpoint)
+            .values(
+                # Draws are only ever added: votes that are there stay votes of this labelling.
+                draws=max(draws, row["draws"]),
+                endpoint=endpoint,
+                manifest=canonical_json({**there, **way, "asked": {**there.get("asked", {}), **way}}),
+            )
         )
     return str(row["id"])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from authored import EVENTS, GENERALS, PARTS, PER_DOMAIN, PROFILES, WANTED, calls_made, dataset_hashes, spec, write
+from evaluating import cli_inside, outside
 from hostile import IncomingRequest, Reply, completion, error, hostile_server
 
 from cimemories.curation import authoring
@@ -291,6 +292,27 @@ def test_a_generation_that_is_running_is_not_moved_by_one_that_is_refused(store:
         assert authoring.plan(store, spec(there.url, model="m")) == generation_id
         with store.read() as connection:
             assert generations.named(connection, generation_id).endpoint == there.url
+
+
+def test_a_generation_takes_the_key_and_the_timeout_that_it_is_given_again(sqlite_store: Store) -> None:
+    keys = {"OPENAI_API_KEY": "the-old-key-1234", "LAB_API_KEY": "the-right-key-1234"}
+
+    def answers(request: IncomingRequest) -> Reply:
+        right = request.authorization == f"Bearer {keys['LAB_API_KEY']}"
+        return good(request) if right else error(401, "the key is wrong")
+
+    with hostile_server(answers, ("m",)) as server:
+        sizes = ("--profiles", 1, "--events", 1, "--per-domain", 1, "--general", 2)
+        command = ("generate", "-d", "new", "-m", "m", "--base-url", server.url, *sizes)
+        place = ("--workspace", sqlite_store.workspace)
+        refused = cli_inside({**outside(), **keys}, *command, *place)
+        assert refused.returncode == 1 and "the key is wrong" in refused.stderr
+        other = ("--api-key-env", "LAB_API_KEY", "--timeout", 777)
+        done = cli_inside({**outside(), **keys}, *command, *other, *place)
+    assert (done.returncode, done.stdout) == (0, refused.stdout), done.stderr
+    with sqlite_store.read() as connection:
+        [row] = generations.all_rows(connection)
+    assert row.manifest["asked"]["timeout"] == 777 and row.dataset is not None
 
 
 def test_nothing_is_written_down_for_what_cannot_be_done(sqlite_store: Store) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from evaluating import add, ballots, small_profiles
-from hostile import IncomingRequest, Reply, completion, hostile_server
+from evaluating import add, ballots, cli_inside, outside, small_profiles
+from hostile import IncomingRequest, Reply, completion, error, hostile_server
 from hypothesis import given
 from hypothesis import strategies as st
 from vote_strategies import write_ballot
@@ -261,6 +261,29 @@ def test_a_labelling_that_is_running_is_not_changed_by_one_that_is_refused(store
         work.finish(connection, labelling_id, WorkStatus.PAUSED)
     assert labelling.plan(store, replace(wanted, **more)) == labelling_id
     assert len(whole(store, labelling_id)[1]) == 6 * len(before[1])
+
+
+KEYS = {"OPENAI_API_KEY": "the-old-key-1234", "LAB_API_KEY": "the-right-key-1234"}
+
+
+def test_a_labelling_takes_the_key_and_the_timeout_that_it_is_given_again(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=2))
+
+    def answers(request: IncomingRequest) -> Reply:
+        right = request.authorization == f"Bearer {KEYS['LAB_API_KEY']}"
+        return completion(*[votes([1], [2])] * request.n) if right else error(401, "the key is wrong")
+
+    with hostile_server(answers, ("m",)) as server:
+        command = ("label", "-d", "small", "-m", "m", "--base-url", server.url, "--draws", 1, "--contexts", 1)
+        place = ("--workspace", sqlite_store.workspace)
+        refused = cli_inside({**outside(), **KEYS}, *command, *place)
+        assert refused.returncode == 1 and "the key is wrong" in refused.stderr
+        other = ("--api-key-env", "LAB_API_KEY", "--timeout", 777)
+        done = cli_inside({**outside(), **KEYS}, *command, *other, *place)
+    assert (done.returncode, done.stdout) == (0, refused.stdout), done.stderr
+    with sqlite_store.read() as connection:
+        [row] = labellings.all_rows(connection)
+    assert (row.manifest["timeout"], row.manifest["asked"]["timeout"]) == (777, 777)
 
 
 def label(store: Store, wanted: LabellingSpec) -> str:
