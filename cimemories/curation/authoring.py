@@ -438,8 +438,9 @@ def execute(
     cluster: Cluster | None = None,
 ) -> Progress:
     """Write what remains of a generation and make its dataset; waits until it is done. `base_url` replaces the recorded
-    address; `cluster`: as of `worker.perform`. Raises what that raises, and WorkError where parts failed (a resume asks
-    again) or where nothing that was written could be kept (then there is no dataset)."""
+    address; `cluster`: as of `worker.perform`. One that is paused returns what was done until then. Raises what
+    `worker.perform` raises, and WorkError where parts failed (a resume asks again) or where nothing that was written
+    could be kept (then there is no dataset)."""
     progress = worker.perform(
         store,
         generation_id,
@@ -500,8 +501,8 @@ def _conclude(store: Store, generation_id: str) -> None:
     """Leave a status that is true: the work ended, but that is no success where there is no dataset."""
     with store.write() as connection:
         row = generations.named(connection, generation_id)
-        if row.dataset is not None or work.is_claimed(connection, generation_id):
-            return  # it has its dataset, or somebody has resumed it since
+        if row.dataset is not None or row.status == WorkStatus.PAUSED or work.is_claimed(connection, generation_id):
+            return  # it has its dataset, was paused, or somebody has resumed it since
         # Asked in the transaction that sets the status, after perform has let go of its claim.
         open_parts = row.expected - row.settled
         why = "; ".join(

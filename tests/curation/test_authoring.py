@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -313,6 +314,26 @@ def test_a_generation_takes_the_key_and_the_timeout_that_it_is_given_again(sqlit
     with sqlite_store.read() as connection:
         [row] = generations.all_rows(connection)
     assert row.manifest["asked"]["timeout"] == 777 and row.dataset is not None
+
+
+def test_a_generation_that_is_paused_stays_paused(sqlite_store: Store) -> None:
+    with hostile_server(good, ("m",)) as server:
+        generation_id = authoring.plan(sqlite_store, spec(server.url, model="m"))
+
+        def pauses(request: IncomingRequest) -> Reply:
+            with sqlite_store.write() as connection:
+                work.request_pause(connection, generation_id)
+            return replace(good(request), wait=1.5)
+
+        server.chat = pauses
+        authoring.execute(sqlite_store, generation_id, concurrency=1)
+        with sqlite_store.read() as connection:
+            row = generations.named(connection, generation_id)
+        assert (row.status, row.error, row.dataset) == (WorkStatus.PAUSED, None, None)
+        assert 0 < row.settled < row.expected
+        server.chat = good
+        authoring.execute(sqlite_store, generation_id)
+    assert report(sqlite_store, generation_id).status == "finished"
 
 
 def test_nothing_is_written_down_for_what_cannot_be_done(sqlite_store: Store) -> None:
