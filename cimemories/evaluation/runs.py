@@ -131,8 +131,9 @@ def execute(
     if row.sweep is not None and stop_when is None:
         watches.append(CapWatch(store, row.sweep))  # resumed by itself: what it pays counts for its sweep too
     for watch in watches:
-        if reason := watch.reached():
-            # Before anything is asked: a worker would look at its cap only after the first batch of answers.
+        # Before anything is asked: a worker would look at its cap only after the first batch of answers. A run of which
+        # nothing can be paid any more ends as it would without a cap.
+        if (reason := watch.reached()) and _owes_calls(store, row, judges):
             worker.refuse(store, run_id, reason, queued=queued)
     stops: list[StopWhen] = [*([stop_when] if stop_when else []), *watches]
 
@@ -235,6 +236,12 @@ def _has_unread(store: Store, row: RunRow, judges: Sequence[JudgeRow]) -> bool:
     with store.read() as connection:
         profiles = runs.profile_ids(connection, row.id) if able else []
         return any(judgements.owed(connection, row.id, judge.id, profile) for judge in able for profile in profiles)
+
+
+def _owes_calls(store: Store, row: RunRow, judges: Sequence[JudgeRow]) -> bool:
+    """Whether a message is owed, or what a judge that is a model says of one."""
+    asking = [judge for judge in judges if judge.kind in judgements.ASKING]
+    return any(row.responses.get(status) for status in runs.RETRIABLE) or _has_unread(store, row, asking)
 
 
 def _refuse_simulators(row: RunRow, judges: Sequence[JudgeRow], addresses: Addresses) -> None:

@@ -261,6 +261,24 @@ def test_what_was_counted_stays_known_where_some_tokens_are_not(sqlite_store: St
     assert cost.text == "2.00 EUR plus an unknown cost for test-model"
 
 
+def test_a_run_that_owes_nothing_stays_finished_at_its_cap(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=2))
+    run_id = planning.plan(sqlite_store, priced(samples=1, cap=1000.0))
+    runs.execute(sqlite_store, run_id)
+    with sqlite_store.write() as connection:
+        store_runs.set_cap(connection, run_id, costs.run_cost(sqlite_store, run_id).paid)
+    place = ("--workspace", sqlite_store.workspace)
+    resumed = cli_inside(outside(), "resume", run_id, *place)
+    assert resumed.returncode == 0, resumed.stderr
+    assert row_of(sqlite_store, run_id).status == "finished"
+    matcher = cli_inside(outside(), "judge", run_id, "--judge", "matcher", *place)
+    assert matcher.returncode == 0, "it costs nothing"
+    dear = ("--judge-model", "sim-labeler", "--judge-base-url", "simulator", "--judge-price", "1/1 EUR")
+    refused = cli_inside(outside(), "judge", run_id, *dear, *place)
+    assert refused.returncode == 1 and "cap on cost is reached" in refused.stderr
+    assert row_of(sqlite_store, run_id).status == "interrupted"
+
+
 def test_the_command_says_what_a_run_would_cost_and_starts_nothing(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=4))
     arguments = (
