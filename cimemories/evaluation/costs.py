@@ -249,7 +249,7 @@ def sweep_cost(store: Store, sweep_id: str) -> Cost:
         return _cost(connection, runs.of_sweep(connection, sweep_id), sweep["created"], sweep["cap"])
 
 
-def _price_list(manifests: Sequence[RunManifest]) -> tuple[dict[tuple[str, str], Prices], tuple[str, ...]]:
+def price_list(manifests: Sequence[RunManifest]) -> tuple[dict[tuple[str, str], Prices], tuple[str, ...]]:
     """The prices in these manifests, and the models that are asked without one."""
     models: dict[tuple[str, str], Prices | None] = {}
     for manifest in manifests:
@@ -289,7 +289,7 @@ def _uncounted(used: ModelCalls, prices: PriceList) -> bool:
 
 def _cost(connection: sa.Connection, rows: Sequence[RunRow], since: str, cap: float | None) -> Cost:
     run_ids = [row.id for row in rows]
-    prices, unpriced = _price_list([row.manifest for row in rows])
+    prices, unpriced = price_list([row.manifest for row in rows])
     stages = tuple(StageCost(u, amount(u, prices)) for u in runs.calls_by_model(connection, run_ids))
     # A cap counts what was asked since the plan: answers that the record had are behind the numbers, but cost nothing.
     new = runs.calls_by_model(connection, run_ids, since)

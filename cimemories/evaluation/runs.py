@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from cimemories import seeds
 from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
-from cimemories.evaluation.costs import CapWatch
+from cimemories.evaluation.costs import JUDGE, MODEL, CapWatch, Prices, check_money, price_list
 from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_once, at_work, judgement_job
 from cimemories.evaluation.planning import (
     BATCH,
@@ -523,7 +523,8 @@ def _judge(
 def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check: bool = False) -> list[int]:
     """Give a run further judges; returns their ids. `resume` then asks for their judgements and for nothing else.
     check: the first model among them also says whether each message does its task. Raises StoreError where a judge
-    reads this run already, or where somebody is at work on it, and EndpointError where a judge cannot be reached."""
+    reads this run already, where its price is in another currency or misses although there is a cap, or where somebody
+    is at work on the run, and EndpointError where a judge cannot be reached."""
 
     def server(base_url: str, *question: Any) -> Server:
         return with_identity(store, base_url, look_up(base_url, *question))
@@ -535,12 +536,7 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
         if work.is_alive(work.held(connection, run_id)):
             raise StoreError(f"{run_id} is running. Wait for it, or pause it, then give it another judge.")
         refuse_simulated_judges(messages_simulated(row), planned)
-        unpriced = [judge.model for judge in judges if judge.kind == LLM and judge.prices is None]
-        if row.manifest.cap is not None and unpriced:
-            raise StoreError(
-                f"{run_id} has a cap on cost: give the prices of {', '.join(unpriced)}, 0 for what is free (on the "
-                "command line: --judge-price)."
-            )
+        _check_prices(connection, row, [(judge.model, judge.prices) for judge in judges if judge.kind == LLM])
         calls.keep_servers(connection, [judge.server.identity for judge in planned if judge.server])
         before = set(connection.execute(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).scalars())
         ids = [add_judge(connection, run_id, judge) for judge in planned]
@@ -561,6 +557,23 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
         work.queue(connection, run_id)
         log.add(connection, "run.judges_added", run_id, judges=", ".join(judge.model for judge in judges))
     return ids
+
+
+def _check_prices(connection: sa.Connection, row: RunRow, added: Sequence[tuple[str, Prices | None]]) -> None:
+    """Raises StoreError where the prices of judges that are added do not go with those of the run, or of its sweep, or
+    where one misses that a cap needs. added: their models and prices."""
+    # What a run of a sweep pays counts for the sweep, in the sweep's one currency.
+    capped = [work_id for work_id in (row.id, row.sweep) if work_id and runs.cap_of(connection, work_id) is not None]
+    unpriced = [model for model, prices in added if prices is None]
+    if capped and unpriced:
+        raise StoreError(
+            f"{capped[0]} has a cap on cost: give the prices of {', '.join(unpriced)}, 0 for what is free (on the "
+            "command line: --judge-price)."
+        )
+    together = runs.of_sweep(connection, row.sweep) if row.sweep else [row]
+    known, _ = price_list([item.manifest for item in together])
+    there = [(name, prices) for (role, name), prices in known.items() if role == JUDGE]
+    check_money((row.model, known.get((MODEL, row.model))), [*there, *added], None, None)
 
 
 def messages_simulated(row: RunRow) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 from contextlib import redirect_stderr
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -14,17 +15,18 @@ from hostile import cards, hostile_server, texts_of
 from worlds import add_dataset, answer, plan_run
 
 from cimemories.cli import work
-from cimemories.evaluation import costs, planning, runs
+from cimemories.evaluation import costs, planning, runs, sweeps
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, estimate
 from cimemories.evaluation.planning import Memory
 from cimemories.evaluation.repeating import command_of, spec_of
+from cimemories.evaluation.sweeps import check_sweep
 from cimemories.flows.progress import run_progress
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.executor import Progress
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
-from cimemories.store import calls
+from cimemories.store import calls, judgements
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, StoreError, canonical_json
 from cimemories.store.tables import run
@@ -277,6 +279,49 @@ def test_a_run_that_owes_nothing_stays_finished_at_its_cap(sqlite_store: Store) 
     refused = cli_inside(outside(), "judge", run_id, *dear, *place)
     assert refused.returncode == 1 and "cap on cost is reached" in refused.stderr
     assert row_of(sqlite_store, run_id).status == "interrupted"
+
+
+def judged_again(store: Store, run_id: str, *price: str) -> str:
+    """What `judge` says to another judge at this price; empty where it is taken."""
+    who = ("--judge-model", "sim-labeler", "--judge-base-url", "simulator", *price)
+    done = cli_inside(outside(), "judge", run_id, *who, "--workspace", store.workspace)
+    with store.read() as connection:
+        added = len(judgements.of_run(connection, run_id)) > 1
+    assert added == (done.returncode == 0)
+    return "" if added else done.stderr
+
+
+@pytest.mark.parametrize("priced_by", ["model", "judge"])
+def test_a_further_judge_is_priced_in_the_currency_of_the_run(sqlite_store: Store, priced_by: str) -> None:
+    add(sqlite_store, small_profiles(contexts=2))
+    spec = priced(samples=1)
+    spec = replace(spec, prices=None) if priced_by == "judge" else replace(spec, judge=planning.JudgeSpec())
+    run_id = planning.plan(sqlite_store, spec)
+    runs.execute(sqlite_store, run_id)
+    assert "in one currency" in judged_again(sqlite_store, run_id, "--judge-price", "5/5 USD")
+    assert not judged_again(sqlite_store, run_id, "--judge-price", "5/5 EUR")
+    assert costs.run_cost(sqlite_store, run_id).currency == "EUR"
+
+
+def test_a_further_judge_of_a_run_in_a_sweep_with_a_cap_needs_a_price(sqlite_store: Store) -> None:
+    add(sqlite_store, small_profiles(contexts=2))
+    content = {
+        "name": "s",
+        "dataset": "small",
+        "models": [{"model": "sim-average", "base_url": "simulator", "prices": "2/6 EUR"}],
+        "samples": 1,
+        "judges": ["matcher"],
+        "cap": 1000,
+    }
+    sweep_id = sweeps.plan(sqlite_store, check_sweep(content, Path("s.yaml")))
+    sweeps.execute(sqlite_store, sweep_id)
+    with sqlite_store.read() as connection:
+        [row] = store_runs.of_sweep(connection, sweep_id)
+    assert row.manifest.cap is None
+    assert f"{sweep_id} has a cap on cost" in judged_again(sqlite_store, row.id)
+    assert "in one currency" in judged_again(sqlite_store, row.id, "--judge-price", "5/5 USD")
+    assert not judged_again(sqlite_store, row.id, "--judge-price", "5/5 EUR")
+    assert costs.sweep_cost(sqlite_store, sweep_id).amount is not None
 
 
 def test_the_command_says_what_a_run_would_cost_and_starts_nothing(sqlite_store: Store) -> None:
