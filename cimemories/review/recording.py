@@ -235,7 +235,7 @@ def audit_sitting(store: Store, scope: Scope, flows: Collection[Flow], annotator
     """What the last `newest` standing verdicts of an annotator on these items say of the scope's judge."""
     with store.read() as connection:
         own = (item for item in audits.of_run(connection, scope.run.id) if item.annotator == annotator)
-        made = sorted(audits.standing(own).values(), key=lambda item: (item.created, item.uid))
+        made = sorted(audits.standing(own).values(), key=lambda item: (item.created, item.id))
         last = [item for item in made if item.flow in flows][-newest:]
         claims = judgements.claims(connection, scope.judge.id, {item.response for item in last})
     missed = claimed = 0

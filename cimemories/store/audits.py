@@ -294,7 +294,8 @@ def last_verdict(connection: sa.Connection, dataset_id: int, annotator: str, flo
         if item.flow in wanted:
             stacks.setdefault(item.flow, []).append(item)
     tops = [stack[-1] for stack in map(_stack, stacks.values()) if stack]
-    return max(tops, key=_moment, default=None)
+    # Of several flows, saved in one go at one moment, the last is the one written last: uids say nothing of that.
+    return max(tops, key=lambda item: (item.created, item.id), default=None)
 
 
 def history(connection: sa.Connection, dataset_id: int, annotator: str | None = None) -> list[Audit]:

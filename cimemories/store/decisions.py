@@ -599,7 +599,8 @@ def last_decision(
     # An undo that was carried to a new version has nothing beneath it that could come back.
     tops = [top for top in tops if top.label is not None or top.source != UNDO]
     tops = [top for top in tops if (top.source == ADJUDICATED) == adjudicated]
-    return max(tops, key=moment, default=None)
+    # Of several pairs, saved in one go at one moment, the last is the one written last: uids say nothing of that.
+    return max(tops, key=lambda d: (d.created, d.id), default=None)
 
 
 @dataclass(frozen=True)
