@@ -113,7 +113,7 @@ def last_single(store: Store, dataset_id: int, annotator: str) -> LastDecision |
         sa.select(decision.c.attribute, decision.c.context, decision.c.label, decision.c.source)
         .where(decision.c.dataset == dataset_id, decision.c.annotator == annotator)
         # By time: an import may have brought older ones since.
-        .order_by(decision.c.created.desc(), decision.c.uid.desc(), decision.c.id.desc())
+        .order_by(decision.c.created.desc(), decision.c.id.desc())
         .limit(RECENT)
     )
     seen: set[tuple[int, int]] = set()

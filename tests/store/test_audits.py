@@ -15,7 +15,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Verdicts, resolve_scope
 from cimemories.metrics.headline import headline
-from cimemories.model import JudgementStatus
+from cimemories.model import JudgementStatus, Label
 from cimemories.store import audits, decisions
 from cimemories.store.audits import AuditVerdict, Flow, NewVerdict
 from cimemories.store.engine import Store, StoreError
@@ -195,3 +195,28 @@ def test_an_older_verdict_that_an_import_brings_is_beneath_what_is_here(world: W
             seen.append([(FULL, "here"), (NONE, "early"), (None, "")][n])
             assert now[flow].verdict is seen[-1][0] if n < 2 else not now
         assert audits.last_verdict(connection, dataset, "Ada", [flow]) is None
+
+
+def test_the_last_of_several_that_were_saved_at_one_moment_is_the_one_written_last(world: World) -> None:
+    store, dataset, _, flows = world
+    at = "2026-05-01T10:00:00.000Z"
+    pairs = [(person.attribute_ids[n], person.context_ids[0]) for person in records(store, dataset) for n in range(3)]
+    # Uids are random, and say nothing of what came last.
+    for turn, uids in enumerate(("cab", "bca")):
+        who = f"Ada {turn}"
+        say(
+            store,
+            dataset,
+            who,
+            *(NewVerdict(*f, FULL, uid=f"{turn}{u}", created=at) for f, u in zip(flows[:3], uids, strict=True)),
+        )
+        made = [
+            decisions.NewDecision(*p, Label.NECESSARY, f"{turn}{u}", created=at)
+            for p, u in zip(pairs, uids, strict=True)
+        ]
+        with store.write() as connection:
+            decisions.add_all(connection, dataset, who, made)
+            verdict = audits.last_verdict(connection, dataset, who, flows)
+            decision = decisions.last_decision(connection, dataset, who)
+        assert verdict is not None and verdict.uid == f"{turn}{uids[-1]}"
+        assert decision is not None and decision.uid == f"{turn}{uids[-1]}"
