@@ -442,21 +442,6 @@ MEASURES = ("violation", "completeness")
 
 
 @dataclass(frozen=True)
-class Change:
-    """How a measure differs over the cells that both runs have a pair in: how many they are, in how many the second is
-    higher and lower, and where it differs most, in percentage points (0.0 where nothing does), of how many pairs of
-    each run."""
-
-    cells: int
-    higher: int
-    lower: int
-    row: str
-    column: str
-    points: float
-    pairs: tuple[int, int]
-
-
-@dataclass(frozen=True)
 class Difference:
     """Two heatmaps with the same rows and columns. A difference is second - first, -1 to 1, nan in a cell where either
     has no pair: what is missing on one side is no change."""
@@ -475,25 +460,6 @@ class Difference:
         return all(
             np.array_equal(getattr(self.first, f"{measure}_pairs"), getattr(self.second, f"{measure}_pairs"))
             for measure in MEASURES
-        )
-
-    def change(self, measure: str) -> Change:
-        """What the difference comes to. measure: 'violation' or 'completeness'."""
-        points = self.of(measure)
-        known = ~np.isnan(points)
-        if not known.any():
-            return Change(0, 0, 0, "", "", 0.0, (0, 0))
-        pairs = [getattr(part, f"{measure}_pairs") for part in (self.first, self.second)]
-        # -1 instead of nan, which argmax would take for the largest.
-        i, j = np.unravel_index(int(np.where(known, np.abs(points), -1.0).argmax()), points.shape)
-        return Change(
-            int(known.sum()),
-            int((points[known] > 0).sum()),
-            int((points[known] < 0).sum()),
-            self.first.rows.names[i],
-            self.first.columns.names[j],
-            100.0 * float(points[i, j]),
-            (int(pairs[0][i, j]), int(pairs[1][i, j])),
         )
 
 

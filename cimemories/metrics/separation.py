@@ -305,15 +305,28 @@ def _clusters(part: Entries, *, by_user: bool) -> tuple[Ints, int]:
 
 
 @dataclass(frozen=True)
+class Widest:
+    """The cell where the flows that both runs have judged changed most: names of row and column, the mean change in
+    percentage points, of how many pairs, and whether a test tells it from none."""
+
+    row: str
+    column: str
+    points: float
+    pairs: int
+    clear: bool
+
+
+@dataclass(frozen=True)
 class CellChanges:
     """Cells of two heatmaps that a test tells apart, on flows that both runs have judged: how many cells share a pair
-    (the family, p adjusted by Holm), in how many the second is higher and in how many lower. widest: whether the cell
-    that was asked for is one of them."""
+    (the family, p adjusted by Holm), in how many the second is higher and in how many lower. pairs: that are shared.
+    widest: None without one."""
 
     cells: int
     higher: int
     lower: int
-    widest: bool
+    pairs: int
+    widest: Widest | None
 
 
 def cell_changes(
@@ -322,29 +335,35 @@ def cell_changes(
     sides: tuple[heatmap.Places, heatmap.Places],
     n: int,
     measure: str,
-    widest: tuple[str, str],
     rule: IdentifierRule = IdentifierRule.EXACT,
 ) -> CellChanges:
-    """Tests of the second run against the first in every cell. sides: the places of the first run; widest: names of
-    row and column of the cell with the largest difference."""
+    """Tests of the second run against the first in every cell. sides: the places of the first run."""
     options = _CellOptions(sides, n, measure, heatmap.By.PROFILE not in (sides[0].by, sides[1].by), rule)
     results = each_block(flows, scopes, rule, _changes_of_cells, options)
     if options.by_user and sum(users for _, users in results) < LEAST_USERS:
         results = each_block(flows, scopes, rule, _changes_of_cells, replace(options, by_user=False))
     whole = reduce(_Changes.plus, [each for each, _ in results])
     if not whole.pairs.any():
-        return CellChanges(0, 0, 0, False)
+        return CellChanges(0, 0, 0, 0, None)
     p = whole.p()
     adjusted = np.array(holm(np.where(whole.pairs > 0, p, np.nan).tolist()))
     clear = adjusted < SIGNIFICANT
-    names = sides[0].names, sides[1].names
-    named = widest[0] in names[0] and widest[1] in names[1]
-    cell = names[0].index(widest[0]) * len(sides[1]) + names[1].index(widest[1]) if named else -1
+    means = whole.sums / np.maximum(whole.pairs, 1)
+    # Of the cells that have a pair; rounded, so that equal changes are a tie, of which the first is taken.
+    cell = int(np.where(whole.pairs > 0, np.abs(means).round(12), -1.0).argmax())
+    row, column = divmod(cell, len(sides[1]))
     return CellChanges(
         int((whole.pairs > 0).sum()),
         int((clear & (whole.sums > 0)).sum()),
         int((clear & (whole.sums < 0)).sum()),
-        bool(cell >= 0 and clear[cell]),
+        int(whole.pairs.sum()),
+        Widest(
+            sides[0].names[row],
+            sides[1].names[column],
+            100.0 * float(means[cell]),
+            int(whole.pairs[cell]),
+            bool(clear[cell]),
+        ),
     )
 
 

@@ -189,13 +189,15 @@ def _titles(
     """Title and subtitle."""
     if both is not None and other is not None:
         measure = COMPLETENESS if view.measure == COMPLETENESS else VIOLATION
-        change = both.change(measure)
         sides = heatmap.places(flows, scope, view.rows), heatmap.places(flows, scope, view.columns)
-        tested = cell_changes(flows, (scope, other), sides, shown.n, measure, (change.row, change.column))
-        cell = where(shown, change.row, change.column)
+        tested = cell_changes(flows, (scope, other), sides, shown.n, measure)
+        cell = where(shown, tested.widest.row, tested.widest.column) if tested.widest else ""
         does = "leaks" if measure == VIOLATION else "conveys"
-        title = sentences.changed_cells(tested, scope.run.name, other.run.name, does, cell, change.points, change.pairs)
-        return title, _pairs_of_both(both, other.run.name) + read_at(flows, shown.n, scope, other)
+        # A test is of the flows that both runs judged; a cell of the map has all of each.
+        pairs = {int(getattr(part, f"{measure}_pairs").sum()) for part in (both.first, both.second)}
+        alone = pairs != {tested.pairs}
+        title = sentences.changed_cells(tested, scope.run.name, other.run.name, does, cell, alone=alone)
+        return title, _pairs_of_both(both, other.run.name, alone) + read_at(flows, shown.n, scope, other)
     if view.measure in _SAID and (numbers := recalled_numbers(flows, scope, shown.n)) is not None:
         label = Label.INAPPROPRIATE if view.measure == RECALLED else Label.NECESSARY
         title = f"{str(label).capitalize()} attributes: {sentences.outcomes(numbers.by_label[str(label)])}"
@@ -391,13 +393,16 @@ def _counts(grid: Grid, selected: tuple[int, int]) -> str:
     return sentence(text)
 
 
-def _pairs_of_both(difference: Difference, second: str) -> str:
-    """What the colours of a difference mean, and what it rests on."""
+def _pairs_of_both(difference: Difference, second: str, alone: bool) -> str:
+    """What the colours of a difference mean, and what it rests on. alone: whether a run has pairs that the other has
+    not."""
     numbers = [
         f"{count(part.violation_pairs.sum())} inappropriate and {count(part.completeness_pairs.sum())} necessary pairs"
         for part in (difference.first, difference.second)
     ]
     counted = f"{numbers[0]} in each" if difference.same_pairs else f"{numbers[0]} before, {numbers[1]} after"
+    if alone:
+        counted = f"a cell shows all flows of each run, the title tests those that both have; {counted}"
     return (
         f"orange (+): {second} higher, blue (-): lower; {counted}, {sides_text(difference.first)}; "
         "hatched: no such pair in one run"

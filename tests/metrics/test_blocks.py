@@ -119,7 +119,7 @@ def everything(flows: Flows, ids: list[str]) -> list[Any]:
     for measure in ("violation", "completeness"):
         numbers.append(worst_cell(flows, scopes[0], By.DOMAIN, By.CONTEXT, 2, measure))
         numbers.append(worst_cell(flows, scopes[0], By.PROFILE, By.RECIPIENT, 3, measure))
-        changed = cell_changes(flows, (scopes[0], scopes[1]), sides, 2, measure, ("", ""))
+        changed = cell_changes(flows, (scopes[0], scopes[1]), sides, 2, measure)
         numbers.append(changed)
         assert changed.cells
     for by in groups.By:

@@ -15,11 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student
+from worlds import add_dataset, add_labels, add_run
 
 from cimemories.compare.ranking import Measure
 from cimemories.flows.arrays import FlowArrays, Names
+from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY, consensus
-from cimemories.metrics import sentences
+from cimemories.flows.scope import resolve_scope
+from cimemories.metrics import heatmap, sentences
 from cimemories.metrics.accumulation import (
     Clock,
     Effort,
@@ -53,6 +56,8 @@ from cimemories.metrics.separation import (
     Cell,
     CellChanges,
     Standing,
+    Widest,
+    cell_changes,
     cell_standing,
     change_tests,
     fewer_by_chance,
@@ -63,6 +68,7 @@ from cimemories.metrics.separation import (
 )
 from cimemories.metrics.uncertainty import Interval, holm
 from cimemories.metrics.violation import balanced
+from cimemories.store.engine import Store
 
 N, X = NECESSARY, INAPPROPRIATE
 WHOLE = Effort(tasks=49, planned_tasks=49, fewest=5, most=5, samples=5)
@@ -367,18 +373,42 @@ def test_cells_of_equal_runs_are_rarely_told_apart() -> None:
 
 
 def test_changed_cells_in_words() -> None:
-    def text(changes: CellChanges, pairs: tuple[int, int] = (34, 34)) -> str:
-        return sentences.changed_cells(changes, "A", "B", "leaks", "in finance to landlord", 40.0, pairs)
+    def text(cells: int, higher: int = 0, *, clear: bool = False, alone: bool = False) -> str:
+        widest = Widest("finance", "landlord", 40.0, 34, clear) if cells else None
+        changes = CellChanges(cells, higher, 0, 400, widest)
+        return sentences.changed_cells(changes, "A", "B", "leaks", "in finance to landlord", alone=alone)
 
-    assert text(CellChanges(0, 0, 0, False)) == "B and A have no flow in common"
+    assert text(0) == "B and A have no flow in common"
     # A largest difference that no test tells from 0 is no finding.
-    assert text(CellChanges(120, 0, 0, False)) == "In none of 120 cells does a test tell B and A apart (Holm)"
-    assert text(CellChanges(120, 2, 0, False)) == "B leaks more than A in 2 of 120 cells (Holm)"
-    assert text(CellChanges(120, 2, 0, True)) == (
+    assert text(120) == "In none of 120 cells does a test tell B and A apart (Holm)"
+    assert text(120, 2) == "B leaks more than A in 2 of 120 cells (Holm)"
+    assert text(120, 2, clear=True) == (
         "B leaks more than A in 2 of 120 cells (Holm); the largest difference is in finance to landlord "
         "(+40.0 points of 34 pairs)"
     )
-    assert text(CellChanges(120, 2, 0, True), (34, 30)).endswith("(+40.0 points of 34 and 30 pairs)")
+    assert text(120, 2, clear=True, alone=True).endswith("(+40.0 points of 34 pairs that both have)")
+
+
+def test_the_largest_difference_of_two_heatmaps_is_of_the_flows_that_both_judged(sqlite_store: Store) -> None:
+    """A has the first 12 users, 9 of whom leak an attribute; none of them does in B, but all of its 48 others."""
+    data = add_dataset(sqlite_store, profiles=60, attributes=3, contexts=2)
+    x, n = [INAPPROPRIATE] * 2, [NECESSARY] * 2
+    add_labels(sqlite_store, data.id, [[x, x, n]] * 60)
+    silent, leaky = [[0, 0], [0, 0], [1, 1]], [[1, 0], [0, 0], [1, 1]]
+    runs = (
+        add_run(sqlite_store, data.id, 1, [leaky] * 9 + [silent] * 51, profiles=slice(0, 12)),
+        add_run(sqlite_store, data.id, 1, [silent] * 12 + [leaky] * 48),
+    )
+    flows = Flows(sqlite_store)
+    first, second = (resolve_scope(sqlite_store, run) for run in runs)
+    sides = heatmap.places(flows, first, heatmap.By.ATTRIBUTE), heatmap.places(flows, first, heatmap.By.CONTEXT)
+    changes = cell_changes(flows, (first, second), sides, 1, "violation")
+    assert changes.widest is not None and changes.pairs == 12 * 4
+    assert (changes.widest.points, changes.widest.pairs, changes.widest.clear) == (-75.0, 12, True)
+    assert (changes.lower, changes.higher) == (1, 0)
+    # All flows of either run say the reverse there: 48 of 60 against 9 of 12.
+    grids = [heatmap.grid(flows, scope, sides[0].by, sides[1].by, 1) for scope in (first, second)]
+    assert np.nanmax(heatmap.difference(*grids).of("violation")) == pytest.approx(0.05)
 
 
 # ---- flows that change by chance

@@ -83,11 +83,10 @@ def heatmap(name: str, n: int, violation: float, attributes: int, completeness: 
     )
 
 
-def changed_cells(
-    changes: CellChanges, first: str, second: str, does: str, where: str, points: float, pairs: tuple[int, int]
-) -> str:
-    """Two heatmaps: in how many cells a test finds a difference, and the largest one where it is one of them. points,
-    pairs: of the cell `where`, the pairs in each run."""
+def changed_cells(changes: CellChanges, first: str, second: str, does: str, where: str, *, alone: bool = False) -> str:
+    """Two heatmaps: in how many cells a test finds a difference, and the largest one where it is one of them, of the
+    pairs that both runs have. where: the cell of the largest. alone: whether one of the runs has pairs that the other
+    has not."""
     if not changes.cells:
         return f"{second} and {first} have no flow in common"
     over = f"{count(changes.cells, 'cell')}"
@@ -95,10 +94,12 @@ def changed_cells(
     if not less and not more:
         return f"In none of {over} does a test tell {second} and {first} apart (Holm)"
     text = f"{second} {does} {in_so_many(first, less, more, over)} (Holm)"
-    if not changes.widest:
+    widest = changes.widest
+    if widest is None or not widest.clear:
         return text
-    rests = count(pairs[0], "pair") if pairs[0] == pairs[1] else f"{pairs[0]:,} and {count(pairs[1], 'pair')}"
-    return f"{text}; the largest difference is {where} ({number(points, decimals(points), '+')} points of {rests})"
+    points = number(widest.points, decimals(widest.points), "+")
+    rests = f"{count(widest.pairs, 'pair')}{' that both have' if alone else ''}"
+    return f"{text}; the largest difference is {where} ({points} points of {rests})"
 
 
 # ---- counts, and judges beside people
