@@ -98,7 +98,8 @@ def test_the_figures_are_the_analysis_layers(store: Store) -> None:
     assert f"People give the label of the consensus to 100.0 % [{100 * one.low:.1f}, 100.0] of 2 pairs." in blind
     assert "2 decisions in force, by 1 person on 2 pairs" in blind
     with store.write() as connection:  # what is undone is in force no longer, and what stood before it is again
-        last = [d for d in decisions.history(connection, data) if d.annotator == "Bob"][-1]
+        last = decisions.last_decision(connection, data, "Bob")
+        assert last is not None
         decisions.undo(connection, data, "Bob", last.uid or "", "undo")
     assert "12 decisions in force, by 2 people on 9 pairs" in page_html(agreement())
 
