@@ -267,9 +267,9 @@ def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
     warnings = [judge_family_warning(judge, scope.run.model) for judge in scope.judges]
     with flows.store.read() as connection:
         warnings += [_wording(connection, judge) for judge in scope.judges]
-        warnings += [_dropped(connection, scope, judge) for judge in scope.judges]
         warnings.append(_hidden(connection, scope))
         judges = len(judgements.of_run(connection, scope.run.id))
+    warnings += [_dropped(flows, scope, judge) for judge in scope.judges]
     # A single judge has nobody to agree with: its claims need not be read.
     pairs = judges_agreement(flows, scope.run.id, grounded=scope.grounded).pairs if judges > 1 else ()
     ids = set(scope.judge_ids)
@@ -303,8 +303,13 @@ def _wording(connection: sa.Connection, judge: JudgeRow) -> str | None:
     )
 
 
-def _dropped(connection: sa.Connection, scope: Scope, judge: JudgeRow) -> str | None:
-    claims, messages = judgements.dropped_claims(connection, scope.run.id, judge.id)
+def _dropped(flows: Flows, scope: Scope, judge: JudgeRow) -> str | None:
+    def read() -> tuple[int, int]:
+        with flows.store.read() as connection:
+            return judgements.dropped_claims(connection, scope.run.id, judge.id)
+
+    # By the version of the record: it reads every judgement of a run, 0.6 ms for each thousand.
+    claims, messages = flows.cached(("dropped claims", scope.run.id, scope.run.revision, judge.id), read)
     if not claims:
         return None
     return (
