@@ -47,6 +47,8 @@ PHONE_WIDTH = 200  # pixels: as wide as a map is on a phone
 ROW_HEIGHTS = ((20, 28), (45, 22))  # up to so many rows, so high; 16 beyond
 MAP_HEAD, ABOVE = 86, 8  # pixels: title, subtitle, and the name of each map; and above the title
 TITLE_CHARACTERS, TITLE_LINE = 88, 24  # of a line of the title, and how high it is
+SUBTITLE_CHARACTERS, SUBTITLE_LINE = 170, 17  # the same of the line below it
+FIRST_LINE = 11  # by which Plotly moves a title of one line down, and one of several not: these were cut off above
 LEAST_SCALE = 0.01  # where all is 0 the scale still begins at 0 and ends above it
 BAR, BETWEEN = 0.045, 0.03  # of the width: for a colour scale, and between two maps
 UPRIGHT, SLANTED, NARROW = 70, 16, 24  # pixels of a column for words in lines, for slanted ones; letters of turned ones
@@ -145,16 +147,18 @@ def heatmap_figure(
             text = f"<b>{html_escaped(item.name)}</b>"
             names.append({"text": text, "showarrow": False, "yshift": 4, "font": {"size": 13}, **where})
     lines = textwrap.wrap(" ".join(title.split()), TITLE_CHARACTERS) or [""]
+    below = textwrap.wrap(" ".join(subtitle.split()), SUBTITLE_CHARACTERS) or [""]
+    further = TITLE_LINE * (len(lines) - 1) + SUBTITLE_LINE * (len(below) - 1)
     # A single map has no name above it.
-    head = MAP_HEAD + TITLE_LINE * (len(lines) - 1) - (0 if len(maps) > 1 else 30)
+    head = MAP_HEAD + further - (0 if len(maps) > 1 else 30)
     tall = height * max(1, len(rows.names)) + head + room["b"]
     layout |= {
         "title": {
             "text": "<br>".join(html.escape(line) for line in lines),
-            "subtitle": {"text": html_escaped(subtitle)},
+            "subtitle": {"text": "<br>".join(map(html_escaped, below))},
             "x": 0,
             "xanchor": "left",
-            "y": 1 - ABOVE / tall,
+            "y": 1 - (ABOVE + (FIRST_LINE if len(lines) > 1 else 0)) / tall,
             "yref": "container",
             "yanchor": "top",
         },

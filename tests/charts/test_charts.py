@@ -155,3 +155,22 @@ def test_a_report_shows_the_whole_name_of_a_tick_that_is_cut() -> None:
     root = svg.draw(bars.interval_rows([long, short], [series], xaxis={}), "f", title="t", alt="a", simulated=False)
     ticks = {text.text: [hint.text for hint in text.iter("title")] for text in root.iter("text")}
     assert ticks[shortened(long, theme.LONGEST_TICK)] == [long] and ticks[short] == []
+
+
+def test_a_long_title_of_a_heatmap_is_not_cut_off() -> None:
+    """Plotly moves a title of one line down by the height of its letters, and one of several lines not."""
+    side = Side(["a", "b"], ["A", "B"])
+    shown = Map("Violation@5", "pairs", MapPart(np.zeros((2, 2)), np.ones((2, 2), np.int64)))
+
+    def drawn(title: str, subtitle: str) -> tuple[go.Figure, float]:
+        fig = heatmap_figure([shown], side, side, title=title, subtitle=subtitle)
+        return fig, (1 - fig.layout.title.y) * fig.layout.height
+
+    short, above = drawn("A title", "a subtitle")
+    assert above == pytest.approx(8)
+    long, above = drawn("many words " * 12, "of many pairs " * 20)
+    lines = long.layout.title.text.count("<br>") + 1, long.layout.title.subtitle.text.count("<br>") + 1
+    assert lines == (2, 2) and above >= 15, "the letters of 15 pixels stand above where the title is put"
+    # What is drawn keeps its size.
+    assert long.layout.height - long.layout.margin.t == short.layout.height - short.layout.margin.t
+    assert "".join(long.layout.title.subtitle.text.split("<br>")).replace(" ", "") == "ofmanypairs" * 20
