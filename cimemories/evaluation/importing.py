@@ -258,7 +258,7 @@ def _labels(
             notes.append(f"'{row.name}' is frozen: the labels by {shown(labels.model)} in the file were left out")
         else:
             there = bool(labellings.all_rows(connection, row.id)) and not new
-            added = labellings.add_imported(connection, row.id, records, labels, beside=there)
+            added = labellings.add_imported(connection, row.id, records, labels, from_results=there)
             if there:
                 notes.append(
                     f"the labels by {shown(labels.model)} differ from those of '{row.name}': added as {added}. Numbers "

@@ -191,14 +191,12 @@ def _write_labelled(store: Store, row: DatasetRow, chosen: LabellingRow, target:
     labels = exported_labels(store, chosen, rule)
     people = (labelled_profile(store, chosen, record, rule) for record in _records(store, row.id))
     notes = write_labelled(target, people, labels.model, labels.personas, labels.labelling)
-    return notes + _label_notes(store, chosen, rule)
+    return notes + _label_notes(store, chosen, rule, labels)
 
 
-def _label_notes(store: Store, chosen: LabellingRow, rule: AppliedRule) -> list[str]:
+def _label_notes(store: Store, chosen: LabellingRow, rule: AppliedRule, labels: ExportedLabels) -> list[str]:
     """What of the labels is not in a file of shares, and makes other numbers where it is imported."""
-    notes = []
-    with store.read() as connection:
-        decided = len(decisions.standing(decisions.history(connection, chosen.dataset)))
+    notes, decided = [], labels.labelling["decisions"]
     if decided:
         notes.append(
             f"{count(decided, 'human decision')} {'is' if decided == 1 else 'are'} not in this format: it holds the "
@@ -430,8 +428,8 @@ def export_run(
     log.note(store, "run.exported", run.id, judge=judge.name)
     simulated = run.simulated or judge.simulated or bool(chosen and chosen.simulated)
     notes = _notes(store, run, judge)
-    if chosen is not None and rule is not None:
-        notes += _label_notes(store, chosen, rule)
+    if chosen is not None and rule is not None and labels is not None:
+        notes += _label_notes(store, chosen, rule, labels)
     return Exported(path, "results", path.stat().st_size, simulated, tuple(notes))
 
 

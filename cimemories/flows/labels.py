@@ -321,7 +321,7 @@ def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
     voted = [row for row in rows if row.imported or row.ballots.get(labellings.OK)]
     # Under a labelling that is under way every number would move as its votes come in.
     finished = [row for row in voted if row.status.is_finished]
-    own_finished, own = ([row for row in rows if not row.beside] for rows in (finished, voted))
+    own_finished, own = ([row for row in rows if not row.from_results] for rows in (finished, voted))
     # The rows are oldest first.
     return next(iter((own_finished or own or finished or voted)[-1:]), None)
 

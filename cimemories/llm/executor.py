@@ -246,13 +246,13 @@ class Stopped(Exception):
 @dataclass(frozen=True, slots=True)
 class _Task:
     """A job with what the record has of it. remaining: the draws still to be sent, each with the key of its call.
-    taken: these keys as they were looked up, which no other job asks meanwhile. fresh: their answers, once they are
-    there."""
+    keys: of these as they were looked up; no other job sends a call of one of them meanwhile. fresh: their answers,
+    once they are there."""
 
     job: Job
     recorded: Mapping[int, Answer]
     remaining: Mapping[int, str]
-    taken: tuple[str, ...]
+    keys: tuple[str, ...]
     body: str
     origin: Origin
     fresh: Sequence[Answer] = ()
@@ -322,7 +322,7 @@ class Executor(Execution):
         self._outcomes: deque[_Task] = deque()
         self._openings: Openings[_Task] = Openings(concurrency)
         # Equal calls are asked once: a model at temperature 0 writes the same message five times, each to be judged.
-        self._same: dict[str, list[Job]] = {}  # by key of a call that is on its way, jobs that wait for its answer
+        self._in_flight: dict[str, list[Job]] = {}  # by key of a call, the jobs that wait for its answer
         self._waiting = 0  # of these
         self._committed: set[str] = set()  # keys since the last look-up began, which may not have seen their answers
         self._under_way = 0  # jobs that have been taken and are not in the record yet
@@ -476,15 +476,15 @@ class Executor(Execution):
             self._under_way += 1
             self._arrive(item)
             return
-        for key in item.taken:
-            if key in self._same:
-                self._same[key].append(item.job)
+        for key in item.keys:
+            if key in self._in_flight:
+                self._in_flight[key].append(item.job)
                 self._waiting += 1
                 return
             if key in self._committed:
                 self._following.append(item.job)
                 return
-        self._same |= {key: [] for key in item.taken}
+        self._in_flight |= {key: [] for key in item.keys}
         if not self._openings.must_wait(_opening(item.job), item):
             self._start(item)
 
@@ -559,10 +559,10 @@ class Executor(Execution):
             except Exception as error:
                 self.fail(error)
                 return
-            for key in chain.from_iterable(item.taken for item in batch):
-                same = self._same.pop(key)
-                self._waiting -= len(same)
-                self._following.extend(same)  # to be looked up again
+            for key in chain.from_iterable(item.keys for item in batch):
+                waited = self._in_flight.pop(key)
+                self._waiting -= len(waited)
+                self._following.extend(waited)  # to be looked up again
                 self._committed.add(key)
             self._following.extend(item for item in following if isinstance(item, Job))
             self._deferred.extend(item for item in following if isinstance(item, Deferred))

@@ -88,10 +88,10 @@ class LabellingRow:
         return self.endpoint == IMPORTED
 
     @property
-    def beside(self) -> bool:
+    def from_results(self) -> bool:
         """Whether its labels came with somebody's results, beside those that the dataset had: no number rests on them
         unless they are asked for."""
-        return bool(self.manifest.get("beside"))
+        return bool(self.manifest.get("from_results"))
 
     @property
     def expected(self) -> int:
@@ -416,10 +416,10 @@ def add_imported(
     records: Sequence[ProfileRecord],
     labels: SharedLabels,
     *,
-    beside: bool = False,
+    from_results: bool = False,
 ) -> str:
-    """Write them as a finished labelling of the dataset, whose profiles are `records`; returns its id. beside: as in
-    LabellingRow."""
+    """Write them as a finished labelling of the dataset, whose profiles are `records`; returns its id. from_results:
+    as in LabellingRow."""
     persona_ids = personas_of(connection, labels.pack, labels.personas)
     labelling_id = add(
         connection,
@@ -430,7 +430,11 @@ def add_imported(
         simulated=labels.simulated,
         pack=labels.pack,
         draws=0,
-        manifest={"personas": persona_ids, "imported": dict(labels.provenance), **({"beside": True} if beside else {})},
+        manifest={
+            "personas": persona_ids,
+            "imported": dict(labels.provenance),
+            **({"from_results": True} if from_results else {}),
+        },
     )
     write_shares(connection, _rows(labelling_id, records, labels, persona_ids))
     work.finish(connection, labelling_id, WorkStatus.FINISHED)
