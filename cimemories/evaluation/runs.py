@@ -135,7 +135,10 @@ def execute(
         # nothing can be paid any more ends as it would without a cap.
         if (reason := watch.reached()) and _owes_calls(store, row, judges):
             worker.refuse(store, run_id, reason, queued=queued)
-    stops: list[StopWhen] = [*([stop_when] if stop_when else []), *watches]
+    stops: list[StopWhen] = [
+        *([stop_when] if stop_when else []),
+        *(watch for watch in watches if watch.cap is not None),
+    ]
 
     return worker.perform(
         store,
@@ -144,7 +147,7 @@ def execute(
         concurrency=concurrency,
         on_progress=on_progress,
         queued=queued,
-        stop_when=lambda done: next(filter(None, (stop(done) for stop in stops)), None),
+        stop_when=(lambda done: next(filter(None, (stop(done) for stop in stops)), None)) if stops else None,
         cluster=cluster,
     )
 

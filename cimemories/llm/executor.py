@@ -33,7 +33,7 @@ from cimemories.llm.endpoint import EndpointError
 from cimemories.model import ChatRequest, WorkKind
 from cimemories.store import calls, work
 from cimemories.store.calls import Answer, Exchange, Origin, Recorded, Wanted
-from cimemories.store.engine import Store, canonical_json
+from cimemories.store.engine import Store, StoreError, canonical_json
 
 # ---- shared beginnings
 
@@ -173,6 +173,7 @@ class Progress(Tally):
 UNREACHABLE_IN_A_ROW = 5
 UNREACHABLE = "the server no longer answers"  # how the reason of such an end begins
 COMMIT_AT_MOST = 64
+UNRECORDED = 64  # so many answers may wait for their commit beside the requests in flight
 
 MAKING_AT_ONCE = 4  # deferred jobs, each made in a thread; a product may keep hundreds of megabytes for each
 LAST_STEP_SECONDS = 1.0  # for these threads to come to a place where they can end
@@ -328,6 +329,9 @@ class Executor(Execution):
         self._under_way = 0  # jobs that have been taken and are not in the record yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()  # an outcome waits for its commit
+        # While a commit is written, the server is asked on; not where a cap on cost looks at the record after each one,
+        # and may be exceeded by the requests in flight alone.
+        self._unrecorded = 0 if stop_when else UNRECORDED
         self._exhausted = False
         self._unreachable = 0
 
@@ -364,6 +368,10 @@ class Executor(Execution):
             await asyncio.gather(*self._tasks, return_exceptions=True)
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
+            if self._outcomes and self._broken is None:
+                # They have been answered and paid for. Where the record cannot be written, they are asked again.
+                with suppress(sa.exc.DBAPIError, StoreError):
+                    await asyncio.to_thread(self.store.retry, partial(self._commit, tuple(self._outcomes)))
 
     @property
     def _jobs_wait(self) -> bool:
@@ -371,10 +379,11 @@ class Executor(Execution):
 
     async def _fill(self, source: Iterator[Job | Deferred]) -> None:
         """Take as many jobs as may start now, and look all of them up in the record at once."""
-        while self._under_way < self.concurrency and not self._is_ending():
-            # Only this method takes jobs, and a commit during the await below only lowers `_under_way`: the room
+        while not self._is_ending():
+            # Only this method takes jobs, and what happens during the await below only makes more room: what is
             # computed here is never too large by then.
-            room = self.concurrency - self._under_way
+            most = self.concurrency + self._unrecorded
+            room = min(self.concurrency - len(self._tasks), most - self._under_way)
             room -= self._openings.start_ready(room, self._start)
             if not room or self._openings.full or self._waiting >= self.concurrency * AHEAD:
                 return
@@ -510,7 +519,6 @@ class Executor(Execution):
             self._watch(answer)
         self._openings.has_read(_opening(job))
         self._arrive(replace(item, fresh=fresh))
-        self._moved.set()
 
     def _looked_up_again(self, origin: Origin, item: _Task) -> _Task:
         """The same where another server answers than was planned: that one's own answers serve, under its own keys."""
@@ -520,6 +528,7 @@ class Executor(Execution):
 
     def _sent(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._moved.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
 

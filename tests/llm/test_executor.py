@@ -24,7 +24,7 @@ from cimemories.evaluation import planning, runs
 from cimemories.evaluation.costs import Prices, run_cost
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
-from cimemories.llm.executor import Executor, Job, Progress
+from cimemories.llm.executor import UNRECORDED, Executor, Job, Progress, Stopped
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
 from cimemories.store import datasets
@@ -60,7 +60,7 @@ def test_never_more_requests_at_once_than_allowed(sqlite_store: Store, concurren
 
     def jobs(client: Client) -> Iterator[Job]:
         nonlocal made, furthest
-        for number in range(30):
+        for number in range(100):
             made += 1
             furthest = max(furthest, made - finished)
             yield Job("respond", client, ChatRequest("m", (("user", f"{number}"),)), (0,), settle)
@@ -72,15 +72,46 @@ def test_never_more_requests_at_once_than_allowed(sqlite_store: Store, concurren
         await client.close()
         return executor.progress
 
-    with hostile_server(lambda request: replace(texts_of(request), wait=0.05), MODELS) as server:
+    with hostile_server(lambda request: replace(texts_of(request), wait=0.02), MODELS) as server:
         run_id = planning.plan(sqlite_store, spec(server.url))
         progress = asyncio.run(execute(server.url))
-    assert (progress.fresh, finished, len(server.chats)) == (30, 30, 30)
+    assert (progress.fresh, finished, len(server.chats)) == (100, 100, 100)
     assert server.most_at_once == concurrency
-    assert furthest <= concurrency
+    assert furthest <= concurrency + UNRECORDED
 
 
 # ---- recorded as it goes
+
+
+def test_a_slow_commit_keeps_no_request_waiting_and_a_stop_keeps_what_was_answered(sqlite_store: Store) -> None:
+    """While the first answer is being written the others are asked, UNRECORDED of them and as many as may be in flight
+    at most. Told to stop then, the work records all that came."""
+    world(sqlite_store)
+    concurrency, release = 4, threading.Event()
+    most = concurrency + UNRECORDED
+
+    def settle(*_: object) -> tuple[()]:
+        release.wait(20)
+        return ()
+
+    async def execute(url: str) -> None:
+        client = Client(Endpoint(url), simulated=False)
+        executor = Executor(sqlite_store, run_id, concurrency=concurrency)
+        jobs = (Job("respond", client, ChatRequest("m", (("user", f"{n}"),)), (0,), settle) for n in range(2 * most))
+        work = asyncio.create_task(executor.run(jobs))
+        assert await asyncio.to_thread(eventually, lambda: len(server.chats) == most)
+        assert not await asyncio.to_thread(eventually, lambda: len(server.chats) > most, 0.3)
+        executor.stop("enough")
+        release.set()
+        with pytest.raises(Stopped, match="enough"):
+            await work
+        await client.close()
+
+    with hostile_server(texts_of, MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        asyncio.run(execute(server.url))
+    with sqlite_store.read() as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(call)).scalar_one() == most
 
 
 def test_results_are_in_the_record_while_others_are_under_way(store: Store, beside: Callable[..., Future]) -> None:
