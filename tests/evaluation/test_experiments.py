@@ -242,7 +242,8 @@ def test_repeating_a_run_asks_nothing_and_gives_the_same_numbers_whatever_the_se
     spec = simulated(samples=2, memory=Memory("random-20", seed=3), sampling={"top_p": 0.9}, mitigation="gate")
     run_id = ran(store, spec)
     before = calls_made(store)
-    changed = {kind: replace(seeds.load_prompt(kind), template="changed {task}") for kind in ("respond", "gate")}
+    kinds = ("respond", "gate", "judge")
+    changed = {kind: replace(seeds.load_prompt(kind), template="changed {task}") for kind in kinds}
     monkeypatch.setattr(seeds, "load_prompt", lambda kind, level="base": changed[kind])
     again = spec_of(store, run_id)
     assert numbers(store, ran(store, again)) == numbers(store, run_id)

@@ -312,7 +312,7 @@ def test_every_command_goes_on_exactly_once_after_a_kill(
 def recorded(store: Store) -> dict[str, object]:
     """Every call with its answer, and how many rows of what follows from them there are."""
     with store.read() as connection:
-        answers = dict(connection.execute(sa.select(call.c.key, call.c.response)).tuples().all())
+        answers = dict(connection.execute(sa.select(call.c.key, call.c.response)).all())
         tables = (ballot, response, judgement, reveal, generation_part, run_call)
         sizes = {
             table.name: connection.execute(sa.select(sa.func.count()).select_from(table)).scalar() for table in tables
