@@ -173,7 +173,6 @@ class Progress(Tally):
 UNREACHABLE_IN_A_ROW = 5
 UNREACHABLE = "the server no longer answers"  # how the reason of such an end begins
 COMMIT_AT_MOST = 64
-UNRECORDED = 64  # so many answers may wait for their commit beside the requests in flight
 
 MAKING_AT_ONCE = 4  # deferred jobs, each made in a thread; a product may keep hundreds of megabytes for each
 LAST_STEP_SECONDS = 1.0  # for these threads to come to a place where they can end
@@ -298,7 +297,11 @@ class Execution:
 
 class Executor(Execution):
     """Runs jobs for one piece of work (a run, a labelling or a generation). `stop_when` is called after each batch of
-    outcomes; a text that it returns drains the executor for that reason."""
+    outcomes; a text that it returns drains the executor for that reason.
+
+    unrecorded: so many answers may wait for their commit while as many requests are in flight as may be. Without it a
+    slow commit leaves the server idle; with it a killed process may have to ask for so many answers again.
+    """
 
     def __init__(
         self,
@@ -306,6 +309,7 @@ class Executor(Execution):
         work_id: str,
         *,
         concurrency: int,
+        unrecorded: int = 0,
         on_progress: Callable[[Progress], None] | None = None,
         stop_when: Callable[[Progress], str | None] | None = None,
     ) -> None:
@@ -314,6 +318,7 @@ class Executor(Execution):
         self.store = replace(store, give_up=self._over)
         self.work_id = work_id
         self.concurrency = concurrency
+        self._most_under_way = concurrency + unrecorded
         self._on_progress = on_progress
         self._stop_when = stop_when
         self._following: deque[Job] = deque()
@@ -329,9 +334,6 @@ class Executor(Execution):
         self._under_way = 0  # jobs that have been taken and are not in the record yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()  # an outcome waits for its commit
-        # While a commit is written, the server is asked on; not where a cap on cost looks at the record after each one,
-        # and may be exceeded by the requests in flight alone.
-        self._unrecorded = 0 if stop_when else UNRECORDED
         self._exhausted = False
         self._unreachable = 0
 
@@ -382,8 +384,7 @@ class Executor(Execution):
         while not self._is_ending():
             # Only this method takes jobs, and what happens during the await below only makes more room: what is
             # computed here is never too large by then.
-            most = self.concurrency + self._unrecorded
-            room = min(self.concurrency - len(self._tasks), most - self._under_way)
+            room = min(self.concurrency - len(self._tasks), self._most_under_way - self._under_way)
             room -= self._openings.start_ready(room, self._start)
             if not room or self._openings.full or self._waiting >= self.concurrency * AHEAD:
                 return

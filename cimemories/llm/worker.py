@@ -31,6 +31,7 @@ from cimemories.text import visible, without_credentials
 __all__ = ["SIMULATOR", "WorkError", "perform", "reachable"]  # two of them from source.py
 
 HEARTBEAT_SECONDS = 1.0  # also how soon a request to pause or cancel is seen; store.work.STALE_SECONDS is far longer
+UNRECORDED = 64  # as many as one commit takes; each answer waits for milliseconds, unless the server answers at once
 CANCELLED = "cancelled on request"
 PAUSED = "paused on request"
 
@@ -96,7 +97,8 @@ def perform(
     with all_reachable(addresses - local) as urls:
         own = begin(store, work_id, queued=queued)
         _note_engine(own, work_id, Engine())
-        here = Executor(own, work_id, **hooks)
+        # A cap on cost looks at the record after each commit, and may be exceeded by the requests in flight alone.
+        here = Executor(own, work_id, unrecorded=0 if stop_when else UNRECORDED, **hooks)
         jobs = partial(_jobs_of, make_jobs, urls) if isinstance(make_jobs, Source) else make_jobs
         return _attend(own, work_id, here, partial(_run_here, own, jobs, here, local, urls))
 
