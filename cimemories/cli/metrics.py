@@ -182,6 +182,7 @@ def _print_recalled(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
         whole=True,
     )
     output.line(f"{sentences.recalled(scope.run.name, recalled)}.")
+    output.notes([text for text in [sentences.ungrounded(recalled)] if text])
 
 
 def _print_norms(scores: PerNorm) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from numbers import Integral, Real
 from typing import TypeVar
 
 from cimemories.evaluation.matcher import match
@@ -78,8 +79,10 @@ class Ingested:
         given = _guarded("recall", lambda: _advance(self.system.recall(context, prompt), answers))
         if isinstance(given, Question):
             return given
-        if not isinstance(given, Recalled) or not isinstance(given.lines, Sequence):
+        if not isinstance(given, Recalled):
             raise RecallError(f"recall returned {_name(given)} instead of Recalled")
+        if not isinstance(given.lines, Sequence):
+            raise RecallError(f"recall returned {_name(given.lines)} for the lines instead of a list")
         if len(given.lines) > MOST_LINES:
             raise RecallError(f"recall returned more than {MOST_LINES:,} lines")
         lines = tuple(map(self._line, given.lines))
@@ -94,15 +97,14 @@ class Ingested:
         if len(line.text) > LONGEST_STATEMENT:
             raise RecallError(f"recall returned a line of more than {LONGEST_STATEMENT:,} characters")
         text, ids = storable(line.text), self.record.attribute_ids
-        positions = self._attributes_of(text) if line.attributes is None else line.attributes
+        positions: object = self._attributes_of(text) if line.attributes is None else line.attributes
         if not isinstance(positions, Sequence):
             raise RecallError(f"recall returned {_name(positions)} for the attributes of a line")
-        # A bool is an int in Python, and -1 a position.
-        if any(type(position) is not int or not 0 <= position < len(ids) for position in positions):
+        # Integral, since rankings come from numpy. A bool is one in Python, and -1 a position.
+        numbers = [int(p) if not isinstance(p, bool) and isinstance(p, Integral) else -1 for p in positions]
+        if any(not 0 <= number < len(ids) for number in numbers):
             raise RecallError("recall named an attribute that the profile does not have")
-        is_number = isinstance(line.score, int | float) and isfinite(line.score)
-        score = float(line.score) if is_number and line.score is not None else None
-        return RecalledLine(text, tuple(dict.fromkeys(ids[p] for p in positions)), score)
+        return RecalledLine(text, tuple(dict.fromkeys(ids[number] for number in numbers)), _number(line.score))
 
     def grounded(self) -> Generator[Question, str, None]:
         """Asks about the lines that the system stores and the rules cannot map. What an answer does not say, or says in
@@ -212,12 +214,20 @@ def _advance(given: Generator[Question, str, T] | T, answers: Sequence[str]) -> 
 def _cost(cost: object) -> Mapping[str, float] | None:
     if not isinstance(cost, Mapping):
         return None
-    numbers = {
-        storable(str(name))[:40]: float(value)
-        for name, value in list(cost.items())[:20]
-        if isinstance(value, int | float) and isfinite(value)
-    }
-    return numbers or None
+    given = {storable(str(name))[:40]: _number(value) for name, value in list(cost.items())[:20]}
+    return {name: number for name, number in given.items() if number is not None} or None
+
+
+def _number(value: object) -> float | None:
+    """A number of Python's or numpy's, whose 32-bit floats are none of Python's; None for anything that is none, or is
+    larger than a float."""
+    if not isinstance(value, Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None
 
 
 def _shown(record: ProfileRecord, lines: Sequence[RecalledLine]) -> Profile:

@@ -59,7 +59,8 @@ class Sample:
     not among the reveals. judgement: where several judges are asked, the first that is missing. task: what the task
     check says (yes, partly, no); None: not checked. response, context: their ids in the record. verdicts: by attribute,
     what people who audited the message say; people: whether that counts before the judge. prompt: by attribute, where
-    it stands in the prompt; None where nothing chose what gets there.
+    it stands in the prompt; None where nothing chose what gets there. unknown_lines: recalled lines of this prompt
+    whose attributes nobody knows.
     """
 
     number: int
@@ -77,6 +78,7 @@ class Sample:
     verdicts: Mapping[int, Audit] = field(default_factory=dict)
     people: bool = False
     prompt: Mapping[int, Place] | None = None
+    unknown_lines: int = 0
 
     @property
     def revealed(self) -> set[int]:
@@ -183,7 +185,7 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
     if len(checkers) > 1 and (check := task_check(connection, scope.run)):
         checkers = [check.checker]
     tasks = judgements.task_verdict_of(connection, checkers[0].id, ids) if checkers else {}
-    prompts = _prompts(connection, ids)
+    prompts, unknown = _prompts(connection, ids)
     verdicts: dict[int, dict[int, Audit]] = {}
     for (of, into), audit in audits.standing(audits.on(connection, ids)).items():
         verdicts.setdefault(of, {})[into] = audit
@@ -213,25 +215,31 @@ def samples(connection: sa.Connection, scope: Scope, profile_id: int, context_id
                 verdicts=verdicts.get(response.id, {}),
                 people=scope.verdicts == Verdicts.PEOPLE,
                 prompt=prompts.get(response.id),
+                unknown_lines=unknown.get(response.id, 0),
             )
         )
     return made
 
 
-def _prompts(connection: sa.Connection, response_ids: Sequence[int]) -> dict[int, dict[int, Place]]:
-    """Of each response for whose prompt something chose, the attributes in it and their places."""
+def _prompts(
+    connection: sa.Connection, response_ids: Sequence[int]
+) -> tuple[dict[int, dict[int, Place]], dict[int, int]]:
+    """Of each response for whose prompt something chose, the attributes in it and their places; and how many of its
+    recalled lines carry none that is known."""
     shown = judgements.shown_of(connection, response_ids)
     memories = datasets.memories_of(connection, {name for name, _ in shown.values() if name is not None})
     recalls = datasets.recalls_of(connection, {name for _, name in shown.values() if name is not None})
-    result = {}
+    result, unknown = {}, {}
     for response_id, (memory, recall) in shown.items():
+        if recall in recalls:
+            unknown[response_id] = recalls[recall].ungrounded
         if memory not in memories:
             continue
         lines = recalls[recall].lines if recall in recalls else ()
         # The first line that carries an attribute is the one that brought it in.
         scores = {a: line.score for line in reversed(lines) for a in line.attributes}
         result[response_id] = {a: Place(at, scores.get(a)) for at, a in enumerate(memories[memory], 1)}
-    return result
+    return result, unknown
 
 
 @dataclass(frozen=True)

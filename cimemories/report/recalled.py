@@ -36,7 +36,10 @@ def recalled(basis: Basis) -> Section | None:
 def _run(basis: Basis, line: Line, numbers: RecalledNumbers) -> list[Block]:
     name = basis.run_names[line.run.id]
     blocks: list[Block] = [Heading(name)] if basis.several else []
-    blocks += [Text(sentence(sentences.recalled(name, numbers))), _split(name, line, numbers)]
+    blocks.append(Text(sentence(sentences.recalled(name, numbers))))
+    if unknown := sentences.ungrounded(numbers):
+        blocks.append(Text(sentence(unknown)))
+    blocks.append(_split(name, line, numbers))
     for label in (Label.INAPPROPRIATE, Label.NECESSARY):
         whole = recalled_by(basis.flows, line.scope, By.DOMAIN, basis.rule)
         frame = whole[whole["label"] == str(label)].reset_index(drop=True)

@@ -24,7 +24,7 @@ from cimemories.store.engine import (
     values_of,
 )
 from cimemories.store.rows import insert_new, insert_rows
-from cimemories.store.tables import attribute, audit, judge, judgement, response, reveal, run_judge
+from cimemories.store.tables import attribute, audit, judge, judgement, recall, response, reveal, run_judge
 
 # ---- claims of judges
 #
@@ -161,6 +161,27 @@ def recalls(connection: sa.Connection, run_id: str) -> bool:
     message has come through one."""
     query = sa.select(response.c.id).where(response.c.run == run_id, response.c.shown.is_not(None)).limit(1)
     return connection.execute(query).first() is not None
+
+
+@dataclass(frozen=True)
+class Ungrounded:
+    """Lines that a memory system recalled and that carry no attribute anybody knows of: in how many of the run's
+    messages some stood in the prompt, of how many that have a recall, and how many lines these were."""
+
+    messages: int
+    of_messages: int
+    lines: int
+
+
+def ungrounded_lines(connection: sa.Connection, run_id: str) -> Ungrounded:
+    """Of the messages of a run that are there."""
+    some = sa.case((recall.c.ungrounded > 0, 1), else_=0)
+    query = (
+        sa.select(sa.func.sum(some), sa.func.count(), sa.func.sum(recall.c.ungrounded))
+        .select_from(response.join(recall, response.c.recall == recall.c.hash))
+        .where(response.c.run == run_id, response.c.status == ResponseStatus.OK)
+    )
+    return Ungrounded(*(int(number or 0) for number in connection.execute(query).one()))
 
 
 def shown_of(connection: sa.Connection, response_ids: Iterable[int]) -> dict[int, tuple[str | None, str | None]]:

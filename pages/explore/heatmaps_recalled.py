@@ -17,7 +17,7 @@ from cimemories.metrics.heatmap import By, places
 from cimemories.metrics.recalled.groups import recalled_by
 from cimemories.metrics.recalled.split import OUTCOMES, RecalledNumbers, recalled_numbers
 from cimemories.model import Label
-from cimemories.text import count, percent
+from cimemories.text import count, percent, sentence
 from cimemories.ui import charts, exports, page, safe, shell, tables, url
 from cimemories.ui.tables import Column
 
@@ -122,6 +122,8 @@ def _split(numbers: RecalledNumbers) -> None:
         "labels taken as given.",
         muted=True,
     )
+    if unknown := sentences.ungrounded(numbers):
+        page.notice(sentence(unknown))
 
 
 def _leads(label: Label, by: By) -> bool:

@@ -125,7 +125,9 @@ def _recalled(attribute: int, sample: Sample, samples: Sequence[Sample]) -> str:
         return f"nothing is known of this message's prompt; {others}"
     place = sample.prompt.get(attribute)
     if place is None:
-        return f"not in this message's prompt, which held {count(len(sample.prompt))}; {others}"
+        unknown = f" and {count(sample.unknown_lines, 'line')} that may carry it" if sample.unknown_lines else ""
+        known = "not known to be" if unknown else "not"
+        return f"{known} in this message's prompt, which held {count(len(sample.prompt))}{unknown}; {others}"
     score = "" if place.score is None else f", score {place.score:.3g}"
     return f"in this message's prompt, place {place.rank} of {count(len(sample.prompt))}{score}; {others}"
 

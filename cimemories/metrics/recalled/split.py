@@ -47,6 +47,8 @@ from cimemories.metrics.uncertainty import (
     share_interval,
     violation_terms,
 )
+from cimemories.store import judgements
+from cimemories.store.judgements import Ungrounded
 
 OUTCOMES = ("recalled_and_said", "said_not_recalled", "recalled_not_said", "not_recalled")
 OF_LABELS = (INAPPROPRIATE, NECESSARY, AMBIGUOUS)
@@ -121,12 +123,14 @@ class Split:
 class RecalledNumbers:
     """What was recalled in a run. n: where the headline is read. by_label: a label's name to the outcomes of its flows
     in retained contexts, identifiers aside where inappropriate. violation: by n, with
-    intervals at the headline's."""
+    intervals at the headline's. ungrounded: recalled lines whose attributes nobody knows; these count as not
+    recalled."""
 
     n: int
     by_label: Mapping[str, Outcomes]
     violation: Mapping[int, Split]
     completeness: Split
+    ungrounded: Ungrounded
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -134,6 +138,7 @@ class RecalledNumbers:
             "by_label": {name: item.as_json() for name, item in self.by_label.items()},
             "violation": {str(n): item.as_json() for n, item in self.violation.items()},
             "completeness": self.completeness.as_json(),
+            "ungrounded": vars(self.ungrounded),
         }
 
 
@@ -208,11 +213,14 @@ def recalled_numbers(
         conveyed.append(completeness_split(counts))
         if not flows.is_large(scope):
             ends = split_intervals(counts, n)
+    with flows.store.read() as connection:
+        ungrounded = judgements.ungrounded_lines(connection, scope.run.id)
     return RecalledNumbers(
         n=n,
         by_label={str(LABELS[label]): Outcomes(*total) for label, total in totals.items()},
         violation={each: _means(np.concatenate(leaked[each]), ends[0] if ends and each == n else None) for each in ns},
         completeness=_means(np.concatenate(conveyed), ends[1] if ends else None),
+        ungrounded=ungrounded,
     )
 
 

@@ -6,6 +6,7 @@ import math
 
 from cimemories.metrics.recalled.split import Outcomes, RecalledNumbers
 from cimemories.metrics.sentences.numbers import shares
+from cimemories.text import count
 
 OUTCOME_NAMES = {
     "recalled_and_said": "recalled and said",
@@ -32,6 +33,18 @@ def recalled(name: str, numbers: RecalledNumbers) -> str:
             f"Of what {name} needs to say, {kept} was not recalled, {silent} was recalled and not said, {said} was said"
         )
     return f"{name}: nothing to measure yet"
+
+
+def ungrounded(numbers: RecalledNumbers) -> str:
+    """In how many messages "not recalled" is more than is known, since a summary or somebody else's system put lines
+    into the prompt that nobody could map to attributes. Without its full stop; '' where there are none."""
+    item = numbers.ungrounded
+    if not item.lines:
+        return ""
+    return (
+        f"In {item.messages:,} of {count(item.of_messages, 'message')} the prompt held recalled lines of which no "
+        f"attribute is known ({count(item.lines, 'line')}, ungrounded): what they say counts as not recalled"
+    )
 
 
 def outcomes(item: Outcomes) -> str:

@@ -325,6 +325,15 @@ def test_a_leak_says_whether_and_where_it_was_recalled(store: Store) -> None:
         connection.execute(sa.update(response).where(response.c.id == first).values(recall=named))
         work.bump(connection, run_id)
     assert f"place 1 of 2, score 7.25; in those of 5 {of_all}" in leak(0, 0)
+    with store.write("admin") as connection:
+        lines = line, datasets.RecalledLine("Nobody knows what this repeats")
+        named = datasets.keep_recall(connection, datasets.RecallRecord(person.id, "summary", lines))
+        connection.execute(sa.update(response).where(response.c.run == run_id).values(recall=named))
+        work.bump(connection, run_id)
+    unknown = "not known to be in this message&#x27;s prompt, which held 2 and 1 line that may carry it; in those of 0"
+    assert f"{unknown} {of_all}" in leak(1, 2)
+    told = "In 15 of 15 messages the prompt held recalled lines of which no attribute is known (15 lines, ungrounded)"
+    assert told in page_html(opened(PAGE, run=run_id))
     _, plain = world(store, name="plain")
     assert "Recalled" not in page_html(opened(LEAKS, run=plain))
 
