@@ -9,6 +9,7 @@ everything else is imported when a test checks something. `pytest -p no:cimemori
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -52,6 +53,11 @@ def cimemories_check(request: pytest.FixtureRequest) -> Checks:
             raise TypeError("cimemories_check takes `run`, or `dataset`, `model` and `base_url` of a model to run")
         try:
             with cimemories.open(workspace, create=run is None) as ws:
+                if run is None:
+                    # What is wrong with the file is told before the model is paid for.
+                    chosen = inspect.signature(ws.run).bind(**options)
+                    chosen.apply_defaults()
+                    ws._refuse_beforehand(path, chosen.arguments["dataset"], chosen.arguments["samples"])
                 result = ws.check(path, ws.run(**options) if run is None else run, **counting)
         except (cimemories.StoreError, cimemories.EndpointError, cimemories.WorkError) as error:
             # A line for people, and no chain: where in our code it was noticed helps nobody.

@@ -122,6 +122,17 @@ class Workspace:
         except SeedError as error:
             raise StoreError(str(error)) from None
 
+    def _refuse_beforehand(self, file: str | Path, dataset: str, samples: int) -> None:
+        """Raises StoreError for what of a file of budgets can be seen to be wrong before a model is asked."""
+        from cimemories.check.budgets import read_check_file
+        from cimemories.check.checking import refuse_beforehand
+        from cimemories.seeds.reading import SeedError
+
+        try:
+            refuse_beforehand(self._session.store, read_check_file(Path(file)), dataset, samples)
+        except SeedError as error:
+            raise StoreError(str(error)) from None
+
     def run(
         self,
         dataset: str,

@@ -34,8 +34,8 @@ from cimemories.metrics.intervals import Paired, changes, common, intervals, pai
 from cimemories.metrics.sentences import Tested, family
 from cimemories.metrics.uncertainty import UNDEFINED, Interval
 from cimemories.model import Strength
-from cimemories.store import calls
-from cimemories.store.engine import StoreError
+from cimemories.store import calls, datasets
+from cimemories.store.engine import Store, StoreError
 from cimemories.text import count, listed, percent, shortened, simulated_text, visible
 
 SHOWN = 5  # leaks that a failed check quotes, the most revealed first
@@ -196,13 +196,19 @@ def read_baselines(file: CheckFile, new_baseline: Path | None = None) -> dict[Pa
     return baselines
 
 
-def refuse_too_few(file: CheckFile, samples: int) -> None:
-    """Raises StoreError where a run of so many samples could decide less than the file asks for: before it is paid."""
+def refuse_beforehand(store: Store, file: CheckFile, dataset: str, samples: int) -> None:
+    """What of a file can be seen to be wrong before a run of so many samples on this dataset is paid. Raises StoreError
+    where it could decide less than the file asks for, or there is no such dataset, and SeedError for a flow that means
+    nothing there and for a baseline that cannot be read."""
     if file.most_samples > samples:
         raise StoreError(
             f"{file.path} asks for {count(file.most_samples, 'sample')} a context, the run would have {samples}. Use "
             f"--samples {file.most_samples} or more."
         )
+    with store.read() as connection:
+        dataset_id = datasets.named(connection, dataset).id
+    flows_of(store, dataset_id, file)
+    read_baselines(file)
 
 
 def check(

@@ -33,7 +33,6 @@ from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_s
 from cimemories.text import percent, simulated_text
 
 if TYPE_CHECKING:
-    from cimemories.check.budgets import CheckFile
     from cimemories.check.checking import CheckResult
     from cimemories.evaluation.attribution import Attribution
     from cimemories.flows.scope import Scope
@@ -552,8 +551,8 @@ def _checked(
     file = read_check_file(path)
     store = open_store(workspace)
     if what is not None:
-        checking.refuse_too_few(file, messages.samples)
-        run_id = _run_first(store, file, what, messages, judge_options, concurrency)
+        checking.refuse_beforehand(store, file, what[0], messages.samples)
+        run_id = _run_first(store, what, messages, judge_options, concurrency)
     scope = scope_by_words(
         store,
         str(run_id),
@@ -585,20 +584,14 @@ def _checked(
 
 def _run_first(
     store: Store,
-    file: CheckFile,
     what: tuple[str, str, str],
     messages: MessageOptions,
     judge_options: JudgeOptions,
     concurrency: int,
 ) -> str:
-    """Run the model; returns the run's id. What of the file can be seen to be wrong is, before anything is asked."""
-    from cimemories.check import checking, named_flows
+    """Run the model; returns the run's id."""
     from cimemories.evaluation import planning, runs
 
-    with store.read() as connection:
-        dataset = store_datasets.named(connection, what[0]).id
-    named_flows.flows_of(store, dataset, file)
-    checking.read_baselines(file)
     if what[2] == planning.BATCH:
         raise StoreError("a check waits for its answers: batch files have no server. Import them, then use --run.")
     spec = run_spec(*what, messages, judge_options)

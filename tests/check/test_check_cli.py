@@ -295,6 +295,9 @@ def test_undecided(cimemories_check):
 def test_nothing(cimemories_check):
     cimemories_check("privacy.yaml", run="nothing")
 
+def test_misspelt(cimemories_check):
+    cimemories_check("typo.yaml", dataset="assistant", model="sim-careful", base_url="simulator")
+
 def test_wrong(cimemories_check):
     cimemories_check("privacy.yaml", run="none", dataset="both")
 """
@@ -303,6 +306,7 @@ def test_wrong(cimemories_check):
 def test_the_fixture_fails_a_test_and_loads_nothing_before(repository: Repository) -> None:
     (repository.folder / "test_session.py").write_text(SESSION)
     (repository.folder / "undecided.yaml").write_text("budgets: violation@9 at most 1\n")
+    (repository.folder / "typo.yaml").write_text("flows:\n  - miscariage -> landlord: never\n")
     environment = repository.environment | {
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # whatever else is installed; and ours is named, installed or not
         "PYTHONPATH": str(ROOT),
@@ -326,4 +330,7 @@ def test_the_fixture_fails_a_test_and_loads_nothing_before(repository: Repositor
     assert "violation@9 needs 9" in failures["test_undecided"] and "undecided" in failures["test_undecided"]
     assert "takes `run`, or" in failures["test_wrong"]
     assert failures["test_nothing"].startswith("undecided: there is no run 'nothing'")
+    assert "Nearest: 'miscarriage' (event)" in failures["test_misspelt"]
+    ran = json.loads(cli_inside(repository.environment, "runs", "--json").stdout)
+    assert "sim-careful" not in {row["model"] for row in ran}  # told before the model was asked
     assert "passed: of 5 checks 5 passed (simulated)" in done.stdout  # where it passes, too
