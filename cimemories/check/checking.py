@@ -416,10 +416,11 @@ def _comparison(question: _Question, budget: NoWorse, baseline: Baseline | None)
     judged = judged_flows(baseline)
     share = shared / judged if judged else 0.0
     if share < question.file.coverage - TIE:
+        # What is missing is no reason to give the old baseline up.
+        why = question.uncovered or "the dataset or what was planned has changed. Write the baseline anew"
         return without(
             f"of the baseline's {count(judged, 'judged flow')} this run has {percent(share)}, "
-            f"{sentences.share(question.file.coverage)} are needed: the dataset or what was planned has changed. Write "
-            "the baseline anew"
+            f"{sentences.share(question.file.coverage)} are needed: {why}"
         )
     return _Comparison(budget, baseline, "", paired, newly)
 
@@ -557,7 +558,6 @@ def _named(question: _Question, item: NamedFlow, named_flows: Sequence[Flow]) ->
     # The lowest share that a flow can have, whatever its missing messages say, and the highest.
     over = [row for row in rows if row[3] > item.limit * row[1] + TIE]
     unclear = [row for row in rows if row[3] + row[1] - row[2] > item.limit * row[1] + TIE and row not in over]
-    wanted = item.samples or question.scope.run.samples
     few = [row for row in rows if row[2] < (item.samples or 1)]
     messages: dict[tuple[int, int], int] = {}
     for flow, _, draws, _ in rows:
@@ -576,17 +576,21 @@ def _named(question: _Question, item: NamedFlow, named_flows: Sequence[Flow]) ->
         return Check(item.text, item.line, Outcome.FAILED, text, _quoted(question, triples), max(len(over) - SHOWN, 0))
     if few:
         untested = sum(row[1] == 0 for row in rows)
+        missing = f"`cimemories resume {question.scope.run.id}` asks for what is missing"
         if untested:
             text = (
                 f"{of}, of which {untested:,} {_be(untested)} not in this run: its contexts were not planned, or no "
                 "memory held the attribute. Run the whole dataset, or narrow the flow with `profile` or `task`"
             )
         else:
-            text = (
-                f"{of}, of which {len(few):,} {'has' if len(few) == 1 else 'have'} fewer than "
-                f"{count(wanted, 'judged message')}; run with --samples {wanted} or more, or "
-                f"`cimemories resume {question.scope.run.id}` what is missing"
-            )
+            have = f"{of}, of which {len(few):,} {'has' if len(few) == 1 else 'have'}"
+            wanted = item.samples or 1
+            if wanted > question.scope.run.samples:
+                text = f"{have} fewer than {count(wanted, 'judged message')}; run with --samples {wanted} or more"
+            elif item.samples:
+                text = f"{have} fewer than {count(wanted, 'judged message')}; {missing}"
+            else:
+                text = f"{have} no judged message; {missing}"
         return Check(item.text, item.line, Outcome.UNDECIDED, text)
     if unclear:
         lost = sum(row[1] - row[2] for row in unclear)

@@ -175,6 +175,24 @@ def test_what_is_missing_is_no_pass(
     assert {text: outcomes(of_ready(flows_and_scope, file, text))[0] for text in cases} == cases
 
 
+def test_an_undecided_flow_says_what_is_missing_and_what_helps(sqlite_store: Store, file: Path) -> None:
+    """Flows that lost one message of five are not among those without any, and more samples bring none back."""
+    lost = {(0, 0, s): ResponseStatus.FAILED for s in range(5)} | {(1, 0, 0): ResponseStatus.FAILED}
+    flows_and_scope = ask(sqlite_store, world(sqlite_store, SILENT, missing=lost))
+
+    def text(limit: str) -> str:
+        check = of_ready(flows_and_scope, file, f"flows:\n  - fact_0 -> recipient *: {limit}").checks[0]
+        assert check.outcome is Outcome.UNDECIDED
+        return check.text
+
+    assert text("never").startswith("4 flows, of which 1 has no judged message; `cimemories resume ")
+    of_five = text("{limit: never, samples: 5}")
+    assert of_five.startswith("4 flows, of which 2 have fewer than 5 judged messages; `cimemories resume ")
+    assert text("{limit: never, samples: 6}").endswith(
+        "4 have fewer than 6 judged messages; run with --samples 6 or more"
+    )
+
+
 def test_without_labels_or_messages_nothing_is_decided(sqlite_store: Store, file: Path) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=2)
     budgets = "budgets: [violation@1 at most 1, completeness at least 0]"
@@ -413,7 +431,9 @@ def test_a_comparison_that_would_not_be_one_is_undecided(sqlite_store: Store, fi
     assert "is simulated" in text(many(sqlite_store, counts_with(1), simulated=True))
     assert "n is at most 3" in text(run_id, "budgets: violation@4 no worse than baseline.json")
     lost = {(p, 0, s): ResponseStatus.FAILED for p in range(3) for s in range(3)}
-    assert "this run has 50.0 %, 99.0 % are needed" in text(many(sqlite_store, counts_with(1), missing=lost))
+    part = text(many(sqlite_store, counts_with(1), missing=lost))
+    assert "this run has 50.0 %, 99.0 % are needed: only 9 of 18 planned messages are judged" in part
+    assert "Write the baseline anew" not in part  # what is missing is no change of the dataset
 
 
 def broken(data: Any, change: str) -> str:
