@@ -48,6 +48,7 @@ from cimemories.store.labellings import STAND_IN, SharedLabels
 TASK = "cimemories"  # the key of LoggedTask in the metadata of a log
 PROFILES = "profiles"
 SCORER = "reveals"
+_OURS = re.compile(rf"{SCORER}\d*")
 VERSION = 1
 HEADER, START = "header.json", "_journal/start.json"
 LARGEST_MEMBER = 256 << 20  # bytes of a header or a sample, unpacked
@@ -472,6 +473,12 @@ class _Sample:
     def _outcome(self, raw: Mapping[str, Any], memory: Sequence[int]) -> tuple[Any, ...]:
         """The fields of a Result from `text` on."""
         scores = self.log._object(raw.get("scores") or {}, f"{self.member}: scores")
+        # `inspect score` adds a second score as reveals1: which of the two counts nobody has said.
+        if len(ours := [name for name in scores if _OURS.fullmatch(name)]) > 1:
+            self._problem(
+                f"scored {len(ours)} times, and a run begins with one judge. Score it by `inspect score` with --action "
+                "overwrite, or import the log as it was before and add the other judge by `cimemories judge`"
+            )
         if SCORER not in scores:
             return self._without_score(raw)
         value = self.log._object(scores[SCORER], f"{self.member}: {SCORER}")

@@ -364,6 +364,7 @@ HOSTILE: dict[str, tuple[Callable[[str, dict[str, Any]], None], str]] = {
     "an odd strength": (scored(lambda m: m["revealed"][0].update(strength="wholly")), "strength cannot be used"),
     "a claim twice": (scored(lambda m: m["revealed"].append(m["revealed"][0])), "an attribute is named twice"),
     "a second judge": (scored(lambda m: m["judge"].update(model=str(len(m["revealed"])))), "by another judge"),
+    "scored twice": (in_samples(lambda s: s["scores"].update({f"reveals{n}": {} for n in ("", 1)})), "scored 2 times"),
     "no text": (scored(lambda m: m.update(status="owed")), "it has a score but no text"),
     "a list": (in_samples(lambda s: s.update(metadata=[])), "must be an object, not a list"),
     "another epoch": (in_samples(lambda s: s.update(epoch=7)), "id or epoch is not that of its name"),
