@@ -54,6 +54,7 @@ HEADER, START = "header.json", "_journal/start.json"
 LARGEST_MEMBER = 256 << 20  # bytes of a header or a sample, unpacked
 MOST_EPOCHS = 1_000  # samples that are not in the log become rows
 NOT_IN_THE_LOG = "not in the log"
+MADE_UP = ("mockllm", "none")  # Inspect's providers that ask no model
 _LOCAL = struct.Struct("<26x2H")  # of the header before a member: the lengths of its name and extra field
 _ZSTD = 93  # of zipfile.ZipInfo.compress_type; Python before 3.14 has no name for it
 _ID = re.compile(r"([1-9]\d{0,4})-([1-9]\d{0,4})")
@@ -258,6 +259,12 @@ class InspectLog:
             "unjudged": "messages without a readable judgement: {n}; their judgement is missing",
         }
         notes = [text.format(n=f"{counts[name]:,}") for name, text in texts.items() if counts[name]]
+        # Of the server that answered only a score says whether it is a simulator.
+        if not self._judges and not self._simulated:
+            notes.append(
+                "no message has a score, so the log does not say whether a simulator wrote them: they count as a real "
+                "model's. If one did, score the log first (`inspect score`)"
+            )
         if self._status != "success":
             notes.insert(0, f"the log is of an eval that did not end well (status {shown(self._status, 20)})")
         return tuple(notes)
@@ -323,6 +330,8 @@ class InspectLog:
             self._problem(f"written by a newer CIMemories Studio ({shown(about.version, 40)}); update this one")
         self._dataset, self._model = about.dataset, self._text(spec.get("model"), "eval.model")
         self._status = self._text(header.get("status"), "status")
+        if self._model.partition("/")[0] in MADE_UP:
+            self._simulated.add("messages")
         texts = (about.dataset, about.memory, about.prompt_level, about.prompt_sha256, about.labels.model, self._model)
         if any(forbidden(text) or len(text) > LONGEST_NAME // 2 for text in texts) or not about.dataset.strip():
             self._problem("a name in the header is blank, too long or has control characters")

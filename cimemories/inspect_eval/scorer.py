@@ -33,7 +33,7 @@ from cimemories.evaluation.judging import (
 from cimemories.evaluation.matcher import match
 from cimemories.evaluation.planning import JUDGE_TOKENS, JudgeSpec, judge_as_reference
 from cimemories.evaluation.respond import response_status
-from cimemories.formats.inspect_log import LoggedClaim, LoggedJudge, LoggedSample, LoggedScore
+from cimemories.formats.inspect_log import MADE_UP, LoggedClaim, LoggedJudge, LoggedSample, LoggedScore
 from cimemories.inspect_eval.metrics import balanced, completeness, leak_rate, violation
 from cimemories.inspect_eval.source import load
 from cimemories.llm.endpoint import Endpoint, EndpointError, look_up
@@ -45,7 +45,6 @@ from cimemories.text import count
 
 METRICS = [violation(), completeness(), balanced(), leak_rate()]
 ROLE = "judge"  # of `--model-role judge=...`
-MADE_UP = ("mockllm", "none")  # Inspect's providers that ask no model
 # What the finish reasons of an OpenAI-compatible server are to Inspect.
 _FINISH = {"max_tokens": "length", "model_length": "length", "content_filter": "content_filter"}
 _REASONS = {

@@ -311,6 +311,24 @@ def test_a_single_profile_has_no_standard_error() -> None:
     assert metrics.standard_error(np.array([0.0, 1.0, np.nan])) == pytest.approx(0.5)
 
 
+def test_messages_without_any_score_are_not_silently_real(ran: Ran, sqlite_store: Store, tmp_path: Path) -> None:
+    """Of a log with `--no-score` no score says who wrote: what Inspect makes up itself is marked, else a note warns."""
+
+    def unscored(name: str, value: dict[str, Any], model: str) -> None:
+        if name == "header.json":
+            value["eval"]["model"] = model
+        elif name.startswith("samples/"):
+            value["scores"] = None
+
+    for model, simulated in (("mockllm/model", True), ("openai-api/somewhere/a-model", False)):
+        path = repacked(ran.path, tmp_path / "log.eval", lambda name, value, model=model: unscored(name, value, model))
+        imported = import_file(sqlite_store, path)
+        with sqlite_store.read() as connection:
+            run = store_runs.named(connection, imported.runs[0])
+        warned = any("does not say whether a simulator wrote" in note for note in imported.notes)
+        assert (run.simulated, warned) == (simulated, not simulated)
+
+
 # ---- hostile logs
 
 
