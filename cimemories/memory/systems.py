@@ -116,8 +116,10 @@ class SystemSpec:
             system: MemorySystem = _factory(self.name)(**self.options)
         except MemorySystemError:
             raise
-        except Exception as error:
-            raise MemorySystemError(f"the memory system '{self.name}' cannot be made: {error}") from error
+        except (Exception, SystemExit) as error:  # a library that exits must not end the program in silence
+            raise MemorySystemError(
+                f"the memory system '{self.name}' cannot be made: {type(error).__name__}: {error}"
+            ) from error
         if lacking := [part for part in ("name", "version", "ingest", "recall") if not hasattr(system, part)]:
             raise MemorySystemError(f"the memory system '{self.name}' has no {', '.join(lacking)}.")
         return system
@@ -211,7 +213,7 @@ def _factory(name: str) -> Callable[..., MemorySystem]:
         raise MemorySystemError(f"there is no memory system '{name[:40]}'. There are: {', '.join(available())}.")
     try:
         factory: Callable[..., MemorySystem] = _registered()[name].load()
-    except Exception as error:  # a package of somebody else's may raise anything when it is imported
+    except (Exception, SystemExit) as error:  # a package of somebody else's may raise anything when it is imported
         raise MemorySystemError(
             f"the memory system '{name}' cannot be loaded: {type(error).__name__}: {error}"
         ) from error

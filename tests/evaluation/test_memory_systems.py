@@ -76,6 +76,8 @@ class Words:
 
     def __init__(self, how: str = "quotes", k: int = 3) -> None:
         self.how, self.k, self.alone = how, k, threading.Lock()
+        if how == "exits at once":
+            raise SystemExit(3)
 
     def ingest(self, profile):
         if self.how == "ingest fails":
@@ -709,6 +711,8 @@ def test_lines_of_which_nothing_is_known_are_told_beside_what_was_not_recalled(s
 def test_a_system_that_cannot_be_loaded_says_so(words: None) -> None:
     with pytest.raises(MemorySystemError, match="cannot be loaded: AttributeError"):
         read_system("system:broken")
+    with pytest.raises(MemorySystemError, match="'words' cannot be made: SystemExit: 3"):
+        read_system("system:words:how=exits at once")
 
 
 def test_recalls_that_are_equal_are_one_row(store: Store, words: None) -> None:
