@@ -49,6 +49,8 @@ ORIGINS: dict[Kind, str] = {kind: kind for kind in KINDS} | {"profiles": "offici
 _HEAD = 1 << 16
 # An object that is on one line and begins with a field of a profile, as no list of profiles does.
 _PROFILE_A_LINE = re.compile(r'\{ *"(bio|information_attributes|contexts|run|labelling)" *:')
+# As Inspect writes a log as JSON: version, status, eval.
+_JSON_LOG = re.compile(r'\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:\s*"\w+"\s*,\s*"eval"\s*:')
 _PART = re.compile(r"-\d{5}-of-(\d{5})$")  # of one table in several files
 _READS = (
     "JSON profiles (from '['), results (one profile a line), Parquet, CSV with a header, bundles (zip or folder) and "
@@ -134,6 +136,11 @@ def recognise(path: Path) -> Literal["json", "parquet", "csv", "bundle", "result
         raise FormatError(
             f"{name}: this has one JSON object a line, but is neither the authors' results nor a whole bundle (zip or "
             "folder); import one of these"
+        )
+    if _JSON_LOG.match(text.lstrip(" \t\r\n")):
+        raise FormatError(
+            f"{name}: this is a log of Inspect as JSON, and logs are read as .eval; `inspect log convert --to eval "
+            "--output-dir FOLDER LOG` makes one of it"
         )
     if text.lstrip(" \t\r\n").startswith(("[", "{")) or not text.strip(" \t\r\n"):
         return "json"  # its own reader says best what is wrong with an empty file or a single object

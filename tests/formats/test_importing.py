@@ -163,6 +163,7 @@ def test_a_bundle_whose_labels_were_deleted_is_imported_under_another_name(store
         (b"name;label\n1;2\n", "unknown format, the file begins with 'name;label"),
         (b'{"a": 1}\n{"a": 2}\n', "one JSON object a line"),
         (b'{"a": 1}', "the top level must be a list of profiles"),
+        (b'{\n  "version": 2,\n  "status": "success",\n  "eval": {}\n}', "`inspect log convert --to eval"),
         (b"\x1f\x8b\x08\x00", "packed with gzip; unpack it first"),
         (b"PAR1" + b"x" * 100, "not a whole Parquet file"),
         (b"PK\x03\x04" + b"x" * 100, "not a whole zip file"),
