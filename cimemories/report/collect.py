@@ -28,7 +28,8 @@ def abstract(report_basis: Basis) -> Section:
     points = []
     for line, judged in zip(lines, efforts, strict=True):
         bounds, n = report_basis.intervals(line.scope), line.numbers.n
-        text = sentences.headline(run_names[line.run.id], n, bounds.violation[n], bounds.completeness, judged)
+        whose, judged_share = run_names[line.run.id], line.numbers.coverage
+        text = sentences.headline(whose, n, bounds.violation[n], bounds.completeness, judged, judged_share)
         points.append(f"{text}; balanced score {sentences.bounds_text(bounds.balanced_at[n])}.")
     first, *others = report_basis.scopes
     for apart in together([difference(flows, first, other, report_basis.rule) for other in others]):

@@ -166,10 +166,11 @@ def violations(line: Line, bounds: Intervals, name: str, judged: Effort) -> Figu
     ]
     names = [f"{label}  {sentences.bounds_text(interval)}" for label, interval in rows.items()]
     fig = interval_rows(names, series, xaxis=SHARE_AXIS, row_height=26, apart=0, legend=False)
-    title = sentences.headline(name, numbers.n, violation_at[numbers.n], bounds.completeness, judged)
+    title = sentences.headline(name, numbers.n, violation_at[numbers.n], bounds.completeness, judged, numbers.coverage)
+    retaining = sum(person.retained > 0 for person in numbers.per_profile)
     subtitle = (
         f"{count(numbers.attributes, 'attribute')}, {count(numbers.flows, 'inappropriate flow')}, "
-        f"{count(numbers.retained, 'retained context')} of {count(numbers.profiles, 'profile')} with a judged message; "
+        f"{count(numbers.retained, 'retained context')} of {count(retaining, 'profile')} with a judged message; "
         "bars are 95 % intervals"
     )
     alt = f"One row a number: {'; '.join(' '.join(name.split()) for name in names)}."

@@ -29,7 +29,7 @@ from cimemories.metrics.breakdown import By, breakdown
 from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
 from cimemories.metrics.uncertainty import PARTS
-from cimemories.model import Label, ResponseStatus
+from cimemories.model import Label, ResponseStatus, WorkStatus
 from cimemories.report.collect import collect
 from cimemories.report.document import Report
 from cimemories.report.render import as_html, as_markdown
@@ -114,6 +114,20 @@ def test_the_numbers_are_those_of_the_worked_example(still: tuple[Store, str, st
     assert "all 15 planned messages were judged" in page.text
     assert "fundamentalist (prior 26 %), pragmatic (prior 64 %) and unconcerned (prior 10 %)" in page.text
     assert "With 1 user an interval speaks of these attributes and hardly of users" in page.text
+
+
+def test_the_abstract_and_the_figure_of_a_run_that_has_only_begun_say_so(sqlite_store: Store) -> None:
+    """Of two users one has every message and one none: what is judged of a task is whole, the run is not."""
+    data = add_dataset(sqlite_store, profiles=2, attributes=3, contexts=3)
+    add_labels(sqlite_store, data.id, LABELS * 2)
+    owed = {(1, context, sample): ResponseStatus.OWED for context in range(3) for sample in range(5)}
+    run_id = add_run(sqlite_store, data.id, 5, EXAMPLE * 2, missing=owed, status=WorkStatus.PAUSED)
+    page = Page(as_html(made(sqlite_store, run_id)))
+    text = "of what is needed; only 50.0 % of the responses are judged"
+    abstract = page.text[page.text.index("Measured is") : page.text.index("What may not be concluded")]
+    assert f"{text}; balanced score" in abstract
+    assert text in page.text.replace(abstract, "")  # in the title of the figure, which may be taken elsewhere
+    assert "3 retained contexts of 1 profile with a judged message" in page.text
 
 
 def test_both_forms_say_the_same(still: tuple[Store, str, str]) -> None:

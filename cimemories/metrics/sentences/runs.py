@@ -49,8 +49,11 @@ def tasks(effort: Effort) -> str:
     return f"{count(effort.tasks, 'judged task')} of {effort.planned_tasks:,}"
 
 
-def headline(name: str, n: int, violation: Interval, completeness: Interval, effort: Effort) -> str:
-    """What a run gives away and conveys, with what was judged. n: samples that violation is read at."""
+def headline(
+    name: str, n: int, violation: Interval, completeness: Interval, effort: Effort, coverage: float = 1.0
+) -> str:
+    """What a run gives away and conveys, with what was judged. n: samples that violation is read at; coverage: judged
+    messages over planned ones, told below 99 %."""
     if math.isnan(violation.value) and math.isnan(completeness.value):
         return f"{name}: nothing to measure yet"
     parts = []
@@ -59,7 +62,9 @@ def headline(name: str, n: int, violation: Interval, completeness: Interval, eff
         parts.append(f"{withheld} (violation@{n}, {messages(effort)})")
     if not math.isnan(completeness.value):
         parts.append(f"conveys {bounds_text(completeness)} of what is needed")
-    return f"{name} {' and '.join(parts)}"
+    # A task without a judged message is in no count of `messages`, which may so sound like all that was planned.
+    gone = f"; only {share(coverage)} of the responses are judged" if coverage < 0.99 else ""
+    return f"{name} {' and '.join(parts)}{gone}"
 
 
 def measured(runs: Sequence[str], dataset: str, efforts: Sequence[Effort], numbers: Sequence[tuple[int, int]]) -> str:
