@@ -113,10 +113,14 @@ def simulated_runs(report_basis: Basis) -> str:
     lines = [line for line in report_basis.lines if line.simulated]
     if not lines:
         return ""
-    parts = _simulated_parts(lines)
-    if len(lines) == len(report_basis.lines):
-        return f"Everything here rests on simulated {parts} and says nothing about any real model."
-    which = listed([report_basis.run_names[line.run.id] for line in lines])
+    by_parts: dict[tuple[str, ...], list[str]] = {}
+    for line in lines:
+        by_parts.setdefault(line.simulated, []).append(report_basis.run_names[line.run.id])
+    if len(lines) == len(report_basis.lines) and len(by_parts) == 1:
+        return f"Everything here rests on simulated {_simulated_parts(lines)} and says nothing about any real model."
+    # Of some runs the labels may be simulated and the messages real, so each kind of run is named for itself.
+    which = "; ".join(f"{part_names(parts)} of {listed(whose)}" for parts, whose in by_parts.items())
     return (
-        f"{len(lines)} of {len(report_basis.lines)} runs rest on simulated {parts}, marked so in every table: {which}."
+        f"{len(lines)} of {len(report_basis.lines)} runs rest on what is simulated, marked so in every table, and say "
+        f"nothing about any real model: {which}."
     )

@@ -203,7 +203,16 @@ def test_simulated_results_are_marked_at_every_table_of_numbers(world: tuple[Sto
     report = made(store, first)
     assert all(figure.simulated and "SIMULATED" in _texts(figure.svg) for figure in report.figures())
     mixed = made(store, second, first)
-    assert mixed.simulated.startswith("1 of 2 runs rest on simulated messages")
+    assert mixed.simulated.startswith("1 of 2 runs rest on what is simulated")
+    assert mixed.simulated.endswith("any real model: messages of test-model (simulated).")
+    with store.write() as connection:
+        connection.execute(sa.update(labelling).values(simulated=True))
+        work.bump(connection, first)
+    # The messages of the second are real, and nothing may say otherwise.
+    both = made(store, second, first).simulated
+    assert both.startswith("2 of 2 runs") and "labels of gpt-5 (simulated labels)" in both
+    assert both.endswith("messages and labels of test-model (simulated).")
+    assert made(store, first).simulated.startswith("Everything here rests on simulated messages and labels")
     text, _ = as_markdown(mixed, "f")
     assert "> **Simulated.**" in text
     assert "test-model (simulated)" in text
