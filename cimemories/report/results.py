@@ -141,9 +141,12 @@ def _sureness(basis: Basis) -> list[Block]:
         if scope.labelling is None:
             continue
         violation, needed = label_effects(basis.flows, scope, line.n, basis.rule)
-        for what, effect in ((f"Violation@{line.n}", violation), ("completeness", needed)):
-            half_width = NORMAL_95 * math.sqrt(effect.variance)
-            points_.append(label_width(what, name, half_width, WIDTH, decisions_needed(effect, WIDTH)))
+        for what, effect, value in (
+            (f"Violation@{line.n}", violation, line.numbers.violation[line.n]),
+            ("completeness", needed, line.numbers.completeness),
+        ):
+            half_width, more = NORMAL_95 * math.sqrt(effect.variance), decisions_needed(effect, WIDTH)
+            points_.append(label_width(what, name, half_width, WIDTH, more, defined=not math.isnan(value)))
         seen.add((scope.run.dataset, scope.labelling.id))
     # The queue's own figures are by the labels and judges that hold unless others are asked for.
     usual = all(line.scope.labels == Labels.DECISIONS and line.scope.rule is None for line in basis.lines)

@@ -111,12 +111,22 @@ class Valued:
     def half_width(self) -> float:
         return NORMAL_95 * math.sqrt(self.effect.variance)
 
+    @property
+    def defined(self) -> bool:
+        """Whether the labels that hold give the run this number: without one its width is 0, or anything."""
+        return self.aim.target == Target.ORDER or not math.isnan(self.consensus)
+
     def reached(self, width: float = WIDTH) -> bool:
         """Whether to stop: the half-width wanted is there, of an order that it is settled."""
-        return self.order >= SETTLED if self.aim.target == Target.ORDER else self.half_width <= width
+        if self.aim.target == Target.ORDER:
+            return self.order >= SETTLED
+        return self.defined and self.half_width <= width
 
     def needed(self, width: float = WIDTH) -> int | None:
-        """About how many more decisions, the most valuable first; None where all open pairs would not do."""
+        """About how many more decisions, the most valuable first; None where all open pairs would not do, or the number
+        is undefined."""
+        if not self.defined:
+            return None
         if self.reached(width):
             return 0
         if self.aim.target == Target.ORDER:
@@ -138,7 +148,7 @@ class Valued:
         if self.aim.target == Target.ORDER:
             first, second = self.names
             return label_order(self.number, len(self.ranking), self.order, (first, second), self.single, more)
-        return label_width(self.number, self.names[0], self.half_width, width, more)
+        return label_width(self.number, self.names[0], self.half_width, width, more, defined=self.defined)
 
     @property
     def single(self) -> float:

@@ -184,6 +184,17 @@ def test_violation_is_read_at_as_many_samples_as_the_headline(sqlite_store: Stor
     assert "not compared" in now.since_sentence(before)
 
 
+def test_a_number_that_is_undefined_says_nothing_of_stopping(sqlite_store: Store) -> None:
+    """No context has both an inappropriate and a necessary attribute, so neither number is there to be made surer."""
+    data = add_dataset(sqlite_store, 1, 2, 2)
+    votes = add_labels(sqlite_store, data.id, [[[NECESSARY, NECESSARY], [NECESSARY, AMBIGUOUS]]])
+    add_run(sqlite_store, data.id, 1, [[[1, 1], [0, 0]]])
+    for target in (Target.VIOLATION, Target.COMPLETENESS):
+        value = valued(sqlite_store, pair_index(sqlite_store, data.id, votes), Aim(target))
+        assert value is not None and not value.reached() and value.needed() is None
+        assert value.sentence().endswith("of small run is undefined, so it does not say whether labelling may stop.")
+
+
 def test_the_sentence_says_how_sure_and_how_much_is_left(sqlite_store: Store) -> None:
     world = made(sqlite_store)
     index = world.index()

@@ -13,9 +13,14 @@ from cimemories.text import count
 # ---- how sure labels are, and how many decisions are left
 
 
-def label_width(name: str, run: str, half_width: float, wanted: float, more: int | None) -> str:
+def label_width(
+    name: str, run: str, half_width: float, wanted: float, more: int | None, *, defined: bool = True
+) -> str:
     """'Violation@5 of A: label uncertainty ±1.3 points now; about 210 more decisions to ±1.0.' half_width, wanted:
-    shares; more: decisions, 0 where the width is there, None where all of them would not do."""
+    shares; more: decisions, 0 where the width is there, None where all of them would not do. defined: whether the run
+    has this number by the labels that hold; where not, nothing is known of its width."""
+    if not defined:
+        return f"{name[:1].upper()}{name[1:]} of {run} is undefined, so it does not say whether labelling may stop."
     now, aim = (f"±{number(100 * width, decimals(100 * width))}" for width in (half_width, wanted))
     text = f"{name[:1].upper()}{name[1:]} of {run}: label uncertainty {now} points now"
     if more == 0:
