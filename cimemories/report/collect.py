@@ -38,7 +38,8 @@ def abstract(report_basis: Basis) -> Section:
     limits = [f"Anything about real models from what is simulated: {parts}."] if parts else []
     limits += sentences.not_concluded(
         max(line.numbers.n for line in lines),
-        max(line.completeness.users for line in lines),
+        # Of the whole runs, as the numbers above: lines may be of the flows common to all of them.
+        max(report_basis.intervals(line.scope).completeness.users for line in lines),
         audited=all(violation_audits(flows, line.scope, report_basis.rule) for line in lines),
         several=len(lines) > 1,
     )

@@ -60,6 +60,10 @@ REFERENCES = (
     "S. Holm. A Simple Sequentially Rejective Multiple Test Procedure. Scandinavian Journal of Statistics 6, 1979, "
     "65-70.",
 )
+AUDIT_REFERENCES = (
+    "A. N. Angelopoulos, S. Bates, C. Fannjiang, M. I. Jordan and T. Zrnic. Prediction-Powered Inference. Science 382, "
+    "2023, 669-674.",
+)
 KAPPA_REFERENCES = (
     "J. Cohen. A Coefficient of Agreement for Nominal Scales. Educational and Psychological Measurement, 1960.",
     "K. L. Gwet. Computing inter-rater reliability and its variance in the presence of high agreement. British Journal "
@@ -84,9 +88,9 @@ def methods(basis: Basis) -> Section:
     for title, paragraphs in parts:
         blocks += [Heading(title), Text(" ".join(filter(None, paragraphs)))]
     paper = load_published().paper
-    references: tuple[str, ...] = (f"{paper.title}. {paper.link}.",)
-    if any(line.completeness.users >= LEAST_USERS for line in basis.lines):
-        references += REFERENCES
+    references: tuple[str, ...] = (f"{paper.title}. {paper.link}.", *REFERENCES)
+    if _audited(basis):
+        references += AUDIT_REFERENCES
     if any(len(line.scope.judges) > 1 for line in basis.lines):
         references += KAPPA_REFERENCES
     return Section("methods", "Words for a methods section", (*blocks, Heading("References"), Points(references)))
@@ -261,7 +265,8 @@ def _measures(basis: Basis) -> Iterable[str]:
 
 
 def _uncertainty(basis: Basis) -> Iterable[str]:
-    users = sorted({line.completeness.users for line in basis.lines})
+    # Of the whole runs, as the numbers that are described: a line may be of the flows common to all of them alone.
+    users = sorted({basis.intervals(line.scope).completeness.users for line in basis.lines})
     yield (
         "Intervals are 95 % intervals for shares of clustered samples (Korn and Graubard 1998). Users and contexts are "
         "taken as crossed clusters (Cameron, Gelbach and Miller 2011): the variance of a number is that between users, "
@@ -271,7 +276,7 @@ def _uncertainty(basis: Basis) -> Iterable[str]:
         "To it comes the variance of labels imputed from the mixture of the personas' votes (Rubin 1987), people's "
         "decisions held fixed. Errors of the judge are in no interval unless it says so."
     )
-    if any(violation_audits(basis.flows, line.scope, basis.rule) for line in basis.lines):
+    if _audited(basis):
         yield (
             "Where people audited attributes, Violation@n is also given corrected for the judge's errors by "
             "prediction-powered inference (Angelopoulos et al. 2023), stratified by the judge's claims, its interval "
@@ -287,13 +292,19 @@ def _uncertainty(basis: Basis) -> Iterable[str]:
     if few:
         yield (
             f"With {listed([str(n) for n in few])} user{'' if few == [1] else 's'} an interval speaks of these "
-            "attributes and hardly of users."
+            "attributes and hardly of users: in place of the variance between users stands that by chance among the "
+            "attributes of each, or its contexts for completeness."
         )
     if basis.several:
         yield (
             "Differences between two runs are taken on the flows that both have, user by user, at as many "
             "samples of each as both have."
         )
+
+
+def _audited(basis: Basis) -> bool:
+    """Whether people audited whole attributes of any of the runs."""
+    return any(violation_audits(basis.flows, line.scope, basis.rule) for line in basis.lines)
 
 
 def _missing(basis: Basis, labels: list[LabelFacts]) -> Iterable[str]:

@@ -347,6 +347,20 @@ def test_intervals_come_with_their_parts_and_what_the_run_can_show(sqlite_store:
     assert figure.count("on-fill") > figure.count("on-fill {") >= 1
 
 
+def test_what_is_said_of_users_is_of_each_run_and_what_is_named_is_referred_to(sqlite_store: Store) -> None:
+    """Of runs of six and of two users one is common: they are ranked on its flows, their own numbers are of all."""
+    data = add_dataset(sqlite_store, profiles=7, attributes=3, contexts=3)
+    add_labels(sqlite_store, data.id, LABELS * 7)
+    ids = [add_run(sqlite_store, data.id, 5, EXAMPLE * 7, profiles=part) for part in (slice(0, 6), slice(5, 7))]
+    text = Page(as_html(made(sqlite_store, *ids))).text
+    assert "a kind of user rarer than 39 % may be missing among 6 profiles" in text
+    assert "1 profile can only speak" not in text and "among 1 profile" not in text
+    assert "With 2 users an interval speaks of these attributes and hardly of users" in text
+    few = Page(as_html(made(sqlite_store, ids[1]))).text
+    for name in ("Korn", "Cameron", "Rubin"):  # once in the words, once among the references
+        assert text.count(name) == few.count(name) == 2
+
+
 @pytest.mark.parametrize("labelled", [False, True])
 def test_where_there_is_nothing_to_say_it_says_so(sqlite_store: Store, labelled: bool) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=2, contexts=2)
