@@ -36,6 +36,7 @@ from cimemories.metrics.power import POWER, pilot
 from cimemories.metrics.sentences import bias, confirmed, corrected, label_width
 from cimemories.metrics.separation import most_violated_group, worst_cell
 from cimemories.metrics.uncertainty import NORMAL_95, PARTS, Interval
+from cimemories.model import ResponseStatus
 from cimemories.report import figures
 from cimemories.report.document import (
     SIMULATED,
@@ -260,7 +261,12 @@ def coverage_section(basis: Basis) -> Section:
     for line in basis.lines:
         numbers, name = line.numbers, basis.run_names[line.run.id]
         rows.append((name, f"{line.run.expected:,}", f"{numbers.judged:,}", percent(numbers.coverage)))
-        causes += [(name, stage, status, cause, f"{count:,}") for stage, status, cause, count in numbers.missing]
+        owed = line.run.responses.get(ResponseStatus.OWED, 0)
+        # What failed is of every judge of the run, so where it has several the rest may be less than is unjudged.
+        rest = line.run.expected - numbers.judged - owed - sum(number for *_, number in numbers.missing)
+        open_ = (("response", "not written yet", owed), ("judgement", "not judged yet", rest))
+        missing = [*numbers.missing, *((stage, "owed", cause, number) for stage, cause, number in open_ if number > 0)]
+        causes += [(name, stage, status, cause, f"{number:,}") for stage, status, cause, number in missing]
     simulated = basis.board.simulated
     caption, columns = "Responses judged, by run", ("Run", "Planned", "Judged", "Coverage")
     blocks: list[Block] = [table(caption, columns, rows, simulated=simulated)]

@@ -29,7 +29,7 @@ from cimemories.metrics.breakdown import By, breakdown
 from cimemories.metrics.headline import headline
 from cimemories.metrics.intervals import group_intervals, intervals, rate_intervals
 from cimemories.metrics.uncertainty import PARTS
-from cimemories.model import Label, ResponseStatus, WorkStatus
+from cimemories.model import JudgementStatus, Label, ResponseStatus, WorkStatus
 from cimemories.report.collect import collect
 from cimemories.report.document import Report
 from cimemories.report.render import as_html, as_markdown
@@ -128,6 +128,15 @@ def test_the_abstract_and_the_figure_of_a_run_that_has_only_begun_say_so(sqlite_
     assert f"{text}; balanced score" in abstract
     assert text in page.text.replace(abstract, "")  # in the title of the figure, which may be taken elsewhere
     assert "3 retained contexts of 1 profile with a judged message" in page.text
+    assert page.table("What is missing")["test-model"] == ["response", "owed", "not written yet", "15"]
+    failed = {(0, 0, 0): ResponseStatus.FAILED, (0, 1, 0): ResponseStatus.OWED, (0, 2, 0): JudgementStatus.OWED}
+    other = Page(as_html(made(sqlite_store, add_run(sqlite_store, data.id, 5, EXAMPLE * 2, missing=failed))))
+    (rows,) = (rows for caption, rows in other.tables if caption.startswith("What is missing"))
+    assert [row[1:] for row in rows[1:]] == [
+        ["response", "failed", "test: failed", "1"],
+        ["response", "owed", "not written yet", "1"],
+        ["judgement", "owed", "not judged yet", "1"],
+    ]
 
 
 def test_both_forms_say_the_same(still: tuple[Store, str, str]) -> None:
