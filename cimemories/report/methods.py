@@ -41,7 +41,7 @@ from cimemories.report.document import (
 )
 from cimemories.seeds import SeedError
 from cimemories.seeds.published import load_published
-from cimemories.store import calls
+from cimemories.store import calls, judgements
 from cimemories.store.archive import PRIVATE, shown_address
 from cimemories.store.calls import Source
 from cimemories.store.engine import StoreError
@@ -425,8 +425,8 @@ def repeat(basis: Basis, command: str = "report", what: str = "report") -> Secti
         # A run that cannot be repeated takes nothing from the commands of the others.
         except (StoreError, SeedError, CompositionError, KeyError) as problem:
             notes.append(Text(sentence(f"{scope.run.id}: no command repeats it ({problem})")))
-    numbers = [f"cimemories metrics {scope.run.id} --json{_options([scope], basis.rule)}" for scope in basis.scopes]
-    same = _options(basis.scopes, basis.rule)
+    numbers = [f"cimemories metrics {scope.run.id} --json{_options(basis, [scope])}" for scope in basis.scopes]
+    same = _options(basis, basis.scopes)
     ids = " ".join(scope.run.id for scope in basis.scopes)
     to = "report.html" if command == "report" else what
     numbers.append(f"cimemories {command} {ids} --to {to}{same}{'' if basis.texts else ' --no-texts'}")
@@ -453,24 +453,34 @@ def _labelled(basis: Basis) -> list[str]:
     return list(dict.fromkeys(commands))
 
 
-def _options(scopes: Sequence[Scope], rule: IdentifierRule) -> str:
-    """The options that read these runs, all in one way, as their scopes do. Where their judges have different names,
-    each is read by its first."""
-    scope, options = scopes[0], list[str]()
+def _options(basis: Basis, scopes: Sequence[Scope]) -> str:
+    """The options that read these runs, all in one way, as their scopes do. Where they have different judges, each is
+    read by its first."""
+    scope, options, rule = scopes[0], list[str](), basis.rule
     if scope.labels != Labels.DECISIONS:
         options += ["--labels", str(scope.labels)]
     elif scope.labelling is not None:
         options += ["--labels", scope.labelling.id]
     if scope.rule is not None:
         options += ["--rule", "paper" if scope.rule.is_paper else scope.rule.name]
-    run_names = {other.judge.name if other.combine == Combine.ONE else str(other.combine) for other in scopes}
-    if len(run_names) == 1:
-        options += ["--judge", *run_names]
+    names = {other.judge.name if other.combine == Combine.ONE else str(other.combine) for other in scopes}
+    if any(_needs_id(basis, other) for other in scopes):
+        names = {str(other.judge.id) for other in scopes}
+    if len(names) == 1:
+        options += ["--judge", *names]
     if scope.grounded:
         options.append("--grounded")
     if rule != IdentifierRule.EXACT:
         options += ["--identifiers", str(rule)]
     return "".join(f" {shlex.quote(word)}" for word in options)
+
+
+def _needs_id(basis: Basis, scope: Scope) -> bool:
+    """Whether the one judge of a scope is reached by its id alone: another of the run has its name, or the name means
+    several judges together."""
+    with basis.flows.store.read() as connection:
+        alike = [judge for judge in judgements.of_run(connection, scope.run.id) if judge.name == scope.judge.name]
+    return scope.combine == Combine.ONE and (len(alike) > 1 or scope.judge.name in set(Combine))
 
 
 def card(basis: Basis) -> Section:

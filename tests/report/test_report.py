@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -411,6 +412,21 @@ def test_judges_and_decisions_are_said(world: tuple[Store, str, str]) -> None:
     assert "People decided 1 pair; these decisions are not used here." in alone.text
     assert "An attribute counts where any of these 2 judges claim it." in together.text
     assert together.table("Numbers of")["Violation@1"][0] == "100.0 %"
+
+
+def test_the_commands_that_repeat_it_reach_the_judge_that_was_counted(world: tuple[Store, str, str]) -> None:
+    """Of two judges of one name, told apart by their prompts, the command line takes the id and refuses the name."""
+    store, first, _ = world
+    with store.write() as connection:
+        values = {"kind": "llm", "endpoint": "http://x", "simulated": False, "parameters": {}}
+        twin = judgements.judge_id(connection, model="test-judge", prompt_hash="a" * 64, **values)
+        before = judgements.of_run(connection, first)[0].id
+        judgements.assign(connection, first, [before, twin])
+        work.bump(connection, first)
+    scope = resolve_scope(store, first, judge_id=before)
+    text = Page(as_html(collect(shared_flows(store), [scope], made=CLOCK))).text
+    (command,) = re.findall(rf"cimemories metrics {first} --json.*?--judge (\S+)", text)
+    assert resolve_scope(store, first, judge_id=command).judge == scope.judge
 
 
 def test_it_says_whether_labelling_may_stop_and_by_what_evidence(sqlite_store: Store) -> None:
