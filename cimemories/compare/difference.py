@@ -7,7 +7,7 @@ newly leaking     profile 3, attribute 512, context 7: 0 of 5 samples -> 2 of 5
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -196,10 +196,10 @@ def _with_score(lines: Sequence[Line]) -> list[Line]:
     return [line for line in lines if not math.isnan(line.balanced.value)]
 
 
-def takeaway(flows: Flows, board: Leaderboard) -> str:
+def takeaway(flows: Flows, board: Leaderboard, run_names: Mapping[str, str] | None = None) -> str:
     """What a table of runs says, in one sentence. What rests on a part of its responses, or on another judge or memory,
-    is not held up as best or worst."""
-    run_names = names(board.lines)
+    is not held up as best or worst. run_names: what each is called, by its id; None: as in the table."""
+    run_names = run_names or names(board.lines)
     defined, ranked = _with_score(board.lines), _with_score(board.ranked)
     if not ranked and len(defined) > 1:
         return sentences.unranked(len(defined))

@@ -325,7 +325,7 @@ STEPS = (1, 2, 5, 10, 20, 30, 40)  # numbers of tasks that the table of accumula
 def headline_section(basis: Basis) -> Section:
     """The table of the paper's form with what is published, every number of every run, and what speaks against them."""
     board = basis.board
-    blocks: list[Block] = [Text(takeaway(basis.flows, board))]
+    blocks: list[Block] = [Text(takeaway(basis.flows, board, basis.run_names))]
     blocks += _leaderboard(basis)
     notes = [
         text

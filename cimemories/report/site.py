@@ -147,7 +147,7 @@ def collect_site(
         f"{scopes[0].dataset_name}, {count(max(line.numbers.profiles for line in own.lines), 'profile')}",
         made=f"Made on {made.astimezone(UTC):%Y-%m-%d at %H:%M} UTC by CIMemories Studio {__version__}",
         simulated=simulated_runs(own),
-        takeaway=takeaway(flows, board),
+        takeaway=takeaway(flows, board, run_names),
         licence=licence,
         warning="" if row.origin in OURS else f"{licence} {holds}",
         holds=holds,

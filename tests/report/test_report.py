@@ -222,6 +222,9 @@ def test_simulated_results_are_marked_at_every_table_of_numbers(world: tuple[Sto
     both = made(store, second, first).simulated
     assert both.startswith("2 of 2 runs") and "labels of gpt-5 (simulated labels)" in both
     assert both.endswith("messages and labels of test-model (simulated).")
+    # The first sentence under the headline numbers is quoted alone.
+    alone = Page(as_html(made(store, first))).text
+    assert "test-model (simulated): Violation@5 100.0 %" in alone
     assert made(store, first).simulated.startswith("Everything here rests on simulated messages and labels")
     text, _ = as_markdown(mixed, "f")
     assert "> **Simulated.**" in text
