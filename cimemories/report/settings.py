@@ -45,10 +45,10 @@ class Personas:
 
 @dataclass(frozen=True)
 class Judged:
-    """The runs by one choice of judge. n: samples that violation is read at. ids: of the ranked runs; outside: why the
-    others have no rank, by id. numbers: [personas][ranked runs], each at every threshold. order: a sentence for each
-    choice of personas on the order of the runs over the thresholds; changes: [personas][thresholds], what the setting
-    does to the published order, both without a full stop."""
+    """The runs by one choice of judge. n: samples that violation is read at. ids: of the ranked runs, or of the first
+    where none is; outside: why runs have no rank, by id. numbers: [personas][runs of ids], each at every threshold.
+    order: a sentence for each choice of personas on the order of the runs over the thresholds; changes:
+    [personas][thresholds], what the setting does to the published order, both without a full stop."""
 
     name: str
     n: int
@@ -165,11 +165,10 @@ def settings(basis: Basis) -> Settings:
 
 
 def _study(basis: Basis, scopes: Sequence[Scope]) -> tuple[Study, dict[str, str]]:
-    """The runs that are ranked among these as the leaderboard reads them, and why the others are not, by id."""
+    """The runs that are ranked among these as the leaderboard reads them, and why others are not, by id: also of the
+    first, which is read alone where none is ranked."""
     board = leaderboard(basis.flows, scopes, basis.rule, warned=False)
-    result = ranked_study(basis.flows, board, scopes, basis.rule)
-    ordered = {item.scope.run.id for item in result.subjects}
-    return result, {line.run.id: line.outside for line in board.outside if line.run.id not in ordered}
+    return ranked_study(basis.flows, board, scopes, basis.rule), {line.run.id: line.outside for line in board.outside}
 
 
 def _versions(study: Study) -> frozenset[str]:

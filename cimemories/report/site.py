@@ -140,6 +140,7 @@ def collect_site(
         row = datasets.named(connection, scopes[0].dataset_name)
     licence = LICENCES.get(row.origin) or (OWN_LICENCE if row.origin == "generated" else FOREIGN)
     holds = _holds(own, leaks)
+    shown = {scope.run.id for scope in board.ordered(scopes)[0]}
     names = list(run_names.values())
     return Site(
         title=f"CIMemories: {scopes[0].dataset_name}",
@@ -153,7 +154,8 @@ def collect_site(
         holds=holds,
         run_names=run_names,
         violation_name=board.violation_name,
-        places=tuple(_place(line, run_names[line.run.id]) for line in board.ranked),
+        # Where no run has a rank, the one whose settings a reader moves.
+        places=tuple(_place(line, run_names[line.run.id]) for line in board.lines if line.run.id in shown),
         outside=_outside(own),
         settings=choices,
         fixed=fixed,

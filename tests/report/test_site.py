@@ -255,6 +255,21 @@ def test_runs_are_read_on_the_flows_that_the_leaderboard_ranks_them_on(sqlite_st
         assert numbers.mean_completeness[settings.threshold] == pytest.approx(line.completeness.value, abs=1e-12)
 
 
+def test_a_run_without_a_rank_that_stands_alone_is_shown_with_the_reason(sqlite_store: Store) -> None:
+    """The script writes table and reason anew, so both have to be in what it looks up as well as in the page."""
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    add_labels(sqlite_store, data.id, [[[X, X, N], [X, X, X], [N, N, A]]])
+    lost = {(0, context, 0): ResponseStatus.FAILED for context in range(3)}
+    run_id = add_run(sqlite_store, data.id, 2, [[[1, 0, 1], [0, 1, 1], [1, 1, 0]]], missing=lost)
+    site = made(sqlite_store, run_id)
+    (place,) = site.places
+    assert place.rank is None and place.intervals[0].startswith("[")
+    assert site.settings is not None
+    (judged,) = site.settings.judges
+    assert judged.ids == (run_id,) and judged.outside == {run_id: "coverage 50.0 %, under 99 %"}
+    assert "Not ranked here: test-model (coverage 50.0 %, under 99 %)." in files_of(site)["index.html"].decode()
+
+
 def test_without_labels_the_site_says_why_nothing_can_be_moved(sqlite_store: Store) -> None:
     data = add_dataset(sqlite_store)
     run_id = add_run(sqlite_store, data.id, 1, np.zeros((2, 6, 4), int))
