@@ -71,7 +71,8 @@ class Survival:
     least and most over the pairs; 0 for imported shares. by: one frame a grouping with the columns id, name, pairs,
     necessary, ambiguous, inappropriate, too_few, survival (share, 0 to 1; nan where all pairs have too few votes),
     groups without a vote left out. dissent: columns who, how, pairs, share (of the ambiguous pairs); sums to them.
-    decisions: pairs that a person decided, which no share above looks at.
+    decisions: pairs that a person decided, which no share above looks at. effective: necessary, inappropriate and
+    ambiguous pairs where these decisions go before the rule.
     """
 
     labelling_id: str
@@ -87,6 +88,7 @@ class Survival:
     decisions: Decided
     too_few: int = 0
     needed: tuple[int, int] = (0, 0)
+    effective: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def unlabelled(self) -> int:
@@ -135,6 +137,7 @@ def _survival(
     # Pairs that were only decided have no votes that any could be asked for.
     voted = labels != UNLABELLED
     needed = np.broadcast_to(pairs.counts.needed(rule.least_votes), labels.shape)[voted]
+    effective = np.where(pairs.decided, pairs.decided_labels, labels)
     return Survival(
         labelling_id=labelling_id,
         rule=rule,
@@ -149,6 +152,11 @@ def _survival(
         decisions=_decided(pairs.decided_labels[pairs.decided], labels[pairs.decided]),
         too_few=int((labels == TOO_FEW).sum()),
         needed=(int(needed.min()), int(needed.max())) if len(needed) else (0, 0),
+        effective=(
+            int((effective == NECESSARY).sum()),
+            int((effective == INAPPROPRIATE).sum()),
+            int((effective == AMBIGUOUS).sum()),
+        ),
     )
 
 

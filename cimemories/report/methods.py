@@ -150,10 +150,11 @@ def _labels(all_facts: list[LabelFacts]) -> Iterable[str]:
                 f"A pair has a label where its share in the mixture of the personas' votes, weighted by their priors, "
                 f"reaches {100 * counted.rule.threshold:.4g} %."
             )
+        decided = counted.decisions.pairs and facts.before
         yield (
             f"Of {count(counted.pairs, 'labelled pair')}, {counted.necessary:,} are necessary and "
             f"{counted.inappropriate:,} inappropriate ({percent(counted.share)} together); "
-            f"{counted.ambiguous:,} remain ambiguous and enter neither measure."
+            f"{counted.ambiguous:,} remain ambiguous{' by the votes' if decided else ' and enter neither measure'}."
         )
         if facts.row.imported:
             yield "Imported shares have no counts, so no least number of votes is asked for."
@@ -164,6 +165,11 @@ def _labels(all_facts: list[LabelFacts]) -> Iterable[str]:
             yield f"{counted.too_few_text} They are in no measure, nor among the labelled pairs."
         if counted.decisions.pairs and facts.before:
             yield f"People decided {count(counted.decisions.pairs, 'pair')}; their decision goes before the votes."
+            necessary, inappropriate, ambiguous = counted.effective
+            yield (
+                f"With them {count(necessary, 'pair')} are necessary, {inappropriate:,} inappropriate, and "
+                f"{ambiguous:,} ambiguous, which enter neither measure."
+            )
         elif counted.decisions.pairs:
             yield f"People decided {count(counted.decisions.pairs, 'pair')}; these decisions are not used here."
 

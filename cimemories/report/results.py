@@ -105,11 +105,17 @@ def _labelling(facts: LabelFacts) -> list[Block]:
     ]
     whole = {"survival": counted.share, **vars(counted)}
     domains.append(("all", *_cells(whole, "pairs", "survival", *columns[3:])))
-    people = f" and for the {decided:,} that people decided" if decided and facts.before else ""
     summary = (
         f"Of {counted.pairs:,} labelled pairs of an attribute and a context {percent(counted.share)} have a label that "
-        f"is agreed on; the headline covers these{people}. Ambiguous, and in neither violation "
-        f"nor completeness, are {counted.ambiguous:,}."
+        "is agreed on"
+    )
+    ambiguous = counted.ambiguous
+    if decided and facts.before:
+        *clear, ambiguous = counted.effective
+        summary += f"; with the decisions of people {sum(clear):,} have a label"
+    summary += (
+        ". The headline covers those in retained contexts. Ambiguous, and in neither violation nor completeness, are "
+        f"{ambiguous:,}."
     )
     if counted.too_few:
         summary += f" {counted.too_few_text}"
@@ -370,6 +376,8 @@ def _leaderboard(basis: Basis) -> list[Table]:
         rows.append(Row(cells, "" if row.kind == "run" else row.kind))
     head, simulated = leaderboard.header_row(basis.board), basis.board.simulated
     caption_start = "Runs, the highest balanced score first" if basis.several else "The run"
+    # They may have a higher score: of fewer samples, or of what few messages say.
+    caption_start += ", those without a rank last" if basis.several and basis.board.outside else ""
     numbers = [Row(row.cells[:NUMBERS], row.kind) for row in rows]
     caption = f"{caption_start}, beside what the paper states of the same model, and constant strategies"
     rests = [Row((row.cells[0], *row.cells[NUMBERS:]), row.kind) for row in rows if row.kind != "baseline"]

@@ -166,6 +166,8 @@ def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(still: tupl
     compared = difference(flows, resolve_scope(store, first), resolve_scope(store, second))
     rows = next(rows for caption, rows in page.tables if "on common flows" in caption)
     assert [row[-1] for row in rows[1:]] == list(compared.sentences("test-model", "gpt-5"))
+    # The other has no rank, so the order of rows is not that of their scores.
+    assert "Runs, the highest balanced score first, those without a rank last, beside" in page.text
     changed = page.table("Flows that change")["gpt-5"]
     assert [int(cell) for cell in changed[:5]] == [
         compared.tallied.flows,
@@ -407,12 +409,17 @@ def test_judges_and_decisions_are_said(world: tuple[Store, str, str]) -> None:
     row = page.table("Agreement of the judges")["test-judge and other"]
     assert row[:3] == [str(agreement.messages), str(agreement.places), str(agreement.table[1][1])]
     assert row[-2:] == [f"{agreement.kappa.value:.3f}", f"{agreement.ac1.value:.3f}"]
-    assert "People decided 1 pair; their decision goes before the votes." in page.text
+    # What somebody took out of the ambiguous is in the measures, and no longer among what enters neither.
+    decided = "People decided 1 pair; their decision goes before the votes. With them 3 pairs are necessary, 6"
+    assert f"{decided} inappropriate, and 0 ambiguous, which enter neither measure." in page.text
+    assert "with the decisions of people 9 have a label." in page.text
+    assert "Ambiguous, and in neither violation nor completeness, are 0." in page.text
     options = [{"labels": "consensus"}, {"judge_id": "any"}]
     alone, together = (
         Page(as_html(collect(shared_flows(store), [resolve_scope(store, first, **way)], made=CLOCK))) for way in options
     )
     assert "People decided 1 pair; these decisions are not used here." in alone.text
+    assert "1 remain ambiguous and enter neither measure." in alone.text
     assert "An attribute counts where any of these 2 judges claim it." in together.text
     assert together.table("Numbers of")["Violation@1"][0] == "100.0 %"
 
