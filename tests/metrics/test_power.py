@@ -214,6 +214,8 @@ def test_a_plan_in_words_says_what_it_rests_on_and_never_more_than_its_profiles_
     assert "1 profile, 49 contexts and 1 sample" in few and "says nothing of users" in few and "points" not in few
     unknown = sentences.plan(row_of(size, Components(math.nan, math.nan, math.nan)), 0.8, "the pilot")
     assert "not known" in unknown and "nan" not in unknown
+    large = sentences.plan(row_of(Size(6, 3, 5), Components(4.0, 0.0, 0.0, known=5)), 0.8, "the pilot")
+    assert "no difference from another one: not even 100 points of Violation@5 would do in 80 % of cases" in large
     given = sentences.detectable(Components(0.01, 0.004, 0.01).detectable(10, 49))
     assert "(" not in given, "variances that are given leave no range open"
     assert sentences.detectable(Components(0.0, 0.0, 1e-9).detectable(10, 49)) != "0.0"

@@ -36,6 +36,11 @@ def plan(row: Row, power: float, pilot: str) -> str:
         return f"With {of} a comparison with another run says nothing of users: that takes at least {least}."
     if math.isnan(row.violation.value):
         return f"What a run of {of} can show is not known: the pilot has too few flows there."
+    if row.violation.value > 1:
+        return (
+            f"With {of} this run can show no difference from another one: not even 100 points of "
+            f"Violation@{row.size.samples} would do in {exact_percent(power)} of cases (pilot: {pilot})."
+        )
     return (
         f"With {of} this run can show a difference from another one of about {detectable(row.violation)} points of "
         f"Violation@{row.size.samples} in {exact_percent(power)} of cases (pilot: {pilot})."

@@ -71,10 +71,11 @@ def measured(runs: Sequence[str], dataset: str, efforts: Sequence[Effort], numbe
     """What a report is about. efforts: what was judged of each run; numbers: (profiles, attributes) of each."""
     samples, tasks_ = ([getattr(effort, name) for effort in efforts] for name in ("samples", "tasks"))
     profiles, attributes = zip(*numbers, strict=True)
+    be = "is" if max(attributes) == 1 else "are"
     return (
         f"Measured is what {listed(runs)} {'give' if len(runs) > 1 else 'gives'} away and "
         f"{'convey' if len(runs) > 1 else 'conveys'} when writing messages with a memory of the dataset {dataset}: "
-        f"{_span_of(profiles, 'profile')}, {_span_of(attributes, 'attribute')} that are inappropriate in some task, "
+        f"{_span_of(profiles, 'profile')}, {_span_of(attributes, 'attribute')} that {be} inappropriate in some task, "
         f"{_span_of(tasks_, 'task')}, {_span_of(samples, 'message')} a task. Brackets are 95 % intervals."
     )
 
