@@ -19,12 +19,12 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from conftest import Database
-from evaluating import add_labelled, cli_inside, numbers, outside, simulated
+from evaluating import DATASET, add_labelled, cli_inside, import_bytes, numbers, outside, simulated
 from worlds import add_call, add_dataset
 
 from cimemories.evaluation import planning, runs
-from cimemories.model import WorkStatus
-from cimemories.store import datasets, tables, work
+from cimemories.model import Label, WorkStatus
+from cimemories.store import datasets, decisions, tables, work
 from cimemories.store import engine as store_engine
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import SQLITE_FILE, DatabaseLost, Store, StoreError, open_store
@@ -126,6 +126,51 @@ def test_a_record_moves_between_the_engines(database: Database, tmp_path: Path) 
             assert numbers(moved, run_id) == before
             add_dataset(moved, name="goes on")
             moved.close()
+
+
+def test_rows_are_copied_as_they_are_kept(store: Store, tmp_path: Path) -> None:
+    """Also where what was merged from another workspace is older, and so superseded by a lower id; and events keep the
+    spelling of their file, which exports give out."""
+    given = with_event("losing_a_job", "losing a job", "  Losing A  Job")
+    import_bytes(store, json.dumps(given).encode(), "profiles.json", DATASET)
+    with store.write() as connection:
+        dataset = datasets.named(connection, DATASET).id
+        places = decisions.event_positions(connection, dataset)
+        pair = next(iter(places.attributes.values())), next(iter(places.contexts.values()))
+        decisions.add_all(connection, dataset, "Ada", [decisions.NewDecision(*pair, Label.NECESSARY)])
+        (here,) = decisions.review_events(connection, dataset, "decision")
+        ids = {"attribute_id": pair[0], "context_id": pair[1]}
+        older = {**here, **ids, "uid": "elsewhere", "created": "2020-01-01T00:00:00.000Z"}
+        decisions.merge_events(connection, dataset, "decision", [older])
+        assert [(d.id, d.supersedes) for d in decisions.history(connection, dataset)] == [(2, None), (1, 2)]
+    copy = open_store(tmp_path / "copy")
+    with store.read() as source, copy.write() as target:
+        transfer.copy_rows(source, target)
+        assert [rows_of(target, name) for name in ("attribute", "decision")] == [
+            rows_of(source, name) for name in ("attribute", "decision")
+        ]
+    copy.close()
+
+
+def with_event(*spellings: str) -> list[dict[str, object]]:
+    """Official profiles: one person, with an attribute of each of these events."""
+    attributes = {
+        f"rent {number}": {
+            "value": number,
+            "information_domain": "finance",
+            "event": event,
+            "memory_statement": f"Ada pays {number}.",
+        }
+        for number, event in enumerate(spellings)
+    }
+    bio = {"name": "Ada", "sex": "female", "address": "1 Road", "age": 30}
+    contexts = [{"recipient": "Landlord", "task": "Renew the lease"}]
+    return [{"bio": bio, "information_attributes": attributes, "contexts": contexts}]
+
+
+def rows_of(connection: sa.Connection, table: str) -> list[tuple[object, ...]]:
+    """All rows as the database has them."""
+    return [tuple(row) for row in connection.exec_driver_sql(f"SELECT * FROM {table} ORDER BY id")]
 
 
 def test_without_pg_dump_the_rows_are_copied(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

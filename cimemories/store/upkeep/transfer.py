@@ -12,7 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.tables import metadata
+from cimemories.store.tables import EventName, metadata
 from cimemories.store.upkeep.problems import first_line
 
 # ---- rows
@@ -25,13 +25,27 @@ _ROWS_AT_ONCE = 2000
 
 def copy_rows(source: sa.Connection, target: sa.Connection) -> None:
     """Insert every row of `source` into `target`, whose tables must be empty; both in transactions of the caller. Ids
-    stay as they are. A row that refers to another one of its table has the higher id, so the order of ids will do."""
+    stay as they are."""
     for table in metadata.sorted_tables:
-        query = sa.select(table).order_by(*table.primary_key.columns)
+        # As it is kept, not as it is read: an event has the spelling of its file.
+        kept = [sa.type_coerce(c, sa.Text).label(c.name) if isinstance(c.type, EventName) else c for c in table.c]
+        query = sa.select(*kept).order_by(*table.primary_key.columns)
+        # At most one column of a table refers to its own rows: supersedes, resolves.
+        own = next((c.name for c in table.c if any(key.column.table is table for key in c.foreign_keys)), None)
+        ahead: list[dict[str, int]] = []
         # Streamed: no table is ever in memory as a whole.
         result = source.execution_options(stream_results=True, yield_per=_ROWS_AT_ONCE).execute(query)
         for rows in result.mappings().partitions(_ROWS_AT_ONCE):
-            target.execute(sa.insert(table), [dict(row) for row in rows])
+            values = [dict(row) for row in rows]
+            for row in values if own else ():
+                # Not there yet: what was merged from another workspace has a higher id than what superseded it.
+                if row[own] is not None and row[own] > row["id"]:
+                    ahead.append({"this": row["id"], "other": row[own]})
+                    row[own] = None
+            target.execute(sa.insert(table), values)
+        if own and ahead:
+            statement = sa.update(table).where(table.c.id == sa.bindparam("this"))
+            target.execute(statement.values({own: sa.bindparam("other")}), ahead)
         if target.dialect.name == "postgresql" and "id" in table.c and isinstance(table.c.id.type, sa.BigInteger):
             _continue_ids(target, table)
 
