@@ -115,7 +115,8 @@ def _of_held(connection: sa.Connection, scope: Scope, claims: pd.DataFrame) -> p
     if not held:
         return claims
     pairs = zip(claims["memory"], claims["attribute"], strict=True)
-    return claims[[judgements.memory_holds(held, memory, int(of)) for memory, of in pairs]]
+    # An array of its type: an empty list would be one of columns, and leave a frame without any.
+    return claims[np.array([judgements.memory_holds(held, memory, int(of)) for memory, of in pairs], dtype=bool)]
 
 
 def label_certainty(

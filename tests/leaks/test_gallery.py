@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging_worlds import judged_world
@@ -23,9 +24,10 @@ from cimemories.leaks.gallery import RANKS, Facet, narrowed, ordered, run_ids, s
 from cimemories.leaks.table import leak_rows
 from cimemories.metrics.heatmap import cell_flows
 from cimemories.model import Label, Strength
-from cimemories.store import decisions, runs
+from cimemories.store import datasets, decisions, runs
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Store
+from cimemories.store.tables import response
 
 X, N, A = INAPPROPRIATE, NECESSARY, AMBIGUOUS
 LABELS = [[[X, X, N], [X, X, X], [N, N, A]]]
@@ -217,6 +219,19 @@ def test_a_basket_shows_what_stands_now_and_says_what_is_gone(sqlite_store: Stor
     with sqlite_store.write() as connection:
         runs.delete(connection, scope.run.id)
     assert basket_rows(flows, [leak])[0].row is None
+
+
+def test_nothing_is_claimed_of_a_part_of_the_memory(sqlite_store: Store) -> None:
+    """A careful model with a short memory: no leak is no error."""
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
+    add_labels(sqlite_store, data.id, LABELS)
+    run_id = add_run(sqlite_store, data.id, 5, {})
+    person = records(sqlite_store, data.id)[0]
+    with sqlite_store.write() as connection:
+        short = datasets.keep_memories(connection, person.id, person.attribute_ids[:1])
+        connection.execute(sa.update(response).values(memory=short))
+    flows, scope = ask(sqlite_store, run_id)
+    assert gallery.gallery(flows, [scope]).empty
 
 
 def test_without_labels_or_runs_there_is_nothing(sqlite_store: Store, tmp_path: Path) -> None:
