@@ -216,7 +216,9 @@ def review_audit(
     options: LabelOptions,
     attributes: Annotated[int, Option(min=1, help="How many attributes to sample.")] = 150,
     samples: Annotated[int, Option("--samples", "-n", min=1, help="n of the Violation@n to correct.")] = 1,
-    seed: Annotated[int, Option(min=0, help="Of the same seed a larger sample holds the smaller one.")] = 1,
+    seed: Annotated[
+        int, Option(min=0, max=2**31 - 1, help="Of the same seed a larger sample holds the smaller one.")
+    ] = 1,
     claimed_only: Annotated[bool, Option("--claimed-only", help="Only those with a claim: a lower bound.")] = False,
     annotator: Annotated[str | None, Option(help="Your name; default: your login.")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Show the plan, and sample nothing.")] = False,

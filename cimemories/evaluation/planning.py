@@ -197,6 +197,9 @@ class RunSpec:
         """The spec itself. Raises StoreError or CompositionError for what can be seen to be wrong without a server."""
         if self.samples < 1:
             raise StoreError("a run needs at least one sample for each context (on the command line: --samples).")
+        # PostgreSQL's integers have 32 bits: a run of another seed could not be written there, nor moved there.
+        if self.seed is not None and not -(2**31) <= self.seed < 2**31:
+            raise StoreError(f"a seed is from -2,147,483,648 to 2,147,483,647, not {self.seed:,}.")
         for name in (self.model, *(judge.model for judge in self.judges)):
             plain_name(name, "model")
         if (system := self.memory.read().system) is not None:

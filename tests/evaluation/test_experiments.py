@@ -287,6 +287,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(store: Store) -> N
         ({"check": "model", "judge": JudgeSpec()}, "no judge is a model"),
         ({"memory": Memory("some")}, "memory composition"),
         ({"more_judges": (simulated().judge,)}, "two of the judges are the same"),
+        ({"seed": 2**31}, "a seed is from"),
     ):
         with pytest.raises((StoreError, ValueError), match=message):
             planning.plan(store, simulated(**changes))
