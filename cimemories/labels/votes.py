@@ -383,6 +383,7 @@ def decide(
     decisions.add_all does."""
     new = decisions.NewDecision(pair.attribute_id, pair.context_id, label, reason=reason)
     with store.write(Role.ANNOTATOR) as connection:
+        decisions.take_turns(connection, dataset_id, annotator)
         decisions.add_all(connection, dataset_id, annotator, [new])
     return new.uid
 

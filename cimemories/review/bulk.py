@@ -149,6 +149,7 @@ def decide_all(
         ]
         # A transaction a piece: other people's presses are written between two of them.
         with store.write(Role.ANNOTATOR) as connection:
+            decisions.take_turns(connection, dataset_id, annotator)
             written += decisions.add_all(connection, dataset_id, annotator, piece)
             if start == 0:  # it may be stopped before the last piece
                 name = log.dataset_name(connection, dataset_id)
@@ -159,6 +160,7 @@ def decide_all(
 def undo_batch(store: Store, dataset_id: int, annotator: str, batch_id: str) -> int:
     """Undo a batch of this annotator; returns how many decisions that took back. Pairs decided anew since are left."""
     with store.write(Role.ANNOTATOR) as connection:
+        decisions.take_turns(connection, dataset_id, annotator)
         undone = decisions.undo_batch(connection, dataset_id, annotator, batch_id)
         log.add(connection, "decisions.bulk_undone", log.dataset_name(connection, dataset_id), pairs=undone)
         return undone

@@ -97,6 +97,7 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
     new = 0
     gone: set[str] = set()
     with store.write(Role.CURATOR if source == ADJUDICATED else Role.ANNOTATOR) as connection:
+        decisions.take_turns(connection, dataset_id, annotator, settles=source == ADJUDICATED)
         there = decisions.still_there(
             connection, dataset_id, {pair for event in events if (pair := pair_of(event.card)) is not None}
         )
@@ -113,7 +114,7 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
                 if pair is None or event.says not in LABEL_TEXTS or (adjudicates and event.cause not in CAUSES):
                     gone.add(event.uid)
                     continue
-                # Read in the transaction that writes, or a decision could come between.
+                # Read in the transaction that writes, in turn, or a decision could come between.
                 is_new = adjudicates and not decisions.is_known(connection, dataset_id, event.uid)
                 if is_new and _is_outdated(connection, dataset_id, annotator, event.card, pair):
                     gone.add(event.uid)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ from worlds import add_dataset, add_labels, records
 from cimemories.flows.labels import AMBIGUOUS
 from cimemories.model import Label
 from cimemories.review.adjudication import Cause, Disputed, disputes, letters, pseudonyms
-from cimemories.review.recording import card_id, dispute_id, record
+from cimemories.review.recording import Recorded, card_id, dispute_id, record
 from cimemories.review.status import status
 from cimemories.store import decisions, reviews
 from cimemories.store.datasets import DatasetRow
@@ -136,6 +140,39 @@ def test_what_somebody_said_meanwhile_is_not_gone_past(store: Store) -> None:
     again = record(store, row.id, "Dot", [sent], source=ADJUDICATED)
     assert (again.gone, again.new) == (frozenset(), 0)
     assert disputes(store, row.id).open == ()
+
+
+def at_once(*tasks: Callable[[], Recorded]) -> list[Recorded]:
+    """What these give that begin at the same moment; here SQLite's write lock and PostgreSQL's locks are all there is
+    between them."""
+    together = threading.Barrier(len(tasks))
+
+    def begin(task: Callable[[], Recorded]) -> Recorded:
+        together.wait()
+        return task()
+
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        return list(pool.map(begin, tasks))
+
+
+def test_of_two_who_settle_a_pair_at_once_the_second_is_told(store: Store) -> None:
+    row, pairs = world(store)
+    for pair in pairs:
+        say(store, row, "Ada", pair, N)
+        say(store, row, "Bob", pair, X)
+    for item in disputes(store, row.id).open:
+        sent = [(who, settled_by(item, who, label, Cause.SLIP)) for who, label in (("Dot", N), ("Eve", X))]
+        both = at_once(*(partial(record, store, row.id, who, [event], source=ADJUDICATED) for who, event in sent))
+        assert sorted(len(done.gone) for done in both) == [0, 1]
+
+
+def test_an_answer_that_is_sent_twice_at_once_is_recorded_once(store: Store) -> None:
+    """A page that is loaded anew while its answers are being saved sends them again."""
+    row, pairs = world(store)
+    for number, pair in enumerate(pairs):
+        event = Event(f"uid {number}", "say", card_id(pair), str(N), 1.0, False, "", None)
+        both = at_once(*2 * [partial(record, store, row.id, "Ada", [event])])
+        assert sorted(done.new for done in both) == [0, 1]
 
 
 def test_an_undo_opens_the_dispute_and_leaves_own_decisions_alone(store: Store) -> None:
