@@ -89,6 +89,20 @@ def test_backups_are_logged_where_they_were_made_and_where_they_came_to(store: S
     restored.close()
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_who_may_only_read_a_database_backs_it_up(store: Store, tmp_path: Path) -> None:
+    """A standby, or a user with no right to write: the file is there, and no error says that it is not."""
+    add_dataset(store)
+    reading = store.engine.url.update_query_dict({"options": "-c default_transaction_read_only=on"})
+    reader = open_store(tmp_path / "reader", reading.render_as_string(hide_password=False))
+    with pytest.raises(sa.exc.DBAPIError, match="read-only"):
+        add_dataset(reader, name="another")
+    assert back_up(reader, tmp_path / "backup.zip", portable=True).path.exists()
+    assert entries(store) == []
+    reader.close()
+
+
 def test_the_command_line_logs_as_the_app_does_and_exports(sqlite_store: Store) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
     run_id = add_run(sqlite_store, data.id, 5, [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]])

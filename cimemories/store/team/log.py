@@ -21,6 +21,7 @@ from cimemories.store.engine import Store, canonical_json, now, one_line, requir
 from cimemories.store.tables import audit_log, dataset
 
 LONGEST_SUBJECT = 300
+READ_ONLY, MAY_NOT = "25006", "42501"  # PostgreSQL's states for a server or session, and for a user, that only reads
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,16 @@ def add(connection: sa.Connection, action: str, subject: str, /, **details: obje
 
 def note(store: Store, action: str, subject: str, /, **details: object) -> None:
     """The same in a transaction of its own, for what writes nothing itself: an export. Nothing where the record is
-    read-only."""
-    if not store.read_only:
+    read-only, for all or for this user of the database."""
+    if store.read_only:
+        return
+    try:
         with store.write(Role.VIEWER) as connection:
             add(connection, action, subject, **details)
+    except sa.exc.DBAPIError as error:
+        # What is told of has been done, so that the note alone is missing.
+        if getattr(error.orig, "sqlstate", None) not in (READ_ONLY, MAY_NOT):
+            raise
 
 
 def dataset_name(connection: sa.Connection, dataset_id: int) -> str:
