@@ -97,7 +97,7 @@ def record(store: Store, dataset_id: int, annotator: str, events: Sequence[Event
     new = 0
     gone: set[str] = set()
     with store.write(Role.CURATOR if source == ADJUDICATED else Role.ANNOTATOR) as connection:
-        decisions.take_turns(connection, dataset_id, annotator, settles=source == ADJUDICATED)
+        decisions.take_turns(connection, dataset_id, annotator, alone=source == ADJUDICATED)
         there = decisions.still_there(
             connection, dataset_id, {pair for event in events if (pair := pair_of(event.card)) is not None}
         )

@@ -469,13 +469,13 @@ class NewDecision:
 LOCK, LOCK_OF_PERSON = 0x7266, 0x7267  # tell these advisory locks of PostgreSQL from others, as reviews.LOCK
 
 
-def take_turns(connection: sa.Connection, dataset_id: int, annotator: str, *, settles: bool = False) -> None:
+def take_turns(connection: sa.Connection, dataset_id: int, annotator: str, *, alone: bool = False) -> None:
     """Before anything is read that a decision will rest on: until the transaction ends, nobody else decides under this
-    name. settles: and nobody else decides in the dataset at all, so that an adjudication goes past no word unseen. On
-    SQLite one alone writes anyway."""
+    name. alone: nor in the dataset at all, so that an adjudication goes past no word unseen. On SQLite one alone writes
+    anyway."""
     if connection.dialect.name == "postgresql":
         # Numbers of 32 bits; two that share one only wait for each other. Always in this order, or both would.
-        of_all = sa.func.pg_advisory_xact_lock if settles else sa.func.pg_advisory_xact_lock_shared
+        of_all = sa.func.pg_advisory_xact_lock if alone else sa.func.pg_advisory_xact_lock_shared
         person = zlib.crc32(f"{dataset_id} {annotator}".encode("utf-8", "surrogatepass")) % 2**31
         connection.execute(sa.select(of_all(LOCK, dataset_id % 2**31)))
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK_OF_PERSON, person)))

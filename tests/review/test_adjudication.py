@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,10 +20,11 @@ from cimemories.model import Label
 from cimemories.review.adjudication import Cause, Disputed, disputes, letters, pseudonyms
 from cimemories.review.recording import Recorded, card_id, dispute_id, record
 from cimemories.review.status import status
-from cimemories.store import decisions, reviews
+from cimemories.store import datasets, decisions, reviews
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.decisions import ADJUDICATED, NewDecision
-from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store
+from cimemories.store.engine import DATABASE_URL, WORKSPACE, Connection, Store
+from cimemories.store.upkeep import deleting
 from cimemories.ui import workbench
 from cimemories.ui.workbench import Event
 
@@ -173,6 +175,28 @@ def test_an_answer_that_is_sent_twice_at_once_is_recorded_once(store: Store) -> 
         event = Event(f"uid {number}", "say", card_id(pair), str(N), 1.0, False, "", None)
         both = at_once(*2 * [partial(record, store, row.id, "Ada", [event])])
         assert sorted(done.new for done in both) == [0, 1]
+
+
+def test_who_decides_while_the_dataset_is_deleted_is_told_that_it_is_gone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, pairs = world(store)
+    with store.read() as connection:
+        planned = deleting.of_dataset(connection, row.name)
+    begun, delete = threading.Event(), datasets.delete
+
+    def slowly(connection: Connection, dataset_id: int) -> None:
+        delete(connection, dataset_id)
+        begun.set()
+        time.sleep(0.3)
+
+    monkeypatch.setattr(datasets, "delete", slowly)
+    deletion = threading.Thread(target=deleting.delete, args=(store, planned))
+    deletion.start()
+    begun.wait()
+    sent = [Event("uid", "say", card_id(pairs[0]), str(N), 1.0, False, "", None)]
+    assert record(store, row.id, "Ada", sent).gone == {"uid"}
+    deletion.join()
 
 
 def test_an_undo_opens_the_dispute_and_leaves_own_decisions_alone(store: Store) -> None:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from cimemories.access.roles import Role
 from cimemories.model import WorkKind
-from cimemories.store import datasets, generations, runs, versions, work
+from cimemories.store import datasets, decisions, generations, runs, versions, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.tables import (
     audit,
@@ -149,6 +149,8 @@ def delete(store: Store, planned: Deletion) -> None:
 def _delete(connection: sa.Connection, planned: Deletion) -> list[str]:
     """Ids of the work that went."""
     if planned.dataset is not None:
+        # A large one takes a while: whoever decides meanwhile waits, and is told then that the pair is gone.
+        decisions.take_turns(connection, planned.dataset, "", alone=True)
         ids = [row["id"] for row in datasets.work_of(connection, planned.dataset)]
         datasets.delete(connection, planned.dataset)
         return ids
