@@ -484,8 +484,18 @@ def cancel(work_id: Work, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     Example: cimemories cancel run-3f9a1c2e
     """
     from cimemories.flows import catalogue
+    from cimemories.model import WorkStatus
 
-    catalogue.cancel(open_store(workspace), work_id)
+    store = open_store(workspace)
+    stopped = catalogue.cancel(store, work_id)
+    with store.read() as connection:
+        status = WorkStatus(store_work.load(connection, work_id)["status"])
+    if not stopped:
+        output.note(f"{work_id}: nothing to cancel; it is {status}.")
+    elif status == WorkStatus.CANCELLING:
+        output.note(f"{work_id}: cancelling; its worker stops in a moment.")
+    else:
+        output.note(f"{work_id}: cancelled. `cimemories resume {work_id}` would continue it.")
 
 
 @cli.command()

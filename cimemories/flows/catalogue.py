@@ -263,15 +263,21 @@ def deletion_of_work(store: Store, work_id: str) -> Deletion:
         return deleting.of_work(connection, work_id)
 
 
-def pause(store: Store, work_id: str) -> None:
-    """Ask the worker of a run, sweep, labelling or generation to stop once the calls in flight have ended."""
+def pause(store: Store, work_id: str) -> bool:
+    """Ask the worker of a run, sweep, labelling or generation to stop once the calls in flight have ended. False, and
+    nothing in the log, where there is nothing to pause."""
     with store.write(Role.OPERATOR) as connection:
-        work.request_pause(connection, work_id)
-        log.add(connection, f"{work.kind_of(work_id)}.paused", work_id)
+        stopped = work.request_pause(connection, work_id)
+        if stopped:
+            log.add(connection, f"{work.kind_of(work_id)}.paused", work_id)
+    return stopped
 
 
-def cancel(store: Store, work_id: str) -> None:
-    """Ask the worker of a run, sweep, labelling or generation to stop; where none lives it is cancelled at once."""
+def cancel(store: Store, work_id: str) -> bool:
+    """Ask the worker of a run, sweep, labelling or generation to stop; where none lives it is cancelled at once. False,
+    and nothing in the log, where it has ended."""
     with store.write(Role.OPERATOR) as connection:
-        work.request_cancel(connection, work_id)
-        log.add(connection, f"{work.kind_of(work_id)}.cancelled", work_id)
+        stopped = work.request_cancel(connection, work_id)
+        if stopped:
+            log.add(connection, f"{work.kind_of(work_id)}.cancelled", work_id)
+    return stopped

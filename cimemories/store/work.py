@@ -329,23 +329,24 @@ def queue(connection: sa.Connection, work_id: str) -> None:
     )
 
 
-def request_cancel(connection: sa.Connection, work_id: str) -> None:
-    """Ask the worker to stop; where none lives, the work is cancelled at once."""
-    _stop(connection, work_id, ACTIVE, WorkStatus.CANCELLING, WorkStatus.CANCELLED)
+def request_cancel(connection: sa.Connection, work_id: str) -> bool:
+    """Ask the worker to stop; where none lives, the work is cancelled at once. False where there is nothing to stop:
+    it has ended."""
+    return _stop(connection, work_id, ACTIVE, WorkStatus.CANCELLING, WorkStatus.CANCELLED)
 
 
-def request_pause(connection: sa.Connection, work_id: str) -> None:
+def request_pause(connection: sa.Connection, work_id: str) -> bool:
     """Ask the worker to end once its calls in flight are in the record; where none lives, it is paused at once. Work
-    that has ended stays as it ended, and work that is being cancelled is cancelled."""
-    _stop(connection, work_id, (WorkStatus.QUEUED, WorkStatus.RUNNING), WorkStatus.PAUSING, WorkStatus.PAUSED)
+    that has ended stays as it ended, and work that is being cancelled is cancelled: then False."""
+    return _stop(connection, work_id, (WorkStatus.QUEUED, WorkStatus.RUNNING), WorkStatus.PAUSING, WorkStatus.PAUSED)
 
 
 def _stop(
     connection: sa.Connection, work_id: str, from_: Sequence[WorkStatus], request: WorkStatus, end: WorkStatus
-) -> None:
+) -> bool:
     row = held(connection, work_id)
     if row["status"] not in from_:
-        return
+        return False
     if is_alive(row) and row["pid"] is not None:
         finish(connection, work_id, request)
     else:
@@ -353,6 +354,7 @@ def _stop(
         # Should its worker live after all, its claim is gone and it stops.
         table = table_of(work_id)
         connection.execute(sa.update(table).where(table.c.id == work_id).values(claim=None))
+    return True
 
 
 def finish(connection: sa.Connection, work_id: str, status: WorkStatus, error: str | None = None) -> None:

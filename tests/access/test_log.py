@@ -17,6 +17,7 @@ from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
+from cimemories.model import WorkStatus
 from cimemories.review.attribute_audit import draw_attribute_slice
 from cimemories.review.sampling import delete_slice, draw_audit_slice, draw_slice
 from cimemories.store.engine import Store, StoreError, open_store
@@ -105,17 +106,28 @@ def test_who_may_only_read_a_database_backs_it_up(store: Store, tmp_path: Path) 
 
 def test_the_command_line_logs_as_the_app_does_and_exports(sqlite_store: Store) -> None:
     data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=3)
-    run_id = add_run(sqlite_store, data.id, 5, [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]])
-    base = ["--workspace", str(sqlite_store.workspace)]
+    reveals = [[[1, 0, 4], [0, 2, 5], [5, 3, 0]]]
+    run_id = add_run(sqlite_store, data.id, 5, reveals, status=WorkStatus.QUEUED)
+    ended = add_run(sqlite_store, data.id, 5, reveals)
+    base, said = ["--workspace", str(sqlite_store.workspace)], list[str]()
 
     def ran(*arguments: str) -> str:
         done = CliRunner().invoke(cli, [*arguments, *base])
         assert done.exit_code == 0, done.output
+        said.append(done.stderr)
         return done.stdout
 
     ran("rule", "-d", "small world", "--name", "paper", "--use")
-    ran("pause", run_id)
     ran("cancel", run_id)
+    assert f"{run_id}: cancelled" in said[-1]
+    run_id = add_run(sqlite_store, data.id, 5, reveals, status=WorkStatus.QUEUED)
+    ran("pause", run_id)
+    assert f"{run_id}: paused" in said[-1]
+    # Nothing of what has ended is paused or cancelled, and the log does not say so.
+    ran("pause", ended)
+    assert f"{ended}: nothing to pause; it is finished" in said[-1]
+    ran("cancel", ended)
+    assert f"{ended}: nothing to cancel; it is finished" in said[-1]
     rows = list(csv.DictReader(io.StringIO(ran("log", "--csv"))))
-    assert [row["action"] for row in rows] == ["run.cancelled", "run.paused"]
+    assert [row["action"] for row in rows] == ["run.paused", "run.cancelled"]
     assert all(row["person"] and row["created"] for row in rows)
