@@ -297,6 +297,9 @@ def generate(
     if options.model is None:
         if options.base_url is not None or options.serve:
             raise StoreError(f"--{'serve' if options.serve else 'base-url'} needs --model MODEL.")
+        for name in ("general", "temperature", "model_seed", "price_in", "price_out"):
+            if getattr(options, name) != getattr(GenerationOptions, name):
+                raise StoreError(f"--{name.replace('_', '-')} needs --model MODEL: templates do not read it.")
         from cimemories.curation.offline import generate_dataset
 
         row = generate_dataset(

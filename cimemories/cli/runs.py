@@ -101,6 +101,12 @@ class JudgeOptions:
             raise StoreError(
                 f"there is no judge '{unknown[0]}'. Use --judge matcher, or --judge-model MODEL for a model."
             )
+        if not self.judge_model:
+            # What is said of a judge model that is not named would change nothing, and the matcher alone would judge.
+            names = ("base_url", "api_key_env", "max_tokens", "split", "set", "prompt", "price")
+            for name in (f"judge_{name}" for name in names):
+                if getattr(self, name):
+                    raise StoreError(f"--{name.replace('_', '-')} needs a judge model: --judge-model MODEL.")
         models, servers = self.judge_model or [], servers or Servers()
         urls, keys = self.judge_base_url or [base_url], self.judge_api_key_env or [api_key_env]
         prices: list[Prices | None] = [Prices.read(text) for text in self.judge_price or ()] or [None]
@@ -353,6 +359,10 @@ def judge(
     from cimemories.evaluation.runs import judge_again
     from cimemories.llm.local_vllm import Servers
 
+    if not options.judge_model and not options.judge:
+        raise StoreError(
+            "which judge? Give --judge-model MODEL --judge-base-url URL, or --judge matcher, which needs no model."
+        )
     if options.judge_model and not options.judge_base_url:
         raise StoreError("where is the judge served? Give --judge-base-url URL, or local-vllm to serve it yourself.")
     servers = Servers(serve or ())
