@@ -229,6 +229,8 @@ def leaderboard(
         raise StoreError("choose one of --json, --markdown and --latex.")
     rule = options.identifier_rule()
     store = open_store(workspace)
+    if run_ids and dataset:
+        raise StoreError("runs are of one dataset already: name the runs, or --dataset for all judged runs of it.")
     scopes = options.scopes(store, run_ids or _judged(store, dataset))
     board = boards.leaderboard(Flows(store), scopes, rule, n=samples)
     if as_json:

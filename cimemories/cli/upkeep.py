@@ -14,7 +14,7 @@ from cimemories.access.roles import MAY, Role
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AsJson, Workspace
-from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
+from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store, record_address
 from cimemories.text import count, without_formula
 
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
@@ -33,7 +33,10 @@ def backup(
 ) -> None:
     """Back up a workspace into one file, while it is in use.  Example: cimemories backup friday.zip"""
     from cimemories.store.upkeep.backup import back_up
+    from cimemories.store.upkeep.checking import require_record
 
+    # Opening would make an empty workspace where the name is mistyped, and its backup would look like one of the work.
+    require_record(workspace, record_address(workspace))
     store = open_store(workspace)
     result = back_up(store, file, overwrite=overwrite, portable=portable)
     store.close()
@@ -249,8 +252,14 @@ def show_log(
 
     Example: cimemories log --since 2026-01-31 --csv > log.csv
     """
+    from cimemories.formats.review_events import moment
     from cimemories.store.team import log
 
+    if as_json and as_csv:
+        raise StoreError("choose one of --json and --csv.")
+    if since and not moment(since):
+        raise StoreError(f"--since takes a time, such as 2026-01-31 or 2026-01-31T10:00:00Z, not '{since}'.")
+    since = moment(since) if since else None
     whole = as_json or as_csv
     with open_store(workspace).read() as connection:
         entries = log.entries(
@@ -269,7 +278,7 @@ def show_log(
             [(row["created"][:16].replace("T", " "), *list(row.values())[1:]) for row in rows],
         )
     else:
-        output.note("nothing is recorded")
+        output.note("nothing matches" if person or action or since else "nothing is recorded")
 
 
 def _seen(account: str | None, seen: str | None) -> str:

@@ -201,6 +201,21 @@ def test_a_broken_file_imports_nothing(ready: Script, profiles: Path, content: s
         (["run", "-d", "first", "-m", "gpt-5", "--base-url", "simulator"], "does not serve 'gpt-5'"),
         (["run", "-d", "first", "-m", "m", "--base-url", "not a url"], "not a url"),
         (["run", "-d", "first", "-m", "sim-average", "--base-url", "simulator", "--judge", "me"], "--judge-model"),
+        (
+            ["run", "-d", "first", "-m", "sim-average", "--base-url", "simulator", "--judge-base-url", "simulator"],
+            "--judge-base-url needs a judge model",
+        ),
+        (
+            ["run", "-d", "first", "-m", "m", "--base-url", "batch", "--judge", "matcher", "--judge-split", 5],
+            "--judge-split needs a judge model",
+        ),
+        (["judge", "run-00000000", "--judge-base-url", "http://localhost:1/v1"], "which judge?"),
+        (["generate", "-d", "second", "--general", 5], "--general needs --model"),
+        (["generate", "-d", "second", "--temperature", 1], "--temperature needs --model"),
+        (["leaderboard", "run-00000000", "-d", "first"], "--dataset"),
+        (["log", "--since", "yesterday"], "--since takes a time"),
+        (["log", "--json", "--csv"], "one of --json and --csv"),
+        (["people", "role", "Bob", "admin"], "`cimemories people list`"),
         (["resume", "run-00000000"], "run-00000000"),
         (["resume", "whatever"], "whatever"),
         (["cancel", "run-00000000"], "run-00000000"),
@@ -208,8 +223,9 @@ def test_a_broken_file_imports_nothing(ready: Script, profiles: Path, content: s
         (["metrics", "run-00000000", "--identifiers", "some"], "exact, substring, none"),
     ],
 )
-def test_what_is_not_there_is_one_clear_line(ready: Script, arguments: list[str], message: str) -> None:
+def test_what_is_not_there_is_one_clear_line(ready: Script, arguments: list[str | int], message: str) -> None:
     assert message in ready.refused(*arguments)
+    assert [row["name"] for row in ready.json("datasets")] == ["first"]
 
 
 def test_servers_that_cannot_be_used_are_one_clear_line(ready: Script) -> None:

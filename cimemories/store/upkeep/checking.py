@@ -66,15 +66,21 @@ class Soundness:
         return {"sound": self.sound, **asdict(self), "faults": [asdict(fault) for fault in self.faults]}
 
 
-def check(workspace: Path, url: str | None = None) -> Soundness:
-    """Look through a whole record. Raises StoreError where there is none or its address cannot be read, and
-    sqlalchemy's DBAPIError where it cannot be opened for another reason than damage (a lock, a server out of reach)."""
-    address = record_address(workspace, url)
+def require_record(workspace: Path, address: str) -> None:
+    """Raises StoreError where a workspace has no record, which opening it would make."""
     file = sqlite_path(address)
     if file is not None and not file.exists():
         raise StoreError(
             f"there is no record in {workspace}: {file.name} is missing. Choose a workspace with --workspace."
         )
+
+
+def check(workspace: Path, url: str | None = None) -> Soundness:
+    """Look through a whole record. Raises StoreError where there is none or its address cannot be read, and
+    sqlalchemy's DBAPIError where it cannot be opened for another reason than damage (a lock, a server out of reach)."""
+    address = record_address(workspace, url)
+    file = sqlite_path(address)
+    require_record(workspace, address)
     engine = open_as_it_is(address)
     shown = engine.url.render_as_string(hide_password=True)
     faults: list[Fault] = []
