@@ -256,6 +256,8 @@ def checked(path: Path, content: object, schema: type[S], lines: Lines | None = 
         problems = [
             f"{where(p['loc'])}{_field(p['loc'])}: {_in_words(p['msg'])}{_hint(p['type'], p['input'])}"
             for p in error.errors(include_url=False)
+            # Items that are wrong are not counted, so that a list of them would be called too short as well.
+            if not (p["type"] == "too_short" and len(p["input"]) >= p["ctx"]["min_length"])
         ]
         more = len(problems) - PROBLEMS_NAMED
         named = problems[:PROBLEMS_NAMED] + ([f"and {more} more"] if more > 0 else [])
