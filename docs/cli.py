@@ -2,7 +2,7 @@
 
     python docs/cli.py
 
-tests/docs/test_docs.py fails where the file is older than the commands.
+tests/test_website.py fails where the file is older than the commands.
 """
 
 from __future__ import annotations

@@ -91,6 +91,17 @@ def test_the_kind_is_in_the_content_and_not_in_the_name(store: Store, bundle: Pa
         import_bytes(store, files["profiles"] + b" ", "x.zip", "dataset 0")
 
 
+def test_the_file_that_the_documentation_shows_comes_back_as_it_is(fresh: Store, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    text = "[{" + page.split("    [{", 1)[1].split("\n\n", 1)[0]
+    import_bytes(fresh, text.encode(), "shown.json", "shown")
+    exporting.export(fresh, "shown", "labelled", tmp_path / "back.json")
+    (shown,), (back,) = json.loads(text), json.loads((tmp_path / "back.json").read_text())
+    for statement, shares in shown["contexts"][0]["labels_combined"].items():
+        shown["contexts"][0]["labels_combined"][statement] = {"necessary": 0, "private": 0, "unlabeled": 0, **shares}
+    assert shown == {name: back[name] for name in shown}
+
+
 def delete(store: Store, labelling: str) -> None:
     with store.read() as connection:
         planned = deleting.of_work(connection, labelling)
