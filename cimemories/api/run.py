@@ -342,7 +342,7 @@ class Run:
     def _checked_n(self, n: int | None, usual: int) -> int:
         if n is None:
             return usual
-        if not 1 <= n <= self.samples:
+        if n != int(n) or not 1 <= n <= self.samples:
             raise StoreError(
                 f"{self.id} has {count(self.samples, 'sample')} a context, so n is 1 to {self.samples}, not {n}."
             )

@@ -137,7 +137,7 @@ def _print_estimate(estimate: SweepEstimate, as_json: bool, shows: str) -> None:
     ]
     output.table((*(title for title, _ in axes), *output.right(numbers)), rows, whole=True)
     output.line(f"runs       {len(estimate.cells):,} with {count(total.responses, 'message')}")
-    output.line(f"requests   {total.requests:,}; {total.recorded:,} of {total.draws:,} samples will be recorded")
+    output.line(f"requests   {total.requests:,}; {total.recorded:,} of {total.draws:,} samples are already recorded")
     output.line(f"tokens     about {total.prompt_tokens:,} prompt and {total.completion_tokens:,} completion")
     output.line(f"cost       {total.cost_text}")
     output.line(f"time       {duration(total.seconds)}")

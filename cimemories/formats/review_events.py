@@ -466,9 +466,8 @@ def _matched(
             known[named] = rows[0] if dataset else _dataset(connection, rows, digests, *named)
         row = known[named]
         if row is None:
-            problems.append(
-                f"{event['location']}: dataset '{shown(event['dataset'])}' is not here; name one with --dataset"
-            )
+            which = "names no dataset" if event["dataset"] is None else f"dataset '{shown(event['dataset'])}' is not here"
+            problems.append(f"{event['location']}: {which}; name one with --dataset")
             continue
         if row.id not in targets:
             digest = digests.get(row.id) or datasets.dataset_hash(connection, row.id)

@@ -326,7 +326,8 @@ def add(
     source_hash: str,
 ) -> int:
     """Write a dataset with all its profiles; returns its id. Raises StoreError where the name is taken."""
-    plain_name(name, "dataset")
+    if not plain_name(name, "dataset").strip():
+        raise StoreError("the dataset needs a name (on the command line: --dataset).")
     if connection.execute(sa.select(dataset.c.id).where(dataset.c.name == name)).first():
         raise StoreError(f"a dataset named '{name}' exists already. Give this one another name with --dataset.")
     # Asked above for the common case and here again: two processes may add the same name at the same time.

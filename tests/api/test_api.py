@@ -260,6 +260,8 @@ def test_a_heatmap_is_the_pages(app_store: Store) -> None:
             heatmap.figure(rows="size")
         with pytest.raises(StoreError, match="1 to 5, not 6"):
             ws.runs[run_id].heatmap(n=6)
+        with pytest.raises(StoreError, match="1 to 5, not 1.5"):
+            ws.runs[run_id].heatmap(n=1.5)
         assert len(run_figure(heatmap._flows, heatmap._scope, heatmap.grid, most=1).layout.yaxis.ticktext) == 1
     assert figure == shown and [trace["type"] for trace in figure["data"]].count("heatmap") == 2
     # fact_1 in context 2: revealed in all samples.

@@ -212,6 +212,7 @@ def test_a_broken_file_imports_nothing(ready: Script, profiles: Path, content: s
         (["judge", "run-00000000", "--judge-base-url", "http://localhost:1/v1"], "which judge?"),
         (["generate", "-d", "second", "--general", 5], "--general needs --model"),
         (["generate", "-d", "second", "--temperature", 1], "--temperature needs --model"),
+        (["generate", "-d", " "], "the dataset needs a name"),
         (["leaderboard", "run-00000000", "-d", "first"], "--dataset"),
         (["log", "--since", "yesterday"], "--since takes a time"),
         (["log", "--json", "--csv"], "one of --json and --csv"),
