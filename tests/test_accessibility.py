@@ -76,6 +76,27 @@ AUDIT = """async ([within, rules, theirs]) => {
 SIDEWAYS = """() => [document.documentElement, document.querySelector('[data-testid="stMain"]')]
     .map((box) => box.scrollWidth - box.clientWidth)"""
 
+# Columns of a table that a letter or two fill, and what of a chart's texts is beyond its edges or over another.
+UNREADABLE = """() => {
+    const box = (element) => element.getBoundingClientRect();
+    const narrow = [...document.querySelectorAll("[data-testid='stMain'] :is(td, th)")]
+        .filter((cell) => cell.textContent.trim() && box(cell).width < 30 && box(cell).height > 120)
+        .map((cell) => `a column of ${Math.round(box(cell).width)} px: ${cell.textContent.slice(0, 40)}`);
+    const charts = [...document.querySelectorAll(".js-plotly-plot")].flatMap((chart) => {
+        const edge = box(chart);
+        const texts = [...chart.querySelectorAll("text")].filter((text) => text.textContent.trim() && box(text).width
+            && getComputedStyle(text).opacity !== "0" && !/rotate\\((?!0)/.test(text.getAttribute("transform")));
+        const cut = texts.filter((text) => box(text).left < edge.left - 1 || box(text).right > edge.right + 1);
+        const legend = texts.filter((text) => text.matches(".legendtext"));
+        const over = legend.filter((text) => texts.some((other) => other !== text
+            && Math.min(box(text).right, box(other).right) - Math.max(box(text).left, box(other).left) > 4
+            && Math.min(box(text).bottom, box(other).bottom) - Math.max(box(text).top, box(other).top) > 4));
+        return [...cut.map((text) => `cut at the edge of a chart: ${text.textContent}`),
+                ...over.map((text) => `a legend lies over an axis: ${text.textContent}`)];
+    });
+    return [...narrow, ...charts];
+}"""
+
 
 @pytest.fixture(scope="module")
 def workspace(small_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -189,6 +210,7 @@ def faults_here(page: Page, where: str, seen: set[str], looks: tuple[Look, ...])
         faults += [f"{name}: {text}" for text in violations(page, "body")]
         if any(sideways := page.evaluate(SIDEWAYS)):
             faults.append(f"{name}: the page moves sideways, by {max(sideways)} px")
+        faults += [f"{name}: {text}" for text in page.evaluate(UNREADABLE)]
         if at == LOOKS[0]:
             faults += [f"{name}: {text}" for text in tab_faults(page)]
         for button in menus(page) if EVERY_LOOK or at == LOOKS[0] else ():

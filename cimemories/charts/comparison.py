@@ -61,14 +61,15 @@ class Drawing:
     frame: pd.DataFrame
 
 
-def sweep(figure: SweepFigure) -> Drawing | None:
-    """Violation and completeness along one axis, a panel a series, intervals as bars. None without a series."""
+def sweep(figure: SweepFigure, columns: int = 3) -> Drawing | None:
+    """Violation and completeness along one axis, a panel a series in so many columns, intervals as bars. None without a
+    series."""
     from plotly.subplots import make_subplots
 
     shown = figure.series[:PANELS]
     if not shown:
         return None
-    columns = min(len(shown), 3)
+    columns = min(len(shown), columns)
     rows = math.ceil(len(shown) / columns)
     titles = [html_escaped(item.name, LONGEST_NAME) for item in shown] if len(shown) > 1 else None
     fig = make_subplots(rows, columns, shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.04)
@@ -120,13 +121,13 @@ def sweep(figure: SweepFigure) -> Drawing | None:
     return Drawing(fig, figure.title(), figure.subtitle() + more, alt, figure.frame())
 
 
-def over_k(over: OverK) -> Drawing | None:
+def over_k(over: OverK, columns: int = 3) -> Drawing | None:
     """Violation and completeness of a sweep's memory systems over k (compare/sweeps.over_k), and what completeness
     was lost in retrieval; intervals as bars. None without a series."""
-    drawing = sweep(over.figure)
+    drawing = sweep(over.figure, columns)
     if drawing is None:
         return None
-    columns = min(len(over.figure.series), 3)
+    columns = min(len(over.figure.series), columns)
     for number, item in enumerate(over.figure.series[:PANELS]):
         points = [point for point in item.points if point.line.run.id in over.lost]
         intervals = [over.lost[point.line.run.id] for point in points]
@@ -273,14 +274,18 @@ def effects(why: Why) -> Drawing | None:
 Trace = dict[str, object]
 PlaneMark = tuple[float, float, str]  # violation, completeness, name
 PLANE_WIDTH, PLANE_HEIGHT = 860.0, 480.0  # pixels that labels are laid out for
+PHONE_PLANE_WIDTH = 235.0  # the same on a phone
 LABEL_CHARACTER, LABEL_HEIGHT = 6.6, 17.0  # pixels
 FIRST, LAST = -0.07, 1.07  # ends of both axes: room for marks at 0 and 1, and for their names
 MOST_NAMED = 8  # runs that are named at their marks; more of them are numbered, and a legend names them
 
 
-def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None) -> Drawing | None:
+def plane(
+    board: Leaderboard, names_by_run: Mapping[str, str] | None = None, *, width: float = PLANE_WIDTH
+) -> Drawing | None:
     """All runs in the plane of violation (to the right) and completeness (up), intervals as crosses, the front of those
-    that no other beats on both sides, and the constant strategies. None where no run has both numbers."""
+    that no other beats on both sides, and the constant strategies. None where no run has both numbers. width: pixels of
+    the plane, inside which names are laid out."""
     import plotly.graph_objects as go
 
     # A run that is read at fewer samples than the others has no place among them: the subtitle names it.
@@ -316,7 +321,7 @@ def plane(board: Leaderboard, names_by_run: Mapping[str, str] | None = None) -> 
             "showlegend": numbered,
             "legend": {"itemclick": False, "itemdoubleclick": False, "font": {"size": 11}, "tracegroupgap": 0},
             "hovermode": "closest",
-            "annotations": _labels([*marks, *reference_marks]),
+            "annotations": _labels([*marks, *reference_marks], width),
         },
     )
     title = sentences.plane([name for name, on in zip(run_names, on_front, strict=True) if on], len(ranked))
@@ -386,13 +391,13 @@ def _references(board: Leaderboard, lines: Sequence[Line]) -> tuple[list[Trace],
     return traces, [(x, y, ", ".join(who)) for (x, y, _), who in by_point.items()]
 
 
-def _labels(marks: Sequence[PlaneMark]) -> list[dict[str, object]]:
+def _labels(marks: Sequence[PlaneMark], width: float) -> list[dict[str, object]]:
     """Names beside their marks, joined by a thin line where there was no room close by."""
     span = LAST - FIRST
     # In pixels y counts from the top, in the plane from the bottom.
-    anchors = [((x - FIRST) / span * PLANE_WIDTH, (LAST - y) / span * PLANE_HEIGHT) for x, y, _ in marks]
+    anchors = [((x - FIRST) / span * width, (LAST - y) / span * PLANE_HEIGHT) for x, y, _ in marks]
     widths = [LABEL_CHARACTER * len(name) + 4 for _, _, name in marks]
-    middles = beside_marks(anchors, widths, LABEL_HEIGHT, (PLANE_WIDTH, PLANE_HEIGHT))
+    middles = beside_marks(anchors, widths, LABEL_HEIGHT, (width, PLANE_HEIGHT))
     return [
         {
             "x": x,

@@ -44,8 +44,9 @@ AXIS: Mapping[str, Any] = {"gridcolor": GRID, "zerolinecolor": GRID}
 X_AXIS: Mapping[str, Any] = {"showgrid": False, "zeroline": False}
 AXIS_TITLE: Mapping[str, Any] = {"title": {"standoff": 20, "font": {"size": 13}}}
 # Of a phone's width: characters in a line of a title and of a subtitle, how high these are, and pixels above them.
-PHONE_TITLE, PHONE_SUBTITLE = (42, 20), (60, 14)
+PHONE_TITLE, PHONE_SUBTITLE = (34, 20), (52, 14)
 PHONE_AXIS = 28, 17  # the same of the titles of x axes beside each other
+PHONE_LEGEND = 19  # pixels of an entry of a legend
 ABOVE = 18
 PLOTLY_HEIGHT = 450  # of a figure that has none of its own
 _component = component("grids")
@@ -79,6 +80,11 @@ def dressed(fig: go.Figure) -> Dressed:
     if shell.is_phone():
         _wrap_title(layout)
         _wrap_axis(layout)
+        _unfold_legend(spec)
+        for trace in spec["data"]:
+            # Beside the longest bar there is no room for its number: it stands inside, where the bar is long enough.
+            if trace.get("type") == "bar" and trace.get("textposition") == "outside":
+                trace |= {"textposition": "auto", "textangle": 0}
     _fill(layout, LOOK)
     for name in [*layout]:
         if name.startswith(("xaxis", "yaxis")):
@@ -119,8 +125,22 @@ def _wrap_axis(layout: dict[str, Any]) -> None:
     wrapped = [_lines(str(title["text"]), PHONE_AXIS[0] // len(titles)) for title in titles]
     for title, lines in zip(titles, wrapped, strict=True):
         title["text"] = "<br>".join(lines)
-    more = PHONE_AXIS[1] * (max(map(len, wrapped), default=1) - 1)
-    if not more:
+    _lengthen(layout, PHONE_AXIS[1] * (max(map(len, wrapped), default=1) - 1))
+
+
+def _unfold_legend(spec: dict[str, Any]) -> None:
+    """Room for a legend under the plot, each entry of which Plotly gives a line of its own where they do not fit into
+    one: they would lie over the axis, and the last behind a scroll bar."""
+    layout = spec["layout"]
+    if (layout.get("legend") or {}).get("orientation") != "h" or layout.get("showlegend") is False:
+        return
+    entries = sum(trace.get("showlegend") is not False and bool(trace.get("name")) for trace in spec["data"])
+    _lengthen(layout, PHONE_LEGEND * (entries - 1))
+
+
+def _lengthen(layout: dict[str, Any], more: int) -> None:
+    """So many pixels more under the plot, which keeps its size."""
+    if more <= 0:
         return
     layout["height"] = (layout.get("height") or PLOTLY_HEIGHT) + more
     margin = layout.setdefault("margin", {})
@@ -129,7 +149,9 @@ def _wrap_axis(layout: dict[str, Any]) -> None:
 
 def _lines(text: str, characters: int) -> list[str]:
     """A text of a figure in lines of so many characters, escaped as it was."""
-    return [html.escape(line) for line in textwrap.wrap(html.unescape(text), characters)]
+    # A number keeps its percent sign.
+    whole = html.unescape(text).replace(" %", "\N{NO-BREAK SPACE}%")
+    return [html.escape(line) for line in textwrap.wrap(whole, characters)]
 
 
 def _fill(spec: dict[str, Any], defaults: Mapping[str, Any]) -> None:

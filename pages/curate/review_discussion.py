@@ -253,7 +253,7 @@ def _history(made: Sequence[Decision], names: Names) -> None:
         for d in made
     ]
     body = [tag("tr", *(tag("td", cell) for cell in row)) for row in rows]
-    safe.show(safe.grid(("Who", "Label", "When", "How", "Reason"), body, texts=range(5)))
+    safe.show(safe.wide(safe.grid(("Who", "Label", "When", "How", "Reason"), body, texts=range(5)), "Decisions"))
 
 
 def _settled(dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disputes, names: Names) -> None:

@@ -112,7 +112,7 @@ def _pairs(agreement: JudgesAgreement) -> None:
                 text = percent(figure.value) if is_share else f"{round(figure.value, 2) + 0.0:.2f}"
                 cells.append(safe.number(tag("b", text)))
         rows.append(tag("tr", *cells))
-    safe.show(safe.grid(names, rows))
+    safe.show(safe.wide(safe.grid(names, rows), "Judges against judges"))
     _undefined_where(reasons)
 
 
@@ -312,7 +312,9 @@ def _figures(audit: JudgeAudit) -> None:
             if figure.value is None:
                 reasons[figure.why] = None
         rows.append(tag("tr", *cells))
-    safe.show(safe.grid(("Judge", "Items", *SHARES.values(), "Cohen's kappa"), rows))
+    safe.show(
+        safe.wide(safe.grid(("Judge", "Items", *SHARES.values(), "Cohen's kappa"), rows), "Judges against people")
+    )
     _undefined_where(reasons)
 
 
@@ -371,7 +373,7 @@ def _confusion(flows: Flows, scope: Scope, audit: JudgeAudit, own: JudgeQuality)
             number: Html | str = tag("b", count(n)) if i == j else count(n)
             cells.append(safe.number(join([number, f" ({percent(mass / total)})" if n else ""])))
         rows.append(tag("tr", tag("td", name), *cells, safe.number(count(int(own.table[i].sum())))))
-    safe.show(safe.grid(("judge \\ person", *names, ""), rows))
+    safe.show(safe.wide(safe.grid(("judge \\ person", *names, ""), rows), "Judge against people"))
     safe.inline(
         "Items, with the share of the run they represent in brackets. Bold: judge and person agree.", muted=True
     )

@@ -484,7 +484,7 @@ def calls_table(now: RunProgress) -> safe.Html:
         name = CALL_KINDS.get(used.kind, used.kind) + (f", {used.model}" if several else "")
         rows.append(safe.tag("tr", safe.tag("td", name), *map(safe.number, values)))
     total = _money(cost, active=now.active, may_go_on=now.active or now.status in RESUMABLE)
-    return safe.join([safe.grid(titles, rows), safe.tag("div", total, cls="ci-muted")])
+    return safe.join([safe.wide(safe.grid(titles, rows), "Calls and cost"), safe.tag("div", total, cls="ci-muted")])
 
 
 def cost_text(cost: Cost) -> str:

@@ -554,7 +554,7 @@ def _draw_power(store: Store, draft: Draft, spec: RunSpec, dataset: DatasetRow, 
                 safe.number("not known" if cost is None else money(cost, estimated.currency)),
             )
         )
-    safe.show(safe.grid(titles, grid, hints=POWER_HINTS))
+    safe.show(safe.wide(safe.grid(titles, grid, hints=POWER_HINTS), "What plans can show"))
     notes = sentences.plan_notes(known, [row.size for row in plans.values()], POWER)
     notes += sentences.pilot_notes(rows[chosen_id], spec.memory.composition)
     safe.show(safe.lines(map(sentence, notes), "ci-point ci-muted"))
@@ -659,7 +659,7 @@ def show(estimated: Estimate) -> None:
         )
         name = stage.title + (f", {stage.model}" if several else "")
         rows.append(safe.tag("tr", safe.tag("td", name), *map(safe.number, values)))
-    safe.show(safe.grid(titles, rows))
+    safe.show(safe.wide(safe.grid(titles, rows), "Calls and cost"))
     safe.show(
         safe.facts(
             [

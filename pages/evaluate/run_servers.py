@@ -172,7 +172,7 @@ def _figures(state: ServerState) -> safe.Html:
         percent(now.hit_rate),
         percent(now.kv_use),
     )
-    return safe.grid(titles, [safe.tag("tr", *map(safe.number, values))], texts=())
+    return safe.wide(safe.grid(titles, [safe.tag("tr", *map(safe.number, values))], texts=()), "Figures of the server")
 
 
 def _log(state: ServerState) -> None:

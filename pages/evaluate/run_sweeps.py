@@ -42,7 +42,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import RETRIABLE, SweepRow
 from cimemories.text import count, percent, sentence
-from cimemories.ui import page, safe, tables, url
+from cimemories.ui import page, safe, shell, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_detail, run_engine, run_judges, run_new, run_servers
 from pages.evaluate.run_detail import PROBLEMS
@@ -358,7 +358,7 @@ def _estimated(estimated: SweepEstimate) -> None:
             cells[0] = safe.tag("td", spec.model, " ", page.simulated_badge())
         rows.append(safe.tag("tr", *cells, *map(safe.number, (*numbers, cost))))
     with st.container(height=260 if len(estimated.cells) > 6 else "content", border=False):
-        safe.show(safe.grid(titles, rows, texts=range(5)))
+        safe.show(safe.wide(safe.grid(titles, rows, texts=range(5)), "Cells of the sweep"))
     run_new.show(estimated.total)
 
 
@@ -536,7 +536,7 @@ def _over_k(store: Store, table: SweepTable) -> None:
         over = over_k(shared_flows(store), table)
     if over is None:
         return
-    drawing = comparison.over_k(over)
+    drawing = comparison.over_k(over, columns=1 if shell.is_phone() else 3)
     safe.heading("Over k")
     if drawing is None:
         needed = "At least two runs of a memory system that differ in k alone are needed, ended and fully judged."

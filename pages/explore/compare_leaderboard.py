@@ -6,7 +6,7 @@ from __future__ import annotations
 import streamlit as st
 
 from cimemories.charts import comparison
-from cimemories.charts.comparison import plane, sweep
+from cimemories.charts.comparison import PHONE_PLANE_WIDTH, PLANE_WIDTH, plane, sweep
 from cimemories.compare.difference import takeaway
 from cimemories.compare.leaderboard import (
     Line,
@@ -24,7 +24,7 @@ from cimemories.metrics.uncertainty import Interval
 from cimemories.seeds.published import Axis, Figure, PublishedMeasure
 from cimemories.store.engine import shared_store
 from cimemories.text import UNDEFINED, count, percent
-from cimemories.ui import exports, page, safe, tables, url
+from cimemories.ui import exports, page, safe, shell, tables, url
 from cimemories.ui.safe import Html, tag
 from pages.explore import compare_scope
 from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
@@ -35,7 +35,7 @@ from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
 def draw_plane(compared: Compared, set_takeaway: SetTakeaway) -> None:
     """The plane."""
     set_takeaway(takeaway(compared.flows, compared.board))
-    drawing = plane(compared.board)
+    drawing = plane(compared.board, width=PHONE_PLANE_WIDTH if shell.is_phone() else PLANE_WIDTH)
     if drawing is None:
         page.empty(
             "No run has both numbers",
@@ -242,7 +242,7 @@ def draw_sweeps(compared: Compared, set_takeaway: SetTakeaway) -> None:
         axis = _axis(figures)
     figure = figures[axis]
     set_takeaway(f"{figure.title()}.")
-    drawing = sweep(figure)
+    drawing = sweep(figure, columns=1 if shell.is_phone() else 3)
     if drawing is None:
         page.empty(
             f"Nothing to draw along {WHAT[axis]}",

@@ -30,7 +30,6 @@ FILTERS = {
     By.CONTEXT: "recipients",
     By.PROFILE: "profiles",
 }
-LEGEND = 60  # pixels
 BARS, FLOW = "bars", "flow"
 
 
@@ -68,8 +67,6 @@ def draw(flows: Flows, scope: Scope, n: int, sides: tuple[By, By]) -> None:
     title = f"{str(label).capitalize()} attributes: {sentences.outcomes(of)}"
     draw_figure = recalled_flow if flow else recalled_bars
     fig = draw_figure(shown, label, title=title, subtitle=subtitle)
-    if shell.is_phone():  # where the legend takes a line an entry
-        fig.update_layout(height=fig.layout.height + LEGEND, margin_b=fig.layout.margin.b + LEGEND)
     key = f"heatmaps.recalled.{label}.{by}{'.flow' if flow else ''}"
     alt = f"{title}. {subtitle}. The table below has the numbers."
     if look == FLOW and not flow:

@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import pytest
 from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
 
 from cimemories.charts import bars, svg, theme
-from cimemories.charts.bars import interval_parts
+from cimemories.charts.bars import LABEL_PARTS, count_bars, interval_parts, share_bars
 from cimemories.charts.heatmap import Map, MapPart, Side, heatmap_figure
 from cimemories.charts.lines import Line, line_figure
 from cimemories.metrics.uncertainty import UNDEFINED, Interval, Parts
@@ -68,15 +69,32 @@ def test_on_a_phone_titles_are_broken_into_lines_and_the_plot_keeps_its_size(mon
     monkeypatch.setattr(shell, "is_phone", lambda: True)
     phone = dressed(go.Figure({"data": [], "layout": {**long, "height": 300}}))
     lines = [phone["title"]["text"].split("<br>"), phone["title"]["subtitle"]["text"].split("<br>")]
-    assert [len(part) for part in lines] == [3, 2]
-    assert all(len(html.unescape(line)) <= 60 for part in lines for line in part)
+    assert [len(part) for part in lines] == [3, 3]
+    limits = 34, 52  # of 390 pixels Plotly fills 315, and a letter takes up to 7.6 or 5 of them
+    assert all(len(html.unescape(line)) <= limit for part, limit in zip(lines, limits, strict=True) for line in part)
     assert " ".join(lines[0]) == wide["title"]["text"].strip(), "and it is the same text, escaped"
     assert phone["height"] - 300 == phone["margin"]["t"] - wide["margin"]["t"] > 0
     axis = {"height": 300, "margin": {"b": 60}, "xaxis": {"title": {"text": "points; right of 0: more than & so on"}}}
     named = dressed(go.Figure({"data": [], "layout": axis}))
     assert named["xaxis"]["title"]["text"] == "points; right of 0: more<br>than &amp; so on"
     assert named["height"] - 300 == named["margin"]["b"] - 60 > 0
+    percents = dressed(
+        go.Figure({"data": [], "layout": theme.layout(title="Pairs with a consensus: from 39.7 % to 71.2 %")})
+    )
+    assert percents["title"]["text"].replace("\xa0", " ").split("<br>")[0] == "Pairs with a consensus: from"
     assert dressed(figure(1, 2))["margin"] | {"pad": 8} == {**theme.layout(title="a", subtitle="b")["margin"], "pad": 8}
+
+
+def test_on_a_phone_a_legend_has_room_and_a_long_bar_holds_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pd.DataFrame({"name": ["a", "b"], "necessary": [3, 1], "ambiguous": [2, 2], "inappropriate": [1, 4]})
+    shares = share_bars(frame, LABEL_PARTS, name="name")
+    counts = count_bars(frame, name="name", column="necessary", colour="#000", title="t", subtitle="s", unit="pairs")
+    wide = dressed(shares)
+    monkeypatch.setattr(shell, "is_phone", lambda: True)
+    phone = dressed(shares)
+    assert phone["height"] - wide["height"] == phone["margin"]["b"] - wide["margin"]["b"] > 30, "for two more entries"
+    assert charts.dressed(counts).to_dict()["data"][0]["textposition"] == "auto"
+    assert counts.data[0].textposition == "outside", "in an export, which is wider"
 
 
 def test_parts_of_intervals_are_shares_of_their_variance() -> None:

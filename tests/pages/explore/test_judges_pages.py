@@ -59,6 +59,7 @@ def test_the_audit_page_sets_judges_beside_each_other(world: JudgedWorld) -> Non
     page = page_html(opened(AUDIT, run=world.run_id))
     assert "Judges against judges: kappas from" in page
     assert "judge 0 and judge 2" in page.replace("</b>", "")
+    assert 'class="ci-wide" role="region" aria-label="Judges against judges"' in page, "on a phone it scrolls"
 
 
 def test_the_command_line_asks_the_same(store: Store, world: JudgedWorld) -> None:
