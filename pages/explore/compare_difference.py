@@ -182,10 +182,8 @@ def _flows(compared: Compared, result: Difference, first: str, second: str) -> N
         f"From {first} to {second}: revealed in no sample of the one, in at least one of the other.",
         muted=True,
     )
-    key = "compare.change"
-    chosen = st.segmented_control(
-        "Flows", [NEWLY, STOPPED], default=NEWLY if result.tallied.newly else STOPPED, key=key, required=True
-    )
+    there = NEWLY if tallied.newly else STOPPED
+    chosen = page.choice("Flows", {NEWLY: NEWLY, STOPPED: STOPPED}, "compare.change", "change", default=there)
     part = frame[frame["change"] == chosen]
     if part.empty:
         page.notice("There is none of these.")

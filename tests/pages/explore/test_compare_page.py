@@ -138,6 +138,18 @@ def test_a_difference_is_said_in_words_and_leads_to_the_messages(
     assert "cannot be compared with itself" not in page_html(other)
 
 
+def test_which_flows_are_listed_is_in_the_address(world: tuple[int, str, str, str]) -> None:
+    _, leaky, careful, _ = world
+    link = {"tab": "difference", "against": leaky, "run": careful}
+    app = opened(COMPARE, *FOLDS, **link)
+    next(item for item in app.segmented_control if item.label == "Flows").set_value("stopped leaking").run()
+    assert app.query_params["change"] == "stopped leaking"
+    copied = opened(COMPARE, *FOLDS, **link, change="stopped leaking")
+    for page in (app, copied):
+        flows = next(d.value for d in page.dataframe if "before" in d.value)
+        assert sorted(flows["change"]) == ["stopped leaking"] * 3
+
+
 def test_plane_and_sweep_are_drawn_with_their_tables(world: tuple[int, str, str, str]) -> None:
     page = opened(COMPARE, *FOLDS, tab="plane")
     assert len(page.get("plotly_chart")) == 1
