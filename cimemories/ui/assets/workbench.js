@@ -574,7 +574,15 @@ class Workbench {
     if (this.data.causes.length) this.chosen();
     this.drawLast();
     this.status();
+    if (anew && card) this.reveal();
     if (anew) this.follow();
+  }
+
+  // In a low window, at 200 % or on a phone on its side, the keys would lie over what is asked about.
+  reveal() {
+    const title = this.part("card").querySelector(".title").getBoundingClientRect();
+    const covered = Math.min(title.bottom, title.top + 70) > this.part("dock").getBoundingClientRect().top;
+    if (covered) this.root.scrollIntoView();
   }
 
   // The item answered last. In blind mode, this is where its votes are shown.
