@@ -43,9 +43,11 @@ LOOK: Mapping[str, Any] = {
 AXIS: Mapping[str, Any] = {"gridcolor": GRID, "zerolinecolor": GRID}
 X_AXIS: Mapping[str, Any] = {"showgrid": False, "zeroline": False}
 AXIS_TITLE: Mapping[str, Any] = {"title": {"standoff": 20, "font": {"size": 13}}}
-# Of a phone's width: characters in a line of a title and of a subtitle, how high these are, and pixels above them.
-PHONE_TITLE, PHONE_SUBTITLE = (34, 20), (52, 14)
-PHONE_AXIS = 28, 17  # the same of the titles of x axes beside each other
+# Characters in a line of a title and of a subtitle, by screen; with two charts beside each other on it.
+TITLE_LINES = {shell.PHONE: (34, 52), shell.NARROW: (70, 108)}
+TITLE_LINES_HALF = {**TITLE_LINES, shell.NARROW: (48, 74)}
+TITLE_HEIGHT, SUBTITLE_HEIGHT = 20, 14  # pixels of a line
+PHONE_AXIS = 28, 17  # characters in a line of the titles of x axes beside each other, and its pixels
 PHONE_LEGEND = 19  # pixels of an entry of a legend
 ABOVE = 18
 PLOTLY_HEIGHT = 450  # of a figure that has none of its own
@@ -63,8 +65,9 @@ class Dressed(BaseFigure):  # type: ignore[misc]
         return dict(self.spec)
 
 
-def dressed(fig: go.Figure) -> Dressed:
-    """The figure with its look, and with a name for its data; `fig` itself stays as it is, for exports.
+def dressed(fig: go.Figure, *, half: bool = False) -> Dressed:
+    """The figure with its look, and with a name for its data; `fig` itself stays as it is, for exports. half: it stands
+    beside another one.
 
     Streamlit hands every figure to Plotly two or three times, each time as a copy. With a template, which Streamlit's
     own theme always gives, or without a `datarevision`, Plotly takes each copy for another figure and draws it anew;
@@ -77,8 +80,10 @@ def dressed(fig: go.Figure) -> Dressed:
     layout.pop("template", None)
     # Taken away, since Plotly takes any copy of `meta` for another layout.
     margins_fit = (layout.pop("meta", None) or {}).get("margins") == MARGINS_FIT["margins"]
-    if shell.is_phone():
-        _wrap_title(layout)
+    screen = shell.screen()
+    if limits := (TITLE_LINES_HALF if half else TITLE_LINES).get(screen):
+        _wrap_title(layout, *limits)
+    if screen == shell.PHONE:
         _wrap_axis(layout)
         _unfold_legend(spec)
         for trace in spec["data"]:
@@ -99,15 +104,16 @@ def dressed(fig: go.Figure) -> Dressed:
     return Dressed(spec)
 
 
-def _wrap_title(layout: dict[str, Any]) -> None:
-    """Break title and subtitle into lines of a phone's width: Plotly cuts them at the edge. Head and height grow
+def _wrap_title(layout: dict[str, Any], characters: int, characters_below: int) -> None:
+    """Break title and subtitle into lines of so many characters: Plotly cuts them at the edge. Head and height grow
     together, so that the plot keeps its size."""
     title = layout.get("title") or {}
     more = 0
-    for text, (characters, high) in ((title, PHONE_TITLE), (title.get("subtitle") or {}, PHONE_SUBTITLE)):
+    parts = (title, characters, TITLE_HEIGHT), (title.get("subtitle") or {}, characters_below, SUBTITLE_HEIGHT)
+    for text, width, high in parts:
         if text.get("text"):
             before = str(text["text"]).split("<br>")
-            lines = _lines(" ".join(before), characters)
+            lines = _lines(" ".join(before), width)
             text["text"] = "<br>".join(lines)
             more += high * (len(lines) - len(before))
     if not more:
@@ -163,9 +169,9 @@ def _fill(spec: dict[str, Any], defaults: Mapping[str, Any]) -> None:
             spec[name] = value
 
 
-def show(fig: go.Figure, *, key: str, alt: str) -> None:
-    """Draw a figure that only shows; `alt` says in words what can be seen."""
-    st.plotly_chart(dressed(fig), key=key, alt=alt, config=CONFIG, theme=None)
+def show(fig: go.Figure, *, key: str, alt: str, half: bool = False) -> None:
+    """Draw a figure that only shows; `alt` says in words what can be seen. half: it stands beside another one."""
+    st.plotly_chart(dressed(fig, half=half), key=key, alt=alt, config=CONFIG, theme=None)
 
 
 def show_rows(fig: go.Figure, *, key: str, alt: str, rows: int) -> int | None:

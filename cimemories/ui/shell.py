@@ -1,6 +1,5 @@
 """What the browser does for the whole app, in one component at the end of each run (assets/shell.js): it puts defaults
-into the address without a step for Back, focuses the field that asks for a name, and says whether the screen is a
-phone's."""
+into the address without a step for Back, focuses the field that asks for a name, and says how wide the screen is."""
 
 from __future__ import annotations
 
@@ -9,17 +8,24 @@ import streamlit as st
 from cimemories.ui import annotator, component, url
 
 _component = component("shell")
-_KEY, _PHONE = "shell.component", "shell.phone"
+_KEY, _SCREEN = "shell.component", "shell.screen"
+WIDE, NARROW, PHONE = "wide", "narrow", "phone"
+
+
+def screen() -> str:
+    """WIDE; NARROW where the titles of charts do not fit into a line; PHONE where two maps have no room beside each
+    other: as the browser said last. WIDE in the first run of a session, which then runs once more."""
+    said = st.session_state.get(_SCREEN)
+    return said if said in (NARROW, PHONE) else WIDE
 
 
 def is_phone() -> bool:
-    """Whether the screen is too narrow for two maps beside each other: as the browser said last. False in the first run
-    of a session, which then runs once more."""
-    return st.session_state.get(_PHONE) is True
+    """Whether the screen is too narrow for two maps beside each other."""
+    return screen() == PHONE
 
 
 def _measured() -> None:
-    st.session_state[_PHONE] = bool((st.session_state.get(_KEY) or {}).get("phone"))
+    st.session_state[_SCREEN] = (st.session_state.get(_KEY) or {}).get("screen")
 
 
 def draw() -> None:
@@ -30,7 +36,7 @@ def draw() -> None:
         "before": before,
         "after": after,
         "steps": steps,
-        "phone": is_phone(),
+        "screen": screen(),
     }
     with st.container(key="shell"):
-        _component(key=_KEY, data=data, on_phone_change=url.durable(_measured))
+        _component(key=_KEY, data=data, on_screen_change=url.durable(_measured))

@@ -265,7 +265,9 @@ def draw_hazard(scope: Scope, accumulated: Accumulation, ns: list[int], user: On
         height=SMALL,
     )
     key = f"accumulation.hazard.{scope.run.id}"
-    charts.show(fig, key=key, alt=f"{title}. The hazard over tasks; the numbers are in the table of the curves.")
+    charts.show(
+        fig, key=key, alt=f"{title}. The hazard over tasks; the numbers are in the table of the curves.", half=True
+    )
     _export(scope, f"hazard-{scope.run.id}", frame, fig, key)
 
 
@@ -339,7 +341,7 @@ def draw_first_leak(flows: Flows, scope: Scope, user: OneUser | None, way: Order
     )
     key = f"accumulation.first.{scope.run.id}"
     with chart:
-        charts.show(fig, key=key, alt=f"{title}. A falling line of steps; the numbers are in the table.")
+        charts.show(fig, key=key, alt=f"{title}. A falling line of steps; the numbers are in the table.", half=True)
     frame = pd.DataFrame(
         {
             "time": survived.times,

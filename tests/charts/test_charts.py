@@ -66,7 +66,7 @@ def test_texts_have_the_colour_that_the_page_replaces() -> None:
 def test_on_a_phone_titles_are_broken_into_lines_and_the_plot_keeps_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     long = theme.layout(title="Tom & Ann's model " * 5, subtitle="of <b>all</b> pairs " * 5)
     wide = dressed(go.Figure({"data": [], "layout": {**long, "height": 300}}))
-    monkeypatch.setattr(shell, "is_phone", lambda: True)
+    monkeypatch.setattr(shell, "screen", lambda: shell.PHONE)
     phone = dressed(go.Figure({"data": [], "layout": {**long, "height": 300}}))
     lines = [phone["title"]["text"].split("<br>"), phone["title"]["subtitle"]["text"].split("<br>")]
     assert [len(part) for part in lines] == [3, 3]
@@ -85,12 +85,27 @@ def test_on_a_phone_titles_are_broken_into_lines_and_the_plot_keeps_its_size(mon
     assert dressed(figure(1, 2))["margin"] | {"pad": 8} == {**theme.layout(title="a", subtitle="b")["margin"], "pad": 8}
 
 
+def test_on_a_narrow_screen_titles_fit_and_the_rest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = theme.layout(
+        title="After 49 tasks 28.4 % are revealed at n = 3; the baseline ends at 60.5 %", subtitle="short"
+    )
+    axis = {"xaxis": {"title": {"text": "percentage points; right of 0: more than the other"}}}
+    wide = dressed(go.Figure({"data": [], "layout": {**long, **axis, "height": 300}}))
+    monkeypatch.setattr(shell, "screen", lambda: shell.NARROW)
+    narrow = dressed(go.Figure({"data": [], "layout": {**long, **axis, "height": 300}}))
+    assert wide["title"]["text"].count("<br>") == 0 and narrow["title"]["text"].count("<br>") == 1
+    assert narrow["height"] - 300 == narrow["margin"]["t"] - wide["margin"]["t"] == charts.TITLE_HEIGHT
+    assert narrow["xaxis"]["title"] == wide["xaxis"]["title"]
+    half = charts.dressed(go.Figure({"data": [], "layout": {**long, "height": 300}}), half=True).to_dict()["layout"]
+    assert max(map(len, half["title"]["text"].split("<br>"))) <= 48
+
+
 def test_on_a_phone_a_legend_has_room_and_a_long_bar_holds_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = pd.DataFrame({"name": ["a", "b"], "necessary": [3, 1], "ambiguous": [2, 2], "inappropriate": [1, 4]})
     shares = share_bars(frame, LABEL_PARTS, name="name")
     counts = count_bars(frame, name="name", column="necessary", colour="#000", title="t", subtitle="s", unit="pairs")
     wide = dressed(shares)
-    monkeypatch.setattr(shell, "is_phone", lambda: True)
+    monkeypatch.setattr(shell, "screen", lambda: shell.PHONE)
     phone = dressed(shares)
     assert phone["height"] - wide["height"] == phone["margin"]["b"] - wide["margin"]["b"] > 30, "for two more entries"
     assert charts.dressed(counts).to_dict()["data"][0]["textposition"] == "auto"

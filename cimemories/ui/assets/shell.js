@@ -107,12 +107,15 @@ if (!document.documentElement.dataset.tables) {
 }
 
 // Where the server drew for another width than the screen has, it hears so and draws again.
-const NARROW = matchMedia("(max-width: 640px)");
+const [PHONE, NARROW] = ["(max-width: 640px)", "(max-width: 1400px)"].map((width) => matchMedia(width));
 let measure = () => {};
-NARROW.addEventListener("change", () => measure());
+for (const width of [PHONE, NARROW]) width.addEventListener("change", () => measure());
 
 export default function ({ data, setStateValue }) {
-  measure = () => { if (NARROW.matches !== data.phone) setStateValue("phone", NARROW.matches); };
+  measure = () => {
+    const screen = PHONE.matches ? "phone" : NARROW.matches ? "narrow" : "wide";
+    if (screen !== data.screen) setStateValue("screen", screen);
+  };
   measure();
   // Once: the same data come again while another page is opened, whose address they are not of.
   const now = JSON.stringify([data.before, data.after, data.steps]);

@@ -389,7 +389,7 @@ def test_the_flow_is_as_wide_as_its_counts_and_kept_in_the_address(
     assert ends[2:] == [(recalled, said, 1), (missed, said, 7), (recalled, silent, 9), (missed, silent, 8)]
     assert [end[1:] for end in ends[:2]] == [(recalled, 10), (missed, 15)]
     assert "samples" in json.dumps(trace["link"]["customdata"])
-    monkeypatch.setattr(shell, "is_phone", lambda: True)
+    monkeypatch.setattr(shell, "screen", lambda: shell.PHONE)
     page = opened(PAGE, run=run_id, figure="flow")
     assert "recalled and said" in shares_of(json.loads(page.get("plotly_chart")[-1].proto.spec))
     assert "needs a wider screen" in page_html(page)
