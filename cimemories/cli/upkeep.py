@@ -241,7 +241,9 @@ def show_log(
     person: Annotated[str | None, Option(help="Only what this person did.")] = None,
     action: Annotated[str | None, Option(help="Only this action, or kind of action: run, run.started, ...")] = None,
     since: Annotated[str | None, Option(help="Only from this time on, e.g. 2026-01-31.")] = None,
-    limit: Annotated[int | None, Option(min=1, max=2**31 - 1, help="At most so many, the newest; default: 50 in a table.")] = None,
+    limit: Annotated[
+        int | None, Option(min=1, max=2**31 - 1, help="At most so many, the newest; default: 50 in a table.")
+    ] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, Option("--csv", help="Print CSV.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,

@@ -466,7 +466,9 @@ def _matched(
             known[named] = rows[0] if dataset else _dataset(connection, rows, digests, *named)
         row = known[named]
         if row is None:
-            which = "names no dataset" if event["dataset"] is None else f"dataset '{shown(event['dataset'])}' is not here"
+            which = (
+                "names no dataset" if event["dataset"] is None else f"dataset '{shown(event['dataset'])}' is not here"
+            )
             problems.append(f"{event['location']}: {which}; name one with --dataset")
             continue
         if row.id not in targets:

@@ -7,8 +7,9 @@ stops, and what it had in flight is not recorded. A database that goes away is w
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import NoReturn, TypedDict
 
@@ -129,7 +130,8 @@ def _jobs_of(source: Source, urls: Mapping[str, str], store: Store, client: Make
 def _attend(own: Store, work_id: str, execution: Execution, run: Callable[[], Awaitable[None]]) -> Progress:
     """Run it with a heartbeat, and set the status at its end."""
     try:
-        event_loop.run(_with_heart(own, work_id, execution, run))
+        with _uncollected():
+            event_loop.run(_with_heart(own, work_id, execution, run))
     except ClaimLost as lost:
         raise WorkError(str(lost)) from lost
     except Stopped as stop:
@@ -156,6 +158,17 @@ def _attend(own: Store, work_id: str, execution: Execution, run: Callable[[], Aw
         raise
     _finish(own, work_id, None, None)
     return execution.progress
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is in memory by now stays there: the garbage collector walks through it no more until the end, which took
+    one in twenty of a run's calls a second."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def stopped_message(work_id: str, reason: str) -> str:
