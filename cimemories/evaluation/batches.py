@@ -28,8 +28,8 @@ from cimemories.llm.executor import Deferred, Job, all_jobs
 from cimemories.llm.identity import origin_of
 from cimemories.model import ChatRequest, WorkStatus
 from cimemories.store import calls, runs, work
-from cimemories.store.calls import Answer, Exchange, Wanted, request_body
-from cimemories.store.engine import Store, StoreError, canonical_json, content_hash, now
+from cimemories.store.calls import Answer, Exchange, Wanted, canonical_body, request_body
+from cimemories.store.engine import Store, StoreError, content_hash, now
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import call
@@ -217,10 +217,7 @@ def _walk(store: Store, row: RunRow, fresh: Fresh) -> Iterator[tuple[Job, dict[i
         jobs = [following.popleft() for _ in range(min(AT_ONCE, len(following)))] or list(islice(source, AT_ONCE))
         if not jobs:
             return
-        wanted = [
-            Wanted(canonical_json(request_body(job.request)), job.draws, job.client.origin(job.request.model))
-            for job in jobs
-        ]
+        wanted = [Wanted(canonical_body(job.request), job.draws, job.client.origin(job.request.model)) for job in jobs]
         with store.read() as connection:
             recorded = calls.look_up(connection, wanted)
         outcomes: list[tuple[Job, dict[int, Answer], list[Answer]]] = []

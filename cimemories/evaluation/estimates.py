@@ -60,9 +60,9 @@ from cimemories.llm.identity import origin_of
 from cimemories.llm.worker import SIMULATOR
 from cimemories.manifest import JudgePart, RunManifest, SystemPart
 from cimemories.store import calls, datasets
-from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, request_body
+from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, canonical_body
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.engine import Store, StoreError, canonical_json
+from cimemories.store.engine import Store, StoreError
 from cimemories.text import count
 
 # ---- counting
@@ -154,10 +154,7 @@ class Counter:
 
     def _recorded(self, jobs: Sequence[Job]) -> Iterator[Mapping[int, Answer | None]]:
         """Count these jobs; gives what the record answers of each, by draw."""
-        wanted = [
-            Wanted(canonical_json(request_body(job.request)), job.draws, job.client.origin(job.request.model))
-            for job in jobs
-        ]
+        wanted = [Wanted(canonical_body(job.request), job.draws, job.client.origin(job.request.model)) for job in jobs]
         looked_up = list(self._look_up(wanted, [bool(_step(job).made_up(MESSAGE)) for job in jobs]))
         # Asked under the keys of servers that are not known: what a person could declare to be this server's answers.
         unnamed = [

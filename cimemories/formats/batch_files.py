@@ -22,7 +22,7 @@ from cimemories.formats.official import FormatError, kind, loads, numbered_lines
 from cimemories.model import ChatRequest
 from cimemories.store import calls
 from cimemories.store.calls import Answer, Exchange
-from cimemories.store.engine import Store, canonical_json
+from cimemories.store.engine import Store
 
 # ---- recorded calls as a file: what one workspace paid for, another can be given
 #
@@ -104,7 +104,7 @@ def _request(body: dict[str, Any]) -> ChatRequest:
 
 def _exchanges(item: ChatRequest, lines: list[dict[str, Any]], server: str | None) -> Iterator[Exchange]:
     """The answers to one request, those of each server by themselves."""
-    body = canonical_json(calls.request_body(item))
+    body = calls.canonical_body(item)
     # Keys hold server and mark, so answers of two servers to one request are two exchanges.
     by_server: dict[tuple[str | None, bool], list[dict[str, Any]]] = {}
     for line in lines:

@@ -29,7 +29,7 @@ import openai
 
 from cimemories.llm.endpoint import LONGEST_RETRY_AFTER, AnswerRefused, Endpoint, retry_after, sdk
 from cimemories.model import ChatRequest
-from cimemories.store.calls import OK, Answer, Origin, request_body
+from cimemories.store.calls import OK, Answer, Origin, body_json, request_body
 from cimemories.store.engine import now, storable
 
 # ---- answers
@@ -234,7 +234,7 @@ class Client:
             # which checks and converts the body and the answer (prompts of 16,000 characters, instant server).
             # Keys keep their order: servers write the fields of a JSON schema in the order given. "replace": half of a
             # surrogate pair, which UTF-8 cannot hold, is sent as a question mark instead of raising.
-            content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+            content = body_json(body).encode("utf-8", "replace")
             raw = await self._sdk.post("/chat/completions", cast_to=httpx2.Response, content=content)
             completion = json.loads(raw.content)
         # An outcome, not an exception: a failed call is recorded with its cause and counts as missing.

@@ -33,7 +33,7 @@ from cimemories.llm.endpoint import EndpointError
 from cimemories.model import ChatRequest, WorkKind
 from cimemories.store import calls, work
 from cimemories.store.calls import Answer, Exchange, Origin, Recorded, Wanted
-from cimemories.store.engine import Store, StoreError, canonical_json
+from cimemories.store.engine import Store, StoreError
 
 # ---- shared beginnings
 
@@ -463,8 +463,7 @@ class Executor(Execution):
                 jobs.append(item)
                 more -= 1
         wanted = [
-            Wanted(canonical_json(calls.request_body(job.request)), job.draws, job.client.origin(job.request.model))
-            for job in jobs
+            Wanted(calls.canonical_body(job.request), job.draws, job.client.origin(job.request.model)) for job in jobs
         ]
         return [
             _Task(job, there.answers, there.owed, tuple(there.owed.values()), item.body, item.origin)

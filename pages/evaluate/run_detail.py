@@ -380,7 +380,7 @@ def raise_and_resume(store: Store, work_id: str, cost: Cost) -> None:
         _resume_buttons(store, work_id, "Raise the cap and resume", ":material/resume:", go_on)
 
 
-def _button(label: str, icon: str, key: str, act: Callable[[], None], *, disabled: bool = False) -> None:
+def _button(label: str, icon: str, key: str, act: Callable[[], object], *, disabled: bool = False) -> None:
     with page.Reporting("That did not work.", StoreError):
         once.button(label, act, icon=icon, key=key, disabled=disabled)
 

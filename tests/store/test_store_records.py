@@ -62,8 +62,25 @@ def record(store: Store, item: ChatRequest, *outcomes: calls.Answer, simulated: 
 
 def held(store: Store, item: ChatRequest, draws: list[int], *, simulated: bool = False) -> dict[int, calls.Answer]:
     with store.read() as connection:
-        wanted = calls.Wanted(canonical_json(calls.request_body(item)), draws, calls.Origin(simulated))
+        wanted = calls.Wanted(calls.canonical_body(item), draws, calls.Origin(simulated))
         return calls.look_up(connection, [wanted])[0].answers
+
+
+TEXTS = st.text() | st.sampled_from(["", '"\\', "\0\u2028é😀", "\ud800", "null"])
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
+VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner))
+NAMES = TEXTS.filter(lambda name: name not in ("model", "messages", "seed"))
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS)), st.dictionaries(NAMES, VALUES), st.none() | st.integers())
+def test_a_body_is_written_as_json_writes_it(
+    messages: list[tuple[str, str]], parameters: dict[str, Any], seed: int | None
+) -> None:
+    """The keys of all recorded calls are made of it."""
+    item = ChatRequest("m", tuple(messages), parameters, seed)
+    body = calls.request_body(item)
+    assert calls.canonical_body(item) == canonical_json(body)
+    assert calls.body_json(body) == json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
 def test_an_answer_replaces_a_failure_and_nothing_replaces_an_answer(store: Store) -> None:
