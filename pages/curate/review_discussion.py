@@ -38,7 +38,7 @@ from cimemories.ui.workbench import Card, Event
 from pages.curate import review_queue
 from pages.curate.pair_panel import DECIDING
 from pages.curate.profile_view import display_name
-from pages.curate.review_bulk import EVERYBODY, person_option
+from pages.curate.review_bulk import EVERYBODY
 from pages.start import failure
 
 # ---- disputes
@@ -446,19 +446,20 @@ def draw_comments(
 
 
 def _filtered(dataset: DatasetRow, every: list[PairComment], filters_box: DeltaGenerator) -> list[PairComment]:
+    key = "review.comments.search"
     with filters_box:
-        people = sorted({item.comment.annotator for item in every})
-        who = st.selectbox("By", [EVERYBODY, *people], format_func=person_option, key="review.comments.who")
-        text = st.text_input("Search", key="review.comments.search", placeholder="comments and statements")
-    shown = st.segmented_control(
-        "Comments",
-        [OPEN, ALL],
-        format_func=str.capitalize,
-        key="review.comments.state",
-        default=OPEN,
-        required=True,
-        label_visibility="collapsed",
-    )
+        names = sorted({item.comment.annotator for item in every})
+        people = {EVERYBODY: "everybody"} | {name: name for name in names}
+        who = page.choice("By", people, "review.comments.who", "person", default=EVERYBODY, boxed=True)
+        url.set_field(key, url.get("search") or "")
+        text = st.text_input(
+            "Search",
+            key=key,
+            placeholder="comments and statements",
+            on_change=url.durable(lambda: url.put(search=st.session_state[key].strip() or None)),
+        )
+    states = {state: state.capitalize() for state in (OPEN, ALL)}
+    shown = page.choice("Comments", states, "review.comments.state", "show", default=OPEN, visible=False)
     wanted = text.casefold().split()
     matching = [
         item

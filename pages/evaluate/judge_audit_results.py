@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable
 
 import pandas as pd
-import streamlit as st
 
 from cimemories.agreement.judge_audit import (
     ANSWERS,
@@ -381,15 +380,13 @@ def _confusion(flows: Flows, scope: Scope, audit: JudgeAudit, own: JudgeQuality)
     cells_with_items.sort(key=lambda cell: (cell[0] == cell[1], -own.weighted[cell]))
     if not cells_with_items:
         return
-    options = [f"{i}.{j}" for i, j in cells_with_items]
-    by_option = dict(zip(options, cells_with_items, strict=True))
-
-    def cell_text(option: str) -> str:
-        i, j = by_option[option]
-        return f"judge: {names[i]}, person: {names[j]} ({count(own.table[i, j], 'item')})"
-
-    chosen = st.selectbox("Items behind a cell", options, format_func=cell_text, key="judge_audit.cell")
-    i, j = by_option[chosen]
+    by_option = {f"{i}.{j}": (i, j) for i, j in cells_with_items}
+    options = {
+        option: f"judge: {names[i]}, person: {names[j]} ({count(own.table[i, j], 'item')})"
+        for option, (i, j) in by_option.items()
+    }
+    first = next(iter(options))
+    i, j = by_option[page.choice("Items behind a cell", options, "judge_audit.cell", "cell", default=first, boxed=True)]
     assert own.judge is not None
     _items(cell_items(flows, audit, own.judge, str(ANSWERS[i]), str(ANSWERS[j])), scope, f"{i}{j}")
 

@@ -137,6 +137,11 @@ def test_comments_are_found_and_resolved_and_their_text_is_only_text(
     app.text_input(key="review.comments.search").set_value("NO SUCH").run()
     assert "No comment matches" in page_html(app)
     app.text_input(key="review.comments.search").set_value("evil STATEMENT").run()
+    # The filters are in the address, for a reload and for other people.
+    address = {name: app.query_params[name] for name in ("show", "person", "search")}
+    assert address == {"show": "all", "person": "Ada", "search": "evil STATEMENT"}
+    linked = opened(PAGE, dataset=row.id, tab="comments", **address)
+    assert list(linked.dataframe[0].value["text"]) == [HOSTILE]
     choose(app, row, 0)
     assert "&lt;img src=x onerror" in page_html(app) and "<img" not in page_html(app)
     assert not any("evil" in item.proto.body for item in app.markdown)

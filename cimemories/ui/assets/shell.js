@@ -114,7 +114,10 @@ for (const width of [PHONE, NARROW]) width.addEventListener("change", () => meas
 export default function ({ data, setStateValue }) {
   measure = () => {
     const screen = PHONE.matches ? "phone" : NARROW.matches ? "narrow" : "wide";
-    if (screen !== data.screen) setStateValue("screen", screen);
+    if (screen === data.screen) return;
+    // For the first run of the next session, a reload say.
+    document.cookie = `cimemories_screen=${screen}; path=/; max-age=31536000; samesite=lax`;
+    setStateValue("screen", screen);
   };
   measure();
   // Once: the same data come again while another page is opened, whose address they are not of.

@@ -237,6 +237,9 @@ def test_the_figures_are_the_analysis_layers(store: Store, bench: dict[str, Any]
     assert "(45 not judged)" in text  # the second judge
     cell = next(d.value for d in page.dataframe if "statement" in d.value)
     assert page.selectbox(key="judge_audit.cell").value == "0.3" and len(cell) == 1
+    linked = opened(PAGE, run=run_id, cell="0.0")
+    assert linked.selectbox(key="judge_audit.cell").value == "0.0"
+    assert len(next(d.value for d in linked.dataframe if "statement" in d.value)) == 19
     table = next(d.value for d in page.dataframe if "sensitivity" in d.value)
     assert table["judge"].tolist() == ["test-judge", "second"] and table["exposures"].tolist() == [25, 0]
     assert not opened(
