@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import NoReturn, TypedDict
 
@@ -129,9 +129,10 @@ def _jobs_of(source: Source, urls: Mapping[str, str], store: Store, client: Make
 
 def _attend(own: Store, work_id: str, execution: Execution, run: Callable[[], Awaitable[None]]) -> Progress:
     """Run it with a heartbeat, and set the status at its end."""
+    # The garbage collector walks no more through what is in memory by now: it took one in twenty calls a second.
+    gc.freeze()
     try:
-        with _uncollected():
-            event_loop.run(_with_heart(own, work_id, execution, run))
+        event_loop.run(_with_heart(own, work_id, execution, run))
     except ClaimLost as lost:
         raise WorkError(str(lost)) from lost
     except Stopped as stop:
@@ -156,19 +157,10 @@ def _attend(own: Store, work_id: str, execution: Execution, run: Callable[[], Aw
     except Exception as error:
         _finish(own, work_id, WorkStatus.FAILED, without_credentials(f"{type(error).__name__}: {error}"))
         raise
-    _finish(own, work_id, None, None)
-    return execution.progress
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """What is in memory by now stays there: the garbage collector walks through it no more until the end, which took
-    one in twenty of a run's calls a second."""
-    gc.freeze()
-    try:
-        yield
     finally:
         gc.unfreeze()
+    _finish(own, work_id, None, None)
+    return execution.progress
 
 
 def stopped_message(work_id: str, reason: str) -> str:

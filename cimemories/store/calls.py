@@ -381,19 +381,20 @@ def canonical_body(item: ChatRequest) -> str:
 def body_json(body: Mapping[str, object], *, sort_keys: bool = False) -> str:
     """A body as JSON without spaces, as json.dumps writes it. Texts of messages are encoded once for the key of a call
     and for the server: 16,000 characters took 0.05 ms each time, of 1.8 ms that a recorded call takes."""
-    fields = {name: json.dumps(body[name], **_JSON, sort_keys=sort_keys) for name in body if name != "messages"}
-    if "messages" in body:
-        messages: Any = body["messages"]
-        listed = (
-            ",".join(f'"{name}":{_text_json(message[name])}' for name in (sorted(message) if sort_keys else message))
-            for message in messages
-        )
-        fields["messages"] = f"[{','.join(f'{{{message}}}' for message in listed)}]"
-    names = sorted(body) if sort_keys else body
-    return f"{{{','.join(f'{json.dumps(name, **_JSON)}:{fields[name]}' for name in names)}}}"
+
+    def encoded(name: str, value: Any) -> str:
+        if name != "messages":
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort_keys)
+        messages = (_object({part: _text_json(text) for part, text in item.items()}, sort_keys) for item in value)
+        return "[" + ",".join(messages) + "]"
+
+    return _object({name: encoded(name, value) for name, value in body.items()}, sort_keys)
 
 
-_JSON: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":")}
+def _object(values: Mapping[str, str], sort_keys: bool) -> str:
+    """A JSON object of values that are JSON already."""
+    names = sorted(values) if sort_keys else values
+    return "{" + ",".join(f"{_text_json(name)}:{values[name]}" for name in names) + "}"
 
 
 @lru_cache(maxsize=256)
