@@ -19,7 +19,9 @@ from cimemories.review.recording import card_id, record
 from cimemories.store import decisions, reviews
 from cimemories.store.engine import Store, open_store
 from cimemories.store.reviews import Mark, MarkKind
+from cimemories.store.rows import insert_new
 from cimemories.store.tables import edit
+from cimemories.store.tables import request as request_table
 from cimemories.ui.workbench import Event
 
 MODEL_ANSWERS = {"call", "request", "run_call", "ballot", "vote", "response", "judgement", "reveal"}
@@ -132,3 +134,16 @@ def test_no_transaction_waits_for_its_queries_to_be_compiled(store: Store) -> No
             assert connection.exec_driver_sql("SHOW jit").scalar() == "off"
         with store.write() as connection:
             connection.execute(sa.text("SELECT 1"))
+
+
+def test_prompts_are_compressed_by_lz4_where_the_server_knows_it(store: Store) -> None:
+    if store.engine.dialect.name != "postgresql":
+        pytest.skip("SQLite compresses nothing")
+    with store.write() as connection:
+        choices = connection.exec_driver_sql(
+            "SELECT enumvals FROM pg_settings WHERE name = 'default_toast_compression'"
+        ).scalar_one()
+        rows = [{"hash": "prompt", "body": "I agreed with my landlord on a rent. " * 500}]
+        insert_new(connection, request_table, rows)
+        kept = connection.exec_driver_sql("SELECT pg_column_compression(body), body FROM request").one()
+    assert tuple(kept) == ("lz4" if "lz4" in choices else "pglz", rows[0]["body"])
