@@ -23,10 +23,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cimemories.files import NotAFileError, open_regular
-from cimemories.flows.arrays import FlowArrays, blocks
+from cimemories.flows.arrays import FlowArrays, axes, blocks
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
-from cimemories.metrics.blocks import places_of
 from cimemories.metrics.headline import Headline
 from cimemories.seeds.reading import SeedError
 from cimemories.store import datasets
@@ -135,7 +134,7 @@ def read_baseline(path: Path) -> Baseline:
 def baseline_text(flows: Flows, scope: Scope, numbers: Headline) -> str:
     """The baseline of a run as a file: one line a profile, so that a repository shows whose counts have changed.
     numbers: for those who read the file; a comparison does not use them."""
-    people, _ = places_of(flows, scope)
+    people = axes(flows, scope).profiles
     digests = profile_digests(flows.store, people)
     if len(people) > MOST_PROFILES:
         raise StoreError(

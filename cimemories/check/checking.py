@@ -20,7 +20,7 @@ from cimemories.check.baseline import Baseline, aligned, judged_flows, profile_d
 from cimemories.check.budgets import Budget, CheckFile, Measure, NamedFlow, NoWorse, baseline_files
 from cimemories.check.named_flows import Flow, flows_of
 from cimemories.compare.common_flows import PairPart, pair_of, paired_of
-from cimemories.flows.arrays import FlowArrays, IdentifierRule, blocks, flow_arrays, mean_or_nan
+from cimemories.flows.arrays import FlowArrays, IdentifierRule, axes, blocks, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import NECESSARY
 from cimemories.flows.scope import Scope
@@ -28,7 +28,7 @@ from cimemories.leaks.examples import FULL, examples
 from cimemories.leaks.message import leak_view
 from cimemories.leaks.table import Piece, quoted
 from cimemories.metrics import completeness, sentences
-from cimemories.metrics.blocks import each_block, places_of
+from cimemories.metrics.blocks import each_block
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import Paired, changes, common, intervals, paired_arrays
 from cimemories.metrics.sentences import Tested, family
@@ -429,7 +429,7 @@ def _beside(question: _Question, baseline: Baseline, n: int) -> tuple[int, Paire
     """How many judged flows the baseline and the run share, their difference, and those that newly leak."""
     flows, scope, rule = question.flows, question.scope, question.rule
     if flows.is_large(scope):
-        digests = profile_digests(flows.store, places_of(flows, scope)[0])
+        digests = profile_digests(flows.store, axes(flows, scope).profiles)
         found = each_block(flows, [scope], rule, _beside_block, baseline, digests, n)
         newly = pd.concat([part for _, _, part in found], ignore_index=True)
         return sum(shared for shared, _, _ in found), paired_of([part for _, part, _ in found], n), newly

@@ -140,11 +140,11 @@ def blocks(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXA
 
 def part_arrays(flows: Flows, scope: Scope, part: Part, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
     """The arrays of some profiles of a large run, with the attributes and contexts of all of them."""
-    width, contexts = axes(flows, scope)
-    names, profiles = _names(pd.DataFrame(flows.part(part, _NAMES)), width)
+    whole = axes(flows, scope)
+    names, profiles = _names(pd.DataFrame(flows.part(part, _NAMES)), whole.attributes)
     own = [int(c) for c in flows.part(part, _CONTEXTS)["context"]]
-    data = _dense(flows.part(part, _COUNTS, [width, len(own)]), names, profiles, own)
-    return _under(replace(data if tuple(own) == contexts else _spread(data, contexts), part=part), rule)
+    data = _dense(flows.part(part, _COUNTS, [whole.attributes, len(own)]), names, profiles, own)
+    return _under(replace(data if tuple(own) == whole.contexts else _spread(data, whole.contexts), part=part), rule)
 
 
 def arrays_with(flows: Flows, scope: Scope, profile: int, rule: IdentifierRule = IdentifierRule.EXACT) -> FlowArrays:
@@ -223,13 +223,32 @@ def counted_blocks(
         yield data, count(data) if large else counted_flows(flows, scope, rule)
 
 
+@dataclass(frozen=True)
+class Axes:
+    """What the arrays of a whole run have along their axes: record ids of its profiles and contexts, ascending, and how
+    many attributes a profile has at most."""
+
+    profiles: tuple[int, ...]
+    attributes: int
+    contexts: tuple[int, ...]
+
+
 @cached
-def axes(flows: Flows, scope: Scope) -> tuple[int, tuple[int, ...]]:
-    """How many attributes a profile of a large run has at most, and the contexts of all of them."""
-    query = "SELECT max(position) + 1 AS width, list(DISTINCT context ORDER BY context) AS contexts FROM {pairs}"
+def axes(flows: Flows, scope: Scope) -> Axes:
+    """The axes of a run of any size. Those of a large run are read from its files, and nothing is counted."""
+    if not flows.is_large(scope):
+        data = flow_arrays(flows, scope)
+        return Axes(data.profiles, data.labels.shape[1], data.contexts)
+    query = """
+        SELECT max(position) + 1 AS width, list(DISTINCT profile ORDER BY profile) AS profiles,
+            list(DISTINCT context ORDER BY context) AS contexts
+        FROM {pairs}
+    """
     every = [flows.part(Part((file,)), query) for file in flows.parts(scope)]
+    # No profile is in two files, and the files are in the order of their profiles.
+    profiles = tuple(int(profile) for part in every for profile in part["profiles"][0])
     contexts = sorted({int(context) for part in every for context in part["contexts"][0]})
-    return max((int(part["width"][0]) for part in every), default=0), tuple(contexts)
+    return Axes(profiles, max((int(part["width"][0]) for part in every), default=0), tuple(contexts))
 
 
 def _spread(data: FlowArrays, contexts: tuple[int, ...]) -> FlowArrays:

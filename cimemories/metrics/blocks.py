@@ -27,7 +27,6 @@ from cimemories.flows.arrays import (
     blocks,
     count,
     counted_blocks,
-    flow_arrays,
 )
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import TOO_FEW
@@ -207,12 +206,6 @@ def joined(parts: Sequence[Counted]) -> Counted:
         least=min((part.least for part in parts if part.least is not None), default=None),
         nothing_missing=all(part.nothing_missing for part in parts),
     )
-
-
-def places_of(flows: Flows, scope: Scope) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids of the profiles and contexts of a run."""
-    whole = counted_numbers(flows, scope) if flows.is_large(scope) else flow_arrays(flows, scope)
-    return whole.profiles, whole.contexts
 
 
 def supported_n(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> int | None:

@@ -26,6 +26,7 @@ from cimemories.flows.arrays import (
     IdentifierRule,
     Ints,
     Texts,
+    axes,
     blocks,
     decided_pairs,
     flow_arrays,
@@ -40,7 +41,6 @@ from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, TOO_FEW
 from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope
 from cimemories.metrics import completeness, violation
-from cimemories.metrics.blocks import places_of
 from cimemories.store import datasets
 
 
@@ -203,7 +203,7 @@ def group_names(flows: Flows, scope: Scope, by: By) -> tuple[str, ...]:
     if by == By.PROFILE:
         with flows.store.read() as connection:
             users = datasets.profile_names(connection, scope.run.dataset)
-        return _numbered([users[p] for p in places_of(flows, scope)[0]])
+        return _numbered([users[p] for p in axes(flows, scope).profiles])
     if by not in _TEXTS:
         return ()
     query = f"SELECT DISTINCT {_TEXTS[by]} AS text FROM {{pairs}} WHERE {_TEXTS[by]} IS NOT NULL"

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cimemories.flows.arrays import Floats, IdentifierRule, mean_or_nan
+from cimemories.flows.arrays import Floats, IdentifierRule, axes, mean_or_nan
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import consensus_labels
 from cimemories.flows.scope import Labels, Scope, judge_title, resolve_scope
 from cimemories.labels.votes import WHOLE
 from cimemories.metrics import sentences
-from cimemories.metrics.blocks import counted_numbers, places_of
+from cimemories.metrics.blocks import counted_numbers
 from cimemories.metrics.breakdown import By, breakdown, run_baselines, run_dropped
 from cimemories.metrics.heatmap import By as Side
 from cimemories.metrics.intervals import intervals
@@ -354,7 +354,7 @@ class _Record:
 
 @cached
 def _record(flows: Flows, scope: Scope) -> _Record:
-    profiles, _ = places_of(flows, scope)
+    profiles = axes(flows, scope).profiles
     with flows.store.read() as connection:
         names = datasets.profile_names(connection, scope.run.dataset)
         return _Record(

@@ -33,7 +33,6 @@ from cimemories.flows.arrays import (
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import Scope, resolve_scope
-from cimemories.metrics.blocks import places_of
 from cimemories.metrics.violation import no_leak_probabilities
 from cimemories.model import DOMAINS, Context
 from cimemories.store import datasets
@@ -130,11 +129,11 @@ def _places_of_large(flows: Flows, scope: Scope, by: By) -> Places:
     if by.of_context:
         with flows.store.read() as connection:
             rows = {row.id: row.context for row in datasets.contexts(connection, scope.run.dataset)}
-        return _of_contexts(by, axes(flows, scope)[1], rows)
+        return _of_contexts(by, axes(flows, scope).contexts, rows)
     if by == By.PROFILE:
         with flows.store.read() as connection:
             users = datasets.profile_names(connection, scope.run.dataset)
-        profiles, _ = places_of(flows, scope)
+        profiles = axes(flows, scope).profiles
         titles = [users[profile] for profile in profiles]
         return Places(by, tuple(map(str, profiles)), numbered(titles), tuple(titles), none)
     query = _FIRST.format(text=_COLUMN[by])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, arrays_with, blocks, retained
+from cimemories.flows.arrays import Bools, Floats, FlowArrays, IdentifierRule, Ints, arrays_with, axes, blocks, retained
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.scope import Scope
 from cimemories.metrics.accumulation import (
@@ -28,7 +28,6 @@ from cimemories.metrics.accumulation import (
     ordered_curve,
     survival,
 )
-from cimemories.metrics.blocks import places_of
 from cimemories.metrics.violation import no_leak_probabilities
 from cimemories.store import datasets
 
@@ -104,7 +103,7 @@ class OneUser:
 @cached
 def users(flows: Flows, scope: Scope, rule: IdentifierRule = IdentifierRule.EXACT) -> dict[int, str]:
     """The profiles of the run that have a curve, in the dataset's order: record id -> name."""
-    profiles, every = places_of(flows, scope)[0], accumulation(flows, scope, rule).curves
+    profiles, every = axes(flows, scope).profiles, accumulation(flows, scope, rule).curves
     with flows.store.read() as connection:
         ids = datasets.profile_ids(connection, scope.run.dataset)
         sizes = datasets.sizes(connection, scope.run.dataset)
@@ -137,7 +136,7 @@ def first_leak(
 
 def _numbers(flows: Flows, scope: Scope) -> dict[int, int]:
     """The places of a run's profiles among each other, by their record ids."""
-    return {profile: number for number, profile in enumerate(places_of(flows, scope)[0])}
+    return {profile: number for number, profile in enumerate(axes(flows, scope).profiles)}
 
 
 def _judged(data: FlowArrays, position: int, path: Ints) -> Bools:

@@ -42,6 +42,7 @@ from cimemories.flows.arrays import (
     FlowArrays,
     IdentifierRule,
     Ints,
+    axes,
     count,
     flow_arrays,
     inappropriate_mask,
@@ -52,7 +53,6 @@ from cimemories.flows.arrays import (
 from cimemories.flows.flows import Flows, cached
 from cimemories.flows.parts import Part
 from cimemories.flows.scope import Scope
-from cimemories.metrics.blocks import places_of
 from cimemories.metrics.intervals import common, common_entries
 from cimemories.metrics.uncertainty import (
     LEAST_USERS,
@@ -320,7 +320,7 @@ def pilot(
             f"{users}."
         )
     size = Size(users, len(data.contexts), samples)
-    whole = len(places_of(flows, scope)[0]) if flows.is_large(scope) else 0
+    whole = len(axes(flows, scope).profiles) if flows.is_large(scope) else 0
     assumed = correlation if other is None else None
     return Pilot(tuple(leaks), tuple(needed), size, assumed, whole if whole > len(first.profiles) else None)
 

@@ -16,11 +16,10 @@ from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.compositions import CompositionError
 from cimemories.evaluation.repeating import command_of, spec_of
 from cimemories.exchange.card import dataset_card
-from cimemories.flows.arrays import IdentifierRule, blocks
+from cimemories.flows.arrays import IdentifierRule, axes, blocks
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts
 from cimemories.manifest import PromptPart
 from cimemories.metrics import sentences
-from cimemories.metrics.blocks import places_of
 from cimemories.metrics.breakdown import run_dropped
 from cimemories.metrics.judge_uncertainty import violation_audits
 from cimemories.metrics.uncertainty import LEAST_USERS
@@ -98,13 +97,13 @@ def methods(basis: Basis) -> Section:
 
 def _data(basis: Basis) -> Iterable[str]:
     line = basis.lines[0]
-    profiles, contexts = places_of(basis.flows, line.scope)
+    whole = axes(basis.flows, line.scope)
     # -1 fills the array up where a profile has fewer attributes than the largest.
     attributes = sum(int((data.names.attribute >= 0).sum()) for data in blocks(basis.flows, line.scope, basis.rule))
     yield (
         f"We used the dataset {line.scope.dataset_name} (content hash {line.run.dataset_hash[:12]}) in the setting of "
-        f"CIMemories: {count(len(profiles), 'synthetic user')} with {count(attributes, 'attribute')} in all, "
-        f"and {count(len(contexts), 'context')}, each a task with a recipient."
+        f"CIMemories: {count(len(whole.profiles), 'synthetic user')} with {count(attributes, 'attribute')} in all, "
+        f"and {count(len(whole.contexts), 'context')}, each a task with a recipient."
     )
     yield (
         "A context counts for a user when at least one attribute is necessary and at least one is inappropriate in it."
