@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from executing import eventually
 from typer.testing import CliRunner
 
 from cimemories.access import readonly
@@ -95,6 +99,45 @@ def test_what_starts_ray_names_options_that_there_are() -> None:
     (pin,) = re.findall(r"^ray==(.+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     assert job["spec"]["rayClusterSpec"]["rayVersion"] == pin
     assert f"=={pin}" in (deploy / "Containerfile.ray").read_text(encoding="utf-8")
+
+
+# Of Slurm, Ray and our command: what ray.sbatch asks of them. The second node is reached from 127.0.0.1.
+STAND_INS = {
+    "scontrol": 'case "$2" in hostnames) echo one; echo two;; show) echo "NodeName=$4 NodeAddr=127.0.0.1 X=1";; esac',
+    "srun": "echo $$ > srun.pid; exec sleep 60",
+    "scancel": 'echo "$*" > scancel.txt; kill $(cat srun.pid)',
+    "ray": "test -e srun.pid",
+    "cimemories": """
+        sleep 60 &
+        trap 'kill $!; exit 7' TERM
+        echo "$RAY_AUTH_MODE ${#RAY_AUTH_TOKEN} $*" > called.txt
+        [ "$1" = run ] && { kill $!; exit 3; }
+        wait""",
+}
+
+
+@pytest.mark.parametrize("verb", ["run", "resume"])
+def test_a_slurm_job_ends_as_its_command_does_and_hands_slurms_notice_to_it(tmp_path: Path, verb: str) -> None:
+    """It leaves no Ray, says by its status how the command ended, and each job's cluster has a port and a token."""
+    for name, text in STAND_INS.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n", "utf-8")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"JOB_ID": "10007", "JOB_NODELIST": "one,two", "JOB_NUM_NODES": "2", "CPUS_PER_TASK": "8"}
+    job = subprocess.Popen(
+        ["bash", ROOT / "deploy/ray.sbatch", verb, "-d", "small", "--workers", "2:4"],
+        env={f"SLURM_{name}": value for name, value in slurm.items()}
+        | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CIMEMORIES_DATABASE_URL": "postgresql://db/x"},
+        cwd=tmp_path,
+    )
+    called = tmp_path / "called.txt"
+    if verb == "resume":
+        eventually(lambda: called.exists() and called.read_text() != "", 30)
+        job.send_signal(signal.SIGTERM)  # as Slurm does shortly before the time limit
+    assert job.wait(30) == (3 if verb == "run" else 7)
+    # The last --workers counts: the caller's.
+    options = "--engine ray --ray-address 127.0.0.1:20007 --workers 2:16 -d small --workers 2:4"
+    assert called.read_text() == f"token 64 {verb} {options}\n"
+    assert (tmp_path / "scancel.txt").read_text() == "--quiet --signal=KILL 10007.0\n"
 
 
 def _help(command: str) -> str:
