@@ -250,7 +250,7 @@ def save_guideline(store: Store, text: str, annotator: str, after: Guideline, re
     the text is the same. Raises StoreError where somebody else has saved a version in the meantime, and without a
     reason."""
     with store.write(Role.CURATOR) as connection:
-        newest = reviews.current_guideline(connection)
+        newest = reviews.current_guideline(connection, alone=True)
         if newest.version != after.version:
             raise StoreError(
                 f"{newest.annotator} saved version {newest.version} after you opened this one. Copy your text, reload "

@@ -36,7 +36,7 @@ from cimemories.access import readonly, roles
 from cimemories.access.roles import Role
 from cimemories.files import make_file, make_folder
 from cimemories.store.tables import metadata, person
-from cimemories.store.upkeep.problems import FREE_PLACE, REACH, cause, first_line, is_full, problem
+from cimemories.store.upkeep import problems
 from cimemories.text import has_control, visible, without_credentials
 
 # ---- ids
@@ -259,7 +259,7 @@ class Store:
         and for nothing that a person decided. at_once: as in `read`.
 
         Raises DatabaseLost where the database does not answer: whether a commit that was cut off took place is then not
-        known. Raises StoreError in a workspace that is read-only.
+        known. Raises StoreError in a workspace that is read-only, and where what is written belongs to what is deleted.
         """
         if self.read_only and readonly.chosen():
             raise StoreError(f"{readonly.REASON}, so nothing was saved.")
@@ -288,14 +288,18 @@ class Store:
                 f"all {MOST_CONNECTIONS} connections of this process to the database are in use, so nothing was done. "
                 "Do it again when it is less busy."
             ) from error
-        except sa.exc.DBAPIError as error:
-            if not is_lost(error):
+        except sa.exc.IntegrityError as error:
+            if not problems.lacks_row(error):
                 raise
-            if is_full(error):
-                raise DatabaseLost(f"{cause(error)}, so nothing was done. {FREE_PLACE}") from error
+            raise StoreError(problems.GONE) from error
+        except sa.exc.DBAPIError as error:
+            if not problems.is_lost(error):
+                raise
+            if problems.is_full(error):
+                raise DatabaseLost(f"{problems.cause(error)}, so nothing was done. {problems.FREE_PLACE}") from error
             raise DatabaseLost(
-                f"the database {_shown(self.engine.url)} does not answer: {cause(error)}. What was not confirmed may "
-                f"not be recorded. {REACH}"
+                f"the database {_shown(self.engine.url)} does not answer: {problems.cause(error)}. What was not "
+                f"confirmed may not be recorded. {problems.REACH}"
             ) from error
 
     def _begin(self, options: Mapping[str, object]) -> tuple[sa.Connection, sa.RootTransaction]:
@@ -316,18 +320,18 @@ class Store:
                     if error.connection_invalidated and again:
                         again = False
                         continue
-                    patience = max(self.patience_s, BUSY_SECONDS if is_full(error) else 0.0)
+                    patience = max(self.patience_s, BUSY_SECONDS if problems.is_full(error) else 0.0)
                     over = time.monotonic() - began >= patience or (self.give_up and self.give_up.is_set())
-                    if over or not is_lost(error):
+                    if over or not problems.is_lost(error):
                         raise
                     # Of the threads that wait, one says so; a place on a full server is mostly there at once.
                     waited = time.monotonic() - began
-                    if self.engine not in _waiting and (waited > 1 or not is_full(error)):
+                    if self.engine not in _waiting and (waited > 1 or not problems.is_full(error)):
                         _waiting.add(self.engine)
                         tells = True
                         text = "the database %s does not answer (%s); waiting for it, at most %.0f s"
-                        _log.warning(text, _shown(self.engine.url), first_line(error.orig), patience)
-                    if is_full(error):
+                        _log.warning(text, _shown(self.engine.url), problems.first_line(error.orig), patience)
+                    if problems.is_full(error):
                         # Most places are given back within milliseconds, ours first of all; each look costs the server
                         # a process. At random, so that those who wait do not come all at once. Where other threads of
                         # this process have a connection each, what comes free on the server is for processes that have
@@ -423,12 +427,12 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
         raise StoreError(f"the database {_shown(engine.url)} {error}") from error
     except sa.exc.DBAPIError as error:
         engine.dispose()
-        known = problem(error)
-        what = f"{known.what} ({first_line(error.orig)})" if known else first_line(error.orig)
+        known = problems.problem(error)
+        what = f"{known.what} ({problems.first_line(error.orig)})" if known else problems.first_line(error.orig)
         # A driver may quote the address in its error.
         what = without_credentials(what)
         next_step = known.next if known else "Check the address, the rights and the free disk space."
-        kind = DatabaseLost if is_lost(error) else StoreError
+        kind = DatabaseLost if problems.is_lost(error) else StoreError
         raise kind(f"the database {_shown(engine.url)} cannot be opened: {what}. {next_step}") from error
     return Store(engine, folder, read_only)
 
@@ -440,7 +444,7 @@ def _when_free(task: Callable[[], T]) -> T:
         try:
             return task()
         except sa.exc.DBAPIError as error:
-            if not is_full(error) or time.monotonic() >= deadline:
+            if not problems.is_full(error) or time.monotonic() >= deadline:
                 raise
             time.sleep(random.uniform(0, FULL_LOOK_SECONDS))  # not more seldom than those who have a record open
 
@@ -519,7 +523,9 @@ def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
         return engine
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError, ValueError) as error:
         # A part that cannot be read may be a part of the password, so only what names no part of it is said.
-        reason = f" ({first_line(error)})" if isinstance(error, (sa.exc.NoSuchModuleError, ImportError)) else ""
+        reason = (
+            f" ({problems.first_line(error)})" if isinstance(error, (sa.exc.NoSuchModuleError, ImportError)) else ""
+        )
         raise StoreError(
             f"{DATABASE_URL}: this is not a database address that can be used{reason}. Write "
             "postgresql://user:password@host/database, with other characters than letters and digits of the password "
@@ -562,18 +568,6 @@ def _patience_of(url: sa.URL) -> dict[str, int]:
         "tcp_user_timeout": SILENT_SECONDS * 1000,
     }
     return {name: value for name, value in wanted.items() if name not in url.query}
-
-
-def is_lost(error: sa.exc.DBAPIError) -> bool:
-    """Whether an error says that the database server is gone, starting or stopping, and nothing of the statement."""
-    if error.connection_invalidated:
-        return True
-    if not isinstance(error, sa.exc.OperationalError):
-        return False
-    # SQLite's errors have no state: its file does not go away and come back. None: no connection was made.
-    state = getattr(error.orig, "sqlstate", "")
-    # 08: connection exceptions; 57P: shut down or starting; 53300: no place is free.
-    return state is None or state.startswith(("08", "57P")) or state == "53300"
 
 
 def _prepare_sqlite(engine: sa.Engine, *, read_only: bool = False) -> None:

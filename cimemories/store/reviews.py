@@ -205,8 +205,11 @@ class Guideline:
     reason: str = ""
 
 
-def current_guideline(connection: sa.Connection) -> Guideline:
-    """The newest version; the one that ships where none was saved. Raises StoreError where that cannot be read."""
+def current_guideline(connection: sa.Connection, *, alone: bool = False) -> Guideline:
+    """The newest version; the one that ships where none was saved. alone: whoever asks so too waits until this
+    transaction ends, so that the next version is written after this one. Raises StoreError where it cannot be read."""
+    if alone:
+        _lock(connection, _GUIDELINE)
     return guideline_versions(connection)[-1]
 
 
@@ -398,10 +401,11 @@ def save_view(connection: sa.Connection, name: str, page: str, query: Mapping[st
     clean = plain_name(" ".join(name.split()), "view")
     if not 0 < len(clean) <= LONGEST_VIEW_NAME:
         raise StoreError(f"a view needs a name of at most {LONGEST_VIEW_NAME} characters.")
-    connection.execute(sa.delete(saved_view).where(saved_view.c.name == clean))
-    values = {"name": clean, "page": page, "query": canonical_json(dict(query))}
-    who = plain_name(annotator, "annotator")
-    connection.execute(sa.insert(saved_view).values(**values, annotator=who, created=now()))
+    values = {"page": page, "query": canonical_json(dict(query)), "created": now()}
+    values["annotator"] = plain_name(annotator, "annotator")
+    # In this order, since two people may take one name at once: the second waits at the insert, and then goes on.
+    connection.execute(insert_ignore(connection, saved_view).values(name=clean, **values))
+    connection.execute(sa.update(saved_view).where(saved_view.c.name == clean).values(**values))
 
 
 def drop(connection: sa.Connection, name: str) -> None:
@@ -427,6 +431,7 @@ def views_of_page(connection: sa.Connection, page: str) -> list[SavedView]:
 
 
 LEASE_SECONDS = 300.0  # of a claim that nobody renews; then others are given the pair
+_GUIDELINE = 0  # in the place of a dataset's id, which begin at 1: the guideline is of all
 LOCK = 0x7265  # tells this advisory lock of PostgreSQL from any other that may come
 HELPINGS = (200, 800)  # pairs asked for one by one; after these the decisions of the dataset are read as a whole
 MOST_PEOPLE = 100
@@ -558,7 +563,8 @@ def release_pairs(connection: sa.Connection, session: str) -> None:
 
 
 def _lock(connection: sa.Connection, dataset_id: int) -> None:
-    """Wait until nobody else hands out pairs of this dataset. SQLite has taken its write lock at BEGIN."""
+    """Wait until nobody else hands out pairs of this dataset, or holds the guideline. SQLite has taken its write lock
+    at BEGIN."""
     if connection.dialect.name == "postgresql":
         # Both numbers of this lock are of 32 bits. Two datasets on one number only wait for each other.
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK, dataset_id % 2**31)))

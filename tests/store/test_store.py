@@ -70,7 +70,7 @@ def test_opening_again_keeps_everything(store: Store) -> None:
 
 
 def test_foreign_keys_are_enforced(store: Store) -> None:
-    with pytest.raises(sa.exc.IntegrityError), store.write() as connection:
+    with pytest.raises(StoreError, match="was deleted while it was being saved"), store.write() as connection:
         decisions.add(connection, dataset_id=1, attribute=1, context=1, annotator="a", label=Label.NECESSARY)
 
 

@@ -24,12 +24,22 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 import sqlalchemy as sa
+from evaluating import add, simulated, small_profiles
 from processes import PATIENCE, PROCESSES, together
 from worlds import add_dataset, add_profiles, add_run, answer, dead_pid, make_profile, records
 
+from cimemories.access import roles
+from cimemories.access.roles import Role
+from cimemories.curation import labelling
+from cimemories.evaluation import planning
+from cimemories.evaluation.sweeps import work as sweeps
+from cimemories.exchange import freezing
+from cimemories.flows import catalogue
 from cimemories.model import ChatRequest, Label, WorkStatus
-from cimemories.store import calls, datasets, decisions, engine, runs, tables, work
+from cimemories.review import queue, status
+from cimemories.store import audits, calls, datasets, decisions, engine, reviews, runs, tables, work
 from cimemories.store.engine import Store, StoreError, open_store
+from cimemories.store.team import assignments, people
 
 if TYPE_CHECKING:
     from conftest import Database
@@ -128,6 +138,120 @@ def test_of_four_imports_under_one_name_exactly_one_is_made(store: Store, databa
     with store.read() as connection:
         (row,) = datasets.all_rows(connection)
     assert (row.profiles, row.attributes) == (2, 12)
+
+
+# --- two people at the same moment ---
+
+
+def while_writing(store: Store, first: Callable[[sa.Connection], object], then: Callable[[], object]) -> str:
+    """How `then` ends, which begins while the transaction of `first` is still open."""
+    ends: list[str] = []
+
+    def second() -> None:
+        try:
+            then()
+            ends.append("done")
+        except StoreError as error:
+            ends.append(str(error))
+        except BaseException as error:
+            ends.append(repr(error))
+
+    thread = threading.Thread(target=second)
+    with store.write() as connection:
+        first(connection)
+        thread.start()
+        time.sleep(0.5)  # it reads what is not committed yet, and waits where both write
+    thread.join(PATIENCE)
+    return ends[0]
+
+
+def test_two_who_save_one_name_at_once_both_succeed(store: Store) -> None:
+    def save(connection: sa.Connection) -> None:
+        reviews.save_view(connection, "mine", queue.PAGE, {"by": "Bob"}, "Bob")
+
+    assert while_writing(store, save, lambda: queue.save_view(store, "mine", {"by": "Ada"}, "Ada")) == "done"
+    assert while_writing(store, save, lambda: queue.save_view(store, "mine", {"by": "Ada"}, "Ada")) == "done"
+    (view,) = queue.saved_views(store)
+    assert (view.annotator, view.query) == ("Ada", {"by": "Ada"})
+
+    expected = while_writing(
+        store,
+        lambda connection: people.set_role(connection, "eve@example.org", Role.ADMIN),
+        lambda: people.give(store, "eve@example.org", Role.CURATOR),
+    )
+    assert (expected, [(p.name, p.role) for p in people.listed(store)]) == ("done", [("eve@example.org", Role.CURATOR)])
+
+    dataset = add_dataset(store, profiles=1)
+    person = records(store, dataset.id)[0]
+    item = audits.SliceItem(person.attribute_ids[0], person.context_ids[0], None, "all", 1.0)
+    with store.write() as connection:
+        made = audits.add_slice(connection, dataset.id, audits.SLICE_LABELS, "s", 0, {}, "Ada", [item])
+
+    def give(connection: sa.Connection, *names: str) -> None:
+        assignments.assign(connection, made, names, annotator="Ada")
+
+    def give_others() -> None:
+        with store.write() as connection:
+            give(connection, "Bob", "Eve")
+
+    assert while_writing(store, lambda connection: give(connection, "Ada"), give_others) == "done"
+    with store.read() as connection:
+        assert [a.people for a in assignments.assignments(connection)] == [("Bob", "Eve")]
+    deleted = while_writing(store, lambda connection: audits.delete_slice(connection, made), give_others)
+    assert "or it was deleted" in deleted
+
+
+def test_of_two_admins_who_take_each_others_role_one_stays(store: Store) -> None:
+    ada, bob = (roles.Actor(name, f"issuer {name}", Role.ADMIN) for name in ("Ada", "Bob"))
+    with store.write() as connection:
+        for actor in (ada, bob):
+            values = {"account": actor.account, "name": actor.name, "role": "admin", "created": ""}
+            connection.execute(sa.insert(tables.person).values(**values))
+
+    def take(connection: sa.Connection) -> None:
+        with roles.acting(ada):
+            people.set_role(connection, "Bob", Role.VIEWER)
+
+    def take_back() -> None:
+        with roles.acting(bob):
+            people.give(store, "Ada", Role.VIEWER)
+
+    assert while_writing(store, take, take_back) != "done"
+    assert people.admins(store) == ["Ada"]
+
+
+def test_a_guideline_that_two_save_at_once_goes_past_no_version_unseen(store: Store) -> None:
+    opened = status.guidelines(store)[-1]
+
+    def save(connection: sa.Connection) -> None:
+        reviews.current_guideline(connection, alone=True)
+        reviews.save_guideline(connection, "By Ada.", "Ada", "why")
+
+    second = while_writing(store, save, lambda: status.save_guideline(store, "By Bob.", "Bob", opened, "why"))
+    assert "Ada saved version 2 after you opened this one" in second
+    assert status.guidelines(store)[-1].text.strip() == "By Ada."
+
+
+PRIORS = {"fundamentalist": 0.26, "pragmatic": 0.64, "unconcerned": 0.1}
+RESTS_ON_A_DATASET = {
+    "labelling": lambda store, _: labelling.plan(store, labelling.LabellingSpec("small", "sim-labeler", "simulator")),
+    "run": lambda store, _: planning.plan(store, simulated()),
+    "sweep": lambda store, _: sweeps.plan(store, sweeps.SweepSpec("s", "small", (simulated(),), None, {})),
+    "rule": lambda store, dataset: catalogue.save_rule(
+        store, dataset, "own", threshold=0.6, priors=PRIORS, annotator="Ada", use=True
+    ),
+    "freeze": lambda store, dataset: freezing.freeze(store, dataset, labelling_id=None, annotator="Ada"),
+}
+
+
+@pytest.mark.parametrize("what", RESTS_ON_A_DATASET)
+def test_what_is_planned_on_a_dataset_that_is_being_deleted_is_refused_in_words(store: Store, what: str) -> None:
+    add(store, small_profiles(contexts=2))
+    with store.read() as connection:
+        dataset = datasets.named(connection, "small").id
+    plan = RESTS_ON_A_DATASET[what]
+    answer = while_writing(store, lambda c: datasets.delete(c, dataset), lambda: plan(store, dataset))
+    assert "was deleted" in answer or "no dataset named 'small'" in answer, answer
 
 
 # --- who works on it ---

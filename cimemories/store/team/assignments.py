@@ -70,6 +70,8 @@ def assign(
 ) -> None:
     """Let these people work through a slice, in the place of those before; nobody: the slice is anybody's again. Raises
     StoreError for a slice that is not there, a date that is none, and an overlap of more people than there are."""
+    # Whoever assigns it at the same moment, or deletes it, goes first.
+    connection.execute(sa.select(slice.c.id).where(slice.c.id == slice_id).with_for_update())
     row = slice_row(connection, slice_id)
     names = list(dict.fromkeys(plain_name(name, "person") for each in people if (name := one_line(each))))
     if len(names) > MOST_ASSIGNEES:

@@ -157,6 +157,10 @@ def set_role(connection: sa.Connection, who: str, role: Role) -> Person:
     """Give somebody a role: by name, or by mail address; an address that nobody has is expected from then on. Raises
     StoreError for a name that nobody has, and where no admin with an account would be left."""
     who = one_line(who)
+    # Two admins who take each other's role at once would leave none: the second waits here for the first.
+    connection.execute(
+        sa.select(person.c.id).where(person.c.role == str(Role.ADMIN)).order_by(person.c.id).with_for_update()
+    )
     member = find(connection, who)
     if member is None:
         if "@" not in who:
@@ -166,7 +170,8 @@ def set_role(connection: sa.Connection, who: str, role: Role) -> Person:
             )
         name = plain_name(who, "person")
         values = {"name": name, "email": who, "role": str(Role.NONE), "created": now()}
-        connection.execute(sa.insert(person).values(**values))
+        # Somebody else may give this address a role at the same moment.
+        connection.execute(insert_ignore(connection, person).values(**values))
         member = find(connection, who)
         assert member is not None
     if member.role is Role.ADMIN and role is not Role.ADMIN and roles.actor().account is not None:

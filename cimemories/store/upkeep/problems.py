@@ -14,6 +14,11 @@ WRITABLE = "Copy the workspace to a folder that can be written, or change its ri
 REACH = "See that the database server runs and that CIMEMORIES_DATABASE_URL is right, then do it again."
 FREE_PLACE = "Do it again when it is less busy, or raise max_connections on the server."
 
+GONE = (
+    "what this belongs to was deleted while it was being saved, so nothing was saved. Load the page or the list again, "
+    "and choose what is there."
+)
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -78,6 +83,24 @@ def is_full(error: sa.exc.DBAPIError) -> bool:
     # At connecting the driver has no SQLSTATE, only the server's words.
     text = str(error.orig)
     return _codes(error.orig)[1] == "53300" or "too many c" in text or "remaining connection slots" in text
+
+
+def is_lost(error: sa.exc.DBAPIError) -> bool:
+    """Whether an error says that the database server is gone, starting or stopping, and nothing of the statement."""
+    if error.connection_invalidated:
+        return True
+    if not isinstance(error, sa.exc.OperationalError):
+        return False
+    # SQLite's errors have no state: its file does not go away and come back. None: no connection was made.
+    state = getattr(error.orig, "sqlstate", "")
+    # 08: connection exceptions; 57P: shut down or starting; 53300: no place is free.
+    return state is None or state.startswith(("08", "57P")) or state == "53300"
+
+
+def lacks_row(error: sa.exc.DBAPIError) -> bool:
+    """Whether a row was to be written that belongs to one which is not there (any more). What is deleted takes along
+    what belongs to it, so a broken foreign key is never the other way round."""
+    return _codes(error.orig) in (("SQLITE_CONSTRAINT_FOREIGNKEY", None), (None, "23503"))
 
 
 def first_line(error: object) -> str:
