@@ -458,6 +458,9 @@ def resume(
     if cap is not None:
         from cimemories.evaluation.costs import raise_cap
 
+        with store.read() as connection:
+            # Before the cap is raised, which whoever is at work on it would go by at once.
+            store_work.require_idle([store_work.load(connection, work_id)])
         raise_cap(store, work_id, cap)
     if not queued:  # what the app starts is in the log by then
         with store.write() as connection:

@@ -14,7 +14,7 @@ from evaluating import add, add_labelled, cli_inside, outside, row_of, simulated
 from hostile import cards, hostile_server, texts_of
 from worlds import add_dataset, answer, plan_run
 
-from cimemories.cli import work
+from cimemories.cli import work as cli_work
 from cimemories.evaluation import costs, planning, runs, sweeps
 from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, estimate
@@ -25,8 +25,8 @@ from cimemories.flows.progress import run_progress
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.executor import Progress
 from cimemories.llm.worker import WorkError
-from cimemories.model import ChatRequest
-from cimemories.store import calls, judgements
+from cimemories.model import ChatRequest, WorkStatus
+from cimemories.store import calls, judgements, work
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, StoreError, canonical_json
 from cimemories.store.tables import run
@@ -200,6 +200,13 @@ def test_a_cap_ends_a_run_and_a_higher_one_goes_on(sqlite_store: Store) -> None:
     assert row.status == "interrupted" and row.responses["owed"] and "--cap" in str(row.error)
     place = ("--workspace", sqlite_store.workspace)
     assert cli_inside(outside(), "resume", run_id, *place).returncode == 1
+    with sqlite_store.write() as connection:
+        work.claim(connection, run_id)  # as if this process were still at it
+    refused = cli_inside(outside(), "resume", run_id, "--cap", 100, *place)
+    assert refused.returncode == 1 and "nothing was changed" in refused.stderr
+    assert row_of(sqlite_store, run_id).manifest.cap == spec.cap
+    with sqlite_store.write() as connection:
+        work.finish(connection, run_id, WorkStatus.INTERRUPTED)
     done = cli_inside(outside(), "resume", run_id, "--cap", 100, *place)
     assert done.returncode == 0, done.stderr
     assert row_of(sqlite_store, run_id).responses == {"ok": 12}
@@ -383,7 +390,7 @@ def test_a_run_that_ended_above_its_cap_says_so(sqlite_store: Store) -> None:
     text = f"paid {money(paid, 'EUR')}, {money(paid / 2, 'EUR')} above the cap of {money(paid / 2, 'EUR')}"
     assert text in costs.run_cost(sqlite_store, run_id).above_cap_text
     with redirect_stderr(io.StringIO()) as errors:
-        work.outcome(sqlite_store, run_id)
+        cli_work.outcome(sqlite_store, run_id)
     assert text in " ".join(errors.getvalue().split())
     shown = run_detail.calls_table(run_progress(sqlite_store, run_id))
     assert text in str(shown) and "ci-wide" in str(shown), "on a phone it scrolls"
