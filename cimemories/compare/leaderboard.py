@@ -291,7 +291,8 @@ class Leaderboard:
     """Lines, the best balanced score first and undefined ones last, those outside the ranking below; the constant
     strategies (of the run with the most flows); and in what the runs differ apart from their models. n: at how many
     samples violation is read, of every run with full coverage the same; None where no run has that, and each is read
-    at what it supports. cut: whether ranked runs are read on their common flows, since not all judged the same."""
+    at what it supports. cut: whether ranked runs are read on their common flows, since not all judged the same.
+    wanted_n: the n that was asked for, which may be more."""
 
     lines: tuple[Line, ...]
     constants: tuple[Baseline, ...]
@@ -299,6 +300,7 @@ class Leaderboard:
     rule: IdentifierRule
     n: int | None
     cut: bool = False
+    wanted_n: int | None = None
 
     @property
     def ranked(self) -> tuple[Line, ...]:
@@ -424,6 +426,7 @@ def leaderboard(
         rule=rule,
         n=common_n,
         cut=any(part is not None for part in part_of.values()),
+        wanted_n=n,
     )
 
 
@@ -639,9 +642,13 @@ def ranking_notes(board: Leaderboard) -> list[str]:
     if board.n is None and board.lines:
         notes.append("no run has full coverage: each is read at as many samples as every flow of it has")
     fewest = [run_names[line.run.id] for line in whole if common_samples(line.numbers, None) == board.n]
-    if fewest and any(line.run.samples > (board.n or 0) for line in whole):
+    fewer = board.n is not None and board.wanted_n is not None and board.n < board.wanted_n
+    if fewest and (fewer or any(line.run.samples > (board.n or 0) for line in whole)):
         named = listed(fewest) if len(fewest) <= NAMED else f"{len(fewest)} of the runs"
-        notes.append(f"violation is read at {count(board.n, 'sample')} a task, which is all that {named} can give")
+        wanted = f" and not at {board.wanted_n}" if fewer else ""
+        notes.append(
+            f"violation is read at {count(board.n, 'sample')} a task{wanted}, which is all that {named} can give"
+        )
     if board.cut:
         profiles, contexts = board.ranked[0].places
         places = f"{count(len(profiles), 'profile')} and {count(len(contexts), 'context')}"

@@ -60,6 +60,24 @@ def call(store: Store, run_id: str, **values: object) -> str:
     return run_id
 
 
+def test_a_note_says_where_the_runs_have_fewer_samples_than_asked_for(sqlite_store: Store) -> None:
+    dataset = add_dataset(sqlite_store, profiles=2, attributes=3, contexts=3)
+    add_labels(sqlite_store, dataset.id, LABELS)
+    for _ in range(2):
+        add_run(sqlite_store, dataset.id, 5, REVEALS)
+    notes = {
+        n: leaderboard_markdown(leaderboard(Flows(sqlite_store), scopes_of_rows(sqlite_store, rows(sqlite_store)), n=n))
+        for n in (None, 5, 7)
+    }
+    assert "not at 7" not in notes[None] + notes[5]
+    assert "violation is read at 5 samples a task and not at 7, which is all that" in notes[7].lower()
+
+
+def rows(store: Store) -> list[RunRow]:
+    with store.read() as connection:
+        return runs.all_rows(connection)
+
+
 @pytest.mark.parametrize("by_name", [False, True])
 def test_while_people_decide_many_runs_are_counted_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, by_name: bool
