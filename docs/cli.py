@@ -39,6 +39,7 @@ HEAD = """\
 `cimemories` does what the app does, for scripts and servers. In a checkout it is `.venv/bin/cimemories`.
 
 - Every command takes `--help` and `--workspace FOLDER` (or `CIMEMORIES_WORKSPACE`; default `data/workspace`).
+  Those that bring something in make the folder; those about what it holds say where there is none.
   `CIMEMORIES_DATABASE_URL` uses PostgreSQL instead ([workspace](workspace.md)).
 - Results go to standard output, progress and errors to standard error. Most commands print JSON with `--json`.
 - Exit status: 0 success, 1 an error, 2 a command that was not understood, 3 work that ended with part of its plan

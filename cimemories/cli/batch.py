@@ -11,7 +11,7 @@ from typer import Argument, Option
 from cimemories import files
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AllowMissing, AsJson, Replace, Run, Workspace
+from cimemories.cli.options import AllowMissing, AsJson, Replace, Run, Workspace, open_record
 from cimemories.cli.work import exit_if_incomplete
 from cimemories.store.engine import DEFAULT_WORKSPACE, open_store
 from cimemories.text import count
@@ -39,7 +39,7 @@ def export_batch(
     """
     from cimemories.evaluation import batches
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     with files.written_for_user(out, workspace):
         result = batches.export_batch(store, run, out, model=model, replace=replace)
     # Where nothing is owed there is no file, and one of that name may be of another run.

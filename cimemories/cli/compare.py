@@ -20,11 +20,12 @@ from cimemories.cli.options import (
     Workspace,
     grouped,
     one_of,
+    open_record,
     priors_by_key,
 )
 from cimemories.cli.output import mark
 from cimemories.store import datasets as store_datasets
-from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
+from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError
 from cimemories.text import count, exact_percent, percent, simulated_text
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def judges(
     from cimemories.agreement.judges import judges_agreement
     from cimemories.flows.flows import Flows
 
-    result = judges_agreement(Flows(open_store(workspace)), run_id, grounded=grounded)
+    result = judges_agreement(Flows(open_record(workspace)), run_id, grounded=grounded)
     if as_json:
         output.as_json(_judges_json(result))
         return
@@ -135,7 +136,7 @@ def compare(
     if len(set(run_ids)) < 2:
         raise StoreError("a comparison needs two different runs. `cimemories runs` lists them.")
     rule = options.identifier_rule()
-    store = open_store(workspace)
+    store = open_record(workspace)
     flows = Flows(store)
     scopes = options.scopes(store, run_ids)
     numbers = [headline(flows, scope, rule) for scope in scopes]
@@ -228,7 +229,7 @@ def leaderboard(
     if as_json + as_markdown + as_latex > 1:
         raise StoreError("choose one of --json, --markdown and --latex.")
     rule = options.identifier_rule()
-    store = open_store(workspace)
+    store = open_record(workspace)
     if run_ids and dataset:
         raise StoreError("runs are of one dataset already: name the runs, or --dataset for all judged runs of it.")
     scopes = options.scopes(store, run_ids or _judged(store, dataset))
@@ -315,7 +316,7 @@ def sensitivity(
 
     rule = options.identifier_rule()
     measure, group_by = one_of(Measure, order_by, "order by"), one_of(By, by, "breakdown by")
-    store = open_store(workspace)
+    store = open_record(workspace)
     scopes, flows = options.scopes(store, run_ids), Flows(store)
     board = boards.leaderboard(flows, scopes, rule, n=samples, warned=False)
     # The order of runs that cannot be ranked together would be one of what they lack.

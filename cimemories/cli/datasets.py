@@ -28,6 +28,7 @@ from cimemories.cli.options import (
     WorkOptions,
     Workspace,
     grouped,
+    open_record,
     token_limit,
 )
 from cimemories.cli.work import find_labels, work_on
@@ -40,13 +41,22 @@ from cimemories.store import versions as store_versions
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
 from cimemories.store.versions import Version
-from cimemories.text import count, part_names
+from cimemories.text import count, listed, part_names
 
 if TYPE_CHECKING:
     from cimemories.curation.authoring import AuthoringSpec
 
 EVERY_EVAL_EVER = "every-eval-ever"
 OF_A_RUN = ("results", EVERY_EVAL_EVER)  # formats of a run's results, not of a dataset
+NOT_NAMED = "not named"
+_BUNDLES = ("bundle-jsonl", "bundle-parquet")
+TAKEN_BY = {  # which formats an option of `export` is for; --replace is for those that are one file
+    "--labelling": ("labelled", "huggingface", *_BUNDLES, *OF_A_RUN),
+    "--no-calls": _BUNDLES,
+    "--judge": OF_A_RUN,
+    "--organization": (EVERY_EVAL_EVER,),
+    "--replace": ("official", "labelled", "huggingface", *_BUNDLES, "results"),
+}
 OFFLINE_PER_DOMAIN = 5  # as in the released data
 MODEL_PER_DOMAIN = 7  # as in the paper
 
@@ -131,7 +141,7 @@ def export(
     judge: Annotated[int | None, Option(help="For results: id of a judge; default: the run's first.")] = None,
     organization: Annotated[
         str, Option(help="For every-eval-ever: the organization that evaluated the model.")
-    ] = "not named",
+    ] = NOT_NAMED,
     replace: Replace = False,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -147,7 +157,17 @@ def export(
     if kind is None and form not in OF_A_RUN:
         forms = ", ".join((*exporting.FORMATS, *OF_A_RUN))
         raise typer.BadParameter(f"'{form}' is none of {forms}", param_hint="--format")
-    store = open_store(workspace)
+    given = {
+        "--labelling": labelling is not None,
+        "--no-calls": not calls,
+        "--judge": judge is not None,
+        "--organization": organization != NOT_NAMED,
+        "--replace": replace,
+    }
+    for option, is_given in given.items():
+        if is_given and form not in TAKEN_BY[option]:
+            raise StoreError(f"{option} changes nothing for {form}: it is for {listed(TAKEN_BY[option])}.")
+    store = open_record(workspace)
     if form == EVERY_EVAL_EVER:
         _export_record(store, dataset, out, labelling, judge, organization, workspace, as_json=as_json)
         return
@@ -196,7 +216,7 @@ def _export_record(
 @cli.command()
 def datasets(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the datasets.  Example: cimemories datasets --json"""
-    with open_store(workspace).read() as connection:
+    with open_record(workspace).read() as connection:
         rows = store_datasets.all_rows(connection)
     if as_json:
         output.as_json([_as_json(row) for row in rows])
@@ -332,7 +352,7 @@ def generate(
 @cli.command()
 def generations(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the generations.  Example: cimemories generations --json"""
-    store = open_store(workspace)
+    store = open_record(workspace)
     with store.read() as connection:
         rows = store_generations.all_rows(connection)
     if as_json:
@@ -440,7 +460,7 @@ def contexts(
 
     Example: cimemories contexts -d mine --add germany
     """
-    store = open_store(workspace)
+    store = open_record(workspace)
     if add is not None:
         from cimemories.curation.editing import add_pack
 
@@ -473,7 +493,7 @@ def freeze(
     from cimemories.exchange import freezing
     from cimemories.flows.labels import default_labelling
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     with store.read() as connection:
         row = store_datasets.named(connection, dataset)
     default = default_labelling(store, row.id)
@@ -496,7 +516,7 @@ def versions(
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """List a dataset's versions, and what has changed since.  Example: cimemories versions mine"""
-    store = open_store(workspace)
+    store = open_record(workspace)
     with store.read() as connection:
         members = store_versions.family(connection, store_datasets.named(connection, dataset).id)
     described = [_version_json(store, item) for item in members]
@@ -563,7 +583,7 @@ def card(
     """Write the dataset card (Markdown).  Example: cimemories card mine --out card.md --licence "CC BY 4.0" """
     from cimemories.exchange.card import dataset_card
 
-    text = dataset_card(open_store(workspace), dataset, licence=licence, labelling_id=labelling)
+    text = dataset_card(open_record(workspace), dataset, licence=licence, labelling_id=labelling)
     if out is None:
         output.line(text.rstrip("\n"))
         return

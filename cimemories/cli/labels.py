@@ -27,6 +27,7 @@ from cimemories.cli.options import (
     WorkOptions,
     Workspace,
     grouped,
+    open_record,
     priors_by_key,
     token_limit,
 )
@@ -98,7 +99,7 @@ def label(
 @cli.command()
 def labellings(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the labellings.  Example: cimemories labellings --json"""
-    with open_store(workspace).read() as connection:
+    with open_record(workspace).read() as connection:
         rows = store_labellings.all_rows(connection)
         names = {row.id: row.name for row in store_datasets.all_rows(connection)}
     if as_json:
@@ -143,7 +144,7 @@ def show_consensus(
     from cimemories.labels import survival
     from cimemories.metrics.warnings import family_warnings
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     row = _labelling(store, dataset, labelling)
     result, contexts = survival.survival(store, row.id), survival.contexts(store, row.id)
     table2 = survival.table2(store, row.id)
@@ -249,7 +250,7 @@ def _consensus_json(
 @cli.command("rules")
 def list_rules(dataset: DatasetName, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List a dataset's consensus rules; one is current.  Example: cimemories rules -d official --json"""
-    with open_store(workspace).read() as connection:
+    with open_record(workspace).read() as connection:
         rows = store_labellings.all_rules(connection, store_datasets.named(connection, dataset).id)
     paper_is_current = not any(row.current for row in rows)
     if as_json:
@@ -317,7 +318,7 @@ def rule(
         raise StoreError("what should be done? Give --threshold NUMBER for a new rule, or --use, or --delete.")
     if delete and (threshold is not None or use):
         raise StoreError("--delete cannot be combined with --threshold or --use.")
-    store = open_store(workspace)
+    store = open_record(workspace)
     with store.read() as connection:
         data = store_datasets.named(connection, dataset)
     if threshold is None:
@@ -431,7 +432,7 @@ def show_agreement(dataset: DatasetName, as_json: AsJson = False, workspace: Wor
     """Show how well the labellings of a dataset agree.  Example: cimemories agreement -d official --json"""
     from cimemories.agreement.models import agreements
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     with store.read() as connection:
         data = store_datasets.named(connection, dataset)
     results = agreements(store, data.id)

@@ -24,6 +24,7 @@ from cimemories.cli.options import (
     Workspace,
     grouped,
     one_of,
+    open_record,
 )
 from cimemories.cli.runs import JudgeOptions, MessageOptions, print_costs, run_spec
 from cimemories.cli.work import exit_if_incomplete, find_labels, outcome, progress
@@ -94,7 +95,7 @@ def leaks(
 
     if as_json + markdown + latex > 1:
         raise StoreError("choose one of --json, --markdown and --latex.")
-    store = open_store(workspace)
+    store = open_record(workspace)
     scope = options.scope(store, run_id)
     flows = Flows(store)
     found = examples(flows, [scope])
@@ -231,7 +232,7 @@ def why(
     from cimemories.flows.flows import Flows
     from cimemories.leaks.why import explain, leaked_flow
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     scope, flows = options.scope(store, run_id), Flows(store)
     if not flow.given:
         done = [explain(flows, scope, row) for row, _ in attribution.attributions(store, run_id)]
@@ -358,7 +359,7 @@ def report(
     rule = options.identifier_rule()
     # Before the numbers are computed: a name that is taken is told at once.
     render.check_report(to, force=force)
-    store = open_store(workspace)
+    store = open_record(workspace)
     scopes = options.scopes(store, run_ids)
     with output.err.status("report") as status:
         result = collect(
@@ -405,7 +406,7 @@ def publish(
     rule = options.identifier_rule()
     # Before the numbers are computed: a folder that is taken is told at once.
     check_folder(to, force=force)
-    store = open_store(workspace)
+    store = open_record(workspace)
     scopes = options.scopes(store, run_ids)
     with output.err.status("publish") as status:
         site = collect_site(
@@ -549,7 +550,7 @@ def _checked(
     what, app = model.chosen(run_id), written.checked()
     rule = one_of(IdentifierRule, counting.identifiers, "identifier rule")
     file = read_check_file(path)
-    store = open_store(workspace)
+    store = open_record(workspace) if what is None else open_store(workspace)
     if what is not None:
         checking.refuse_beforehand(store, file, what[0], messages.samples)
         run_id = _run_first(store, what, messages, judge_options, concurrency)

@@ -10,9 +10,9 @@ from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AsJson, NumberOptions, Run, Workspace, grouped, one_of
+from cimemories.cli.options import AsJson, NumberOptions, Run, Workspace, grouped, one_of, open_record
 from cimemories.store import datasets as store_datasets
-from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
+from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError
 from cimemories.text import count, listed, percent, sentence, simulated_text
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def show_metrics(
 
     rule = options.identifier_rule()
     group_by = None if by is None else one_of(By, by, "breakdown by")
-    store = open_store(workspace)
+    store = open_record(workspace)
     scope = options.scope(store, run_id)
     flows = Flows(store)
     scores = per_norm(flows, scope, rule)
@@ -269,7 +269,7 @@ def power(
         raise StoreError("--difference takes percentage points, above 0 and up to 100.")
     if correlation is not None and second_id is not None:
         raise StoreError("--correlation is assumed where there is one pilot run; two show it.")
-    store = open_store(workspace)
+    store = open_record(workspace)
     scope = options.scope(store, run_id)
     other = None if second_id is None else options.scope(store, second_id)
     assumed = CORRELATION if correlation is None else correlation
@@ -379,7 +379,7 @@ def accumulate(
     from cimemories.metrics.one_user import first_leak, one_user
 
     rule, task_order = options.identifier_rule(), one_of(Order, order, "order of tasks")
-    store = open_store(workspace)
+    store = open_record(workspace)
     scope = options.scope(store, run_id)
     flows = Flows(store)
     result = accumulation(flows, scope, rule)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 from typer import Argument, Option
 
-from cimemories.store.engine import Store, StoreError
+from cimemories.store.engine import Store, StoreError, open_store, record_address, sqlite_path
 
 if TYPE_CHECKING:
     from cimemories.flows.arrays import IdentifierRule
@@ -32,6 +32,20 @@ def _allow_keys(pairs: list[str] | None) -> list[str] | None:
 
 
 Workspace = Annotated[Path, Option("--workspace", "-w", envvar="CIMEMORIES_WORKSPACE", help="Workspace folder.")]
+
+
+def open_record(workspace: Path) -> Store:
+    """The record of a workspace that is there, for commands that are about what it holds. Raises StoreError where there
+    is none: opening would make an empty one, and a mistyped folder would look like one without any work."""
+    file = sqlite_path(record_address(workspace))
+    if file is not None and not file.exists():
+        raise StoreError(
+            f"there is no workspace in {workspace} ({file.name} is missing), and none was made. Choose another with "
+            "--workspace. `cimemories app` makes one with a demo, `cimemories import` one with your profiles."
+        )
+    return open_store(workspace)
+
+
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Run = Annotated[str, Argument(metavar="RUN", help="Id of a run; `cimemories runs` lists them.")]
 Work = Annotated[str, Argument(metavar="ID", help="Id of a run, sweep, labelling or generation.")]

@@ -14,9 +14,9 @@ from typer import Argument, Option
 from cimemories import files
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AsJson, Dataset, LabelOptions, Replace, Run, Workspace, grouped
+from cimemories.cli.options import AsJson, Dataset, LabelOptions, Replace, Run, Workspace, grouped, open_record
 from cimemories.store import datasets
-from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
+from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError
 from cimemories.text import count, listed
 
 review = typer.Typer(name="review", help="Review by people: export, import, status, audit.", no_args_is_help=True)
@@ -50,7 +50,7 @@ def export_review(
     if kind is None:
         raise typer.BadParameter(f"'{form}' is none of {', '.join(FORMS)}", param_hint="--format")
     filters = Filters(annotator, source, domain, profile, since, blind)
-    store = open_store(workspace)
+    store = open_record(workspace)
     with files.written_for_user(out, workspace):
         result = export_events(store, dataset, out, kind, filters, replace=replace)
     if as_json:
@@ -80,7 +80,7 @@ def import_review(
     from cimemories.formats.review_events import import_events
 
     result = import_events(
-        open_store(workspace), file, dataset, skip_unknown=skip_unknown, dry_run=dry_run, annotator=getpass.getuser()
+        open_record(workspace), file, dataset, skip_unknown=skip_unknown, dry_run=dry_run, annotator=getpass.getuser()
     )
     if as_json:
         output.as_json(output.attributes(result, "datasets new known skipped notes"))
@@ -101,7 +101,7 @@ def review_imports(dataset: Dataset, as_json: AsJson = False, workspace: Workspa
     """
     from cimemories.formats.review_events import imports
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     rows = imports(store, _dataset_id(store, dataset))
     if as_json:
         output.as_json([output.attributes(row, "id name annotator created undone events") for row in rows])
@@ -134,7 +134,7 @@ def undo_review_import(
     """
     from cimemories.formats.review_events import imports, undo_import
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     dataset_id = _dataset_id(store, dataset)
     row = next((row for row in imports(store, dataset_id) if row.id == number), None)
     if row is None:
@@ -174,7 +174,7 @@ def review_status(
     aimed = next((item for item in Target if item == target), None)
     if aimed is None:
         raise typer.BadParameter(f"'{target}' is none of {', '.join(Target)}", param_hint="--target")
-    store = open_store(workspace)
+    store = open_record(workspace)
     result = status(store, dataset)
     sure = sureness(store, dataset, Aim(aimed, tuple(run or ())), width / 100, seed)
     if as_json:
@@ -235,7 +235,7 @@ def review_audit(
     from cimemories.metrics.judge_uncertainty import STRATA
     from cimemories.review.attribute_audit import attribute_plan, attribute_population, draw_attribute_slice, pilot_of
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     scope, flows = options.scope(store, run_id), Flows(store)
     judged, pilot = attribute_population(flows, scope, samples), pilot_of(flows, scope, samples)
     planned = attribute_plan(judged, attributes, pilot, claimed_only=claimed_only)
@@ -279,7 +279,7 @@ def assign_slice(
     """
     from cimemories.review.assignments import assign, slices
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     row = next((row for row in slices(store, _dataset_id(store, dataset)) if row.name == name), None)
     if row is None:
         raise StoreError(
@@ -297,7 +297,7 @@ def list_assignments(dataset: Dataset, as_json: AsJson = False, workspace: Works
     """
     from cimemories.review.assignments import progress
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     rows = progress(store, dataset_id=_dataset_id(store, dataset))
     if as_json:
         output.as_json(
@@ -346,7 +346,7 @@ def next_slice(
     from cimemories.review.assignments import assigned_to
 
     who = person or getpass.getuser()
-    every = assigned_to(open_store(workspace), who)
+    every = assigned_to(open_record(workspace), who)
     if as_json:
         output.as_json(
             [

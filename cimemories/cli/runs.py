@@ -33,6 +33,7 @@ from cimemories.cli.options import (
     WorkOptions,
     Workspace,
     grouped,
+    open_record,
     token_limit,
 )
 from cimemories.cli.work import find_labels, work_on
@@ -375,7 +376,7 @@ def judge(
         file = prompt_file_of(prompt_file)
         judges = [judge_as_reference(judge, file) for judge in judges]
         note_on_biography(prompt_file, file)
-    store = open_store(workspace)
+    store = open_record(workspace)
     work.cluster(store)
     judge_again(store, run_id, judges, check=check)
     work_on(store, run_id, work)
@@ -398,7 +399,7 @@ def repeat(
     from cimemories.evaluation import planning
     from cimemories.evaluation.repeating import command_of, spec_of
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     spec = spec_of(store, run_id)
     spec = replace(spec, fresh=spec.fresh or fresh)
     if show:
@@ -411,7 +412,7 @@ def repeat(
 @cli.command()
 def runs(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     """List the runs.  Example: cimemories runs --json"""
-    with open_store(workspace).read() as connection:
+    with open_record(workspace).read() as connection:
         rows = store_runs.all_rows(connection)
         datasets = {row.id: row.name for row in store_datasets.all_rows(connection)}
         sources = calls.origins(connection, [row.id for row in rows]) if as_json else {}
@@ -478,7 +479,7 @@ def pause(work_id: Work, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     from cimemories.flows import catalogue
     from cimemories.model import WorkStatus
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     catalogue.pause(store, work_id)
     with store.read() as connection:
         status = WorkStatus(store_work.load(connection, work_id)["status"])
@@ -499,7 +500,7 @@ def cancel(work_id: Work, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
     from cimemories.flows import catalogue
     from cimemories.model import WorkStatus
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     stopped = catalogue.cancel(store, work_id)
     with store.read() as connection:
         status = WorkStatus(store_work.load(connection, work_id)["status"])

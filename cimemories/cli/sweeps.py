@@ -10,7 +10,16 @@ from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AllowKeys, AsJson, ReferenceSettings, Serve, WorkOptions, Workspace, grouped
+from cimemories.cli.options import (
+    AllowKeys,
+    AsJson,
+    ReferenceSettings,
+    Serve,
+    WorkOptions,
+    Workspace,
+    grouped,
+    open_record,
+)
 from cimemories.cli.runs import duration
 from cimemories.cli.work import work_on
 from cimemories.store import runs as store_runs
@@ -70,7 +79,7 @@ def sweeps(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) ->
     """List the sweeps with their results.  Example: cimemories sweeps --json"""
     from cimemories.compare.sweeps import sweep_table
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     with store.read() as connection:
         ids = [row.id for row in store_runs.all_sweeps(connection)]
     tables = [sweep_table(store, sweep_id) for sweep_id in ids]

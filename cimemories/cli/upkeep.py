@@ -13,8 +13,8 @@ from typer import Argument, Option
 from cimemories.access.roles import MAY, Role
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AsJson, Workspace
-from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store, record_address
+from cimemories.cli.options import AsJson, Workspace, open_record
+from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 from cimemories.text import count, without_formula
 
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
@@ -33,11 +33,8 @@ def backup(
 ) -> None:
     """Back up a workspace into one file, while it is in use.  Example: cimemories backup friday.zip"""
     from cimemories.store.upkeep.backup import back_up
-    from cimemories.store.upkeep.checking import require_record
 
-    # Opening would make an empty workspace where the name is mistyped, and its backup would look like one of the work.
-    require_record(workspace, record_address(workspace))
-    store = open_store(workspace)
+    store = open_record(workspace)
     result = back_up(store, file, overwrite=overwrite, portable=portable)
     store.close()
     size = file.stat().st_size
@@ -106,7 +103,7 @@ def purge(
     """
     from cimemories.store.upkeep import purging
 
-    store = open_store(workspace)
+    store = open_record(workspace)
     planned = purging.plan(store)
     if dry_run and as_json:
         output.as_json(planned.as_json())
@@ -154,7 +151,7 @@ def delete(
         raise StoreError(
             "what should be deleted? Give one id of a run, sweep, labelling or generation, or --dataset NAME."
         )
-    store = open_store(workspace)
+    store = open_record(workspace)
     with store.read() as connection:
         planned = deleting.of_dataset(connection, dataset) if dataset else deleting.of_work(connection, str(work_id))
     output.note(f"{planned.title}: {deleting.listed(planned.goes) or 'nothing in it'}")
@@ -201,7 +198,7 @@ def list_people(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPAC
     """List people, those who may do most first.  Example: cimemories people list"""
     from cimemories.store.team import people
 
-    rows = people.listed(open_store(workspace))
+    rows = people.listed(open_record(workspace))
     if as_json:
         output.as_json([output.attributes(row, COLUMNS) for row in rows])
         return
@@ -263,7 +260,7 @@ def show_log(
         raise StoreError(f"--since takes a time, such as 2026-01-31 or 2026-01-31T10:00:00Z, not '{since}'.")
     since = moment(since) if since else None
     whole = as_json or as_csv
-    with open_store(workspace).read() as connection:
+    with open_record(workspace).read() as connection:
         entries = log.entries(
             connection, person=person, action=action, since=since, most=limit or (None if whole else 50)
         )

@@ -59,7 +59,7 @@ from cimemories.store.decisions import EVENT_KINDS, SAID, Merged, Nameless, Plac
 from cimemories.store.engine import Store, StoreError, storable
 from cimemories.store.reviews import MarkKind
 from cimemories.store.team import log
-from cimemories.text import count
+from cimemories.text import count, listed
 
 _WHERE = columns(
     "event:text uid:text? dataset:text? dataset_hash:text? simulated:truth? profile:integer profile_name:text? "
@@ -330,7 +330,9 @@ def export_events(
     replace: bool = False,
 ) -> Exported:
     """Write the events of a dataset, whole or not at all: one file of JSON lines, or a folder with one table a kind.
-    Raises StoreError for a dataset that is not there or a path that is taken, unless it is a file and `replace`."""
+    Raises StoreError for a dataset that is not there, a path that is taken, unless it is a file and `replace`, and
+    filters that match nothing at any time: since the last export there may be nothing new, but who is misspelt has
+    never said anything."""
     if path.exists() and not (replace and path.is_file() and form == "jsonl"):
         raise StoreError(f"{path} is already there. Choose another name, or overwrite one file with --replace.")
     filters = filters or Filters()
@@ -338,11 +340,23 @@ def export_events(
         row = datasets.named(connection, dataset)
         digest = datasets.dataset_hash(connection, row.id)
         events = {kind: _outgoing(connection, row, digest, kind, filters) for kind in EVENT_KINDS}
+        if not any(events.values()):
+            _require_a_match(connection, row, filters)
     with written_whole(path) as target:
         write(target, form, events)
     log.note(store, "review.exported", row.name, events=sum(map(len, events.values())))
     simulated = any(event["simulated"] for rows in events.values() for event in rows)
     return Exported(path, {kind: len(rows) for kind, rows in events.items()}, simulated)
+
+
+def _require_a_match(connection: sa.Connection, row: DatasetRow, filters: Filters) -> None:
+    whenever = Filters(**{**vars(filters), "since": None})
+    every = [event for kind in EVENT_KINDS for event in decisions.review_events(connection, row.id, kind)]
+    if whenever == Filters() or any(whenever.keeps(event) for event in every):
+        return
+    people = sorted({str(event["annotator"]) for event in every})
+    there = f"Its events are by {listed(people)}." if people else "It has no events yet."
+    raise StoreError(f"no event of '{row.name}' is what was asked for, so nothing was written. {there}")
 
 
 def _outgoing(connection: sa.Connection, row: DatasetRow, digest: str, kind: str, filters: Filters) -> list[Event]:

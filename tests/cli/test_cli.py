@@ -431,3 +431,40 @@ def test_the_environment_names_the_workspace(tmp_path: Path, profiles: Path) -> 
     assert cli(environment, "import", profiles).returncode == 0
     assert (tmp_path / "elsewhere" / "cimemories.sqlite").exists()
     assert not (ROOT / "elsewhere").exists()
+
+
+def test_commands_about_what_a_workspace_holds_make_none(tmp_path: Path) -> None:
+    mistyped = tmp_path / "wrokspace"
+    for command in (
+        ("runs",),
+        ("datasets", "--json"),
+        ("metrics", "run-1"),
+        ("leaks", "run-1"),
+        ("export", "small", "--format", "official", "-o", tmp_path / "x.json"),
+        ("delete", "run-1", "--yes"),
+        ("backup", tmp_path / "x.zip"),
+    ):
+        done = cli_inside(outside(), *command, "--workspace", mistyped)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"there is no workspace in {mistyped}" in done.stderr and "cimemories import" in done.stderr
+    assert not mistyped.exists()
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [
+        ("official", ("--labelling", "labelling-1")),
+        ("labelled", ("--no-calls",)),
+        ("huggingface", ("--judge", 1)),
+        ("results", ("--organization", "Us")),
+        ("every-eval-ever", ("--replace",)),
+    ],
+)
+def test_export_refuses_options_that_its_format_has_no_use_for(
+    tmp_path: Path, form: str, options: tuple[object, ...]
+) -> None:
+    add(open_store(tmp_path / "w"), small_profiles(contexts=2))
+    place = ("--workspace", tmp_path / "w")
+    done = cli_inside(outside(), "export", "small", "--format", form, "-o", tmp_path / "x", *options, *place)
+    assert done.returncode == 1 and f"{options[0]} changes nothing for {form}" in done.stderr
+    assert not (tmp_path / "x").exists()

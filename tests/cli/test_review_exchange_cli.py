@@ -58,6 +58,9 @@ def test_filters_and_words_for_people(sqlite_store: Store, tmp_path: Path) -> No
         ran(sqlite_store, "export", row.name, "-o", out)
     ran(sqlite_store, "export", row.name, "-o", out, "--replace", "--since", "2999-01-01")
     assert out.read_text() == ""
+    for misspelt in (("--annotator", "Adda"), ("--source", "nobody"), ("--annotator", "Adda", "--since", "2001-01-01")):
+        with pytest.raises(StoreError, match="nothing was written. Its events are by .*Ada and Bob"):
+            ran(sqlite_store, "export", row.name, "-o", tmp_path / "x", *misspelt)
     with pytest.raises(FormatError, match="soon"):
         ran(sqlite_store, "export", row.name, "-o", tmp_path / "x", "--since", "soon")
     ran(sqlite_store, "export", row.name, "-o", tmp_path / "x", "--format", "xml", code=2)
