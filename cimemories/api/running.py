@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
+import sqlalchemy as sa
+
 from cimemories.cli.runs import JudgeOptions, MessageOptions, run_spec
 from cimemories.cli.work import find_labels, progress
 from cimemories.evaluation import planning, repeating, runs
@@ -21,6 +23,8 @@ from cimemories.text import count
 
 if TYPE_CHECKING:
     from cimemories.llm.executor import Progress
+
+_of_run: dict[str, threading.Lock] = {}  # by the id of a run
 
 
 def run(
@@ -38,10 +42,16 @@ def run(
 
     def plan() -> str:
         spec = run_spec(*what, messages, judges)
-        alike = repeating.planned_alike(store, spec, find_labels)
-        if alike is None or (spec.fresh and alike.status is WorkStatus.FINISHED):
-            return planning.plan(store, spec, find_labels=find_labels)
-        return alike.id
+        find_alike = repeating.planned_alike(store, spec, find_labels)
+
+        def alike(connection: sa.Connection) -> str | None:
+            row = find_alike(connection)
+            return None if row is None or (spec.fresh and row.status is WorkStatus.FINISHED) else row.id
+
+        with store.read() as connection:
+            there = alike(connection)
+        # Once more where it is written: the same may have been asked for at the same moment.
+        return there or planning.plan(store, spec, find_labels=find_labels, instead=alike)
 
     return _waited(store, plan, concurrency, shown)
 
@@ -58,13 +68,15 @@ def _waited(store: Store, plan: Callable[[], str], concurrency: int, shown: bool
     def work_on() -> None:
         run_id = plan()
         ids.append(run_id)
-        if catalogue.run_of(store, run_id).status is WorkStatus.FINISHED or stopped.is_set():
-            return
-        bar: Any = progress(store, run_id) if shown else nullcontext()
-        with bar as report:
-            on_progress: Callable[[Progress], None] | None = report
-            runs.execute(store, run_id, concurrency=concurrency, on_progress=on_progress)
-        warm(store, run_id)
+        # Of threads with one run the first works on it: a second claim would take it out of the first one's hands.
+        with _of_run.setdefault(run_id, threading.Lock()):
+            if catalogue.run_of(store, run_id).status is WorkStatus.FINISHED or stopped.is_set():
+                return
+            bar: Any = progress(store, run_id) if shown else nullcontext()
+            with bar as report:
+                on_progress: Callable[[Progress], None] | None = report
+                runs.execute(store, run_id, concurrency=concurrency, on_progress=on_progress)
+            warm(store, run_id)
 
     if _loop_is_running():
         _in_thread(store, work_on, ids, stopped)

@@ -40,7 +40,7 @@ from cimemories.memory.systems import SystemSpec
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import KEYS, Prompt, PromptFile, reference_prompts
 from cimemories.seeds.reading import SeedError
-from cimemories.store import calls, datasets, judgements, runs, work
+from cimemories.store import calls, datasets, judgements, runs, versions, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, plain_name
 from cimemories.store.judgements import MESSAGE
@@ -539,14 +539,24 @@ def refuse_simulated_judges(messages_simulated: bool, judges: Sequence[PlannedJu
             )
 
 
-def plan(store: Store, spec: RunSpec, *, find_labels: FindLabels | None = None) -> str:
+def plan(
+    store: Store,
+    spec: RunSpec,
+    *,
+    find_labels: FindLabels | None = None,
+    instead: Callable[[sa.Connection], str | None] | None = None,
+) -> str:
     """Look the servers up, write down every response that the run is to have, and return the run's id. find_labels:
-    gives the labels of a dataset for a memory that goes by them. Raises EndpointError, StoreError, SeedError or
-    CompositionError before anything is written."""
+    gives the labels of a dataset for a memory that goes by them. instead: gives the id of a run to take in its place,
+    if any, while nobody else can plan. Raises EndpointError, StoreError, SeedError or CompositionError before that."""
     # Before the transaction: servers are asked here, and nobody else could write while one is slow to answer.
     prepared = prepare(store, spec)
     labels = labels_for(store, spec.dataset, prepared.composition, find_labels)
     with store.write(Role.OPERATOR) as connection:
+        if instead is not None:
+            versions.lock(connection, datasets.named(connection, spec.dataset).id)
+            if there := instead(connection):
+                return there
         run_id = write(connection, prepared, labels)
         log.add(connection, "run.planned", run_id, dataset=spec.dataset, model=spec.model)
         return run_id

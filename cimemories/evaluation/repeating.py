@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from itertools import chain
 from typing import TypeVar
 
@@ -29,18 +30,22 @@ from cimemories.store.runs import RunRow
 T = TypeVar("T")
 
 
-def planned_alike(store: Store, spec: RunSpec, find_labels: FindLabels) -> RunRow | None:
-    """The newest run that was planned with these very settings, on the dataset as it is now, with the prompts of today
-    and, where its memory goes by labels, with these; None where there is none. Raises StoreError for a dataset that is
-    not there."""
-    settings = json.loads(canonical_json(spec.as_json()))
+def planned_alike(store: Store, spec: RunSpec, find_labels: FindLabels) -> Callable[[sa.Connection], RunRow | None]:
+    """What gives the newest run that was planned with these very settings, on the dataset as it is then, with the
+    prompts of today and, where its memory goes by labels, with those of now; None where there is none. To be asked in a
+    transaction. Raises StoreError for a dataset that is not there."""
     with store.read() as connection:
         dataset = datasets.named(connection, spec.dataset)
-        data_hash = datasets.dataset_hash(connection, dataset.id)
-        rows = runs.all_rows(connection, dataset.id)
     source = find_labels(store, dataset.id) if spec.memory.read().needs_labels else None
     labels = json.loads(canonical_json(dict(source.origin))) if source else None
-    for row in reversed(rows):
+    return partial(_newest_alike, spec, labels)
+
+
+def _newest_alike(spec: RunSpec, labels: object, connection: sa.Connection) -> RunRow | None:
+    settings = json.loads(canonical_json(spec.as_json()))
+    dataset = datasets.named(connection, spec.dataset)
+    data_hash = datasets.dataset_hash(connection, dataset.id)
+    for row in reversed(runs.all_rows(connection, dataset.id)):
         made = row.manifest
         same = made.request is not None and made.request.recorded == settings and made.dataset.hash == data_hash
         if same and made.seeds_hash == seeds.seeds_hash() and made.memory.labels == labels:

@@ -427,6 +427,27 @@ def test_a_run_waits_and_is_not_made_twice(sqlite_store: Store, capfd: pytest.Ca
         ws.run("nothing", "m", "simulator")
 
 
+def test_three_who_ask_for_the_same_run_at_once_get_one(store: Store, database: Database) -> None:
+    add_labelled(store, contexts=3)
+    ids, errors = list[str](), list[BaseException]()
+
+    def ask(ws: cimemories.Workspace) -> None:
+        try:
+            ids.append(ws.run(DATASET, "sim-average", "simulator", samples=2, judge="matcher", progress=False).id)
+        except BaseException as error:
+            errors.append(error)
+
+    with cimemories.open(database.url or database.workspace, cache=database.workspace) as ws:
+        threads = [threading.Thread(target=ask, args=(ws,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (errors, len(ids), len(set(ids))) == ([], 3, 1)
+        (run,) = ws.runs
+        assert (run.status, run.coverage) == ("finished", 1.0)
+
+
 def test_a_run_goes_on_where_it_stopped(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     add_labelled(sqlite_store, contexts=3)
 

@@ -292,7 +292,9 @@ def test_a_run_is_planned_repeated_and_found_again_by_its_system(store: Store) -
     assert planned is not None and planned.name == "bm25" and planned.options["k"] == 4
     assert row.composition == "system:bm25:k=4" and "bm25s" in planned.version
     assert spec_of(store, run_id).memory == Memory("system:bm25:k=4")
-    again = planned_alike(store, by("system:bm25:k=4"), effective_labels)
+    find = planned_alike(store, by("system:bm25:k=4"), effective_labels)
+    with store.read() as connection:
+        again = find(connection)
     assert again is not None and again.id == run_id
 
 
@@ -559,7 +561,9 @@ def test_a_named_router_is_asked_at_its_own_address_and_paid_at_its_own_price(
     assert max(told) == 18 and "12/12" in capsys.readouterr().err
     again = spec_of(store, run_id)
     assert again.memory == memory and "--memory-price '3/3/5 USD'" in command_of(again)
-    assert planned_alike(store, replace(spec, cap=1.0), effective_labels) is not None
+    find = planned_alike(store, replace(spec, cap=1.0), effective_labels)
+    with store.read() as connection:
+        assert find(connection) is not None
 
 
 @pytest.mark.parametrize(
