@@ -179,6 +179,7 @@ def resolve_scope(
 
 
 SETTLED_SECONDS = 30.0
+BEHIND = "Labels have changed in the last half minute. The newest changes are not in these numbers yet."
 _settled: dict[tuple[str, int], tuple[int, versions.ContentMark, float]] = {}
 _settling = threading.Lock()
 

@@ -14,7 +14,7 @@ from cimemories.compare.leaderboard import MANY, MOST_UNCHOSEN, Leaderboard, lea
 from cimemories.flows import catalogue
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows, shared_flows
-from cimemories.flows.scope import Combine, Scope, is_behind, messages_first
+from cimemories.flows.scope import BEHIND, Combine, Scope, is_behind, messages_first
 from cimemories.metrics.warnings import differing
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
@@ -99,7 +99,7 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
         page.error("These runs cannot be compared.", str(problem))
         return None
     if len(scopes) > MANY and is_behind(store, scopes[0]):
-        page.notice("Labels have changed in the last half minute. The newest changes are not in these numbers yet.")
+        page.notice(BEHIND)
     return Compared(flows, tuple(scopes), n, board.rule, board)
 
 

@@ -9,10 +9,11 @@ from functools import partial
 import streamlit as st
 
 from cimemories.compare.difference import takeaway
-from cimemories.compare.leaderboard import MOST_UNCHOSEN, leaderboard, scopes_of_rows
+from cimemories.compare.leaderboard import MANY, MOST_UNCHOSEN, leaderboard, scopes_of_rows
 from cimemories.flows.catalogue import Contents, contents, last_review
 from cimemories.flows.flows import shared_flows
 from cimemories.flows.progress import ACTIVE
+from cimemories.flows.scope import BEHIND, is_behind
 from cimemories.model import WorkStatus
 from cimemories.review.assignments import UNITS, assigned_to
 from cimemories.store.datasets import DatasetRow
@@ -165,8 +166,10 @@ def _ranked(store: Store, room: Next, runs: list[RunRow]) -> Next:
     """The same with what the ranking of these runs says."""
     try:
         flows = shared_flows(store)
-        board = leaderboard(flows, scopes_of_rows(store, runs), warned=False)
-        return replace(room, state=f"{room.state} {takeaway(flows, board)}", simulated=board.simulated)
+        scopes = scopes_of_rows(store, runs)
+        board = leaderboard(flows, scopes, warned=False)
+        behind = f" {BEHIND}" if len(scopes) > MANY and is_behind(store, scopes[0]) else ""
+        return replace(room, state=f"{room.state} {takeaway(flows, board)}{behind}", simulated=board.simulated)
     except StoreError as problem:
         return replace(room, state=f"{room.state} They could not be ranked: {problem}")
 

@@ -40,6 +40,20 @@ def test_the_same_event_sent_again_is_one(world: tuple[Store, int, list[tuple[in
         assert [d.uid for d in decisions.history(connection, dataset)] == [item.uid for item in new_decisions]
 
 
+def test_the_newest_is_what_was_said_last_and_not_what_was_merged_last(
+    world: tuple[Store, int, list[tuple[int, int]]],
+) -> None:
+    store, dataset, pairs = world
+    times = ("2026-01-03T00:00:00.000Z", "2026-01-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z")
+    with store.write() as connection:
+        for who, pair, time in zip(("Ada", "Bob", "Ada"), pairs, times, strict=False):
+            decisions.add_all(connection, dataset, who, [NewDecision(*pair, N, created=time)])
+        for who, said in ((None, times[0]), ("Ada", times[0]), ("Bob", times[1])):
+            last = decisions.newest(connection, who)
+            assert last is not None and last.decision.created == said
+        assert decisions.newest(connection, "Eve") is None
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("say"), st.sampled_from(["Ada", "Bob"]), st.integers(0, 5), st.sampled_from([N, X])),

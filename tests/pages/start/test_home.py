@@ -10,6 +10,7 @@ from paging import HOME, button, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, add_labels, add_run, plan_run, records
 
+from cimemories.flows import scope
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label, WorkStatus
 from cimemories.store import decisions, work
@@ -73,6 +74,22 @@ def test_explore_says_what_the_runs_of_the_most_judged_dataset_show(store: Store
     assert HOSTILE not in text
     assert text.count("ci-simulated") == 1, "one of them is, so what is said of all is marked"
     assert links(opened(HOME))["Compare the runs"] == f"dataset={data.id}"
+
+
+def test_a_ranking_of_a_moment_ago_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS)
+    for reveals in WORST_TO_BEST:
+        add_run(store, data.id, 5, reveals)
+    monkeypatch.setattr(scope, "_settled", {})
+    for module in ("cimemories.compare.leaderboard", "pages.start.home"):
+        monkeypatch.setattr(f"{module}.MANY", 1)
+    assert scope.BEHIND not in page_html(opened(HOME))
+    person = records(store, data.id)[0]
+    pair = {"attribute": person.attribute_ids[0], "context": person.context_ids[0]}
+    with store.write() as connection:
+        decisions.add(connection, dataset_id=data.id, annotator="Ada", label=Label.NECESSARY, **pair)
+    assert scope.BEHIND in page_html(opened(HOME))
 
 
 def test_many_runs_are_neither_ranked_unasked_nor_left_out_unsaid(
