@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +68,7 @@ def manifests(connection: sa.Connection, limit: int = 40) -> list[tuple[str, Run
     """The newest `limit` runs as (id, manifest), the newest first. Runs that explain a leak ask one context many times,
     so their means say little of other runs: they are left out."""
     own = sa.select(run.c.id, run.c.manifest).where(run.c.explains.is_(None))
-    rows = connection.execute(own.order_by(run.c.created.desc()).limit(limit))
+    rows = connection.execute(own.order_by(run.c.created.desc(), run.c.id).limit(limit))
     return [(row.id, read_manifest(row.manifest)) for row in rows]
 
 
@@ -76,50 +77,47 @@ def learned(
 ) -> Learned | None:
     """What the answers of this kind and model in these runs teach, read from CALLS_AT_MOST of them at most; None where
     there is none, or none whose tokens were counted."""
-    # The limit stands inside, so that no more than so many calls are read however many there are.
-    some = (
+    query = (
         sa.select(call.c.completion_tokens, call.c.seconds, sa.func.length(call.c.response).label("characters"))
         .join(run_call, run_call.c.call == call.c.key)
-        .where(
-            run_call.c.run.in_(run_ids),
-            call.c.kind == kind,
-            call.c.model == model,
-            call.c.simulated == simulated,
-            call.c.status == "ok",
-        )
-        .limit(CALLS_AT_MOST)
-        .subquery()
+        .where(call.c.kind == kind, call.c.model == model, call.c.simulated == simulated, call.c.status == "ok")
     )
-    # A case without else is null, which avg leaves out: seconds are a mean over exchanges, the rest over draws.
-    exchange = some.c.completion_tokens.is_not(None)  # what an exchange used stands on its first draw
-    row = connection.execute(
-        sa.select(
-            sa.func.count().label("draws"),
-            sa.func.sum(some.c.completion_tokens).label("tokens"),
-            sa.func.avg(sa.case((exchange, some.c.seconds))).label("seconds"),
-            sa.func.avg(sa.func.coalesce(some.c.characters, 0)).label("characters"),
-        )
-    ).one()
-    if not row.draws or row.tokens is None:
+    some = _first_of(connection, query, run_ids, CALLS_AT_MOST)
+    # What an exchange used stands on its first draw: seconds are a mean over exchanges, the rest over draws.
+    first = [row for row in some if row.completion_tokens is not None]
+    if not first:
         return None
-    return Learned(int(row.draws), float(row.tokens) / row.draws, float(row.seconds), float(row.characters))
+    return Learned(
+        len(some),
+        sum(row.completion_tokens for row in first) / len(some),
+        math.fsum(row.seconds for row in first) / len(first),
+        sum(row.characters or 0 for row in some) / len(some),
+    )
+
+
+def _first_of(connection: sa.Connection, query: sa.Select[Any], run_ids: Sequence[str], most: int) -> list[sa.Row]:
+    """At most so many rows of a query over calls and `run_call`, run after run, each in the order of its keys: without
+    one each engine stops at other calls, and one plan has two numbers."""
+    rows: list[sa.Row] = []
+    for run_id in run_ids:
+        # The key of `run_call` is in this order: no more calls are read than it takes.
+        own = query.where(run_call.c.run == run_id).order_by(run_call.c.call)
+        rows += connection.execute(own.limit(most - len(rows)))
+        if len(rows) == most:
+            break
+    return rows
 
 
 def characters_a_token(connection: sa.Connection, run_ids: Sequence[str], model: str, simulated: bool) -> float | None:
     """Characters of a prompt over its tokens, as this model's server counted a few; None where nothing is recorded."""
-    rows = connection.execute(
+    query = (
         sa.select(request.c.body, call.c.prompt_tokens)
         .join(call, call.c.request == request.c.hash)
         .join(run_call, run_call.c.call == call.c.key)
-        .where(
-            run_call.c.run.in_(run_ids),
-            call.c.model == model,
-            call.c.simulated == simulated,
-            # Only the first draw of an exchange has a count, so a prompt counts once for each time it was sent.
-            call.c.prompt_tokens > 0,
-        )
-        .limit(TEXTS_AT_MOST)
-    ).all()
+        # Only the first draw of an exchange has a count, so a prompt counts once for each time it was sent.
+        .where(call.c.model == model, call.c.simulated == simulated, call.c.prompt_tokens > 0)
+    )
+    rows = _first_of(connection, query, run_ids, TEXTS_AT_MOST)
     characters = sum(len(message["content"]) for row in rows for message in json.loads(row.body)["messages"])
     tokens = sum(int(row.prompt_tokens) for row in rows)
     return characters / tokens if tokens else None

@@ -327,3 +327,22 @@ def test_tokens_are_counted_once_for_each_call(store: Store) -> None:
     run_id = add_run(store, dataset.id, 3, {})
     with store.read() as connection:
         assert runs.tokens(connection, run_id) == (10, 4, 2)
+
+
+def test_plans_learn_from_the_same_calls_in_whatever_order_they_were_recorded(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "TEXTS_AT_MOST", 3)
+    monkeypatch.setattr(calls, "CALLS_AT_MOST", 3)
+    dataset = add_dataset(store, profiles=1)
+    with store.write() as connection:
+        run_id = plan_run(connection, dataset.id, 1)
+        lengths = {add_call(connection, "x" * 10 * n): 10 * n for n in range(1, 9)}
+        for key in sorted(lengths, reverse=True):
+            connection.execute(sa.insert(tables.run_call).values(run=run_id, call=key))
+        named = sorted(lengths)[:3]
+        measured = calls.characters_a_token(connection, [run_id], "test-model", False)
+        assert measured == sum(lengths[key] for key in named) / 30
+        learned = calls.learned(connection, [run_id, "run-0"], "respond", "test-model", False)
+        assert learned == calls.Learned(3, 2.0, 0.5, len("text of exchange-1"))
+        assert calls.learned(connection, ["run-0"], "respond", "test-model", False) is None
