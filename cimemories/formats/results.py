@@ -536,7 +536,8 @@ def _entry(profile: Profile, item: Written) -> tuple[str, dict[str, Any]]:
     to_share = [keys[at] for at in result.memory if at not in item.not_to_share]
     not_to_share = [keys[at] for at in result.memory if at in item.not_to_share]
     judged = result.status is ResponseStatus.OK and result.judgement is JudgementStatus.OK
-    sentences = dict(result.reveals)
+    # In the order of the attributes: the database gives claims in any.
+    sentences = dict(sorted(result.reveals))
     entry: dict[str, Any] = {
         "prompt": item.prompt,
         "to_share_attributes": to_share,

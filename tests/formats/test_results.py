@@ -484,6 +484,19 @@ def test_runs_join_the_dataset_that_holds_their_profiles_and_a_frozen_one_keeps_
     assert counts(other)["labelling"] == 1
 
 
+def test_one_run_is_one_file(sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whatever order the database gives what the judge said: PostgreSQL gives it in another one now and then."""
+    dataset = add_dataset(sqlite_store, profiles=1, attributes=4, contexts=2)
+    run_id = add_run(sqlite_store, dataset.id, 1, np.ones((1, 4, 2), dtype=int))
+    export_run(sqlite_store, run_id, tmp_path / "before.jsonl")
+    claims = judgements.claims
+    monkeypatch.setattr(
+        judgements, "claims", lambda *a: {key: dict(reversed(said.items())) for key, said in claims(*a).items()}
+    )
+    export_run(sqlite_store, run_id, tmp_path / "after.jsonl")
+    assert (tmp_path / "after.jsonl").read_bytes() == (tmp_path / "before.jsonl").read_bytes()
+
+
 def test_somebodys_results_do_not_move_the_numbers_that_are_there(store: Store, other: Store, tmp_path: Path) -> None:
     """Their labels became the newest finished ones, on which every run of the dataset then rested."""
     people = [make_profile(i, 4, 2) for i in range(2)]
