@@ -465,8 +465,11 @@ def _contexts_table(contexts: Contexts, dataset: DatasetRow, labelling: Labellin
     discarded = contexts.frame[contexts.frame["reason"] != ""].reset_index(drop=True)
 
     def table() -> None:
-        only = len(discarded) > 0 and st.toggle("Only discarded ones", value=True, key="consensus.contexts.only")
-        shown = discarded if only else contexts.frame.reset_index(drop=True)
+        which = {"discarded": "Only discarded ones", "all": "All contexts"}
+        only = len(discarded) > 0 and page.choice(
+            "Which contexts", which, "consensus.contexts.show", "show", default="discarded", visible=False
+        )
+        shown = discarded if only == "discarded" else contexts.frame.reset_index(drop=True)
         worded = shown.assign(reason=shown["reason"].replace("", "retained"))
         selected = tables.table(
             worded,

@@ -65,6 +65,9 @@ def test_contexts_say_why_they_are_discarded(store: Store) -> None:
     assert retained in page_html(page)
     table = next(d.value for d in page.dataframe if "reason" in d.value)
     assert table[["user", "reason"]].to_numpy().tolist() == [["Person 1", "no necessary attribute"]] * 2
+    page.segmented_control(key="consensus.contexts.show").set_value("all").run()
+    again = opened(PAGE, part="contexts", show=page.query_params["show"])
+    assert [len(next(d.value for d in p.dataframe if "reason" in d.value)) for p in (page, again)] == [6, 6]
     published = next(d.value for d in page.dataframe if "published" in d.value)
     assert published["published"].tolist()[:2] == ["10", "about 147"]
 
