@@ -55,6 +55,7 @@ LARGEST_MEMBER = 256 << 20  # bytes of a header or a sample, unpacked
 MOST_EPOCHS = 1_000  # samples that are not in the log become rows
 NOT_IN_THE_LOG = "not in the log"
 MADE_UP = ("mockllm", "none")  # Inspect's providers that ask no model
+_SIMULATOR_ID = re.compile(r"chatcmpl-\d+-\d+")  # of an answer of simulator/server.py; of other servers one random word
 _LOCAL = struct.Struct("<26x2H")  # of the header before a member: the lengths of its name and extra field
 _ZSTD = 93  # of zipfile.ZipInfo.compress_type; Python before 3.14 has no name for it
 _ID = re.compile(r"([1-9]\d{0,4})-([1-9]\d{0,4})")
@@ -259,7 +260,7 @@ class InspectLog:
             "unjudged": "messages without a readable judgement: {n}; their judgement is missing",
         }
         notes = [text.format(n=f"{counts[name]:,}") for name, text in texts.items() if counts[name]]
-        # Of the server that answered only a score says whether it is a simulator.
+        # Of the server that answered a score says whether it is a simulator; without one the ids of its answers may.
         if not self._judges and not self._simulated:
             notes.append(
                 "no message has a score, so the log does not say whether a simulator wrote them: they count as a real "
@@ -414,6 +415,10 @@ class InspectLog:
         self._simulated |= {"messages"} if score.messages_simulated else set()
         self._simulated |= {"judge"} if score.judge_simulated else set()
 
+    def messages_are_simulated(self) -> None:
+        """Keep that a simulator wrote, which its own answer says."""
+        self._simulated.add("messages")
+
     def _read(self, model: type[T], value: object, where: str) -> T:
         try:
             return model.model_validate(self._object(value, where))
@@ -519,6 +524,8 @@ class _Sample:
     def _without_score(self, raw: Mapping[str, Any]) -> tuple[Any, ...]:
         """A sample that ended before its score: by an error of the model or of the judge, or by a limit."""
         output = self.log._object(raw.get("output") or {}, f"{self.member}: output")
+        if isinstance(answer := output.get("response_id"), str) and _SIMULATOR_ID.fullmatch(answer):
+            self.log.messages_are_simulated()
         choices = output.get("choices") or [{}]
         choice = self.log._object(choices[0] if isinstance(choices, list) else None, f"{self.member}: choices")
         message = self.log._object(choice.get("message") or {}, f"{self.member}: message")

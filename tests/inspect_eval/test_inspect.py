@@ -9,6 +9,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from inspect_ai import eval as run_eval
 from inspect_ai._util.error import PrerequisiteError
 from inspect_ai.log import read_eval_log
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
+from simulating import chat_of, respond_prompt
 from worlds import add_labels, add_profiles, ask, make_profile
 
 from cimemories.evaluation import planning, runs
@@ -37,6 +39,7 @@ from cimemories.labels.whatif import effective_labels
 from cimemories.llm.worker import SIMULATOR
 from cimemories.metrics.headline import headline
 from cimemories.model import Profile
+from cimemories.simulator.server import running_simulator
 from cimemories.store import datasets, judgements
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import SQLITE_FILE, Store, open_store
@@ -314,14 +317,22 @@ def test_a_single_profile_has_no_standard_error() -> None:
 def test_messages_without_any_score_are_not_silently_real(ran: Ran, sqlite_store: Store, tmp_path: Path) -> None:
     """Of a log with `--no-score` no score says who wrote: what Inspect makes up itself is marked, else a note warns."""
 
-    def unscored(name: str, value: dict[str, Any], model: str) -> None:
+    def unscored(name: str, value: dict[str, Any], model: str, answer_id: str | None) -> None:
         if name == "header.json":
             value["eval"]["model"] = model
         elif name.startswith("samples/"):
             value["scores"] = None
+            value["output"]["response_id"] = answer_id
 
-    for model, simulated in (("mockllm/model", True), ("openai-api/somewhere/a-model", False)):
-        path = repacked(ran.path, tmp_path / "log.eval", lambda name, value, model=model: unscored(name, value, model))
+    with running_simulator() as url:
+        ours = chat_of(url)(respond_prompt("Landlord", "Negotiate lease terms")).id
+    for model, answer_id, simulated in (
+        ("mockllm/model", None, True),
+        ("openai-api/somewhere/a-model", "chatcmpl-0b1c7a52f3", False),
+        ("openai-api/somewhere/a-model", ours, True),
+    ):
+        edit = partial(unscored, model=model, answer_id=answer_id)
+        path = repacked(ran.path, tmp_path / f"log of {answer_id}.eval", edit)
         imported = import_file(sqlite_store, path)
         with sqlite_store.read() as connection:
             run = store_runs.named(connection, imported.runs[0])
