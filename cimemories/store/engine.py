@@ -518,7 +518,7 @@ def _engine(address: str, *, read_only: bool = False) -> sa.Engine:
         # takes ten connections has room for the app and several workers. None beyond those that are kept, since each
         # costs the server a process.
         pool = {"pool_size": MOST_CONNECTIONS, "max_overflow": 0}
-        engine = sa.create_engine(url, pool_use_lifo=True, connect_args=_patience_of(url), **pool)
+        engine = sa.create_engine(url, pool_use_lifo=True, connect_args=_connect_options(url), **pool)
         _prepare_postgres(engine)
         return engine
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError, ValueError) as error:
@@ -554,13 +554,14 @@ def connect_read_only(file: Path) -> sqlite3.Connection:
     return connection
 
 
-def _patience_of(url: sa.URL) -> dict[str, int]:
-    """What notices a server that is cut off; the address may say otherwise."""
+def _connect_options(url: sa.URL) -> dict[str, Any]:
+    """What each connection is made with: what notices a server that is cut off; the address may say otherwise."""
     if url.get_backend_name() != "postgresql":
         return {}
     # After a third of the time without a word two probes are sent, a third apart: together SILENT_SECONDS. Probes are
     # not sent while data of ours waits to be acknowledged; tcp_user_timeout, in milliseconds, ends that wait.
     wanted = {
+        "client_encoding": "utf8",  # else texts of a database in SQL_ASCII come as bytes, at which SQLAlchemy fails
         "connect_timeout": CONNECT_SECONDS,
         "keepalives_idle": SILENT_SECONDS // 3,
         "keepalives_interval": SILENT_SECONDS // 3,
@@ -611,6 +612,11 @@ def _prepare_postgres(engine: sa.Engine) -> None:
         # New tables have no statistics: the server takes them for large ones, and compiling queries for a few rows was
         # a tenth of the time that an import and an export of ten profiles took. In one statement, since under load
         # connections are made often; to look in pg_settings for what the server knows took as long as to connect.
+        if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
+            raise StoreError(
+                f"the database {_shown(engine.url)} stores text as {encoding}, which does not hold every character. "
+                "Make one with CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0."
+            )
         version = connection.info.server_version
         values = {"jit": "off"} if version >= 110000 else {}
         values |= {"idle_session_timeout": f"{IDLE_SECONDS}s"} if version >= 140000 else {}

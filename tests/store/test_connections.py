@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from cimemories.store import engine
-from cimemories.store.engine import DatabaseLost, Store, open_store
+from cimemories.store.engine import DatabaseLost, Store, StoreError, open_store
 from cimemories.store.rows import insert_rows
 from cimemories.store.tables import dataset
 
@@ -192,3 +192,17 @@ def test_many_threads_share_few_connections_and_leave_places_to_others(address: 
     assert not failures and len(turns) > len(threads)
     busy.close()
     other.close()
+
+
+def test_a_database_that_does_not_hold_every_character_is_refused_in_words(
+    maintenance: sa.Connection, tmp_path: Path
+) -> None:
+    name = f"ascii_{uuid.uuid4().hex}"
+    without = "ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
+    maintenance.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE template0 {without}")
+    address = maintenance.engine.url.set(database=name).render_as_string(hide_password=False)
+    try:
+        with pytest.raises(StoreError, match=r"stores text as SQL_ASCII.*CREATE DATABASE .* ENCODING 'UTF8'"):
+            open_store(tmp_path, address)
+    finally:
+        maintenance.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
