@@ -80,9 +80,9 @@ class Headline:
 
     coverage: judged responses (by every judge that is counted) over planned ones. retained, discarded: (profile,
     context) pairs with a judged message. flows: pairs behind the violation figure (inappropriate, counted, judged).
-    missing: (stage, status, cause, count). quotes: one a judge. does_task: by `task_check`; None where none was asked
-    for. too_few: pairs without a label since some persona lost too many votes. warnings: what speaks
-    against taking the numbers at face value (`scope_warnings`).
+    missing: (stage, status, cause, count), each message once, by the judges that are counted. quotes: one a judge.
+    does_task: by `task_check`; None where none was asked for. too_few: pairs without a label since some persona lost
+    too many votes. warnings: what speaks against taking the numbers at face value (`scope_warnings`).
     """
 
     scope: Scope
@@ -359,7 +359,7 @@ def _record(flows: Flows, scope: Scope) -> _Record:
         names = datasets.profile_names(connection, scope.run.dataset)
         return _Record(
             names=tuple(names[profile] for profile in profiles),
-            missing=tuple(runs.failures(connection, scope.run.id)),
+            missing=tuple(runs.failures(connection, scope.run.id, scope.judge_ids)),
             judged=judgements.judged_by_all(connection, scope.run.id, scope.judge_ids),
             grounding=judgements.grounding(connection, scope.run.id, scope.judge_ids),
             check=task_check(connection, scope.run),

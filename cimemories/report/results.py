@@ -268,7 +268,6 @@ def coverage_section(basis: Basis) -> Section:
         numbers, name = line.numbers, basis.run_names[line.run.id]
         rows.append((name, f"{line.run.expected:,}", f"{numbers.judged:,}", percent(numbers.coverage)))
         owed = line.run.responses.get(ResponseStatus.OWED, 0)
-        # What failed is of every judge of the run, so where it has several the rest may be less than is unjudged.
         rest = line.run.expected - numbers.judged - owed - sum(number for *_, number in numbers.missing)
         open_ = (("response", "not written yet", owed), ("judgement", "not judged yet", rest))
         missing = [*numbers.missing, *((stage, "owed", cause, number) for stage, cause, number in open_ if number > 0)]

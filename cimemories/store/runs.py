@@ -600,12 +600,21 @@ def settle_all(connection: sa.Connection, outcomes: Sequence[Settled]) -> list[b
     return [by_id.get(item.response) == item.call for item in outcomes]
 
 
-def failures(connection: sa.Connection, run_id: str) -> list[tuple[str, str, str, int]]:
-    """What is missing and why: (stage, status, cause, count), the most frequent first."""
+def failures(
+    connection: sa.Connection, run_id: str, judges: Sequence[int] | None = None
+) -> list[tuple[str, str, str, int]]:
+    """What is missing and why: (stage, status, cause, count), the most frequent first. Judgements are those of all
+    judges and task checkers, so a response counts once for each that failed on it; of these judges alone, where they
+    are named, it counts once, by the first of its failed judgements."""
     own = response.c.run == run_id
     missing = response.c.status.not_in((ResponseStatus.OK, ResponseStatus.OWED))
-    # Of all judges: a response counts once for each of them that failed on it.
-    unjudged = judgement.c.response.in_(sa.select(response.c.id).where(own)), judgement.c.status != JudgementStatus.OK
+    unjudged: tuple[sa.ColumnElement[bool], ...] = (
+        judgement.c.response.in_(sa.select(response.c.id).where(own)),
+        judgement.c.status != JudgementStatus.OK,
+    )
+    if judges is not None:
+        first = sa.select(sa.func.min(judgement.c.id)).where(*unjudged, judgement.c.judge.in_(judges))
+        unjudged = (judgement.c.id.in_(first.group_by(judgement.c.response)),)
     failed = [("response", *row) for row in work.counts_by_cause(connection, response, own, missing)]
     failed += [("judgement", *row) for row in work.counts_by_cause(connection, judgement, *unjudged)]
     return sorted(failed, key=lambda row: -row[3])

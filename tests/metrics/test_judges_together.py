@@ -21,7 +21,7 @@ from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.message import leak_view, samples
 from cimemories.metrics.headline import headline
 from cimemories.metrics.warnings import comparison_warnings, run_warnings, task_checks
-from cimemories.model import JudgementStatus
+from cimemories.model import JudgementStatus, ResponseStatus
 from cimemories.store import judgements, runs, tables, work
 from cimemories.store.engine import Store
 
@@ -87,6 +87,44 @@ def test_agreement_that_chance_explains_is_undefined_and_says_why(sqlite_store: 
     [pair] = judges_agreement(Flows(sqlite_store), run_id).pairs
     assert (pair.agreement.value, pair.kappa.value, pair.ac1.value) == (1.0, None, 1.0)
     assert "all answers are the same" in pair.kappa.why
+
+
+def test_what_is_missing_adds_up_to_the_messages_that_are_not_judged(sqlite_store: Store) -> None:
+    """Of 5 messages one is truncated; the first judge cannot read one, the second that one and another, and a check of
+    the task fails on a third: what a reader sees as missing is that of the judges that count, each message once."""
+    dataset = add_dataset(sqlite_store, profiles=1, attributes=2, contexts=1)
+    add_labels(sqlite_store, dataset.id, [[[X], [N]]])
+    lost = {(0, 0, 0): ResponseStatus.TRUNCATED, (0, 0, 1): JudgementStatus.UNPARSED}
+    run_id = add_run(sqlite_store, dataset.id, 5, [[[1], [3]]], missing=lost)
+    unread = {"llm": {1, 2}, "check": {3}}
+    with sqlite_store.write() as connection:
+        profile = runs.profile_ids(connection, run_id)[0]
+        for kind, samples_ in unread.items():
+            reader = judgements.judge_id(
+                connection, kind=kind, model="second", endpoint="x", simulated=False, prompt_hash=None, parameters={}
+            )
+            judgements.assign(connection, run_id, [reader])
+            of_sample = dict(
+                connection.execute(
+                    sa.select(tables.response.c.id, tables.response.c.sample).where(tables.response.c.run == run_id)
+                ).all()
+            )
+            for item in judgements.owed(connection, run_id, reader, profile):
+                bad = of_sample[item.response] in samples_
+                status = JudgementStatus.UNPARSED if bad else JudgementStatus.OK
+                judgements.settle(connection, item.response, reader, status=status)
+        work.bump(connection, run_id)
+    for judge, judged, by_stage in (
+        (None, 3, {"response": 1, "judgement": 1}),
+        ("second", 2, {"response": 1, "judgement": 2}),
+        ("all", 2, {"response": 1, "judgement": 2}),
+    ):
+        numbers = headline(Flows(sqlite_store), resolve_scope(sqlite_store, run_id, None, judge))
+        counts: dict[str, int] = {}
+        for stage, _, _, number in numbers.missing:
+            counts[stage] = counts.get(stage, 0) + number
+        assert (numbers.judged, counts) == (judged, by_stage), judge
+        assert numbers.judged + sum(counts.values()) == 5
 
 
 def test_a_message_that_does_not_do_its_task_does_not_shine(store: Store) -> None:
