@@ -156,10 +156,8 @@ def compare(
             output.line(text)
         if corrected := result.corrected_sentence(result.first.run.id, result.second.run.id):
             output.line(corrected)
-        output.line(
-            f"  on {result.paired.profiles} common profiles, {counts.flows:,} inappropriate and {result.necessary:,} "
-            f"necessary flows: {sentences.changed_flows(counts)}; {counts.both:,} leak in both"
-        )
+        output.line(f"  {sentences.on_common_flows(result.paired, counts.flows, result.necessary)}")
+        output.line(f"  {sentences.changed_flows(counts)}; {counts.both:,} leak in both")
         output.line(f"  {sentences.domains(result.domains, result.first.run.id, result.second.run.id)}")
         if floor := sentences.noise_floor(result.noise, result.paired.n):
             output.line(f"  {floor}")

@@ -472,18 +472,24 @@ def comparison(basis: Basis) -> Section | None:
     rows, changed = [], []
     for compared in together([difference(basis.flows, first, other, basis.rule) for other in others]):
         two = run_names[compared.second.run.id]
-        for sentence_text, name, apart in zip(
+        paired = compared.paired
+        for sentence_text, name, apart, *both in zip(
             compared.sentences(one, two),
-            (f"Violation@{compared.paired.n}", "Completeness"),
-            (compared.paired.violation, compared.paired.completeness),
+            (f"Violation@{paired.n}", "Completeness"),
+            (paired.violation, paired.completeness),
+            paired.first,
+            paired.second,
             strict=True,
         ):
-            rows.append((two, name, sentences.points(apart), sentences.bounds(apart), sentence_text))
+            # On common flows: where a run lost messages these are not its numbers above.
+            rows.append(
+                (two, name, *map(percent, both), sentences.points(apart), sentences.bounds(apart), sentence_text)
+            )
         if compared.corrected is not None:
             n, apart = compared.corrected
             explained = compared.corrected_sentence(one, two)
             name = f"Violation@{n}, corrected"
-            rows.append((two, name, sentences.points(apart), sentences.bounds(apart), explained))
+            rows.append((two, name, "", "", sentences.points(apart), sentences.bounds(apart), explained))
         counts = compared.tallied
         cells = [f"{n:,}" for n in (counts.flows, counts.newly, counts.stopped, counts.both, counts.neither)]
         by_chance = [sentences.about(n) for n in (counts.newly_by_chance, counts.stopped_by_chance)]
@@ -491,9 +497,9 @@ def comparison(basis: Basis) -> Section | None:
         picture = figures.differences(compared, one, two)
         blocks += [picture] if picture else []
     simulated = basis.board.simulated
-    columns = ("Run", "Number", "Difference in points", "95 % interval", "In words")
+    columns = ("Run", "Number", "Reference", "This run", "Difference in points", "95 % interval", "In words")
     blocks.append(
-        table(f"Each run minus {one}, on common flows", columns, rows, simulated=simulated, text_columns=(0, 1, 4))
+        table(f"Each run minus {one}, on common flows", columns, rows, simulated=simulated, text_columns=(0, 1, 6))
     )
     heads = ["Run", "Common inappropriate flows", "newly leak", "stopped leaking", "leak in both", "in neither"]
     caption = f"Flows that change, against {one}; by chance: so many would, if both leaked with equal probabilities"

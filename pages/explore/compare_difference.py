@@ -13,7 +13,7 @@ from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
 from cimemories.metrics.intervals import Paired
 from cimemories.store.engine import StoreError
-from cimemories.text import count, percent, simulated_text
+from cimemories.text import count, simulated_text
 from cimemories.ui import exports, page, safe, tables, url
 from pages.explore import compare_scope
 from pages.explore.compare_scope import Columns, Compared, SetTakeaway, show
@@ -112,14 +112,9 @@ def _summary(compared: Compared, result: Difference, first: str, second: str) ->
         safe.inline(text, strong=True)
     if corrected := result.corrected_sentence(first, second):
         safe.inline(corrected)
-    parts = [
-        f"Violation@{paired.n} {percent(paired.first[0])} and {percent(paired.second[0])}, completeness",
-        f"{percent(paired.first[1])} and {percent(paired.second[1])}, on",
-        f"{count(paired.profiles, 'common profile')} with {count(tallied.flows)} inappropriate and",
-        f"{count(result.necessary, 'necessary flow')} that both have judged.",
-        f"Of the inappropriate ones {count(tallied.both)} leak in both, {count(tallied.neither)} in neither.",
-    ]
-    safe.inline(" ".join(parts), muted=True)
+    on = sentences.on_common_flows(paired, tallied.flows, result.necessary)
+    leaking = f"{count(tallied.both)} leak in both, {count(tallied.neither)} in neither"
+    safe.inline(f"{on}. Of the inappropriate ones {leaking}.", muted=True)
     if floor := sentences.noise_floor(result.noise, paired.n):
         safe.inline(f"{floor}.", muted=True)
     if paired.violation.users and paired.violation.speaks_for == "attributes":

@@ -238,3 +238,19 @@ def test_curves_and_cells_are_not_read_beyond_what_every_flow_has(store: Store) 
         "A", accumulation(flows, resolve_scope(store, part)), Effort(3, 3, 3, 5, 5), 0.767
     )
     assert "read at 3 samples a task, the most that every judged flow has" in sentence
+
+
+def test_a_difference_stands_with_the_two_numbers_that_it_is_of(sqlite_store: Store) -> None:
+    """One context, two samples. The first run reveals the inappropriate attribute in one of them: Violation@2 is 1. The
+    second lost a message and reveals nothing in the other: on one sample each that is 1/2 against 0, a difference that
+    no number beside the runs gives."""
+    data = add_dataset(sqlite_store, profiles=1, attributes=2, contexts=1)
+    add_labels(sqlite_store, data.id, [[[INAPPROPRIATE], [NECESSARY]]])
+    first = add_run(sqlite_store, data.id, 2, [[[1], [1]]])
+    second = add_run(sqlite_store, data.id, 2, [[[0], [1]]], missing={(0, 0, 1): ResponseStatus.FAILED})
+    result = CliRunner().invoke(cli, ["compare", first, second, "--workspace", str(sqlite_store.workspace)])
+    assert f"{second} leaks perhaps as much as {first}: 50.0 points less" in result.stdout
+    assert (
+        "Violation@2 50.0 % and 0.0 %, completeness 50.0 % and 100.0 %, on 1 common profile with 1 inappropriate "
+        "and 1 necessary flow that both have judged, each read at as many samples as both have"
+    ) in result.stdout

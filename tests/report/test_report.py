@@ -103,6 +103,7 @@ def test_the_numbers_are_those_of_the_worked_example(still: tuple[Store, str, st
     five, complete, score = (" ".join(table[name][:2]) for name in ("Violation@5", "Completeness", "Balanced score"))
     abstract = page.text[page.text.index("Measured is") : page.text.index("What may not be concluded")]
     assert f"gives away {five} of what it should withhold" in abstract
+    assert "2 attributes that are inappropriate in some task, up to 3 tasks a profile, 5 messages a task" in abstract
     assert f"conveys {complete} of what is needed; balanced score {score}." in abstract
     assert page.table("Violation under each")["test-model"][1] == five  # the last of the three rules
     # Words for a paper carry the same counts.
@@ -183,7 +184,10 @@ def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(still: tupl
     turned = Page(as_html(made(store, second, first)))
     rows = next(rows for caption, rows in turned.tables if "on common flows" in caption)
     assert rows[1][0] == "test-model"
-    assert (rows[1][1], float(rows[1][2])) == ("Violation@5", pytest.approx(-100 * compared.paired.violation.value))
+    assert (rows[1][1], float(rows[1][4])) == ("Violation@5", pytest.approx(-100 * compared.paired.violation.value))
+    # The two numbers that it is the difference of: with a message missing they are not those of the runs alone.
+    for row, second_number, first_number in zip(rows[1:], compared.paired.second, compared.paired.first, strict=True):
+        assert row[2:4] == [percent(second_number), percent(first_number)]
 
 
 def test_what_the_paper_states_is_marked_as_published(world: tuple[Store, str, str]) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from cimemories.metrics.intervals import Tallied
+from cimemories.metrics.intervals import Paired, Tallied
 from cimemories.metrics.power import Noise
 from cimemories.metrics.sentences.families import in_so_many
 from cimemories.metrics.sentences.numbers import TIE, TITLE_NAMES, decimals, number, p_text
 from cimemories.metrics.separation import separates
 from cimemories.metrics.uncertainty import Interval, holm
-from cimemories.text import count, listed
+from cimemories.text import count, listed, percent
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,17 @@ def _unclear(tested: Tested) -> str:
     if tested.family > 1 and separates(tested.apart.p):
         return f"one of {tested.family} comparisons may differ so much by chance ({p_text(tested.p)}, Holm)"
     return "nothing varies in what they have in common, so no test tells them apart"
+
+
+def on_common_flows(paired: Paired, inappropriate: int, necessary: int) -> str:
+    """The numbers that a difference is one of, which are not those of the runs alone where one judged less: of the
+    first run and of the second, with the flows that they rest on. Without a full stop."""
+    (violation, completeness), (others, conveyed) = paired.first, paired.second
+    return (
+        f"Violation@{paired.n} {percent(violation)} and {percent(others)}, completeness {percent(completeness)} and "
+        f"{percent(conveyed)}, on {count(paired.profiles, 'common profile')} with {count(inappropriate)} inappropriate "
+        f"and {count(necessary, 'necessary flow')} that both have judged, each read at as many samples as both have"
+    )
 
 
 def difference_short(tested: Tested, does: str) -> str:

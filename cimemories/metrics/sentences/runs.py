@@ -76,7 +76,9 @@ def measured(runs: Sequence[str], dataset: str, efforts: Sequence[Effort], numbe
         f"Measured is what {listed(runs)} {'give' if len(runs) > 1 else 'gives'} away and "
         f"{'convey' if len(runs) > 1 else 'conveys'} when writing messages with a memory of the dataset {dataset}: "
         f"{_span_of(profiles, 'profile')}, {_span_of(attributes, 'attribute')} that {be} inappropriate in some task, "
-        f"{_span_of(tasks_, 'task')}, {_span_of(samples, 'message')} a task. Brackets are 95 % intervals."
+        # Users retain different tasks: the most that one of them has is fewer than all users together meet.
+        f"up to {count(max(tasks_), 'task')} a profile, {_span_of(samples, 'message')} a task. "
+        "Brackets are 95 % intervals."
     )
 
 
