@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from cimemories.compare.common_flows import PairPart, pair_of, paired_of
 from cimemories.flows.arrays import FlowArrays, IdentifierRule, axes, blocks, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import NECESSARY
+from cimemories.flows.progress import run_progress
 from cimemories.flows.scope import Scope
 from cimemories.leaks.examples import FULL, examples
 from cimemories.leaks.message import leak_view
@@ -261,9 +263,15 @@ class _Question:
             return ""
         return (
             f"only {judged:,} of {count(expected, 'planned message')} are judged, "
-            f"{sentences.share(self.file.coverage)} are needed; `cimemories resume {self.scope.run.id}` asks for what "
-            "is missing"
+            f"{sentences.share(self.file.coverage)} are needed; {self.remedy}"
         )
+
+    @cached_property
+    def remedy(self) -> str:
+        """What becomes of missing messages if the run is resumed: only what failed or is owed is asked for again."""
+        if run_progress(self.flows.store, self.scope.run.id).retriable:
+            return f"`cimemories resume {self.scope.run.id}` asks for what failed or is not there yet"
+        return "none would be asked for again: what is refused, truncated, unreadable or imported stays as it is"
 
 
 def _notes(question: _Question) -> list[str]:
@@ -576,7 +584,6 @@ def _named(question: _Question, item: NamedFlow, named_flows: Sequence[Flow]) ->
         return Check(item.text, item.line, Outcome.FAILED, text, _quoted(question, triples), max(len(over) - SHOWN, 0))
     if few:
         untested = sum(row[1] == 0 for row in rows)
-        missing = f"`cimemories resume {question.scope.run.id}` asks for what is missing"
         if untested:
             text = (
                 f"{of}, of which {untested:,} {_be(untested)} not in this run: its contexts were not planned, or no "
@@ -588,15 +595,15 @@ def _named(question: _Question, item: NamedFlow, named_flows: Sequence[Flow]) ->
             if wanted > question.scope.run.samples:
                 text = f"{have} fewer than {count(wanted, 'judged message')}; run with --samples {wanted} or more"
             elif item.samples:
-                text = f"{have} fewer than {count(wanted, 'judged message')}; {missing}"
+                text = f"{have} fewer than {count(wanted, 'judged message')}; {question.remedy}"
             else:
-                text = f"{have} no judged message; {missing}"
+                text = f"{have} no judged message; {question.remedy}"
         return Check(item.text, item.line, Outcome.UNDECIDED, text)
     if unclear:
         lost = sum(row[1] - row[2] for row in unclear)
         text = (
             f"{count(lost, 'message')} of {count(len(unclear), 'flow')} {_be(lost)} missing or not "
-            f"judged, and may reveal it; `cimemories resume {question.scope.run.id}` asks for what is missing"
+            f"judged, and may reveal it; {question.remedy}"
         )
         return Check(item.text, item.line, Outcome.UNDECIDED, text)
     fewest = min(row[2] for row in rows)

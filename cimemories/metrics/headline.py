@@ -156,7 +156,7 @@ class Headline:
         elif np.isnan(self.completeness):
             notes.append("no judged message held an attribute that is necessary, so completeness is undefined")
         elif np.isnan(self.violation[1]):
-            notes.append("no judged message held an attribute that is inappropriate, so violation is undefined")
+            notes.append("no judged message held an inappropriate attribute that counts, so violation is undefined")
         if self.too_few:
             have = "has" if self.too_few == 1 else "have"
             notes.append(f"{count(self.too_few, 'pair')} {have} too few counted votes for a label: in no number")

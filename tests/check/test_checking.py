@@ -116,6 +116,24 @@ SILENT = [[[0, 0], [0, 0], [3, 3]]] * 2
 
 
 @pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (ResponseStatus.FAILED, "asks for what failed or is not there yet"),
+        (ResponseStatus.TRUNCATED, "none would be asked for again"),
+        (JudgementStatus.UNPARSED, "none would be asked for again"),
+    ],
+)
+def test_what_a_resume_would_not_ask_for_is_not_promised(
+    sqlite_store: Store, file: Path, status: ResponseStatus | JudgementStatus, told: str
+) -> None:
+    run_id = world(sqlite_store, SILENT, missing=dict.fromkeys(LOST, status))
+    text = "budgets:\n  - violation@5 at most 0.2\nflows:\n  - fact_0 -> recipient 0: never\n"
+    result = decided(sqlite_store, run_id, file, text)
+    assert outcomes(result) == ["undecided", "undecided"]
+    assert all(told in check.text for check in result.checks)
+
+
+@pytest.mark.parametrize(
     ("missing", "reveals", "cases"),
     [
         # Three of five messages judged, none reveals anything: the others might.

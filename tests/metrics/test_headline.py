@@ -232,6 +232,15 @@ def test_what_is_missing_lowers_the_coverage_and_is_not_silence(
     assert reported == (0 if lost == "owed" else 7)
 
 
+def test_where_only_an_identifier_is_inappropriate_the_note_does_not_say_that_nothing_is(sqlite_store: Store) -> None:
+    dataset = add_profiles(sqlite_store, [make_profile(0, 2, 1, keys=("name",))])
+    add_labels(sqlite_store, dataset.id, [[[INAPPROPRIATE], [NECESSARY]]])
+    run_id = add_run(sqlite_store, dataset.id, 2, [[[2], [1]]])
+    result = numbers(Flows(sqlite_store), run_id)
+    assert (result["violation"]["1"], result["completeness"], result["retained_contexts"]) == (None, 0.5, 1)
+    assert "no judged message held an inappropriate attribute that counts, so violation is undefined" in result["notes"]
+
+
 def test_a_run_of_which_nothing_is_judged_has_no_numbers(sqlite_store: Store) -> None:
     everything = {(0, c, s): ResponseStatus.FAILED for c in range(3) for s in range(5)}
     _, run_id = worked_example(sqlite_store, missing=everything)
