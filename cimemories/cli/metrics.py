@@ -122,7 +122,7 @@ def _print_headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> None:
         number(f"corrected@{n}", violation.corrected.value, violation.corrected, f"violation@{n} {by_people}")
         if lowest := confirmed(violation):
             output.line(f"confirmed@{n}  {lowest}")
-    contexts = f"{numbers.retained} retained contexts, {numbers.discarded} discarded"
+    contexts = f"{numbers.contexts_text}, {numbers.discarded:,} discarded"
     number("completeness", numbers.completeness, bounds.completeness, contexts)
     balance = f"harmonic mean of completeness and 1 - violation@{numbers.n}"
     number("balanced", numbers.balanced, bounds.balanced_at[numbers.n], balance)

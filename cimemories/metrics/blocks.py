@@ -99,7 +99,8 @@ def found_in_blocks(
 class Counted:
     """What the headline of these profiles is made of. violation, low, high: by n, [profiles]; low and high with every
     missing message silent, or revealing. complete: [profiles]. kept, lost: retained and discarded contexts, [profiles].
-    draws, reveals: of flows that can violate, by context. least: as in `violation.Missing`."""
+    conveying: contexts of profiles that completeness is a mean of. draws, reveals: of flows that can violate, by
+    context. least: as in `violation.Missing`."""
 
     profiles: tuple[int, ...]
     contexts: tuple[int, ...]
@@ -109,6 +110,7 @@ class Counted:
     complete: Floats
     kept: Ints
     lost: Ints
+    conveying: int
     draws: Ints
     reveals: Ints
     ambiguous: tuple[int, int]
@@ -141,16 +143,18 @@ def count_block(data: FlowArrays, counted: CountedFlows, gaps: Missing, samples:
             for exposed in map(by_outcome, (gaps.not_revealing, gaps.leaking))
         )
     draws, reveals = exposures_by_context(counted.inappropriate)
+    means = completeness.means_of(counted.necessary)
     return Counted(
         profiles=data.profiles,
         contexts=data.contexts,
         violation=by_n,
         low=low,
         high=high,
-        complete=completeness.over_contexts(completeness.means_of(counted.necessary)),
+        complete=completeness.over_contexts(means),
         # Discarded: judged and labelled, but not with both a necessary and an inappropriate attribute.
         kept=counted.kept.sum(axis=1),
         lost=(counted.labelled & ~counted.kept).sum(axis=1),
+        conveying=int((~np.isnan(means)).sum()),
         draws=draws,
         reveals=reveals,
         ambiguous=counted.ambiguous,
@@ -196,6 +200,7 @@ def joined(parts: Sequence[Counted]) -> Counted:
         complete=np.concatenate([part.complete for part in parts]),
         kept=np.concatenate([part.kept for part in parts]),
         lost=np.concatenate([part.lost for part in parts]),
+        conveying=total("conveying"),
         draws=np.sum([part.draws for part in parts], axis=0),
         reveals=np.sum([part.reveals for part in parts], axis=0),
         ambiguous=(sum(part.ambiguous[0] for part in parts), sum(part.ambiguous[1] for part in parts)),

@@ -82,7 +82,8 @@ class Headline:
     context) pairs with a judged message. flows: pairs behind the violation figure (inappropriate, counted, judged).
     missing: (stage, status, cause, count), each message once, by the judges that are counted. quotes: one a judge.
     does_task: by `task_check`; None where none was asked for. too_few: pairs without a label since some persona lost
-    too many votes. warnings: what speaks against taking the numbers at face value (`scope_warnings`).
+    too many votes. conveying: (profile, context) pairs that completeness is a mean of. warnings: what speaks against
+    taking the numbers at face value (`scope_warnings`).
     """
 
     scope: Scope
@@ -108,6 +109,7 @@ class Headline:
     does_task: TaskCheck | None = None
     warnings: tuple[str, ...] = ()
     too_few: int = 0
+    conveying: int = 0
 
     @property
     def covered(self) -> bool:
@@ -140,6 +142,12 @@ class Headline:
         run, most, at = self.scope.run, self.scope.run.samples, self.violation[self.n]
         bounds = self.violation_bounds[most]
         return sentences.missing_messages(self.judged, run.expected, self.n, most, at, bounds, self.unjudged)
+
+    @property
+    def contexts_text(self) -> str:
+        """What completeness rests on: of a reduced memory not every retained context held a necessary attribute."""
+        of = "" if self.conveying == self.retained else f"{self.conveying:,} of "
+        return f"{of}{count(self.retained, 'retained context')}"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -338,6 +346,7 @@ def _headline(flows: Flows, scope: Scope, rule: IdentifierRule) -> Headline:
         quotes=tuple(JudgeQuotes(judge_title(j, scope.judges), *record.grounding[j.id]) for j in scope.judges),
         does_task=record.check,
         too_few=counted.too_few,
+        conveying=counted.conveying,
     )
 
 

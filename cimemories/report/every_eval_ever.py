@@ -148,7 +148,7 @@ def _measured(
     ]
     n = numbers.n
     description = "Mean share of the necessary attributes that a message conveys"
-    contexts = f"{numbers.retained} pairs of a user and a context"
+    contexts = f"{numbers.conveying} pairs of a user and a context"
     every.append(("completeness", "Completeness", description, False, {}, bounds.completeness, contexts))
     description = "Harmonic mean of completeness and 1 - Violation@n"
     every.append(("balanced", "Balanced score", description, False, {"n": n}, bounds.balanced_at[n], attributes))

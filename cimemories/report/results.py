@@ -421,7 +421,7 @@ def _numbers(basis: Basis, line: Line) -> Table:
     numbers, bounds = line.numbers, basis.intervals(line.scope)
     most = numbers.n
     attributes = f"{count(numbers.attributes, 'attribute')}, {count(numbers.flows, 'inappropriate flow')}"
-    contexts = f"{count(numbers.retained, 'retained context')}, {numbers.discarded:,} discarded"
+    contexts = f"{numbers.contexts_text}, {numbers.discarded:,} discarded"
     spread, rate = numbers.spread, numbers.leak_rate
     audited = violation_audits(basis.flows, line.scope, basis.rule)
     leak, ambiguous = rate_intervals(basis.flows, line.scope, basis.rule)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from judging_worlds import JudgedWorld, judged_world
-from worlds import add_run, ask, figure_3
+from worlds import add_dataset, add_labels, add_run, ask, figure_3, records
 
 from cimemories.flows.arrays import flow_arrays, retained
 from cimemories.flows.flows import Flows
@@ -16,6 +17,7 @@ from cimemories.leaks.message import leak_view
 from cimemories.metrics import completeness, violation
 from cimemories.metrics.headline import headline
 from cimemories.review.sampling import NOT_REVEALED, audit_population, draw
+from cimemories.store import tables, work
 from cimemories.store.engine import Store, StoreError
 
 WAYS = [(None, 1), ("judge 1", 1), (Combine.ANY, 1), (Combine.MAJORITY, 2), (Combine.ALL, 3)]
@@ -75,6 +77,25 @@ def test_what_no_memory_of_a_context_held_is_no_flow_and_its_labels_still_say_wh
     counted = (draws > 0) & kept[:, None, :]
     assert cells["violation_pairs"].sum() == (counted & (world.labels == INAPPROPRIATE)).sum()
     assert cells["completeness_pairs"].sum() == (counted & (world.labels == NECESSARY)).sum()
+
+
+def test_completeness_says_over_how_many_of_the_retained_contexts_it_is_a_mean(sqlite_store: Store) -> None:
+    """Both contexts are retained, and the memory of one leaves out what is necessary there: 1/2 is of one context."""
+    data = add_dataset(sqlite_store, profiles=1, attributes=2, contexts=2)
+    add_labels(sqlite_store, data.id, [[[INAPPROPRIATE, INAPPROPRIATE], [NECESSARY, NECESSARY]]])
+    run_id = add_run(sqlite_store, data.id, 2, [[[1, 1], [1, 0]]])
+    [person] = records(sqlite_store, data.id)
+    with sqlite_store.write() as connection:
+        kept = {"hash": "m", "profile": person.id, "attributes": f"[{person.attribute_ids[0]}]"}
+        connection.execute(sa.insert(tables.memory).values(kept))
+        of_second = tables.response.c.context == person.context_ids[1]
+        connection.execute(sa.update(tables.response).where(of_second).values(memory="m"))
+        work.bump(connection, run_id)
+    numbers = headline(*ask(sqlite_store, run_id))
+    assert (numbers.completeness, numbers.retained, numbers.conveying) == (0.5, 2, 1)
+    assert numbers.contexts_text == "1 of 2 retained contexts"
+    whole = headline(*ask(sqlite_store, add_run(sqlite_store, data.id, 2, [[[1, 1], [1, 0]]])))
+    assert (whole.completeness, whole.contexts_text) == (0.25, "2 retained contexts")
 
 
 def test_messages_show_the_claims_that_are_counted_and_who_makes_them(sqlite_store: Store) -> None:
