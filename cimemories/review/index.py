@@ -123,11 +123,15 @@ def _search(known: Ints, wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     return np.where(known[at] == wanted, at, -1)
 
 
+class DatasetGone(StoreError):
+    """There is no such dataset (any more)."""
+
+
 def shape_key(store: Store, connection: sa.Connection, dataset_id: int) -> ShapeKey:
-    """What a shape rests on: the dataset and the newest change by hand. Raises StoreError for an unknown dataset."""
+    """What a shape rests on: the dataset and the newest change by hand. Raises DatasetGone for an unknown dataset."""
     created = connection.execute(sa.select(dataset.c.created).where(dataset.c.id == dataset_id)).scalar()
     if created is None:
-        raise StoreError(f"there is no dataset {dataset_id} in this workspace. It may have been deleted.")
+        raise DatasetGone(f"there is no dataset {dataset_id} in this workspace. It may have been deleted.")
     newest = connection.execute(sa.select(sa.func.max(edit.c.id)).where(edit.c.dataset == dataset_id)).scalar()
     # An id may be given out again after a dataset is deleted; the moment of its making is not.
     return f"{store.engine.url} {store.workspace.absolute()}", dataset_id, str(created), int(newest or 0)

@@ -15,7 +15,7 @@ from cimemories.metrics.label_uncertainty import WIDTH
 from cimemories.model import Label
 from cimemories.review import queue
 from cimemories.review.assignments import assignment_of, overlap_of
-from cimemories.review.index import Facet, PairIndex, Positions, pair_index
+from cimemories.review.index import DatasetGone, Facet, PairIndex, Positions, pair_index
 from cimemories.review.queue import (
     UNLABELLED_NAME,
     Filters,
@@ -255,7 +255,14 @@ def draw(work: Work) -> None:
         with above:
             review_bulk.draw_notice()
             _record(work.store)
-        _queue(work)
+        try:
+            _queue(work)
+        except DatasetGone:  # unlike what else may fail here it does not pass, and no answer can be kept for later
+            page.error(
+                "This dataset was deleted.",
+                "Somebody has deleted it since you opened it, so nothing more can be decided here.",
+                "Reload the page for the datasets that are left.",
+            )
 
 
 def _queue(work: Work) -> None:
@@ -387,7 +394,7 @@ def _record(store: Store) -> None:
 
     if gone := workbench.take(KEY, decided):
         answers = "answer was" if len(gone) == 1 else "answers were"
-        page.notice(f"{len(gone)} {answers} not saved: an edit has removed the pair.")
+        page.notice(f"{len(gone)} {answers} not saved: an edit or a deletion has removed the pair.")
     here = pair_of(workbench.at(KEY) or "")
     if here is not None:
         url.written(attribute=here[0], context=here[1])

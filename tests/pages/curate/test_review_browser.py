@@ -20,10 +20,11 @@ from worlds import add_dataset, add_labels, add_run, records
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label
-from cimemories.store import audits, decisions, reviews
+from cimemories.store import audits, datasets, decisions, reviews
 from cimemories.store.decisions import NewDecision
 from cimemories.store.engine import Connection, Store, open_store
 from cimemories.store.reviews import MarkKind
+from cimemories.store.upkeep import deleting
 
 PROFILES, ATTRIBUTES, CONTEXTS = 2, 42, 6
 PAIRS = PROFILES * ATTRIBUTES * CONTEXTS
@@ -515,6 +516,22 @@ def test_what_another_says_of_the_pair_is_seen_without_anything_being_pressed(
     with record.store.write() as connection:
         decisions.add_all(connection, record.id, "Bob of the other room", [NewDecision(*here, Label.NECESSARY)])
     expect(page.get_by_text("Bob of the other room")).to_be_visible()
+    serving.leave(page)
+
+
+def test_a_dataset_that_somebody_deletes_is_said_to_be_gone(app: str, browser: Browser, record: World) -> None:
+    """The queue once said that the browser keeps all answers and sends them again, and discarded each."""
+    page = begin(browser, app, record, "Ada")
+    press(page, "n", CODES)
+    saved(page)
+    with record.read() as connection:
+        name = next(row.name for row in datasets.all_rows(connection) if row.id == record.id)
+        planned = deleting.of_dataset(connection, name)
+    deleting.delete(record.store, planned)
+    page.keyboard.press("i")
+    expect(page.get_by_text("This dataset was deleted.")).to_be_visible()
+    expect(card(page)).to_have_count(0)
+    expect(page.get_by_text("cannot be saved at the moment")).to_have_count(0)
     serving.leave(page)
 
 

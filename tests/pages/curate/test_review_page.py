@@ -105,7 +105,7 @@ def test_words_stay_those_of_who_said_them_and_of_what(store: Store, monkeypatch
     app.run()
     assert len(app.session_state["review.owners"]) == 2
     hear(app, event(1, pairs[0], owner=mine), event(2, pairs[1]), event(3, pairs[2], owner="somebody else's"))
-    assert "1 answer was not saved: an edit has removed the pair." in page_html(app)
+    assert "1 answer was not saved: an edit or a deletion has removed the pair." in page_html(app)
     with store.read() as connection:
         assert [(d.uid, d.annotator) for d in decisions.history(connection, first)] == [("uid-1", "Ada")]
         assert decisions.history(connection, second) == []
