@@ -41,4 +41,6 @@ def collecting(key: str, above: DeltaGenerator) -> Iterator[None]:
             raise
         with above:
             workbench.not_saved(reason)
-        workbench.redraw(key)
+        # Where it always stands: elsewhere the browser would take it out and put it in anew, and miss keys.
+        with workbench.desk()[0]:
+            workbench.redraw(key)
