@@ -48,7 +48,8 @@ def opened(page: str, *folds: str, **query: object) -> AppTest:
 
 def page_html(app: AppTest) -> str:
     """All markup of the page but its style, as one text."""
-    return "\n".join(e.proto.body for e in app.get("html") if not e.proto.body.startswith("<style>"))
+    bodies = (e.proto.body for e in app.get("html") if not e.proto.body.startswith("<style>"))
+    return "\n".join(bodies).replace("&nbsp;%", " %")
 
 
 def nodes(node: Any) -> Iterator[Any]:

@@ -76,7 +76,8 @@ AUDIT = """async ([within, rules, theirs]) => {
 SIDEWAYS = """() => [document.documentElement, document.querySelector('[data-testid="stMain"]')]
     .map((box) => box.scrollWidth - box.clientWidth)"""
 
-# Columns of a table that a letter or two fill, and what of a chart's texts is beyond its edges or over another.
+# Columns of a table that a letter or two fill, what of a chart's texts is beyond its edges or over another, and choices
+# and labels of buttons that are cut.
 UNREADABLE = """() => {
     const box = (element) => element.getBoundingClientRect();
     const narrow = [...document.querySelectorAll("[data-testid='stMain'] :is(td, th)")]
@@ -94,7 +95,11 @@ UNREADABLE = """() => {
         return [...cut.map((text) => `cut at the edge of a chart: ${text.textContent}`),
                 ...over.map((text) => `a legend lies over an axis: ${text.textContent}`)];
     });
-    return [...narrow, ...charts];
+    const wider = (element) => element.clientWidth && element.scrollWidth > element.clientWidth + 1;
+    const within = (those) => [...document.querySelectorAll(`[data-testid='stMain'] :is(${those})`)].filter(wider);
+    const choices = within(".stButtonGroup > [role]").map((group) => `choices out of sight: ${group.ariaLabel}`);
+    const labels = within("button p, [data-testid='stPageLink-NavLink'] p").map((text) => `cut: ${text.textContent}`);
+    return [...narrow, ...charts, ...choices, ...labels];
 }"""
 
 

@@ -85,7 +85,7 @@ def share_bars(
                 "insidetextanchor": "middle",
                 # Plotly would turn the text of a narrow part upright.
                 "textangle": 0,
-                "textfont": {"color": "#111", "size": 11},
+                "textfont": {"color": "#fff" if part.colour == RUN else "#111", "size": 11},
             }
         )
     xaxis = {"range": [0, 1], "tickformat": ".0%", "showgrid": False, "zeroline": False}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BLUES = ("#56B4E9", "#2E97D6", "#0072B2")  # few samples to many
 FOOT = 46  # pixels below the plot
+FEW_TICKS = 8  # an x axis that ends there or before has a mark at each step
 END_GAP = 15  # pixels that two names at the right end keep apart
 SHARES = {"zeroline": False, "gridcolor": GRID, "rangemode": "tozero"}
 
@@ -70,6 +71,7 @@ def line_figure(
     at = {"xref": "x", "yref": "paper"}
     look = {"showarrow": False, "xanchor": "right", "yanchor": "bottom", "font": {"size": 11}}
     right = round(longest * (CHARACTER_WIDTH + 0.6)) + 14
+    furthest = max((float(x) for line in lines for x in line.x), default=0.0)
     return go.Figure(
         data=[*(_band(line) for line in lines if line.low and line.high), *(_trace(line) for line in lines)],
         layout={
@@ -86,6 +88,8 @@ def line_figure(
                 "showgrid": False,
                 "zeroline": False,
                 "tickformat": "d",
+                # Of a few tasks Plotly would mark halves too, and write each number twice.
+                "dtick": 1 if furthest <= FEW_TICKS else None,
             },
             "annotations": [
                 *_ends(lines, top, height),

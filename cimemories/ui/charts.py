@@ -43,11 +43,13 @@ LOOK: Mapping[str, Any] = {
 AXIS: Mapping[str, Any] = {"gridcolor": GRID, "zerolinecolor": GRID}
 X_AXIS: Mapping[str, Any] = {"showgrid": False, "zeroline": False}
 AXIS_TITLE: Mapping[str, Any] = {"title": {"standoff": 20, "font": {"size": 13}}}
-# Characters in a line of a title and of a subtitle, by screen; with two charts beside each other on it.
-TITLE_LINES = {shell.PHONE: (34, 52), shell.NARROW: (70, 108)}
-TITLE_LINES_HALF = {**TITLE_LINES, shell.NARROW: (48, 74)}
+# Characters in a line of a title and of a subtitle, by screen; with two charts beside each other on it. A letter takes
+# about 7 and 4.6 pixels, and the narrowest screen of each name leaves 570, 470 (beside the menu), 700 and 900 pixels.
+TITLE_LINES = {shell.PHONE: (34, 52), shell.TABLET: (64, 98), shell.NARROW: (94, 144), shell.LAPTOP: (122, 186)}
+TITLE_LINES_HALF = {**TITLE_LINES, shell.TABLET: (28, 42), shell.NARROW: (44, 68), shell.LAPTOP: (57, 88)}
 TITLE_HEIGHT, SUBTITLE_HEIGHT = 20, 14  # pixels of a line
 PHONE_AXIS = 28, 17  # characters in a line of the titles of x axes beside each other, and its pixels
+PHONE_NOTE = 18  # characters in a line of a note that ends at a mark in the plot
 PHONE_LEGEND = 19  # pixels of an entry of a legend
 ABOVE = 18
 PLOTLY_HEIGHT = 450  # of a figure that has none of its own
@@ -86,6 +88,9 @@ def dressed(fig: go.Figure, *, half: bool = False) -> Dressed:
     if screen == shell.PHONE:
         _wrap_axis(layout)
         _unfold_legend(spec)
+        for note in layout.get("annotations") or ():
+            if note.get("xanchor") == "right":  # it would run over the axis, and beyond the edge
+                note["text"], note["align"] = "<br>".join(_lines(str(note["text"]), PHONE_NOTE)), "right"
         for trace in spec["data"]:
             # Beside the longest bar there is no room for its number: it stands inside, where the bar is long enough.
             if trace.get("type") == "bar" and trace.get("textposition") == "outside":

@@ -61,6 +61,11 @@ STYLE = f"""
 .stApp [data-testid^="stBaseButton-primary"]:enabled:hover {{ background: #005A8D; }}
 .stMultiSelect button {{ min-width: 24px; min-height: 24px; }}
 .stButtonGroup [data-selected] {{ background: rgba(0,114,178,.1) !important; }}
+/* As high as the lists beside it, so that their labels are in one line. */
+:is(.st-key-scope, .st-key-scope_grid) .stButtonGroup button {{ min-height: 2.4rem; }}
+[data-testid="stPageLink-NavLink"] p {{ white-space: normal; }}
+/* It would scroll, and the last of the choices would be out of sight. */
+.stButtonGroup > :is([role="radiogroup"], [role="toolbar"]) {{ flex-wrap: wrap; row-gap: 4px; }}
 .ci-head h2 {{ font-size: 1.55rem; font-weight: 650; margin: 0; padding: 0; display: inline; letter-spacing: -0.01em; }}
 .ci-head p {{ margin: 0.25rem 0 0; font-size: 1rem; opacity: 0.8; max-width: 110ch; }}
 .ci-line {{ line-height: 1.5; overflow-wrap: anywhere; }}
@@ -157,8 +162,24 @@ dl.ci-facts {{ padding: 0 !important; }}
 [data-testid="stLayoutWrapper"]:has(> [class*="st-key-outcome-"]) {{ position: sticky; top: 3.75rem; z-index: 3; }}
 [class*="st-key-outcome-"] .ci-notice {{ background: light-dark(#fff, #15191d);
   box-shadow: 0 4px 16px rgba(0,0,0,.14); }}
+@media (min-width: 641px) and (max-width: 1400px) {{
+  .st-key-leaks_bar [data-testid="stHorizontalBlock"] {{ flex-wrap: wrap; gap: .5rem; }}
+  .st-key-leaks_bar [data-testid="stColumn"] {{ flex: 0 0 auto; width: auto; min-width: max-content; }}
+  .st-key-leaks_bar [data-testid="stColumn"]:nth-child(2) {{ flex: 1 1 12rem; min-width: 12rem; }}
+}}
+@media (min-width: 641px) and (max-width: 1200px) {{
+  [class*="st-key-amounts"] [data-testid="stHorizontalBlock"] {{ flex-wrap: wrap; }}
+  [class*="st-key-amounts"] [data-testid="stColumn"] {{ min-width: 5.75rem; }}
+  .st-key-leaks_bar [data-testid="stColumn"]:nth-child(2) {{ flex-basis: calc(100% - 13rem); }}
+}}
+[class*="st-key-judge_line"] [data-testid="stColumn"]:has([data-testid="stPopover"]) {{ min-width: 6.5rem; }}
 @media (max-width: 640px) {{
   [data-testid="stColumn"]:has(> div > div .stBidiComponent) {{ position: static; }}
+  /* The link of the view stands beside the title, which leaves room for it. */
+  [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .ci-head) {{ position: relative; }}
+  [data-testid="stColumn"]:has(.ci-head) + [data-testid="stColumn"] {{ position: absolute; top: 0; right: 0;
+    width: auto; min-width: 0; }}
+  .ci-head::before {{ content: ""; float: right; width: 5.5rem; height: 2rem; }}
   .st-key-scope_grid [data-testid="stColumn"] {{ min-width: 0; flex: 1 1 45%; width: auto; }}
   .st-key-scope_grid [data-testid="stColumn"]:last-child {{ flex-basis: 100%; }}
   [data-testid="stVerticalBlock"]:has(> * > :is(.st-key-leaks_bar, .st-key-leaks_basket)) > :has(> .st-key-scope) {{
@@ -199,6 +220,7 @@ _CLASS = re.compile(r"ci-[a-z-]+( ci-[a-z-]+)*")
 _PUNCTUATION = re.compile(r"([!$&*:<>@\[\\\]^_`{|}~])")
 _START = re.compile(r"^(\s*(?:\d+(?=[.)]))?)([-+#=.)])")
 _JOINER = "\N{WORD JOINER}"
+_PERCENT = re.compile(r"(?<=\d) %")  # a line ends behind the percent sign, not before it
 
 
 @dataclass(frozen=True)
@@ -269,7 +291,7 @@ def join(parts: Iterable[Html | str | int]) -> Html:
 def show(content: Html) -> None:
     """Draw markup that `tag` or `join` made."""
     if content.source:  # st.html raises for an empty text
-        st.html(content.source)
+        st.html(_PERCENT.sub("&nbsp;%", content.source))
 
 
 def style() -> None:

@@ -10,15 +10,15 @@ from cimemories.ui import annotator, component, url
 _component = component("shell")
 _KEY, _SCREEN = "shell.component", "shell.screen"
 _COOKIE = "cimemories_screen"  # as assets/shell.js
-WIDE, NARROW, PHONE = "wide", "narrow", "phone"
+WIDE, LAPTOP, NARROW, TABLET, PHONE = "wide", "laptop", "narrow", "tablet", "phone"  # widths as in assets/shell.js
 
 
 def screen() -> str:
-    """WIDE; NARROW where the titles of charts do not fit into a line; PHONE where two maps have no room beside each
-    other: as the browser said last, in this session or by its cookie. WIDE where it has said nothing yet: the page then
-    runs once more."""
+    """WIDE; LAPTOP, NARROW and TABLET where long titles of charts do not fit into a line; PHONE where two maps have no
+    room beside each other: as the browser said last, in this session or by its cookie. WIDE where it has said nothing
+    yet: the page then runs once more."""
     said = st.session_state.get(_SCREEN) or st.context.cookies.get(_COOKIE)
-    return said if said in (NARROW, PHONE) else WIDE
+    return said if said in (LAPTOP, NARROW, TABLET, PHONE) else WIDE
 
 
 def is_phone() -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-Column = Literal["text", "wide", "small", "number", "count", "percent", "date"]
+Column = Literal["text", "wide", "small", "number", "count", "percent", "points", "date"]
 
 
 def table(
@@ -221,6 +221,8 @@ def _config(columns: Mapping[str, Column | tuple[Column, str]]) -> dict[str, Any
             made[name] = config.NumberColumn(title, alignment="right")
         elif kind == "percent":
             made[name] = config.NumberColumn(title, format="%.1f %%", alignment="right")
+        elif kind == "points":
+            made[name] = config.NumberColumn(title, format="%.1f", alignment="right")
         elif kind == "date":
             made[name] = config.DatetimeColumn(title, format="YYYY-MM-DD HH:mm")
         else:

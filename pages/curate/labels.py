@@ -192,7 +192,7 @@ def _record(store: Store, shown: DatasetRow) -> None:
             back.append((owner[0], done.back))
         return done.gone
 
-    with page.Reporting("Your decisions are not saved yet; this page goes on trying.", StoreError):
+    with page.Reporting("Your decisions are not saved yet; this page keeps trying.", StoreError):
         for key in (label_matrix.MATRIX, LIST):
             if gone := workbench.take(key, decided):
                 page.notice(f"{count(len(gone), 'decision')} not saved: an edit has removed the pair.")
@@ -276,7 +276,7 @@ def main() -> None:
         return
     top = st.container()
     with st.container(key="scope_grid"):
-        first, second, third, fourth = st.columns([5, 6, 5, 6], vertical_alignment="bottom")
+        first, second, third, fourth = st.columns([4, 6, 4.6, 7.8], vertical_alignment="bottom")
     dataset, labelling = label_matrix.draw_scope(store, rows, "labels", first, second)
     names = catalogue.profile_names(store, dataset.id)
     with third:

@@ -99,7 +99,7 @@ def _summary(record: ProfileRecord, labelling: LabellingRow | None, view: PairVi
     )
     url.page_link(
         "review",
-        "Review from here with the keyboard",
+        "Review from here",
         icon=":material/rate_review:",
         dataset=record.dataset,
         labelling=labelling.id if labelling else None,

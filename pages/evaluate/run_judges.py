@@ -70,7 +70,7 @@ def draw_judges(draft: Draft, *, simulated: bool, first: Sequence[str], same: bo
         draft.put("judges_first", list(first))
     ids: list[int] = draft.get("judges")
     for number, i in enumerate(ids):
-        with st.container(border=True):
+        with st.container(border=True, key=f"judge_line_{draft.name}_{i}".replace(".", "_")):  # named for ui/safe.py
             default = first[number] if number < len(first) and first[number] in options else MATCHER
             if _judge_line(draft, i, options, default, model, removable=len(ids) > 1):
                 # Kept before the rerun, which ends this run of the script before the page would do so.

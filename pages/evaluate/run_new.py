@@ -57,7 +57,7 @@ MEMORIES = {
 BY_LABELS = (NECESSARY, INAPPROPRIATE)
 ORDERS = {"fixed": "as in the profile", "shuffled": "shuffled by the seed"}
 LAST = "last"
-SESSIONS = {"": "none: each task begins anew", ALL: "all earlier messages", LAST: "the last N earlier messages"}
+SESSIONS = {"": "none: each task starts from scratch", ALL: "all earlier messages", LAST: "the last N earlier messages"}
 TASK_ORDERS = {"fixed": "as in the dataset", "shuffled": "shuffled by the seed"}
 DEFAULTS, MAKERS, VALUES = "defaults", "makers", "values"
 SAMPLINGS = {
@@ -123,7 +123,8 @@ def draw_dataset(draft: Draft, data: list[DatasetRow]) -> tuple[DatasetRow, int,
     by_name = {row.name: row for row in data}
     help = "Its profiles are the users that messages are written for"
     row = by_name[draft.select("Dataset", "dataset", list(by_name), help=help)]
-    one, two, three = st.columns(3)
+    with st.container(key=f"amounts_{draft.name}"):  # named for ui/safe.py
+        one, two, three = st.columns(3)
     with one:
         most, help = max(row.profiles, 1), "How many, from the first on"
         profiles = draft.integer("Profiles", f"profiles.{row.id}", most, 1, most, help=help)
@@ -232,7 +233,14 @@ def _sessions(draft: Draft) -> None:
     help += "then written one after the other, and the prompts grow."
     kept = draft.select("Sessions", "sessions", SESSIONS, help=help)
     if kept == LAST:
-        draft.integer("Messages kept", "sessions_last", 3, 1, 9999, help="The last so many earlier messages")
+        draft.integer(
+            "Messages kept",
+            "sessions_last",
+            3,
+            1,
+            9999,
+            help="How many of the latest earlier messages a task remembers",
+        )
     if kept:
         order = draft.select("Order of the tasks", "session_order", TASK_ORDERS, help="Another one for each user")
         if order == "shuffled":

@@ -48,7 +48,6 @@ def draw() -> None:
         takeaway = sentences.accumulation(scope.run.name, accumulated, effort(flows, scope), chosen.numbers.coverage)
         page.head("Accumulation", takeaway, simulated=scope.simulated)
     caveats(chosen.numbers)
-    interval_parts(chosen, "accumulation.interval")
     if scope.labelling is None or not accumulated.curves.profiles:
         page.empty(
             "Nothing can accumulate here",
@@ -57,7 +56,7 @@ def draw() -> None:
             lambda: url.page_link("labels", "Label the dataset", icon=":material/label:"),
         )
         return
-    samples, whose, order, messages, play = st.columns([3, 3, 3, 2, 2], vertical_alignment="bottom")
+    samples, whose, order, messages, play = st.columns([3.8, 2.9, 2.3, 2.5, 2.1], vertical_alignment="bottom")
     with samples:
         ns = _samples(accumulated, scope.run.samples)
     with whose:
@@ -78,6 +77,7 @@ def draw() -> None:
     with right:
         safe.inline("First leak: how many tasks an attribute stays private before a message reveals it.", muted=True)
         draw_first_leak(flows, scope, overlaid, way, seed, len(people))
+    interval_parts(chosen, "accumulation.interval")
     if overlaid is not None:
         draw_tasks(scope, overlaid)
     if (travelled := session_numbers(flows, scope)) is not None:
@@ -151,13 +151,14 @@ def _order(chosen: bool) -> tuple[Order, int]:
         picked = st.session_state[key]
         _put(picked, seed)
 
-    left, right = st.columns([4, 1], vertical_alignment="bottom", gap="small")
+    shuffled = way == Order.SHUFFLED
+    left, *right = st.columns([4, 1] if shuffled else 1, vertical_alignment="bottom", gap="small")
     with left:
         st.selectbox(
             "Order", list(Order), format_func=lambda item: ORDERS[item], key=key, on_change=url.durable(changed)
         )
-    if way == Order.SHUFFLED:
-        with right:
+    if shuffled:
+        with right[0]:
             st.button(
                 "",
                 icon=":material/shuffle:",

@@ -95,7 +95,7 @@ PART_TITLES = {
     "users": "Users: how much their numbers differ",
     "attributes": "Attributes: chance among those of these profiles",
     "contexts": "Contexts: all users meet the same tasks",
-    "samples": "Samples: few messages of each",
+    "samples": "Samples: few messages per task",
     "labels": "Labels: what the votes leave open",
     "judge": "Judge: its errors, by the audit",
 }
@@ -105,7 +105,7 @@ _OF_FEW = "attributes"
 
 
 def _width(widths: Mapping[str, float], part: str) -> float:
-    return widths.get(part, math.nan)
+    return 100 * widths.get(part, math.nan)
 
 
 def interval_parts(chosen: RunScope, key: str) -> None:
@@ -125,7 +125,7 @@ def interval_parts(chosen: RunScope, key: str) -> None:
             "part": ("text", "Part", lambda part: PART_TITLES[_OF_FEW if few and part == "users" else part])
         }
         for name, own in zip(known, widths, strict=True):
-            columns[name] = ("percent", f"{name} ±", partial(_width, own))
+            columns[name] = ("points", f"{name}, ± points", partial(_width, own))
         alt = "Half the width of each interval by what it is made of; the squares of a column add up"
         tables.listing(parts, parts, columns, key=f"{key}.table", alt=alt)
         texts = [f"{name} {percent(i.value)} {bounds_text(i)}: {sentences.made_of(i)}" for name, i in known.items()]

@@ -87,7 +87,9 @@ def test_on_a_phone_titles_are_broken_into_lines_and_the_plot_keeps_its_size(mon
 
 def test_on_a_narrow_screen_titles_fit_and_the_rest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     long = theme.layout(
-        title="After 49 tasks 28.4 % are revealed at n = 3; the baseline ends at 60.5 %", subtitle="short"
+        title="After 49 tasks 28.4 % are revealed at n = 3; the independence baseline (the same leak rates) ends at "
+        "60.5 %",
+        subtitle="short",
     )
     axis = {"xaxis": {"title": {"text": "percentage points; right of 0: more than the other"}}}
     wide = dressed(go.Figure({"data": [], "layout": {**long, **axis, "height": 300}}))
@@ -97,7 +99,32 @@ def test_on_a_narrow_screen_titles_fit_and_the_rest_stays(monkeypatch: pytest.Mo
     assert narrow["height"] - 300 == narrow["margin"]["t"] - wide["margin"]["t"] == charts.TITLE_HEIGHT
     assert narrow["xaxis"]["title"] == wide["xaxis"]["title"]
     half = charts.dressed(go.Figure({"data": [], "layout": {**long, "height": 300}}), half=True).to_dict()["layout"]
-    assert max(map(len, half["title"]["text"].split("<br>"))) <= 48
+    assert max(map(len, half["title"]["text"].split("<br>"))) <= 44
+    monkeypatch.setattr(shell, "screen", lambda: shell.LAPTOP)
+    laptop = dressed(go.Figure({"data": [], "layout": {**long, "height": 300}}))
+    assert laptop["title"]["text"].count("<br>") == 0, "1,200 pixels have room for 122 letters"
+    monkeypatch.setattr(shell, "screen", lambda: shell.TABLET)
+    half = charts.dressed(go.Figure({"data": [], "layout": {**long, "height": 300}}), half=True).to_dict()["layout"]
+    assert max(map(len, half["title"]["text"].split("<br>"))) <= 28, "at 769 pixels the menu leaves 200 for each half"
+
+
+def test_few_steps_are_each_marked_once() -> None:
+    def ticks(steps: int) -> object:
+        line = Line("a", range(steps + 1), [0.1] * (steps + 1), "#0072B2")
+        fig = line_figure([line], title="t", subtitle="s", x_title="tasks done", height=300)
+        return fig.layout.xaxis.dtick
+
+    assert ticks(3) == 1, "Plotly would mark halves, and write 1, 2, 2, 3, 3"
+    assert ticks(49) is None
+
+
+def test_on_a_phone_a_note_in_the_plot_does_not_run_over_the_axis(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Line("a", range(50), [0.1] * 50, "#0072B2")
+    mark = (48.0, "the first users have done all their tasks")
+    fig = line_figure([line], title="t", subtitle="s", x_title="tasks done", height=300, mark=mark)
+    monkeypatch.setattr(shell, "screen", lambda: shell.PHONE)
+    assert dressed(fig)["annotations"][-1]["text"] == "the first users<br>have done all<br>their tasks"
+    assert fig.layout.annotations[-1].text == mark[1], "the figure itself stays as it is, for exports"
 
 
 def test_on_a_phone_a_legend_has_room_and_a_long_bar_holds_its_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,13 +107,14 @@ if (!document.documentElement.dataset.tables) {
 }
 
 // Where the server drew for another width than the screen has, it hears so and draws again.
-const [PHONE, NARROW] = ["(max-width: 640px)", "(max-width: 1400px)"].map((width) => matchMedia(width));
+const SCREENS = [["phone", 640], ["tablet", 1000], ["narrow", 1200], ["laptop", 1400]]; // up to so many pixels
+const widths = SCREENS.map(([name, most]) => [name, matchMedia(`(max-width: ${most}px)`)]);
 let measure = () => {};
-for (const width of [PHONE, NARROW]) width.addEventListener("change", () => measure());
+for (const [, width] of widths) width.addEventListener("change", () => measure());
 
 export default function ({ data, setStateValue }) {
   measure = () => {
-    const screen = PHONE.matches ? "phone" : NARROW.matches ? "narrow" : "wide";
+    const screen = widths.find(([, width]) => width.matches)?.[0] ?? "wide";
     if (screen === data.screen) return;
     // For the first run of the next session, a reload say.
     document.cookie = `cimemories_screen=${screen}; path=/; max-age=31536000; samesite=lax`;
