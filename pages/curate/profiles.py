@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.flows import catalogue
 from cimemories.flows.labels import default_labelling
@@ -20,6 +21,7 @@ from pages.curate import profile_edit, profile_person, profile_view
 READ = "read"
 VIEWS = {READ: "Profile", "compare": "Compare", "contexts": "Contexts", "history": "History"}
 PEOPLE, DATASET, NEW = "people", "dataset", "new"
+SIDES = (3, 5)  # widths of the two halves
 ROOMS = {PEOPLE: "People", DATASET: "This dataset", NEW: "Import or create"}
 
 
@@ -43,7 +45,7 @@ def _ambiguous(
 
 def _new(store: Store) -> None:
     """Where datasets come from: files, templates and models."""
-    left, right = st.columns([2, 3], gap="large")
+    left, right = st.columns(SIDES, gap="large")
     with left:
         safe.heading("Import a file")
         curate_datasets.import_form(store)
@@ -52,7 +54,7 @@ def _new(store: Store) -> None:
         curate_datasets.draw_new(store)
 
 
-def _choice(options: Mapping[str, str], key: str, current: str, *, visible: bool = False) -> str:
+def _choice(options: Mapping[str, str], key: str, current: str) -> str:
     """Buttons for what is shown: a part of the page, or a view of the person."""
 
     def changed() -> None:
@@ -68,7 +70,7 @@ def _choice(options: Mapping[str, str], key: str, current: str, *, visible: bool
         key=key,
         on_change=url.durable(changed),
         required=True,
-        label_visibility="visible" if visible else "collapsed",
+        label_visibility="collapsed",
     )
     return current
 
@@ -139,18 +141,18 @@ def main() -> None:
         _new(store)
         return
     by_id = {row.id: row for row in rows}
-    left, right = st.columns([3, 5], gap="large")
+    linked = url.get("view") or ""
+    room = _choice(ROOMS, "profiles.room", linked if linked in ROOMS else PEOPLE)
+    hint = st.container()
+    left, right = st.columns(SIDES, gap="large")
     with left:
         chosen = page.select("Dataset", list(by_id), lambda i: by_id[i].name, "profiles.dataset", "dataset")
     current = by_id[chosen] if chosen is not None else rows[0]
     with top:
         page.head("Profiles", _takeaway(current), simulated=("profiles",) * current.simulated_profiles)
-    linked = url.get("view") or ""
-    with right:
-        room = _choice(ROOMS, "profiles.room", linked if linked in ROOMS else PEOPLE, visible=True)
     if default_labelling(store, current.id) is None:
         # First what can be done, or the text would push it to the right edge.
-        with st.container(horizontal=True, vertical_alignment="center"):
+        with hint, st.container(horizontal=True, vertical_alignment="center"):
             url.page_link("labels", "Label this dataset", icon=":material/label:", dataset=current.id)
             safe.inline(f"'{current.name}' has no labels yet, so nothing in it can leak.", muted=True)
     if room == DATASET:
@@ -158,10 +160,10 @@ def main() -> None:
     elif room == NEW:
         _new(store)
     else:
-        _people(store, current)
+        _people(store, current, left, right)
 
 
-def _people(store: Store, current: DatasetRow) -> None:
+def _people(store: Store, current: DatasetRow, left: DeltaGenerator, right: DeltaGenerator) -> None:
     """The list of people, and the chosen one beside it."""
     key = (store, str(store.workspace))
     people, domains = _summaries(*key, current.id, current.created, current.revision)
@@ -169,14 +171,13 @@ def _people(store: Store, current: DatasetRow) -> None:
     ambiguous: dict[int, float] = {}
     if labelling is not None:
         ambiguous = _ambiguous(*key, labelling.id, labelling.revision, current.created, current.revision)
-    left, right = st.columns([3, 5], gap="large")
     with left:
         profile, *filters = profile_view.browse(store, current.id, people, domains, ambiguous)
         if labelling is not None and not url.get("search"):
             safe.inline(f"Ambiguous: share of the pairs labelled by {labelling.model}.", muted=True)
     with right:
         if profile is None:
-            page.empty("No profile chosen", "Choose one from the list.")
+            page.empty("No profile chosen", "Choose one from the list, or change the search and the filters.")
         else:
             _profile(store, current, labelling, people, profile, (filters[0], filters[1]))
 
