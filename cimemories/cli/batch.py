@@ -33,7 +33,9 @@ def export_batch(
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Write a run's remaining requests, for `vllm run-batch` or OpenAI's Batch API.
+    """Write a run's remaining requests to a batch file.
+
+    For `vllm run-batch` or OpenAI's Batch API.
 
     Example: cimemories batch export run-3f9a1c2e --out requests.jsonl
     """

@@ -26,7 +26,7 @@ from cimemories.cli.options import (
 from cimemories.cli.output import mark
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError
-from cimemories.text import count, exact_percent, percent, simulated_text
+from cimemories.text import count, exact_percent, percent, sentence, simulated_text
 
 if TYPE_CHECKING:
     from cimemories.agreement.judges import JudgesAgreement
@@ -393,8 +393,9 @@ def _print_sensitivity(result: Sensitivity) -> None:
     if len(names) > 1:
         output.line(f"\n{sentences.order(_swaps(result), names, study.thresholds, result.measure, most=5)}.")
     if result.ranges:
-        unanimous = study.base.unanimous
-        output.line(f"\n{sentences.choices(result.ranges, names, result.measure, unanimous=unanimous)}.")
+        output.line(f"\n{sentences.choices(result.ranges, names, result.measure)}.")
+        if study.base.unanimous:
+            output.line(sentence(sentences.IDLE_PRIORS))
     _print_ranges(result)
     if (subsets := result.subsets).by_k:
         output.line(f"\n{sentences.subsets(subsets.by_k, max(subsets.profiles // 2, 1), len(subsets.runs))}.")

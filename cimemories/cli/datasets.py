@@ -99,7 +99,7 @@ def import_dataset(
 
     kind = next((kind for kind in formats_importing.KINDS if kind == form), None)
     if form is not None and kind is None:
-        raise typer.BadParameter(f"'{form}' is none of {', '.join(formats_importing.KINDS)}", param_hint="--format")
+        raise typer.BadParameter(f"'{form}' is not one of {', '.join(formats_importing.KINDS)}", param_hint="--format")
     result = evaluation_importing.import_file(
         open_store(workspace), file, dataset, kind, model=model, judge=judge, find_labels=find_labels
     )
@@ -156,7 +156,7 @@ def export(
     kind = next((kind for kind in exporting.FORMATS if kind == form), None)
     if kind is None and form not in OF_A_RUN:
         forms = ", ".join((*exporting.FORMATS, *OF_A_RUN))
-        raise typer.BadParameter(f"'{form}' is none of {forms}", param_hint="--format")
+        raise typer.BadParameter(f"'{form}' is not one of {forms}", param_hint="--format")
     given = {
         "--labelling": labelling is not None,
         "--no-calls": not calls,

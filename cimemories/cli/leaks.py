@@ -221,10 +221,11 @@ def why(
     concurrency: Annotated[int, Option(min=1, max=1024, help="Requests at the same time.")] = 32,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Explain a leak: replay its request without, with a moved or with a reworded memory.
+    """Explain a leak: replay its request with a changed memory.
 
-    Each variant is sent as often as --samples says, and read by the run's judges. Without a leak, lists what is
-    explained already. Ctrl-C stops; the same command, or `resume`, continues.
+    The memory statement is left out, moved or reworded. Each variant is sent as often as --samples says, and read by
+    the run's judges. Without a leak, lists what is explained already. Ctrl-C stops; the same command, or `resume`,
+    continues.
 
     Example: cimemories why run-3f9a1c2e --profile "Gary Keith" --context "Negotiate lease terms" --attribute rent
     """
@@ -394,9 +395,10 @@ def publish(
     force: Annotated[bool, Option("--force", help="Replace a site published before.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Write a website on runs that needs no server: leaderboard, heatmaps, leaks, accumulation, manifest.
+    """Write a website on runs that needs no server.
 
-    A reader moves the threshold of labels, the personas and the judge, and numbers and places follow.
+    It has leaderboard, heatmaps, leaks, accumulation and manifest. A reader moves the threshold of labels, the personas
+    and the judge, and numbers and places follow.
 
     Example: cimemories publish run-3f9a run-77 --to site
     """

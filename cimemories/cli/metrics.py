@@ -50,10 +50,11 @@ def show_metrics(
     ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Show a run's violation and completeness with 95 % intervals, and its coverage.
+    """Show a run's violation and completeness.
 
-    Also shown is its score by the norm of each persona alone and, of a run behind a gate or a memory system, what was
-    recalled of what is stored, and said of what was recalled; of a run with sessions, which leaks travelled.
+    With 95 % intervals and coverage. Also shown is its score by the norm of each persona alone and, of a run behind a
+    gate or a memory system, what was recalled of what is stored, and said of what was recalled; of a run with sessions,
+    which leaks travelled.
 
     --json adds constant baselines, every breakdown, and what each identifier rule leaves out.
 
@@ -254,7 +255,7 @@ def power(
     ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Say what a run of some size could show, before it is paid for.
+    """Estimate what a planned run could show, by a pilot run.
 
     The smallest difference of two runs on the same profiles and contexts that a two-sided test at 5 % shows with a
     power of 80 %, and how far apart two runs of one model lie by chance, estimated from how much profiles, contexts

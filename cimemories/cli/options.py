@@ -53,7 +53,7 @@ Dataset = Annotated[str, Argument(help="Dataset; `cimemories datasets` lists the
 NewDataset = Annotated[str, Option("--dataset", "-d", help="Name of the new dataset.")]
 DatasetName = Annotated[str, Option("--dataset", "-d", help="Dataset; `cimemories datasets` lists them.")]
 LabellingOption = Annotated[
-    str | None, Option("--labelling", "-L", help="Id of a labelling; default: the newest finished one.")
+    str | None, Option("--labelling", "-l", "-L", help="Id of a labelling; default: the newest finished one.")
 ]
 Replace = Annotated[bool, Option("--replace", help="Overwrite an existing file.")]
 
@@ -88,7 +88,7 @@ Temperature = Annotated[float | None, Option("--temperature", min=0, help="Defau
 TokenLimit = Annotated[
     str, Option("--max-tokens", metavar="N", help="Token limit of an answer; `server` leaves it to the server.")
 ]
-Fresh = Annotated[bool, Option("--fresh", help="Ask anew, even where other work has recorded the same answer.")]
+Fresh = Annotated[bool, Option("--fresh", help="Send every request again, even where its answer is recorded.")]
 ReferenceSettings = Annotated[
     bool, Option("--reference", help="The authors' own form of requests (docs/runs.md); see --prompt-file.")
 ]

@@ -48,7 +48,7 @@ def export_review(
 
     kind = next((kind for kind in FORMS if kind == form), None)
     if kind is None:
-        raise typer.BadParameter(f"'{form}' is none of {', '.join(FORMS)}", param_hint="--format")
+        raise typer.BadParameter(f"'{form}' is not one of {', '.join(FORMS)}", param_hint="--format")
     filters = Filters(annotator, source, domain, profile, since, blind)
     store = open_record(workspace)
     with files.written_for_user(out, workspace):
@@ -73,7 +73,7 @@ def import_review(
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Import review events that are not here yet: all of a file, or nothing.
+    """Import new review events: all of a file, or nothing.
 
     Example: cimemories review import ada.jsonl -d official
     """
@@ -95,7 +95,7 @@ def import_review(
 
 @review.command("imports")
 def review_imports(dataset: Dataset, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the files of review events that were imported into a dataset, newest first.
+    """List the imported files of review events, newest first.
 
     Example: cimemories review imports official
     """
@@ -126,9 +126,10 @@ def undo_review_import(
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Remove the events that an import brought; what was here before counts again.
+    """Undo an import of review events.
 
-    What people have gone on from since stays: pairs that the same person decided again, comments that others resolved.
+    What was here before it counts again. What people have gone on from since stays: pairs that the same person decided
+    again, comments that others resolved.
 
     Example: cimemories review undo-import official 3
     """
@@ -164,7 +165,9 @@ def review_status(
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Show decisions by person, how sure the labels make a number, and whether to stop.
+    """Show decisions by person, and whether to stop.
+
+    Also how sure the labels make a number, and how many more decisions a wanted width takes.
 
     Example: cimemories review status official --width 0.5
     """
@@ -173,7 +176,7 @@ def review_status(
 
     aimed = next((item for item in Target if item == target), None)
     if aimed is None:
-        raise typer.BadParameter(f"'{target}' is none of {', '.join(Target)}", param_hint="--target")
+        raise typer.BadParameter(f"'{target}' is not one of {', '.join(Target)}", param_hint="--target")
     store = open_record(workspace)
     result = status(store, dataset)
     sure = sureness(store, dataset, Aim(aimed, tuple(run or ())), width / 100, seed)
@@ -225,9 +228,10 @@ def review_audit(
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Sample attributes whose messages people read to correct Violation@n for its judge (Neyman allocation).
+    """Sample attributes for an audit of a judge.
 
-    The sample is read on the Judge audit page; `metrics`, `compare` and `report` then give the corrected number.
+    People read their messages, and Violation@n is corrected for the judge by what they find (Neyman allocation). The
+    sample is read on the Judge audit page; `metrics`, `compare` and `report` then give the corrected number.
 
     Example: cimemories review audit run-3f9a --attributes 150 --samples 5
     """
@@ -273,7 +277,7 @@ def assign_slice(
     annotator: Annotated[str | None, Option(help="Your name; default: your login.")] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Assign a slice to people, in the place of those before.
+    """Assign a slice to people, replacing earlier ones.
 
     Example: cimemories review assign official "200 pairs, seed 0" --to Ada --to Bob --due 2026-12-31
     """
@@ -291,7 +295,7 @@ def assign_slice(
 
 @review.command("assignments")
 def list_assignments(dataset: Dataset, as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List assigned slices with the progress and pace of each person.
+    """List assigned slices with progress and pace by person.
 
     Example: cimemories review assignments official
     """
@@ -339,7 +343,9 @@ def next_slice(
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """List what is assigned to a person and not done, what is due first on top, with the address that shows the next.
+    """List what a person still has to do, first what is due first.
+
+    Each line has the address that shows the next item.
 
     Example: cimemories review next --person Ada
     """

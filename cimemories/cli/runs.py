@@ -167,7 +167,7 @@ class MessageOptions:
     memory_seed: Annotated[int, Option(help="Seed of the selection and the shuffling.")] = 0
     memory_template: Annotated[str, Option(help="bullets, plain, numbered, keyed or grouped.")] = "bullets"
     sessions: Annotated[
-        str | None, Option(help="Tasks remember earlier messages: all of them, or last-N; default: each begins anew.")
+        str | None, Option(help="Tasks remember earlier messages: all of them, or last-N; default: none of them.")
     ] = None
     session_order: Annotated[str, Option(help="Order of a user's tasks: fixed or shuffled.")] = "fixed"
     session_seed: Annotated[int, Option(help="Seed of a shuffled order.")] = 0

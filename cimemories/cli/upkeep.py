@@ -203,7 +203,7 @@ def list_people(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPAC
         output.as_json([output.attributes(row, COLUMNS) for row in rows])
         return
     if not rows:
-        output.note("nobody has logged in yet; without a login, everybody may do everything")
+        output.note("nobody has logged in yet; without a login, everybody can do everything")
         return
     output.table(
         ("name", "email", "role", "last here (UTC)"),
@@ -239,15 +239,16 @@ def show_log(
     action: Annotated[str | None, Option(help="Only this action, or kind of action: run, run.started, ...")] = None,
     since: Annotated[str | None, Option(help="Only from this time on, e.g. 2026-01-31.")] = None,
     limit: Annotated[
-        int | None, Option(min=1, max=2**31 - 1, help="At most so many, the newest; default: 50 in a table.")
+        int | None, Option(min=1, max=2**31 - 1, help="How many at most, the newest first; default: 50 in a table.")
     ] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, Option("--csv", help="Print CSV.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Show who did what when: roles, imports, exports, runs, deletions, ...
+    """Show who did what, and when.
 
-    Decisions on single pairs are not in it: `review export` has them.
+    Roles, imports, exports, runs, deletions and more. Decisions on single pairs are not in it: `review export` has
+    them.
 
     Example: cimemories log --since 2026-01-31 --csv > log.csv
     """
