@@ -216,7 +216,7 @@ def test_each_back_is_one_page_with_its_own_address_and_title(app: str, browser:
     page.goto(f"{app}/review?tab=overlap")
     page.get_by_role("link", name="See agreement").click()
     page.wait_for_url(re.compile("tab=agreement"))
-    page.get_by_text("Draw a slice of another size").click()
+    page.get_by_text("Sample a slice of another size").click()
     expect(page.get_by_label("Pairs to sample")).to_be_visible()
     assert "tab=agreement" in page.url
     page.go_back()

@@ -419,7 +419,8 @@ def _labels(marks: Sequence[PlaneMark], width: float) -> list[dict[str, object]]
 
 
 def _plane_subtitle(board: Leaderboard, lines: Sequence[Line], names_by_run: Mapping[str, str]) -> str:
-    parts = [f"{len(lines)} runs with 95 % intervals as crosses, the front dashed, constant strategies in grey"]
+    front = "the Pareto front dashed (no other run beats it in both numbers)"
+    parts = [f"{len(lines)} runs with 95 % intervals as crosses, {front}, constant strategies in grey"]
     if unranked := [line for line in lines if line.outside]:
         partial = sum(not line.covered for line in unranked)
         others = len(unranked) - partial
@@ -431,7 +432,7 @@ def _plane_subtitle(board: Leaderboard, lines: Sequence[Line], names_by_run: Map
     missing = [line for line in board.lines if line.run.id not in in_plot and not math.isnan(line.balanced.value)]
     if missing:
         named = ", ".join(shortened(names_by_run[line.run.id], LONGEST_NAME) for line in missing[:MOST_NAMED])
-        parts.append(f"not drawn, read at fewer samples for want of messages: {named}")
+        parts.append(f"not drawn, since missing messages allow only a smaller n: {named}")
     if without := len(board.lines) - len(lines) - len(missing):
         parts.append(f"{without} without numbers")
     return "; ".join(parts)

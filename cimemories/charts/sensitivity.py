@@ -226,11 +226,12 @@ def choices(
             "margin": {"l": left, "r": round(text_width(beside)) + 24, "t": MARGIN["t"], "b": 52},
         },
     )
-    title = sentences.choices(ranges, names, measure, unanimous=unanimous)
+    title = sentences.choices(ranges, names, measure)
     subtitle = (
         f"Least and greatest change of {count(len(names), 'run')}, one choice at a time, all others as they are now: "
         f"{sum(item.settings for item in ranges)} settings"
     )
+    subtitle += f"; {sentences.IDLE_PRIORS}" if unanimous else ""
     frame = ranges_frame(ranges, names)
     return Drawing(fig, title, subtitle, f"{title}. One bar a choice, the widest first.", frame)
 

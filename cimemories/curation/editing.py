@@ -235,7 +235,7 @@ def _same(one: object, other: object) -> bool:
 def _attribute(side: Side, before: Side) -> dict[str, object]:
     domain = str(side["domain"])
     if domain not in KNOWN_DOMAINS and domain != before.get("domain"):
-        raise StoreError(f"domain: '{domain}' is none of {', '.join(KNOWN_DOMAINS)}. Choose one of them.")
+        raise StoreError(f"domain: '{domain}' is not one of {', '.join(KNOWN_DOMAINS)}. Choose one of them.")
     size = len(value_text(cast(Value, side["value"])))
     # What was imported longer may stay as it is; it only cannot be made so by hand.
     if size > LONGEST_TEXT and not _same(side["value"], before.get("value")):

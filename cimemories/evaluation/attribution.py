@@ -276,7 +276,7 @@ def prepare_attribution(
     with store.read() as connection:
         row = runs.named(connection, run_id)
         if row.endpoint == IMPORTED:
-            raise StoreError(f"{run_id} was imported from a file: nobody can be asked for its messages again.")
+            raise StoreError(f"{run_id} was imported from a file, so its messages cannot be requested again.")
         if row.explains:
             raise StoreError(f"{run_id} explains a leak itself. Ask about a message of {row.explains}.")
         leak = leaked_response(connection, run_id, response_id, attribute)

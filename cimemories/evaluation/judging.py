@@ -95,7 +95,7 @@ def read_check(text: str | None) -> Serves:
     """The verdict in an answer. Raises client.AnswerError where it is none of the three."""
     verdict = client.read_object(text).get("serves")
     if verdict not in tuple(Serves):
-        raise client.AnswerError(f"'serves' is none of {', '.join(Serves)}")
+        raise client.AnswerError(f"'serves' is not one of {', '.join(Serves)}")
     return Serves(verdict)
 
 

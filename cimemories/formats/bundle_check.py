@@ -95,7 +95,7 @@ class Check:
             raise Misfit(f"key '{shown(row['key'])}' appears twice in profile {profile}")
         self._keys.add(row["key"])
         if row["domain"] not in (*DOMAINS, GENERAL) or row["domain"] != canonical_domain(row["domain"]):
-            raise Misfit(f"domain '{shown(row['domain'])}' is none of {', '.join((*DOMAINS, GENERAL))}")
+            raise Misfit(f"domain '{shown(row['domain'])}' is not one of {', '.join((*DOMAINS, GENERAL))}")
         _written(row, "event")
         if not canonical_event(row["event"]):
             raise Misfit("event is blank; write the life event or 'general'")
@@ -132,7 +132,7 @@ class Check:
 
     def check_generations(self, row: Row) -> None:
         if row["status"] not in ENDED:
-            raise Misfit(f"status '{shown(row['status'])}' is none of {', '.join(ENDED)}")
+            raise Misfit(f"status '{shown(row['status'])}' is not one of {', '.join(ENDED)}")
         if not isinstance(row["manifest"], dict):
             raise Misfit("manifest must be an object")
 
@@ -176,7 +176,7 @@ class Check:
         if row["model"] != model:
             raise Misfit("model is not the one of its request")
         if row["kind"] not in CALLS:
-            raise Misfit(f"kind '{shown(row['kind'])}' is none of {', '.join(CALLS)}")
+            raise Misfit(f"kind '{shown(row['kind'])}' is not one of {', '.join(CALLS)}")
         if (row["status"] == calls.OK) != (row["error"] is None):
             raise Misfit("an answer has no error, and a failure has one")
         self.calls[row["key"]] = row["simulated"]
@@ -184,7 +184,7 @@ class Check:
     def check_ballots(self, row: Row) -> None:
         labelling = self._voted(row, ("context", "persona", "draw"), imported=False)
         if row["status"] not in BALLOTS:
-            raise Misfit(f"status '{shown(row['status'])}' is none of {', '.join(BALLOTS)}")
+            raise Misfit(f"status '{shown(row['status'])}' is not one of {', '.join(BALLOTS)}")
         if min(row["draw"], row["conflicts"], row["unknown"]) < 0:
             raise Misfit("draw, conflicts and unknown must not be below 0")
         key, letters = row["call"], row["verdicts"]
@@ -224,7 +224,7 @@ class Check:
         self._in(row, "attribute", self.attributes[profile])
         self._check_tested(row)
         if row["label"] is not None and row["label"] not in list(Label):
-            raise Misfit(f"label '{shown(row['label'])}' is none of {', '.join(Label)}")
+            raise Misfit(f"label '{shown(row['label'])}' is not one of {', '.join(Label)}")
         if row["uid"] is not None and (not row["uid"].strip() or row["uid"] in self.uids):
             raise Misfit("uid must be no blank text, and each stands once")
         self.uids.update([row["uid"]] if row["uid"] is not None else ())

@@ -300,13 +300,13 @@ class _Rows:
             )
         source = self._optional(cells, "label_source", where)
         if source and source not in SOURCES:
-            raise FormatError(f"{where}: label_source '{shown(source)}' is none of {', '.join(SOURCES)}")
+            raise FormatError(f"{where}: label_source '{shown(source)}' is not one of {', '.join(SOURCES)}")
         label = _label(cells["label"], where)
         if source == "none" and label is not None:
             raise FormatError(f"{where}: there is a label, but label_source is 'none'; remove one of them")
         domain = _canonical_domain(self._optional(cells, "information_domain", where) or GENERAL)
         if domain not in _DOMAINS:
-            raise FormatError(f"{where}: information_domain '{shown(domain)}' is none of {', '.join(_DOMAINS)}")
+            raise FormatError(f"{where}: information_domain '{shown(domain)}' is not one of {', '.join(_DOMAINS)}")
         event = self._optional(cells, "event", where)
         recipient, task, sphere = (self._optional(cells, column, where) for column in ("recipient", "task", "sphere"))
         return Row(

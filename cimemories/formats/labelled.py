@@ -337,7 +337,7 @@ def _complaint(shares: object) -> str:
         return f"the share '{shown(shares.repeated)}' appears twice"
     for name, share in shares.items():
         if name not in SHARES:
-            return f"'{shown(name)}' is none of {', '.join(SHARES)}"
+            return f"'{shown(name)}' is not one of {', '.join(SHARES)}"
         if isinstance(share, bool) or not isinstance(share, int | float):
             return f"{name} must be a number, not {kind(share)}"
         if not 0 <= share <= 1:  # nan too is none

@@ -339,11 +339,11 @@ def table2(store: Store, labelling_id: str) -> tuple[Statistic, ...]:
     number = float(len(attributes))
     return (
         Statistic("Profiles", number, None, len(attributes), "profiles", Published("10", "Section 5.1")),
-        _over("Attributes a profile", list(attributes.values()), "profiles", Published("about 147", "Table 2")),
-        _over("Contexts a profile, all", list(tested.values()), "profiles", Published("49", "Section 4.1.2")),
-        _over("Contexts a profile, retained", retained, "profiles", Published("about 45", "Table 2")),
-        _over("Necessary attributes a context", kept["necessary"].tolist(), "retained contexts", None),
-        _over("Inappropriate attributes a context", kept["inappropriate"].tolist(), "retained contexts", None),
+        _over("Attributes per profile", list(attributes.values()), "profiles", Published("about 147", "Table 2")),
+        _over("Contexts per profile, all", list(tested.values()), "profiles", Published("49", "Section 4.1.2")),
+        _over("Contexts per profile, retained", retained, "profiles", Published("about 45", "Table 2")),
+        _over("Necessary attributes per context", kept["necessary"].tolist(), "retained contexts", None),
+        _over("Inappropriate attributes per context", kept["inappropriate"].tolist(), "retained contexts", None),
     )
 
 

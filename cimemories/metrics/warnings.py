@@ -31,7 +31,7 @@ from cimemories.store import calls, judgements, labellings, runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import REASONING, JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.text import count
+from cimemories.text import count, percent
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,8 @@ def coverage_warning(judged: int, expected: int) -> str | None:
     """The warning below COVERAGE_WARNING; None above it, and for a run that plans nothing."""
     if is_covered(judged, expected):
         return None
-    return f"only {judged / expected:.1%} of the planned responses are judged; the rest is missing, not 0"
+    covered = percent(judged / expected)
+    return f"only {covered} of the planned messages are judged; the others are missing, not free of leaks"
 
 
 def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:

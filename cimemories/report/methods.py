@@ -163,7 +163,7 @@ def _labels(all_facts: list[LabelFacts]) -> Iterable[str]:
         if counted.too_few:
             yield f"{counted.too_few_text} They are in no measure, nor among the labelled pairs."
         if counted.decisions.pairs and facts.before:
-            yield f"People decided {count(counted.decisions.pairs, 'pair')}; their decision goes before the votes."
+            yield f"People decided {count(counted.decisions.pairs, 'pair')}; their decision overrides the votes."
             necessary, inappropriate, ambiguous = counted.effective
             yield (
                 f"With them {count(necessary, 'pair')} are necessary, {inappropriate:,} inappropriate, and "
@@ -239,7 +239,7 @@ def _judged(line: Line) -> Iterable[str]:
     if scope.grounded:
         yield "Only claims with a quote that stands in the text were counted."
     if scope.verdicts == Verdicts.PEOPLE:
-        yield "Where people audited a message, their verdict goes before the judge's."
+        yield "Where people audited a message, their verdict overrides the judge's."
 
 
 def _measures(basis: Basis) -> Iterable[str]:

@@ -72,7 +72,7 @@ class Progress:
             return f"{text}: done"
         parts = [f"due {due}"] if due else []
         if self.done_by is None:
-            parts.append("nobody is at it")
+            parts.append("nobody is working on it")
         else:
             late = (self.done_by - due).days if due else 0
             behind = f": {count(late, 'day')} late" if late > 0 else ""

@@ -78,22 +78,7 @@ def _weight(prefix: str, number: int, key: str, weight: int, count: int) -> None
     def changed() -> None:
         url.put(priors="-".join(str(st.session_state[f"{prefix}.{n}"]) for n in range(count)))
 
-    # A persona's name is data and a widget's label is markdown: the name is drawn above, and the hidden label is ours.
-    safe.inline(f"Weight of the {key}")
-    st.slider(
-        "Weight of the first persona"
-        if number == 0
-        else "Weight of the second persona"
-        if number == 1
-        else "Weight of the third persona"
-        if number == 2
-        else "Weight of a further persona",
-        0,
-        100,
-        key=name,
-        on_change=url.durable(changed),
-        label_visibility="collapsed",
-    )
+    st.slider(safe.plain_label(f"Weight of the {key}"), 0, 100, key=name, on_change=url.durable(changed))
 
 
 def _weights(count: int) -> list[int] | None:
@@ -114,7 +99,7 @@ def least_votes(page: str, now: int | None, most: int) -> int | None:
         min_value=1,
         max_value=most,
         key=key,
-        placeholder="9 in 10 of the planned ones",
+        placeholder="9 in 10 planned",
         on_change=url.durable(lambda: url.put(votes=st.session_state[key])),
         help="A pair with fewer counted votes of some persona gets no label. Votes agree by chance the more often, "
         "the fewer there are. Empty: nine in ten of the planned votes, all where fewer than ten are.",

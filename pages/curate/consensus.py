@@ -43,7 +43,7 @@ def _rule_line(store: Store, labelling: LabellingRow) -> None:
     """Whose consensus it is, and the rule in use: always in sight."""
     rule = rule_of(store, labelling.id)
     name = safe.tag("b", rule.name if rule.is_paper else f"the rule '{rule.name}'")
-    whose = f"The consensus is of personas, not people: {listed(rule.keys)}, voted as by {labelling.model}. "
+    whose = f"The consensus is of personas, not people: {listed(rule.keys)}, with votes by {labelling.model}. "
     safe.show(safe.tag("p", whose, "Labels follow ", name, f": {rule.text}.", cls="ci-line"))
     if rule.note:
         page.notice(sentence(rule.note))
@@ -334,7 +334,7 @@ def main() -> None:
         page.no_datasets(
             TITLE,
             "There is no dataset yet.",
-            "This is about the pairs on which personas agree. Import profiles and label them first.",
+            "This page shows the pairs on which personas agree. Import profiles and label them first.",
         )
         return
     top = st.container()

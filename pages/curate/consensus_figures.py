@@ -165,7 +165,7 @@ def _dissent(result: Survival, labelling: LabellingRow) -> None:
     alone = by_who[[who not in WHO for who in by_who.index]]
     if len(alone):
         share = percent(alone.iloc[0] / result.ambiguous)
-        title = f"The {alone.index[0]} alone prevents a consensus on {share} of the ambiguous pairs"
+        title = f"The {alone.index[0]} persona alone prevents a consensus on {share} of the ambiguous pairs"
     else:
         title = "No persona alone prevents a consensus"
     fig = count_bars(
@@ -425,7 +425,11 @@ def _contexts_takeaway(contexts: Contexts) -> str:
     reasons = ", ".join(f"{count(n)} with {reason}" for reason, n in contexts.discarded.items() if n)
     return (
         f"{count(contexts.retained)} of {count(total, 'context')} of profiles are retained; "
-        + (f"{count(discarded)} are discarded, {reasons}." if discarded else "none is discarded.")
+        + (
+            f"{count(discarded)} {'is' if discarded == 1 else 'are'} discarded, {reasons}."
+            if discarded
+            else "none is discarded."
+        )
     ).replace(f"with {NEITHER}", "with neither a necessary nor an inappropriate attribute")
 
 
@@ -486,7 +490,7 @@ def _contexts_table(contexts: Contexts, dataset: DatasetRow, labelling: Labellin
             on_select="row",
             alt="Contexts by profile, with what is necessary and inappropriate in them",
         )
-        st.caption("Choose a row to see its labels. A person's decision goes before the consensus, here and in runs.")
+        st.caption("Choose a row to see its labels. A person's decision overrides the consensus, here and in runs.")
         download(worded, "contexts", labelling, "effective labels")
         if selected is not None:
             go_to_pair(dataset, labelling, shown.iloc[selected])
@@ -508,7 +512,7 @@ def _table2(lines: tuple[Statistic, ...], labelling: LabellingRow) -> None:
                 "name": line.name,
                 "here": _mean_and_sd(line),
                 "over": f"{count(line.over)} {line.unit}" if line.sd is not None else "",
-                "published": line.published.figure if line.published else "not at hand",
+                "published": line.published.figure if line.published else "not available",
                 "place": f"{PAPER}, {line.published.source}" if line.published else "",
             }
             for line in lines

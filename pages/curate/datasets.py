@@ -35,7 +35,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.generations import GenerationRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.upkeep import deleting
-from cimemories.text import count, sentence
+from cimemories.text import count, listed, sentence
 from cimemories.ui import annotator, once, page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from pages.curate.label_matrix import RESUMABLE, named, pace_sentence, worker_button, worker_log
@@ -575,17 +575,17 @@ def _from_templates(store: Store, request: _Request) -> None:
         )
         events = st.number_input("Life events", 1, 12, 3, key="new.templates.events", width=NARROW)
         among = st.multiselect(
-            "Among",
+            "Which events",
             [PUBLISHED, *sorted({*offline_events(), *events_by_name()})],
             key="new.templates.among",
             format_func=lambda name: "all of the authors' data" if name == PUBLISHED else name,
             placeholder="the usual events",
-            help="Life events that are sampled from: any that have templates, or those of the authors' data",
+            help="Life events to sample from: any that have templates, or those of the authors' data",
             width=WIDE,
         )
     safe.inline(
         f"{count(request.profiles, 'profile')} with about {count(events * 9 * per_domain + 14, 'attribute')} "
-        "each, created at once. For more, use cimemories generate --offline.",
+        "each, created immediately. For more, use cimemories generate --offline.",
         muted=True,
     )
 
@@ -617,6 +617,8 @@ def _from_templates(store: Store, request: _Request) -> None:
             disabled=not request.name,
             doing="Creating the profiles",
         )
+    if not request.name:
+        safe.inline("Enter a dataset name first.", muted=True)
 
 
 def _by_model(store: Store, request: _Request, *, simulator: bool, served: bool) -> None:
@@ -682,7 +684,9 @@ def _by_model(store: Store, request: _Request, *, simulator: bool, served: bool)
     safe.inline(f"This comes to {estimate}. You can cancel and resume at any time.", muted=True)
     engine = draw_engine(store, draft)
     draft.keep()
-    ready = bool(request.name and model and base_url and engine)
+    fields = {"a dataset name": request.name, "a model": model, "its base URL": base_url}
+    lacking = [name for name, value in fields.items() if not value]
+    ready = bool(not lacking and engine)
     watched: set[str] = st.session_state[_WATCHED]
 
     def write() -> None:
@@ -700,3 +704,5 @@ def _by_model(store: Store, request: _Request, *, simulator: bool, served: bool)
             disabled=not ready,
             doing="Checking the server",
         )
+    if lacking:
+        safe.inline(f"Enter {listed(lacking)} first.", muted=True)

@@ -41,14 +41,14 @@ from pages.start import database_lost
 
 
 def named(row: LabellingRow) -> str:
-    """A labelling as an option: model, status, draws, personas other than Westin's, and whether it is simulated."""
+    """A labelling as an option: model, status, votes, personas other than Westin's, and whether it is simulated."""
     simulated = ", simulated" if row.simulated else ""
     if row.imported:
         return f"{row.model}: imported, without votes{simulated}"
     pack = "" if row.pack == DEFAULTS["personas"] else f", personas {row.pack}"
     # What is active moves on while the list stays as it was drawn; how far it is stands below (`watch`).
     status = "in progress" if row.status in work.ACTIVE else row.status
-    return f"{row.model}: {status}, {row.draws} draws{pack}{simulated}"
+    return f"{row.model}: {status}, {count(row.draws, 'vote')} per persona{pack}{simulated}"
 
 
 def draw_scope(

@@ -170,7 +170,7 @@ def _no_sample(store: Store, result: PeopleAgreement, dataset: DatasetRow, label
     me = annotator.required()
     with page.Reporting("No slice was drawn.", StoreError):
         once.button(
-            safe.plain_label(f"Draw {count(size)} pairs at random and answer them"),
+            safe.plain_label(f"Sample {count(size)} pairs at random and answer them"),
             lambda: draw_usual_slice(store, labelling.id, me),
             lambda new: st.session_state.update({_DRAWN: new}),
             type="primary",
@@ -490,7 +490,7 @@ def _slices(store: Store, dataset: DatasetRow, labelling: LabellingRow | None, s
         url.page_link("labels", "Label this dataset", icon=":material/label:", dataset=dataset.id)
     elif not store.read_only:
         page.fold(
-            "Draw a slice of another size",
+            "Sample a slice of another size",
             ":material/tune:",
             "agreement.box.draw",
             lambda: _slice_form(store, labelling),

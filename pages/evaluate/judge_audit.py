@@ -26,7 +26,7 @@ from cimemories.store.audits import ATTRIBUTES, SliceRow
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.text import Parts, count, percent
+from cimemories.text import Parts, count, exact_percent, percent
 from cimemories.ui import annotator, once, page, safe, tables, url
 from pages.evaluate import judge_audit_attributes, judge_audit_queue, judge_audit_results
 from pages.evaluate.judge_audit_results import judge_text
@@ -208,7 +208,7 @@ def _sample_text(population: AuditPopulation, spread: AuditPlan) -> str:
     """What the sample is of, and how sure it would make of the judge."""
     claims = sum(n for (claim, _), n in spread.sampled.items() if claim != NOT_REVEALED)
     text = (
-        f"The judge decided {count(population.items)} times whether a message reveals an attribute, and claims a "
+        f"The judge decided {count(population.items)} times whether a message reveals an attribute, and claimed a "
         f"reveal {count(population.claimed)} times ({percent(population.claimed / population.items)}). "
         f"{count(spread.items, 'item')} would be {count(claims)} claims and "
         f"{count(spread.items - claims)} non-claims. "
@@ -216,8 +216,8 @@ def _sample_text(population: AuditPopulation, spread: AuditPlan) -> str:
     if spread.precision is None:
         return text + "Without a full claim in it, the sample says nothing about precision."
     text += (
-        f"If precision and recall were both {ASSUMED:.0%}, the 95 % interval of precision would be about "
-        f"±{100 * spread.precision:.0f} points wide"
+        f"If precision and recall were both {exact_percent(ASSUMED)}, the 95 % interval of precision would be about "
+        f"±{100 * spread.precision:.0f} points"
     )
     if spread.recall is None:
         return f"{text}; without a non-claim in it, the sample says nothing about recall."

@@ -234,7 +234,7 @@ SHARES = {"precision": "Precision", "recall": "Recall", "f1": "F1", "agreement":
 
 def judge_text(judge: JudgeRow) -> str:
     """A judge by its name and the hash of its prompt, which tells judges of one model apart."""
-    return f"{judge.name}, prompt {judge.prompt_hash[:8]}" if judge.prompt_hash else judge.name
+    return f"{judge.name} (prompt {judge.prompt_hash[:8]})" if judge.prompt_hash else judge.name
 
 
 def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:

@@ -409,8 +409,8 @@ def draw_stages(row: RunRow, now: RunProgress) -> None:
             "by": stage.name or row.model,
             "share": stage.share * 100,
             "done": stage.done,
-            "expected": stage.expected,
             "missing": stage.missing,
+            "expected": stage.expected,
         }
         for stage in now.stages
     )
@@ -423,11 +423,18 @@ def draw_stages(row: RunRow, now: RunProgress) -> None:
         placeholder="",
         column_config={
             "stage": config.TextColumn("Stage", width="small"),
-            "by": config.TextColumn("By", width=160),
-            "share": config.ProgressColumn("Progress", format="%.0f %%", min_value=0, max_value=100, width=150),
-            "done": config.NumberColumn("Done", format="localized", width="small"),
-            "expected": config.NumberColumn("Of", format="localized", width="small"),
-            "missing": config.NumberColumn("Missing", format="localized", width="small"),
+            "by": config.TextColumn("By", width=140),
+            "share": config.ProgressColumn(
+                "Progress",
+                help="Done or missing, of all planned",
+                format="%.0f %%",
+                min_value=0,
+                max_value=100,
+                width=130,
+            ),
+            "done": config.NumberColumn("Done", format="localized", width=60),
+            "missing": config.NumberColumn("Missing", format="localized", width=60),
+            "expected": config.NumberColumn("Planned", format="localized", width=60),
         },
         alt="Stages of the run, with what is done, planned and missing",
     )
@@ -467,7 +474,7 @@ def calls_table(now: RunProgress) -> safe.Html:
         text = "Imported runs have no calls." if now.imported else "No calls yet."
         return safe.tag("div", text, cls="ci-muted")
     several = len({stage.used.model for stage in cost.stages}) > 1
-    titles = ("Kind", "Calls", "failed", "Prompt tokens", "cached", "Completion tokens", "Cost")
+    titles = ("Kind", "Calls", "Failed", "Prompt tokens", "Cached", "Completion tokens", "Cost")
     rows = []
     # In the order of CALL_KINDS; a kind that it does not know comes last.
     for stage in sorted(cost.stages, key=lambda stage: [*CALL_KINDS, stage.used.kind].index(stage.used.kind)):
@@ -548,7 +555,7 @@ def measured(interval: Interval, note: str = "", *, covered: bool, before: str =
 
 LOOK = "1s"
 STATUS_WORDS = {
-    ResponseStatus.OK: "ok: a message to judge",
+    ResponseStatus.OK: "written, to be judged",
     ResponseStatus.REFUSED: "refused by the server",
     ResponseStatus.TRUNCATED: "cut off at the token limit",
     ResponseStatus.EMPTY: "no text came back",
@@ -589,7 +596,7 @@ def _what_it_is(row: RunRow) -> str:
     kind = row.manifest.mitigation.kind
     parts += [f"mitigation {kind}"] if kind != "none" else []
     parts += ["reference settings"] if row.manifest.reference else []
-    parts += [f"{count(row.samples, 'sample')} a context", row.id]
+    parts += [f"{count(row.samples, 'sample')} per context", row.id]
     return " · ".join(parts)
 
 
@@ -644,7 +651,7 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
 
 
 def _statuses(now: RunProgress) -> safe.Html:
-    """Every planned response by what came of it, then the failures behind what is missing."""
+    """Every planned message by what came of it, then the failures behind what is missing."""
     whole = now.expected
     rows = [
         _counted(str(status), number, whole, meaning)
@@ -654,13 +661,14 @@ def _statuses(now: RunProgress) -> safe.Html:
     if now.unjudged:
         rows.append(_counted("unjudged", now.unjudged, whole, "written, but not judged by every judge"))
     causes = [
-        f"{count(number, stage)} missing: {status} ({cause})" for stage, status, cause, number in now.failures[:8]
+        f"{count(number, 'message' if stage == 'response' else stage)} missing: {status} ({cause})"
+        for stage, status, cause, number in now.failures[:8]
     ]
     if len(now.failures) > len(causes):
         more = sum(number for *_, number in now.failures[8:])
         causes.append(f"{more:,} more of {len(now.failures) - 8} other causes")
     causes += [f"{cause}, for example: {text}" for cause, text in sorted(now.errors.items())]
-    return safe.join([safe.grid(("Responses", "", ""), rows, texts=(0, 2)), safe.lines(causes)])
+    return safe.join([safe.grid(("Messages", "", ""), rows, texts=(0, 2)), safe.lines(causes)])
 
 
 def _counted(name: str, number: int, whole: int, meaning: str) -> safe.Html:

@@ -21,7 +21,7 @@ ABOUT = {
     "graphiti": "Graphiti: the k facts that Graphiti finds for the task",
 }
 HELP = {
-    "k": "At most so many statements reach the prompt. To compare several k, make a sweep.",
+    "k": "How many statements reach the prompt at most. To compare several k, make a sweep.",
     "order": "How the statements stand in the prompt: as in the profile, or the best one first",
     "k1": "How much a repeated word counts",
     "threshold": "mem0 recalls nothing that scores below it, Graphiti nothing by a vector. From 0 to 1",

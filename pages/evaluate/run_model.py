@@ -117,6 +117,8 @@ def draw_model(store: Store, draft: Draft) -> str:
         _endpoint(draft)
     model = chosen(draft)
     if not model.base_url:
+        if where == MANAGED:
+            return "Start a server first, or choose Endpoint."
         return "" if where == SIMULATED else "Enter the base URL of the model's server."
     missing = _test(draft, model)
     if missing or model.model:

@@ -233,14 +233,7 @@ def _sessions(draft: Draft) -> None:
     help += "then written one after the other, and the prompts grow."
     kept = draft.select("Sessions", "sessions", SESSIONS, help=help)
     if kept == LAST:
-        draft.integer(
-            "Messages kept",
-            "sessions_last",
-            3,
-            1,
-            9999,
-            help="How many of the latest earlier messages a task remembers",
-        )
+        draft.integer("Messages kept", "sessions_last", 3, 1, 9999, help="How many of the latest messages")
     if kept:
         order = draft.select("Order of the tasks", "session_order", TASK_ORDERS, help="Another one for each user")
         if order == "shuffled":

@@ -29,8 +29,8 @@ LOOK_SECONDS = 2
 SPAN_SECONDS = 10  # what a rate is taken over: shorter ones jump
 LOG_LINES = 14
 OTHER = "another model"
-START_HERE = "Start one here, or by the command: cimemories serve"
-START_BY_COMMAND = "Whoever runs the app starts and stops them, by the command: cimemories serve"
+START_HERE = "Start one here, or with the command: cimemories serve"
+START_BY_COMMAND = "Whoever runs the app can start one with the command: cimemories serve"
 GLYPHS = {Phase.STARTING: "◌", Phase.READY: "●", Phase.STOPPED: "■", Phase.FAILED: "✕"}
 
 
@@ -54,7 +54,7 @@ def draw(store: Store) -> None:
     ended = [state for state in states if not state.live]
     mine = annotator.runs_the_app()
     if not live:
-        safe.inline(f"No managed server runs. {START_HERE if mine else START_BY_COMMAND}", muted=True)
+        safe.inline(f"No managed server is running. {START_HERE if mine else START_BY_COMMAND}", muted=True)
     st.fragment(_live, run_every=LOOK_SECONDS if live else None)(workspace, _marks(states))
     newest = max(states, key=lambda state: state.created, default=None)
     if newest is not None and newest.phase == Phase.FAILED:

@@ -149,9 +149,9 @@ def _overview(compared: Compared, first: str, others: list[str], second: str) ->
             "run": ("text", "Run"),
             "kind": ("small", "Kind"),
             "violation": ("text", "Violation, points"),
-            "clear": ("text", "So it"),
+            "clear": ("text", "Leaks more or less"),
             "completeness": ("text", "Completeness, points"),
-            "clear_too": ("text", "and it"),
+            "clear_too": ("text", "Conveys more or less"),
             "n": ("number", "n"),
             "profiles": ("number", "Common profiles"),
         },
@@ -181,7 +181,7 @@ def _flows(compared: Compared, result: Difference, first: str, second: str) -> N
     chosen = page.choice("Flows", {NEWLY: NEWLY, STOPPED: STOPPED}, "compare.change", "change", default=there)
     part = frame[frame["change"] == chosen]
     if part.empty:
-        page.notice("There is none of these.")
+        page.notice("There are none.")
         return
     shown = part.head(ROWS_SHOWN).assign(
         before=[f"{r} of {n}" for r, n in zip(part["first_reveals"], part["first_draws"], strict=True)][:ROWS_SHOWN],

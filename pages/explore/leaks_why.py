@@ -39,7 +39,7 @@ def draw(flows: Flows, scope: Scope, sample: Sample, attribute: int) -> None:
     """What has been found of this leak; where nothing has, the plan to find it."""
     profile, context = url.get_int("profile"), url.get_int("context")
     if scope.run.endpoint == IMPORTED or profile is None or context is None:
-        page.notice("This run was imported from a file: nobody can be asked for its messages again.")
+        page.notice("This run was imported from a file, so its messages cannot be requested again.")
         return
     own = (profile, context, attribute)
     made = [

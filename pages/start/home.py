@@ -117,7 +117,7 @@ def _curate(here: Contents) -> Next:
         return Next(text, "Label this dataset", "labels", {"dataset": unlabelled[-1].id})
     sizes = f"{count(newest.profiles, 'profile')}, {count(newest.contexts, 'context')}"
     more = f" of {count(len(here.datasets), 'dataset')}, the newest" if len(here.datasets) > 1 else ""
-    text = f"'{newest.name}'{more}: {sizes}, labelled. People's decisions go before the votes of models."
+    text = f"'{newest.name}'{more}: {sizes}, labelled. People's decisions override the votes of models."
     return Next(text, "Review labels", "review", {"dataset": newest.id})
 
 

@@ -61,7 +61,9 @@ def _assignments(store: Store) -> str:
             "No slices yet",
             "A slice is a random sample of labelled pairs or of a judge's answers. Sample one on Review, Agreement, or "
             "on Judge audit, then assign it here.",
-            lambda: url.page_link("review", "Draw a slice", icon=":material/casino:", dataset=chosen, tab="agreement"),
+            lambda: url.page_link(
+                "review", "Sample a slice", icon=":material/casino:", dataset=chosen, tab="agreement"
+            ),
         )
     for row in slices:
         with st.container(border=True):
@@ -78,7 +80,7 @@ def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress
     # Of attributes a slice holds the messages that are read for them.
     size = f"{count(row.items, 'message')} of attributes" if row.kind == ATTRIBUTES else count(row.items, unit)
     if item is None:
-        safe.inline(f"{size}, assigned to nobody: whoever opens it answers all.", muted=True)
+        safe.inline(f"{size}, assigned to nobody: anyone who opens it answers all of it.", muted=True)
     else:
         people = count(item.of.wanted, "person", "people")
         each = f"everybody answers each {unit}" if item.of.overlap is None else f"{people} for each {unit}"

@@ -306,7 +306,7 @@ def test_pages_disable_what_a_role_may_not_do_and_say_who_may(
     for role in (Role.VIEWER, Role.ANNOTATOR, Role.CURATOR, Role.OPERATOR):
         logged_in(role)
         review = opened("pages/curate/review.py", tab="agreement", dataset=data.id)
-        drawing = next(item for item in review.button if item.label.startswith("Draw "))
+        drawing = next(item for item in review.button if item.label.startswith("Sample "))
         labels = opened("pages/curate/labels.py", *FOLDS, dataset=bare.id)
         voting = next(item for item in labels.button if item.label == "Start")
         batch = button(opened("pages/evaluate/runs.py", *FOLDS, run=run), "Prepare the batch file")

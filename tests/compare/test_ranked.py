@@ -105,12 +105,12 @@ def test_a_run_that_lost_messages_has_no_rank_and_is_still_there(store: Store, d
     drawing = plane(board)
     assert drawing is not None
     assert set(drawing.frame["run"]) == {best, other}
-    assert "not drawn, read at fewer samples for want of messages: part" in drawing.subtitle
+    assert "not drawn, since missing messages allow only a smaller n: part" in drawing.subtitle
     with store.read() as connection:
         rows = [runs.named(connection, run_id) for run_id in (best, part)]
     assert [line.n for line in run_lines(Flows(store), rows)] == [5, 3]
     alone = board_of(store, part)
-    assert takeaway(Flows(store), alone).startswith("Only 80.0% of the planned responses are judged")
+    assert takeaway(Flows(store), alone).startswith("Only 80.0 % of the planned messages are judged")
     assert "part: Violation@3" in takeaway(Flows(store), alone)
     both = board_of(store, part, add(store, data, "too", missing=lost))
     assert takeaway(Flows(store), both) == "None of 2 runs has full coverage, so none is ranked."

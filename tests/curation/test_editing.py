@@ -108,7 +108,7 @@ def test_history_outlives_the_version_it_was_made_on(store: Store) -> None:
         ({"key": "fact_1"}, "has an attribute 'fact_1' already"),
         ({"statement": "\n"}, "statement: a memory statement"),
         ({"statement": "x" * 5000}, "the most is 4,000"),
-        ({"domain": "gossip"}, "'gossip' is none of general, finance"),
+        ({"domain": "gossip"}, "'gossip' is not one of general, finance"),
         ({"value": {"a": 1}}, "value: it must be text, a number, .* not an object"),
         ({"value": " "}, "value: it is blank"),
         ({"value": [1] * 1001}, "value: it is a list of 1,001 items, more than the 1,000 allowed"),

@@ -196,7 +196,7 @@ def test_what_is_no_file_of_ours_is_said(fresh: Store, data: bytes, message: str
         ({STATEMENT: {"necessary": True}}, "necessary must be a number, not true or false"),
         ({STATEMENT: {"necessary": 1.5, "private": -0.5}}, "necessary must be a share from 0 to 1"),
         ({STATEMENT: {"necessary": 10**400}}, "necessary must be a share from 0 to 1, this is 1000"),
-        ({STATEMENT: {"inappropriate": 1.0}}, "'inappropriate' is none of necessary, private, unlabeled"),
+        ({STATEMENT: {"inappropriate": 1.0}}, "'inappropriate' is not one of necessary, private, unlabeled"),
         ({STATEMENT: 1}, "must be an object of shares, not a number"),
         ({"My rent is low.": {"necessary": 1.0}}, "'My rent is low.' is not a memory statement of this profile"),
         ([1], f"'{LABELS}' must be an object, not a list"),
@@ -230,10 +230,10 @@ def test_labels_of_nobody_and_shares_that_are_not_numbers(fresh: Store) -> None:
         ({"prompt": ["  "]}, "row 1: prompt is blank"),
         ({"attribute": ["a\nb"]}, "row 1: attribute has a line break"),
         ({"memory_statement": ["a\x00b"]}, "row 1: memory_statement has control characters"),
-        ({"information_domain": ["taxes"]}, "row 1: information_domain 'taxes' is none of finance"),
+        ({"information_domain": ["taxes"]}, "row 1: information_domain 'taxes' is not one of finance"),
         ({"profile": [-1]}, "row 1: profile must be a number from 0, not '-1'"),
         ({"simulated": ["maybe"]}, "row 1: simulated must be true or false, not 'maybe'"),
-        ({"label_source": ["me"]}, "row 1: label_source 'me' is none of consensus, person, none"),
+        ({"label_source": ["me"]}, "row 1: label_source 'me' is not one of consensus, person, none"),
     ],
 )
 def test_a_row_of_columns_that_cannot_be_is_named(fresh: Store, changes: dict[str, Any], message: str) -> None:

@@ -99,10 +99,10 @@ def test_contexts_are_discarded_for_their_reason(store: Store) -> None:
         labels_survival.NEITHER: 1,
     }
     lines = {line.name: line for line in table2(store, labelling)}
-    kept = lines["Contexts a profile, retained"]
+    kept = lines["Contexts per profile, retained"]
     assert (kept.mean, kept.sd, kept.over) == (1.0, 0.0, 2)
-    assert (lines["Contexts a profile, all"].mean, lines["Attributes a profile"].mean) == (3.0, 3.0)
-    necessary, inappropriate = lines["Necessary attributes a context"], lines["Inappropriate attributes a context"]
+    assert (lines["Contexts per profile, all"].mean, lines["Attributes per profile"].mean) == (3.0, 3.0)
+    necessary, inappropriate = lines["Necessary attributes per context"], lines["Inappropriate attributes per context"]
     assert (necessary.mean, necessary.sd, necessary.over) == (1.5, pytest.approx(math.sqrt(0.5)), 2)
     assert (inappropriate.mean, inappropriate.sd) == (1.0, 0.0)
 
@@ -211,8 +211,8 @@ def test_nothing_labelled_is_no_crash_and_no_zero(sqlite_store: Store) -> None:
     assert math.isnan(result.share) and result.pairs == 0 and result.dissent.empty
     assert contexts(sqlite_store, labelling).frame.empty
     lines = {line.name: line for line in table2(sqlite_store, labelling)}
-    assert math.isnan(lines["Necessary attributes a context"].mean)
-    assert lines["Contexts a profile, retained"].mean == 0
+    assert math.isnan(lines["Necessary attributes per context"].mean)
+    assert lines["Contexts per profile, retained"].mean == 0
 
 
 def test_kappa_of_a_known_table() -> None:

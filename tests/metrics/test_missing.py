@@ -164,7 +164,7 @@ def test_a_headline_under_full_coverage_is_read_where_every_flow_is_and_says_so_
     assert numbers.violation_text(5) == f"between {100 * low:.1f} % and {100 * high:.1f} %"
     assert numbers.notes[0] == numbers.coverage_text
     for phrase in (
-        "read at 3 samples",
+        "read at n = 3",
         f"violation@3 {100 * numbers.violation[3]:.1f} %",
         "1 context without a judged",
     ):
@@ -190,7 +190,7 @@ def test_the_command_line_says_first_what_is_missing_and_gives_bounds_beyond(sql
         return done.stdout
 
     lines = out("metrics", part).splitlines()
-    assert lines[0].startswith("Only 76.7% of the planned responses are judged")
+    assert lines[0].startswith("Only 76.7 % of the planned messages are judged")
     assert "lies between" in lines[0]
     # Numbers up to 3 samples, bounds beyond.
     assert [" between " in line for line in lines[1:6]] == [False, False, False, True, True]
@@ -237,7 +237,7 @@ def test_curves_and_cells_are_not_read_beyond_what_every_flow_has(store: Store) 
     sentence = sentences.accumulation(
         "A", accumulation(flows, resolve_scope(store, part)), Effort(3, 3, 3, 5, 5), 0.767
     )
-    assert "read at 3 samples a task, the most that every judged flow has" in sentence
+    assert "read at n = 3, the largest n that every judged flow supports" in sentence
 
 
 def test_a_difference_stands_with_the_two_numbers_that_it_is_of(sqlite_store: Store) -> None:

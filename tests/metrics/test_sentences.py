@@ -467,7 +467,7 @@ def test_the_leaderboard_calls_a_run_best_only_where_tests_do() -> None:
     runs = [ranked("A", 0.18), ranked("B", 0.33), ranked("C", 0.64)]
     best = sentences.leaderboard("Violation@5", runs, Ranking(Standing(0, 0.62, 0, 2, 0), 0.001))
     assert best == (
-        "Violation@5 runs from 18.0 % (A) to 64.0 % (C); A has the best balanced score, "
+        "Violation@5 ranges from 18.0 % (A) to 64.0 % (C); A has the best balanced score, "
         f"{sentences.share(balanced(0.18, 0.5))}."
     )
     unclear = sentences.leaderboard("Violation@5", runs, Ranking(Standing(0, 0.62, 0, 2, 1), 0.3))
@@ -519,7 +519,7 @@ def test_counts_in_sentences_are_of_what_was_judged() -> None:
     ]
     assert texts[0] == (
         "A: no private attribute was revealed in 3 judged tasks of 6 of a user, 1 of 2 messages a task judged. "
-        "Only 25.0 % of the responses are judged."
+        "Only 25.0 % of the messages are judged."
     )
     assert texts[1] == "After 3 judged tasks of 6 nothing private is revealed"
     assert texts[2].startswith(
@@ -570,7 +570,7 @@ def test_ends_of_unequal_curves_are_no_order() -> None:
 
 def test_what_is_missing_or_simulated_stays_in_the_sentence() -> None:
     assert sentences.missing(1.0) == "" == sentences.missing(0.99)
-    assert sentences.missing(0.25) == " Only 25.0 % of the responses are judged."
+    assert sentences.missing(0.25) == " Only 25.0 % of the messages are judged."
     marked = "gpt-5 (simulated)"
     for text in (
         sentences.headline(marked, 5, apart(0.2, 0.05), apart(0.4, 0.05), WHOLE),
@@ -625,15 +625,13 @@ def test_the_choice_that_moves_a_number_is_named() -> None:
         OneRange(-0.182, ("the fundamentalist persona alone", 1), 0.007, ("equal priors", 0), 0.33, 4),
         OneRange(-0.02, ("threshold 51 %", 1), 0.009, ("threshold 91 %", 1), 1.0, 49),
     ]
-    text = sentences.choices(ranges, ["A", "B"], Measure.BALANCED, unanimous=True)
+    text = sentences.choices(ranges, ["A", "B"], Measure.BALANCED)
     assert text == (
         "With the fundamentalist persona alone, the balanced score of B changes by -18.2 points, the largest change of "
-        "53 settings; 1 of 2 choices can change the order of values; by the paper's rule, where all must agree, no "
-        "strictly positive priors change anything"
+        "53 settings; 1 of 2 choices can change the order of values"
     )
-    assert "paper" not in sentences.choices(ranges, ["A", "B"], Measure.BALANCED, unanimous=False)
     small = [OneRange(0.0, ("", 0), 0.0004, ("without the pragmatic", 0), math.nan, 2)]
-    assert sentences.choices(small, ["A"], Measure.VIOLATION, unanimous=False).startswith("No choice moves violation")
+    assert sentences.choices(small, ["A"], Measure.VIOLATION).startswith("No choice moves violation")
     left = sentences.personas([("pragmatic", "A", -0.03), ("unconcerned", "A", math.nan)], Measure.VIOLATION)
     assert left == "Without the pragmatic, violation of A changes by -3.0 points"
 
@@ -705,6 +703,7 @@ def test_the_largest_count_is_the_most_only_where_counts_tell_it_apart() -> None
         ([9, 7, 0], "are discarded, the largest count, not separable from 1 of 2 other profiles"),
         ([9, 9], "are discarded, the largest count, not separable from the other profile"),
         ([9], "9 of 99 contexts of Ann are discarded"),
+        ([1], "1 of 99 contexts of Ann is discarded"),
     ):
         standing = largest_count(counts)
         assert standing is not None
@@ -720,9 +719,9 @@ def test_the_largest_count_is_the_most_only_where_counts_tell_it_apart() -> None
 
 def test_missing_messages_are_said_with_the_n_that_is_read() -> None:
     few = sentences.missing_messages(20, 40, 3, 5, 0.25, (0.2, 0.5), 1)
-    assert few.startswith("only 50.0% of the planned responses are judged")
+    assert few.startswith("only 50.0 % of the planned messages are judged")
     assert (
-        "violation is read at 3 samples a task, the most that every judged flow has (violation@3 25.0 %; 1 context"
+        "violation is read at n = 3, the largest n that every judged flow supports (violation@3 25.0 %; 1 context"
         in few
     )
     assert few.endswith(
@@ -730,7 +729,7 @@ def test_missing_messages_are_said_with_the_n_that_is_read() -> None:
     )
     assert sentences.missing_messages(999, 1000, 5, 5, 0.25, (0.2, 0.5), 0).startswith("1 planned message missing: ")
     assert sentences.missing_messages(40, 40, 5, 5, 0.25, (0.2, 0.2), 0) == ""
-    assert sentences.limited(5, 5) == "" and sentences.limited(1, 5).startswith("; read at 1 sample a task, the most")
+    assert sentences.limited(5, 5) == "" and sentences.limited(1, 5).startswith("; read at n = 1, the largest n")
 
 
 def test_flow_coverage_in_words() -> None:

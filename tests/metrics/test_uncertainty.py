@@ -403,7 +403,7 @@ def test_an_interval_says_what_it_is_made_of() -> None:
 
 
 def test_few_profiles_are_said_to_leave_out_rare_kinds_of_users() -> None:
-    text = "a kind of user rarer than 26 % may be missing among 10 profiles; no interval speaks of it"
+    text = "a kind of user rarer than 26 % may be missing among 10 profiles; no interval covers it"
     assert sentences.unseen(10) == text
     assert sentences.unseen(0) == sentences.unseen(59) == "" != sentences.unseen(58)
 

@@ -125,7 +125,7 @@ def test_the_abstract_and_the_figure_of_a_run_that_has_only_begun_say_so(sqlite_
     owed = {(1, context, sample): ResponseStatus.OWED for context in range(3) for sample in range(5)}
     run_id = add_run(sqlite_store, data.id, 5, EXAMPLE * 2, missing=owed, status=WorkStatus.PAUSED)
     page = Page(as_html(made(sqlite_store, run_id)))
-    text = "of what is needed; only 50.0 % of the responses are judged"
+    text = "of what is needed; only 50.0 % of the messages are judged"
     abstract = page.text[page.text.index("Measured is") : page.text.index("What may not be concluded")]
     assert f"{text}; balanced score" in abstract
     assert text in page.text.replace(abstract, "")  # in the title of the figure, which may be taken elsewhere
@@ -178,7 +178,7 @@ def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(still: tupl
         compared.tallied.neither,
     ]
     assert f"The runs differ in the seed: 0 ({first}); 7 ({second})." in page.text
-    assert "only 93.3% of the planned responses are judged" in page.text
+    assert "only 93.3 % of the planned messages are judged" in page.text
     assert page.table("What is missing")["gpt-5"][1] == "truncated"
     # The order says who is held against whom.
     turned = Page(as_html(made(store, second, first)))
@@ -414,7 +414,7 @@ def test_judges_and_decisions_are_said(world: tuple[Store, str, str]) -> None:
     assert row[:3] == [str(agreement.messages), str(agreement.places), str(agreement.table[1][1])]
     assert row[-2:] == [f"{agreement.kappa.value:.3f}", f"{agreement.ac1.value:.3f}"]
     # What somebody took out of the ambiguous is in the measures, and no longer among what enters neither.
-    decided = "People decided 1 pair; their decision goes before the votes. With them 3 pairs are necessary, 6"
+    decided = "People decided 1 pair; their decision overrides the votes. With them 3 pairs are necessary, 6"
     assert f"{decided} inappropriate, and 0 ambiguous, which enter neither measure." in page.text
     assert "with the decisions of people 9 have a label." in page.text
     assert "Ambiguous, and in neither violation nor completeness, are 0." in page.text

@@ -55,7 +55,7 @@ def leaderboard(violation_name: str, runs: Sequence[Ranked], ranking: Ranking | 
         if first.balanced.value - min(run.balanced.value for run in runs) <= TIE:
             return f"{start}, the balanced score {score}."
     elif ranking is not None and separates(ranking.violation_p):
-        start = f"{violation_name} runs from {least} ({low.name}) to {most} ({high.name})"
+        start = f"{violation_name} ranges from {least} ({low.name}) to {most} ({high.name})"
     else:
         start = (
             f"{violation_name} lies between {least} ({low.name}) and {most} ({high.name}), which no test tells apart"
@@ -82,7 +82,7 @@ def plane(on_front: Sequence[str], runs: int) -> str:
     if len(on_front) == 1:
         return f"By its values {on_front[0]} leaks least and conveys most of {runs} runs"
     named = ", ".join(on_front)
-    text = f"By their values {len(on_front)} of {runs} runs are beaten by no other"
+    text = f"By their values {len(on_front)} of {runs} runs are on the Pareto front"
     return f"{text}: {named}" if len(named) <= TITLE_NAMES else text
 
 
@@ -182,18 +182,15 @@ class OfSubsets(Protocol):
 
 
 VISIBLE = 0.0005  # a change of a share below it would read as 0.0 points
+IDLE_PRIORS = "where all personas must agree, no priors above 0 change anything"
 
-PAPERS_RULE = "by the paper's rule, where all must agree, no strictly positive priors change anything"
 
-
-def choices(ranges: Sequence[Moved], names: Sequence[str], measure: Named, *, unanimous: bool) -> str:
-    """The largest change that any setting makes, by its name. unanimous: whether the rule now in force asks all
-    personas to agree, so that priors cannot matter unless one is 0."""
+def choices(ranges: Sequence[Moved], names: Sequence[str], measure: Named) -> str:
+    """The largest change that any setting makes, by its name."""
     sides = [side for item in ranges for side in ((item.low, item.low_at), (item.high, item.high_at))]
     change, (setting, run) = max(sides, key=lambda side: abs(side[0]))
-    priors = f"; {PAPERS_RULE}" if unanimous else ""
     if abs(change) < VISIBLE:
-        return f"No choice moves {measure.named} of any run by a tenth of a point{priors}"
+        return f"No choice moves {measure.named} of any run by a tenth of a point"
     number_of = sum(item.settings for item in ranges)
     most = f", the largest change of {number_of} settings" if number_of > 1 else ""
     start = setting if setting.startswith("without") else f"with {setting}"
@@ -203,7 +200,7 @@ def choices(ranges: Sequence[Moved], names: Sequence[str], measure: Named, *, un
     turned = sum(item.least_tau < 1 for item in ranges)
     if not all(math.isnan(item.least_tau) for item in ranges):
         text += f"; {turned} of {count(len(ranges), 'choice')} can change the order of values"
-    return f"{text}{priors}"
+    return text
 
 
 def personas(changes: Sequence[tuple[str, str, float]], measure: Named) -> str:

@@ -118,7 +118,11 @@ def ends(names: Sequence[str], values: Sequence[float]) -> str:
 
 def contexts_discarded(name: str, discarded: int, contexts: int, standing: Standing) -> str:
     """The profile that most contexts are discarded of."""
-    return _largest(f"{discarded:,} of {count(contexts, 'context')} of {name} are discarded", standing, "profile")
+    return _largest(
+        f"{discarded:,} of {count(contexts, 'context')} of {name} {'is' if discarded == 1 else 'are'} discarded",
+        standing,
+        "profile",
+    )
 
 
 def labels_changed(name: str, changed: int, pairs: int, standing: Standing, noun: str, plural: str) -> str:

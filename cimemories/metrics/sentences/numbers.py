@@ -98,13 +98,11 @@ def made_of(item: Interval) -> str:
 
 def unseen(profiles: int) -> str:
     """What no interval from few profiles can say: 'a kind of user rarer than 26 % may be missing among 10 profiles; no
-    interval speaks of it'. Empty from 59 profiles on, and without any."""
+    interval covers it'. Empty from 59 profiles on, and without any."""
     if not 0 < profiles < ENOUGH_USERS:
         return ""
     rarer = f"{100 * unseen_users(profiles):.0f} %"
-    return (
-        f"a kind of user rarer than {rarer} may be missing among {count(profiles, 'profile')}; no interval speaks of it"
-    )
+    return f"a kind of user rarer than {rarer} may be missing among {count(profiles, 'profile')}; no interval covers it"
 
 
 def bounds_text(interval: Interval) -> str:

@@ -28,9 +28,9 @@ def messages(effort: Effort) -> str:
 
 
 def read_at(n: int, samples: int) -> str:
-    """'read at 3 samples a task, the most that every judged flow has'; the latter where more were planned."""
-    most = ", the most that every judged flow has" if n < samples else ""
-    return f"read at {count(n, 'sample')} a task{most}"
+    """'read at n = 3, the largest n that every judged flow supports'; the latter where more were planned."""
+    most = ", the largest n that every judged flow supports" if n < samples else ""
+    return f"read at n = {n}{most}"
 
 
 def limited(n: int, samples: int, before: str = "; ") -> str:
@@ -63,7 +63,7 @@ def headline(
     if not math.isnan(completeness.value):
         parts.append(f"conveys {bounds_text(completeness)} of what is needed")
     # A task without a judged message is in no count of `messages`, which may so sound like all that was planned.
-    gone = f"; only {share(coverage)} of the responses are judged" if coverage < 0.99 else ""
+    gone = f"; only {share(coverage)} of the messages are judged" if coverage < 0.99 else ""
     return f"{name} {' and '.join(parts)}{gone}"
 
 
@@ -106,8 +106,8 @@ def not_concluded(n: int, users: int, *, audited: bool, several: bool) -> list[s
 
 
 def missing(coverage: float) -> str:
-    """' Only 25.0 % of the responses are judged.'; empty from 99 % on."""
-    return f" Only {share(coverage)} of the responses are judged." if coverage < 0.99 else ""
+    """' Only 25.0 % of the messages are judged.'; empty from 99 % on."""
+    return f" Only {share(coverage)} of the messages are judged." if coverage < 0.99 else ""
 
 
 def between(bounds: tuple[float, float]) -> str:

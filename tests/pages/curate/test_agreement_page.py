@@ -183,7 +183,7 @@ def test_one_click_draws_a_slice_and_opens_it_for_everybody(store: Store, monkey
     page = agreement()
     page.session_state["annotator"] = "Cem"
     page.run()
-    button(page, "Draw 18 pairs at random and answer them").click().run()
+    button(page, "Sample 18 pairs at random and answer them").click().run()
     (row,) = label_slices(store, data)
     assert (row.name, row.seed, row.items, row.annotator) == ("18 pairs, seed 0", 0, 18, "Cem")
     assert (opened_queue["slice"], opened_queue["blind"]) == (row.id, 1)

@@ -267,7 +267,9 @@ def test_while_votes_arrive_the_page_says_so_and_discards_nothing(
     assert [column["discarded"] for column in drawing(app)["columns"]] == [False, False]
     assert "1 of 2 contexts retained. So far: a labelling is in progress." in page_html(app)
     assert "The personas are voting: 24 of 24 ballots, measuring the pace. Of this profile: 12 of 12." in page_html(app)
-    assert app.selectbox(key="labels.labelling").options == ["test-voter: in progress, 2 draws, personas test"]
+    assert app.selectbox(key="labels.labelling").options == [
+        "test-voter: in progress, 2 votes per persona, personas test"
+    ]
     with store.write() as connection:
         work.finish(connection, labelling, WorkStatus.FINISHED)
     app.run()

@@ -75,6 +75,14 @@ def step_two(app: AppTest) -> AppTest:
     return app
 
 
+def test_without_a_ready_server_the_form_asks_for_one_and_not_for_an_address(store: Store) -> None:
+    add(store, small_profiles(1, PLACES))
+    app = opened(RUNS, tab="new")
+    app.segmented_control(key="run_new.where").set_value("managed").run()
+    assert "Start a server first, or choose Endpoint." in page_html(app) and "base URL" not in page_html(app)
+    assert button(app, "To the experiment").disabled
+
+
 def test_a_run_with_a_gate_two_judges_and_a_random_memory_in_three_steps(store: Store, at_once: None) -> None:
     add(store, small_profiles(1, PLACES))
     app = step_two(opened(RUNS, tab="new"))

@@ -62,7 +62,7 @@ def start(app: AppTest, model: str) -> None:
 def test_a_server_is_started_watched_offered_and_stopped(panel: tuple[AppTest, Path]) -> None:
     app, folder = panel
     app.run()
-    assert "No managed server runs" in page_html(app)
+    assert "No managed server is running" in page_html(app)
     assert app.selectbox(key="run_servers.preset").value == "qwen3-0.6b"
     assert "--reasoning-parser qwen3" in app.code[0].value and "hint" in page_html(app)
     start(app, "org/<b>bold</b>")

@@ -118,7 +118,7 @@ def test_presenting_one_message_a_task_shows_what_the_first_of_each_leaks(store:
 def test_curves_end_where_every_flow_is_read_and_say_so(store: Store) -> None:
     _, run_id = world(store, missing={(0, 1, s): ResponseStatus.FAILED for s in (3, 4)})
     page = opened(PAGE, "accumulation.box.curves", run=run_id, ns="2.5")
-    limit = "read at 3 samples a task, the most that every judged flow has"
+    limit = "read at n = 3, the largest n that every judged flow supports"
     assert f"after 3 tasks, {limit}" in page_html(page) and limit in json.dumps(charts(page)[0]["layout"]["title"])
     assert sorted(set(page.dataframe[0].value["n"])) == [2]
     assert page.pills(key="accumulation.ns").options == ["1", "2", "3"]
@@ -127,7 +127,7 @@ def test_curves_end_where_every_flow_is_read_and_say_so(store: Store) -> None:
 def test_a_task_without_a_judged_message_is_not_called_silent(store: Store) -> None:
     person, run_id = world(store, missing={(0, 1, s): JudgementStatus.UNPARSED for s in range(5)})
     page = opened(PAGE, run=run_id, user=person)
-    assert "Only 66.7 % of the responses are judged" in page_html(page)
+    assert "Only 66.7 % of the messages are judged" in page_html(page)
     assert [slide["judged"] for slide in played(page)["slides"]] == [5, 0, 5]
 
 

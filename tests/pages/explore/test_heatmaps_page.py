@@ -109,7 +109,7 @@ def listed(page: AppTest) -> Any:
 def test_maps_are_read_where_every_flow_is_and_say_so(store: Store) -> None:
     dataset, whole = world(store)
     part = add_run(store, dataset, 5, REVEALS, missing={(0, 1, s): ResponseStatus.FAILED for s in (3, 4)})
-    limit = "read at 3 samples a task, the most that every judged flow has"
+    limit = "read at n = 3, the largest n that every judged flow supports"
     for query in ({"run": part}, {"run": part, "n": 5}, {"run": whole, "against": part}):
         page = opened(PAGE, **query)
         title = json.dumps(figure_of(page)["layout"]["title"]).replace("<br>", " ")

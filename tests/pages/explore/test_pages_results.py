@@ -99,9 +99,9 @@ def test_what_is_missing_is_shown_as_missing(store: Store) -> None:
     data, run_id = world(store, missing=lost)
     flows, scope = ask(store, run_id)
     assert headline(flows, scope).coverage == pytest.approx(12 / 15)
-    assert "Only 80.0 % of the responses are judged" in page_html(opened(HEATMAPS, run=run_id))
+    assert "Only 80.0 % of the messages are judged" in page_html(opened(HEATMAPS, run=run_id))
     page = opened(RUNS, run=run_id)
-    assert "1 response missing: truncated" in page_html(page)
+    assert "1 message missing: truncated" in page_html(page)
     assert "1 judgement missing: unparsed" in page_html(page)
     assert button(page, "Retry failed calls")
     person = records(store, data)[0]

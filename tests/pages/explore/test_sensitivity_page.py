@@ -56,8 +56,8 @@ def test_moving_a_slider_gives_the_numbers_of_that_rule(app_store: Store, runs: 
     app = computed()
     assert "These are the current settings" in page_html(app)
     slider(app, "Consensus threshold in percent").set_value(70).run()  # type: ignore[attr-defined]
-    for number, weight in (("first", 10), ("second", 20), ("third", 70)):
-        slider(app, f"Weight of the {number} persona").set_value(weight).run()  # type: ignore[attr-defined]
+    for key, weight in (("fundamentalist", 10), ("pragmatic", 20), ("unconcerned", 70)):
+        slider(app, f"Weight of the {key}").set_value(weight).run()  # type: ignore[attr-defined]
     assert not app.exception
     assert (app.query_params["threshold"], app.query_params["priors"]) == ("70", "10-20-70")
     text = page_html(app)
