@@ -223,7 +223,7 @@ def test_a_run_that_is_not_whole_is_warned_of_and_not_held_up(world: tuple[Store
     board = board_of(store)
     line = next(line for line in board.lines if line.run.id == best)
     assert not line.covered
-    assert "only 93.3% of the planned responses" in leaderboard_markdown(board)
+    assert "only 93.3 % of the planned messages" in leaderboard_markdown(board)
     assert "best" not in takeaway(Flows(store), board).split(";")[0]
     assert "(best)" not in takeaway(Flows(store), board)
     assert {row["run"] for row in board.as_json()["runs"]} == {*ids, best}  # type: ignore[index, union-attr]

@@ -227,7 +227,7 @@ def test_what_is_missing_lowers_the_coverage_and_is_not_silence(
     assert result["violation"]["1"] == pytest.approx((1 / 3 + 1) / 2)
     assert result["violation"]["5"] == 1.0
     assert result["completeness"] == pytest.approx(0.9)
-    assert any("missing, not 0" in note for note in result["notes"])
+    assert any("missing, not free of leaks" in note for note in result["notes"])
     reported = sum(item["count"] for item in result["missing"])
     assert reported == (0 if lost == "owed" else 7)
 
