@@ -255,7 +255,7 @@ def power(
     ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
-    """Estimate what a planned run could show, by a pilot run.
+    """Estimate what a planned run could show, from a pilot run.
 
     The smallest difference of two runs on the same profiles and contexts that a two-sided test at 5 % shows with a
     power of 80 %, and how far apart two runs of one model lie by chance, estimated from how much profiles, contexts
