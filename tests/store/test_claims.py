@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -95,7 +94,9 @@ def test_a_wrong_clock_neither_takes_over_what_lives_nor_spares_what_is_dead(dat
         )
 
     with hostile_server(waits, MODELS) as server:
-        run_id = planning.plan(opened, replace(run_spec(server.url), dataset="small"))
+        # Its request waits as long as two processes take to start, on a busy machine half a minute, and is not to be
+        # sent again meanwhile.
+        run_id = planning.plan(opened, run_spec(server.url, dataset="small", timeout=120.0))
         first = resume(0, "one")
         try:
             while len(server.chats) < 3 and first.poll() is None:
