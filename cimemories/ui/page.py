@@ -309,7 +309,7 @@ class Reporting(AbstractContextManager[None, bool]):
     def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> bool:
         if not isinstance(problem, self.errors):
             return False
-        error(self.what, sentence(problem) if self.next else str(problem), self.next)
+        error(self.what, sentence(problem), self.next)
         return True
 
 

@@ -89,7 +89,7 @@ def test_a_slider_changes_nothing_until_a_rule_is_saved_and_used(store: Store) -
     # The field goes when it is left for the button, which must stay under the pointer.
     assert labels(page).index("Your name") > labels(page).index("Save this rule")
     button(page, "Save this rule").click().run()
-    assert "a rule needs a name" in page_html(page)
+    assert "A rule needs a name" in page_html(page)
     page.text_input(key="consensus.name").set_value("loud")
     page.text_input(key="annotator.field").set_value("Ada")
     double_click(page, button(page, "Save this rule"))

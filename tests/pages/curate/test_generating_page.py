@@ -94,7 +94,7 @@ def test_what_cannot_be_started_says_why_and_leaves_nothing(store: Store) -> Non
     app.text_input(key="new.url").set_value("http://127.0.0.1:9/v1").run()
     button(app, "Start writing").click().run()
     assert "Nothing was started." in page_html(app)
-    assert "no answer from http://127.0.0.1:9/v1" in page_html(app)
+    assert "No answer from http://127.0.0.1:9/v1" in page_html(app)
     with store.read() as connection:
         assert generations.all_rows(connection) == []
 

@@ -266,13 +266,13 @@ def test_what_cannot_be_saved_is_said_in_one_line(workspace: Store) -> None:
     person = records(workspace, data.id)[0]
     query = {"dataset": data.id, "profile": person.id, "attribute": person.attribute_ids[0], "view": "attributes"}
     app = review(opened(PROFILES, **query))
-    assert "nothing would change" in page_html(app)
+    assert "Nothing would change" in page_html(app)
     next(a for a in app.text_input if a.label == "Value").set_value("{}")
-    assert "a value can be text, a number" in page_html(review(app))
+    assert "A value can be text, a number" in page_html(review(app))
     next(a for a in app.text_input if a.label == "Value").set_value("7")
     review(app)
     save(app, name=" ")
-    assert "a change needs the name" in page_html(app)
+    assert "A change needs the name" in page_html(app)
     before = person.profile.attributes[0]
     editing.save(
         workspace, data.id, editing.attribute_edit(0, before, replace(before, statement="Mine.")), annotator="Bob"
