@@ -24,7 +24,7 @@ from cimemories.text import count
 if TYPE_CHECKING:
     from cimemories.llm.executor import Progress
 
-_of_run: dict[str, threading.Lock] = {}  # by the id of a run
+_locks: dict[str, threading.Lock] = {}  # by the id of a run, held by the thread that works on it
 
 
 def run(
@@ -69,7 +69,7 @@ def _waited(store: Store, plan: Callable[[], str], concurrency: int, shown: bool
         run_id = plan()
         ids.append(run_id)
         # Of threads with one run the first works on it: a second claim would take it out of the first one's hands.
-        with _of_run.setdefault(run_id, threading.Lock()):
+        with _locks.setdefault(run_id, threading.Lock()):
             if catalogue.run_of(store, run_id).status is WorkStatus.FINISHED or stopped.is_set():
                 return
             bar: Any = progress(store, run_id) if shown else nullcontext()

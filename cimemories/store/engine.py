@@ -609,14 +609,14 @@ def _prepare_postgres(engine: sa.Engine) -> None:
 
     @sa.event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
-        # New tables have no statistics: the server takes them for large ones, and compiling queries for a few rows was
-        # a tenth of the time that an import and an export of ten profiles took. In one statement, since under load
-        # connections are made often; to look in pg_settings for what the server knows took as long as to connect.
         if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
             raise StoreError(
                 f"the database {_shown(engine.url)} stores text as {encoding}, which does not hold every character. "
                 "Make one with CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0."
             )
+        # New tables have no statistics: the server takes them for large ones, and compiling queries for a few rows was
+        # a tenth of the time that an import and an export of ten profiles took. In one statement, since under load
+        # connections are made often; to look in pg_settings for what the server knows took as long as to connect.
         version = connection.info.server_version
         values = {"jit": "off"} if version >= 110000 else {}
         values |= {"idle_session_timeout": f"{IDLE_SECONDS}s"} if version >= 140000 else {}
