@@ -15,7 +15,7 @@ import pytest
 import serving
 import worlds
 from forked import Forked
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, WebSocketRoute, expect
 
 from cimemories import demo
 from cimemories.flows import catalogue
@@ -222,6 +222,60 @@ def test_each_back_is_one_page_with_its_own_address_and_title(app: str, browser:
     page.go_back()
     expect(page.get_by_label("Share of pairs for several people, in %")).to_be_visible()
     assert "tab=overlap" in page.url
+    serving.leave(page)
+
+
+def test_a_run_that_ends_after_back_leaves_its_address_alone(app: str, browser: Browser) -> None:
+    page = serving.open_page(browser, app)
+    sockets: list[WebSocketRoute] = []
+    late: list[str | bytes] = []  # what the server sent from the end of the run on
+    asked: list[str | bytes] = []  # what the page sent after Back
+    holding = {"late": False, "asked": False}
+
+    def connected(socket: WebSocketRoute) -> None:
+        server = socket.connect_to_server()
+        sockets.extend([socket, server])
+
+        def from_server(message: str | bytes) -> None:
+            # The shell is the last thing that a run draws; "steps" is in its data alone.
+            if holding["late"] and (late or (isinstance(message, bytes) and b'"steps"' in message)):
+                late.append(message)
+            else:
+                socket.send(message)
+
+        def from_page(message: str | bytes) -> None:
+            if holding["asked"]:
+                asked.append(message)
+            else:
+                server.send(message)
+
+        server.on_message(from_server)
+        socket.on_message(from_page)
+
+    page.route_web_socket(re.compile("_stcore/stream"), connected)
+    page.goto(f"{app}/review?tab=overlap")
+    serving.settled(page)
+    address = page.url
+    holding["late"] = True
+    page.get_by_role("link", name="See agreement").click()
+    page.wait_for_url(re.compile("tab=agreement"))
+    while not late:
+        page.wait_for_timeout(50)
+    holding["asked"] = True
+    page.evaluate("() => history.back()")
+    page.wait_for_url(re.compile("tab=overlap"))
+    holding["late"] = False
+    socket, server = sockets[-2:]
+    for message in late:
+        socket.send(message)
+    page.wait_for_timeout(1_000)  # drawn by then; there is nothing to see of it
+    assert page.url == address
+    holding["asked"] = False
+    for message in asked:
+        server.send(message)
+    serving.settled(page)
+    expect(page.get_by_label("Share of pairs for several people, in %")).to_be_visible()
+    assert page.url == address
     serving.leave(page)
 
 

@@ -8,12 +8,16 @@ const sorted = (query) => {
 };
 
 // Streamlit pushes each change of the query, so defaults come here instead. Only where the address is still the one that
-// the server replaces, or the one written here last: a run that began before it was written knows the one before. The
-// person may have gone elsewhere since.
+// the server replaces, or what was last written here for that one: a run that began before it was written knows the one
+// before. The person may have gone elsewhere since, by Back to a view whose defaults were written here too.
+let replaced = null;
 let written = null;
 const replace = (before, after) => {
-  if (before === null || ![sorted(before), written].includes(sorted(location.search))) return;
+  if (before === null) return;
+  const now = sorted(location.search);
+  if (now !== sorted(before) && !(now === written && replaced === sorted(before))) return;
   history.replaceState(history.state, "", location.pathname + (after ? `?${after}` : ""));
+  replaced = sorted(before);
   written = sorted(after);
 };
 
