@@ -165,11 +165,13 @@ def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Brow
     serving.settled(page)
     page.get_by_role("button", name="To the plan").click()
     had = {row.id for row in catalogue.all_runs(record)}
+    page.set_viewport_size({"width": 1440, "height": 500})
     page.get_by_role("button", name="Start the run").dblclick()
     page.wait_for_url(lambda address: "run=run-" in address and "tab=" not in address and address != before)
     run_id = parse_qs(urlparse(page.url).query)["run"][0]
     expect(page.get_by_text("10 of 10 messages written")).to_be_visible(timeout=60_000)
     expect(page.get_by_text(re.compile("finished: "))).to_be_visible(timeout=60_000)
+    expect(page.locator(".ci-head h2")).to_be_in_viewport()  # however far down the button was
     with record.read() as connection:
         row = runs.named(connection, run_id)
     assert (row.status, row.judged, row.simulated) == ("finished", 10, True)

@@ -1,5 +1,6 @@
 """What the browser does for the whole app, in one component at the end of each run (assets/shell.js): it puts defaults
-into the address without a step for Back, focuses the field that asks for a name, and says how wide the screen is."""
+into the address without a step for Back, focuses the field that asks for a name, scrolls to the top of another view,
+and says how wide the screen is."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from cimemories.ui import annotator, component, url
 
 _component = component("shell")
 _KEY, _SCREEN = "shell.component", "shell.screen"
+_TOPS = "shell.tops"  # how often the session has asked for the top of the page
 _COOKIE = "cimemories_screen"  # as assets/shell.js
 WIDE, LAPTOP, NARROW, TABLET, PHONE = "wide", "laptop", "narrow", "tablet", "phone"  # widths as in assets/shell.js
 
@@ -26,6 +28,12 @@ def is_phone() -> bool:
     return screen() == PHONE
 
 
+def to_top() -> None:
+    """Show the top of what this run draws: another view of the same page, which would be scrolled as far as the one
+    before was."""
+    st.session_state[_TOPS] = st.session_state.get(_TOPS, 0) + 1
+
+
 def _measured() -> None:
     st.session_state[_SCREEN] = (st.session_state.get(_KEY) or {}).get("screen")
 
@@ -39,6 +47,7 @@ def draw() -> None:
         "after": after,
         "steps": steps,
         "screen": screen(),
+        "tops": st.session_state.get(_TOPS, 0),
     }
     with st.container(key="shell"):
         _component(key=_KEY, data=data, on_screen_change=url.durable(_measured))

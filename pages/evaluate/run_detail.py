@@ -54,7 +54,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import IMPORTED, RunRow
 from cimemories.store.upkeep import deleting
 from cimemories.text import count, exact_percent, percent, sentence, visible, visible_in
-from cimemories.ui import once, page, safe, tables, url
+from cimemories.ui import once, page, safe, shell, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_engine, run_servers
 from pages.evaluate.run_judges import MATCHER, any_model, draw_judges, specs
@@ -183,6 +183,7 @@ def start_button(
 def show_run(run_id: str) -> None:
     """Lead to a run."""
     url.put(run=run_id, tab=None, beside=None)
+    shell.to_top()
 
 
 # ---- files

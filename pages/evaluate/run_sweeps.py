@@ -45,7 +45,7 @@ from cimemories.text import count, percent, sentence
 from cimemories.ui import page, safe, shell, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_detail, run_engine, run_judges, run_new, run_servers
-from pages.evaluate.run_detail import PROBLEMS
+from pages.evaluate.run_detail import PROBLEMS, show_run
 from pages.evaluate.run_model import SIMULATED_MODELS
 from pages.evaluate.run_new import MITIGATIONS, THOUGHTS
 from pages.explore.compare_scope import Columns, show_drawing
@@ -525,7 +525,7 @@ def _matrices(table: SweepTable) -> None:
         heads, [tables.Group(rows)], key=f"runs.cells.{table.row.id}", label="Cells of the sweep, each a run"
     )
     if pressed is not None:
-        url.put(run=pressed[1], tab=None, beside=None)
+        show_run(pressed[1])
         st.rerun()
 
 

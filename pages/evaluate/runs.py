@@ -20,10 +20,10 @@ from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.store.engine import Store, StoreError, shared_store
 from cimemories.store.runs import RunRow, SweepRow
 from cimemories.text import count, percent, sentence, simulated_text
-from cimemories.ui import once, page, safe, tables, url
+from cimemories.ui import once, page, safe, shell, tables, url
 from cimemories.ui.tables import Cell, Group, Head, Row
 from pages.evaluate import run_detail
-from pages.evaluate.run_detail import cost_text, pace
+from pages.evaluate.run_detail import cost_text, pace, show_run
 from pages.start import database_lost
 
 LIST, NEW, SWEEPS, SERVERS = "list", "new", "sweeps", "servers"
@@ -190,8 +190,9 @@ def _answer(store: Store, act: str, pressed: str) -> None:
                 launch.launch(store, pressed)
         elif act == "sweep":
             url.put(tab=SWEEPS, sweep=pressed, run=None)
+            shell.to_top()
         else:
-            url.put(run=pressed, tab=None, beside=None)
+            show_run(pressed)
         st.rerun()
 
 

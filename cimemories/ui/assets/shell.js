@@ -22,6 +22,7 @@ const replace = (before, after) => {
 };
 
 let last = null;
+let tops = null; // as of the first run of a document: it begins at the top
 
 // Gives a field the focus as soon as it is there, and again where drawing takes it away, until a key is pressed. away:
 // whether the focus may leave the element that has it.
@@ -131,6 +132,8 @@ export default function ({ data, setStateValue }) {
     last = now;
     replace(data.before, data.after);
   }
+  if (tops !== null && data.tops > tops) document.querySelector("[data-testid='stMain']")?.scrollTo(0, 0);
+  tops = data.tops;
   // Not away from where somebody types.
   if (!data.named) focus(ASKED, (element) => !element || ["BODY", "A"].includes(element.tagName));
 }
