@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pandas as pd
 import streamlit as st
 
+from cimemories.access.roles import Role
 from cimemories.flows import catalogue
 from cimemories.labels.matrix import Flags, Matrix, differing, matrix, view
 from cimemories.labels.votes import PairView, pairs
@@ -21,7 +22,7 @@ from cimemories.store.datasets import DatasetRow, ProfileRecord
 from cimemories.store.engine import Store, StoreError, content_hash, shared_store
 from cimemories.store.labellings import LabellingRow
 from cimemories.text import count
-from cimemories.ui import annotator, page, safe, tables, url, workbench
+from cimemories.ui import annotator, login, page, safe, tables, url, workbench
 from cimemories.ui import matrix as matrix_ui
 from cimemories.ui.workbench import Event, Key
 from pages.curate import label_matrix, pair_panel
@@ -253,7 +254,8 @@ def _profile(
         filters = label_matrix.draw_filters(labels.record.profile, counts, spheres=context is None)
     # Only where it is filtered by: dissent takes the votes of every pair of the profile.
     flags = differing(store, labels, labelling.id if labelling else None, filters.differs) if filters.differs else None
-    keys = () if store.read_only else pair_panel.DECIDING
+    # Without the role no key decides either: it would be kept in the browser, and refused at each try to record it.
+    keys = () if store.read_only or login.refusal(Role.ANNOTATOR) else pair_panel.DECIDING
     shown = Shown(store, labels, labelling, filters, flags, keys, owner)
     with left:
         chosen = _matrix(shown) if views is None else _one_context(shown, views)

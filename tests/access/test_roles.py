@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -322,6 +323,22 @@ def test_pages_disable_what_a_role_may_not_do_and_say_who_may(
         Role.CURATOR: (False, True, True),
         Role.OPERATOR: (False, False, False),
     }
+
+
+def test_keys_decide_on_labels_only_for_those_whose_role_may(
+    app_store: Store, logged_in: Callable[[Role], None]
+) -> None:
+    data = add_dataset(app_store, profiles=1, attributes=3, contexts=3)
+    add_labels(app_store, data.id, LABELS)
+    for role, keys in ((Role.VIEWER, []), (Role.ANNOTATOR, ["n", "i", "u"])):
+        logged_in(role)
+        for view in ("matrix", "context"):
+            app = opened("pages/curate/labels.py", dataset=data.id, show=view)
+            protos = [item.proto for item in app.get("bidi_component")]
+            (sent,) = [text for proto in protos if '"cursor"' in (text := proto.json or proto.mixed.json)]
+            shown = json.loads(sent)
+            assert [key["key"] for key in shown["keys"]] == keys, (role, view)
+            assert ("z" in [name for name, *_ in shown["help"]]) == bool(keys)
 
 
 def test_an_admin_gives_roles_and_reads_the_log_in_the_app(app_store: Store, logged_in: Callable[[Role], None]) -> None:
