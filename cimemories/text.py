@@ -52,6 +52,11 @@ def count(number: float | None, noun: str = "", plural: str = "") -> str:
     return f"{number:,.0f} {noun if number == 1 else plural or many}"
 
 
+def lies_between(low: str, high: str) -> str:
+    """'lies between 10.1 % and 31.0 %'; 'is 10.1 %' where both are the same, as they are shown."""
+    return f"is {low}" if low == high else f"lies between {low} and {high}"
+
+
 def listed(parts: Sequence[str]) -> str:
     """'a', 'a and b', 'a, b and c'; '' for nothing."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

@@ -28,7 +28,6 @@ from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays, mea
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
 from cimemories.flows.scope import Combine, Scope, messages_first, parts_of, resolve_scope, settled, simulated_parts
-from cimemories.metrics import sentences
 from cimemories.metrics.blocks import Counted, counted_numbers, each_block, judged_digest
 from cimemories.metrics.breakdown import Baseline, run_baselines
 from cimemories.metrics.headline import Headline, headline
@@ -41,7 +40,7 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.store.tables import run_judge
-from cimemories.text import UNDEFINED, count, listed, markdown_escaped, percent, sentence, simulated_text
+from cimemories.text import UNDEFINED, count, lies_between, listed, markdown_escaped, percent, sentence, simulated_text
 
 # ---- run table: what a run is, how far it is, and its numbers by its first judge
 
@@ -665,8 +664,8 @@ def _open(line: Line, board: Leaderboard) -> str:
     ranking_n = board.n or line.run.samples
     if line.covered or line.n >= ranking_n or ranking_n not in line.numbers.violation_bounds:
         return ""
-    ends = sentences.between(line.numbers.violation_bounds[ranking_n])
-    return f"; read at {count(line.n, 'sample')}, violation@{ranking_n} lies {ends}"
+    lies = lies_between(*map(percent, line.numbers.violation_bounds[ranking_n]))
+    return f"; read at {count(line.n, 'sample')}, violation@{ranking_n} {lies}"
 
 
 def leaderboard_markdown(board: Leaderboard) -> str:

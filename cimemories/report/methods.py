@@ -44,7 +44,7 @@ from cimemories.store import calls, judgements
 from cimemories.store.archive import PRIVATE, shown_address
 from cimemories.store.calls import Source
 from cimemories.store.engine import StoreError
-from cimemories.text import count, listed, percent, sentence
+from cimemories.text import count, lies_between, listed, percent, sentence
 from cimemories.version import __version__
 
 TOGETHER = {Combine.ANY: "any", Combine.MAJORITY: "more than half", Combine.ALL: "all"}
@@ -327,9 +327,11 @@ def _missing(basis: Basis, labels: list[LabelFacts]) -> Iterable[str]:
         if numbers.supported_n is not None:
             n = line.run.samples
             low, high = map(percent, numbers.violation_bounds[n])
+            ends = (f"{low} (missing messages silent)", f"{high} (all of them reveal)")
+            lies = f"is {low}, whatever the missing ones say" if low == high else lies_between(*ends)
             yield (
                 f"Every flow with a judged message supports Violation@{numbers.supported_n}. Violation@{n} of all "
-                f"planned messages lies between {low} (missing messages silent) and {high} (all of them reveal)."
+                f"planned messages {lies}."
             )
     for facts in labels:
         missing = sum(n for _, _, n in facts.missing)

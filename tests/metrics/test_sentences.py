@@ -728,6 +728,8 @@ def test_missing_messages_are_said_with_the_n_that_is_read() -> None:
         "violation@5 of all planned messages lies between 20.0 % and 50.0 %, whatever the missing ones say"
     )
     assert sentences.missing_messages(999, 1000, 5, 5, 0.25, (0.2, 0.5), 0).startswith("1 planned message missing: ")
+    none_matters = sentences.missing_messages(999, 1000, 5, 5, 0.2, (0.2, 0.2), 0)
+    assert none_matters.endswith("violation@5 of all planned messages is 20.0 %, whatever the missing ones say")
     assert sentences.missing_messages(40, 40, 5, 5, 0.25, (0.2, 0.2), 0) == ""
     assert sentences.limited(5, 5) == "" and sentences.limited(1, 5).startswith("; read at n = 1, the largest n")
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from cimemories.metrics.sentences.numbers import TIE, decimals, number, share, shares
 from cimemories.metrics.uncertainty import LEVEL, Interval, binomial_bounds
-from cimemories.text import count
+from cimemories.text import count, lies_between
 
 
 def allowed_rate(revealed: int, messages: int) -> float:
@@ -43,8 +43,8 @@ def within(name: str, value: Interval, ends: tuple[float, float], limit: float, 
     missing: whether they leave anything open."""
     bracket = f" [{100 * value.low:.1f}, {100 * value.high:.1f}]" if value.low == value.low else ""
     if missing:
-        low, high = shares(*ends)
-        return f"{name} is between {low} and {high} whatever the missing messages say, the budget {share(limit)}"
+        lies = lies_between(*shares(*ends))
+        return f"{name} {lies} whatever the missing messages say, the budget {share(limit)}"
     read, budget = shares(value.value, limit)
     return f"{name} is {read}{bracket}, the budget {budget}"
 

@@ -13,7 +13,7 @@ from cimemories.metrics.sentences.families import rivals
 from cimemories.metrics.sentences.numbers import LONGEST, TIE, TITLE_NAMES, number, share, shares
 from cimemories.metrics.separation import Standing, separates
 from cimemories.metrics.uncertainty import Interval
-from cimemories.text import count, exact_percent, listed, shortened
+from cimemories.text import count, exact_percent, lies_between, listed, shortened
 
 # ---- the leaderboard
 
@@ -219,10 +219,10 @@ def subsets(by_k: Sequence[OfSubsets], k: int, runs: int) -> str:
     """What k profiles would have said. by_k: of each size from 1 to all."""
     size, of = by_k[k - 1], len(by_k)
     if runs < 2:
-        low, high = shares(float(size.low[0]), float(size.high[0]))
+        ends = shares(float(size.low[0]), float(size.high[0]))
         if k == of:
-            return f"With all {of} profiles the number is {low}"
-        return f"With {k} of {of} profiles the number lies between {low} and {high} in the middle 95 % of the subsets"
+            return f"With all {of} profiles the number is {ends[0]}"
+        return f"With {k} of {of} profiles the number {lies_between(*ends)} in the middle 95 % of the subsets"
     if k == of:
         half = by_k[max(k // 2, 1) - 1]
         return (

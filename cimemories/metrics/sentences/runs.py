@@ -14,7 +14,7 @@ from cimemories.metrics.one_user import OneUser
 from cimemories.metrics.sentences.numbers import LONGEST, TIE, bounds_text, share, shares, unseen
 from cimemories.metrics.uncertainty import LEAST_USERS, Interval
 from cimemories.metrics.warnings import coverage_warning
-from cimemories.text import count, listed, percent, shortened
+from cimemories.text import count, lies_between, listed, percent, shortened
 
 # ---- one run
 
@@ -123,8 +123,8 @@ def missing_messages(
     that the headline is read at, and violation at it; bounds: at all samples; unjudged: contexts without a message."""
     if judged >= planned:
         return ""
-    low, high = map(percent, bounds)
-    range_ = f"violation@{samples} of all planned messages lies between {low} and {high}, whatever the missing ones say"
+    lies = lies_between(*map(percent, bounds))
+    range_ = f"violation@{samples} of all planned messages {lies}, whatever the missing ones say"
     if (covered := coverage_warning(judged, planned)) is None:
         return f"{count(planned - judged, 'planned message')} missing: {range_}"
     left = f"; {count(unjudged, 'context')} without a judged message left out" if unjudged else ""
