@@ -15,18 +15,21 @@ if TYPE_CHECKING:
     from conftest import Database
 
 # Every process is forked from a clean one that has only imported what they all need: it holds no lock, no connection.
+# What is not imported there, each of them would import by itself, with the file of its test: 1.2 s of the processor.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     [
         "pytest",
         "hypothesis",
-        "numpy",
         "psycopg",
         "alembic.command",
-        "cimemories.flows.labels",  # and pandas, which takes each process 0.5 s
-        "cimemories.store.decisions",
-        "cimemories.store.judgements",
-        "cimemories.store.runs",
+        "scipy.stats",
+        "typer.testing",
+        "cimemories.cli.base",
+        "cimemories.evaluation.sweeps.work",
+        "cimemories.exchange.freezing",
+        "cimemories.review.queue",
+        "cimemories.simulator.server",
     ]
 )
 PATIENCE = 120  # seconds; only a hang gets there
