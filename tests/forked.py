@@ -21,12 +21,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Forked:
-    """`python -m cimemories WORDS`, with what subprocess.Popen has; it prints into files, by default of its own."""
+    """`python -m cimemories WORDS`, with what subprocess.Popen has; it prints into files, by default of its own.
+    first: code that the process runs before."""
 
-    def __init__(self, environment: Mapping[str, str], *arguments: object, output: IO[bytes] | None = None) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], *arguments: object, output: IO[bytes] | None = None, first: str = ""
+    ) -> None:
         self._out, self._error = output or TemporaryFile(), output or TemporaryFile()  # noqa: SIM115
         self._status, status_pipe = os.pipe()
-        message = dumps({"words": [str(word) for word in arguments], "environment": dict(environment)}).encode()
+        words = [str(word) for word in arguments]
+        message = dumps({"words": words, "environment": dict(environment), "first": first}).encode()
         socket.send_fds(_warm(), [message], [self._out.fileno(), self._error.fileno(), status_pipe])
         os.close(status_pipe)
         self.returncode: int | None = None

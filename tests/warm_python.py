@@ -49,6 +49,7 @@ def begin(message: dict[str, Any], files: list[int]) -> NoReturn:
     os.environ.clear()
     os.environ.update(message["environment"])
     os.execvpe = in_place  # type: ignore[assignment]
+    exec(message["first"], {})
     become("cimemories", message["words"])
 
 

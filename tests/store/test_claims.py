@@ -15,9 +15,10 @@ import psutil
 import pytest
 import sqlalchemy as sa
 from authored import spec as authoring_spec
-from evaluating import ROOT, add, assert_whole, row_of, simulated, small_profiles
+from evaluating import add, assert_whole, row_of, simulated, small_profiles
 from executing import MODELS, answering, is_judging
 from executing import spec as run_spec
+from forked import Forked
 from hostile import IncomingRequest, Reply, hostile_server
 from planned_sweeps import planned as planned_sweep
 from worlds import add_dataset, add_run, make_profile, records
@@ -35,15 +36,12 @@ from cimemories.store.tables import claim
 if TYPE_CHECKING:
     from conftest import Database
 
-# The command line on a machine of another name, whose clock is so many seconds ahead.
+# On a machine of another name, whose clock is so many seconds ahead.
 ELSEWHERE = """
-import socket, sys, time
-ahead, name = float(sys.argv.pop(1)), sys.argv.pop(1)
+import socket, time
 right = time.time
-time.time = lambda: right() + ahead
-socket.gethostname = lambda: name
-from cimemories.cli import main
-main()
+time.time = lambda: right() + {ahead!r}
+socket.gethostname = lambda: {name!r}
 """
 HOUR = 3600.0
 
@@ -86,12 +84,9 @@ def test_a_wrong_clock_neither_takes_over_what_lives_nor_spares_what_is_dead(dat
             release.wait(60)
         return answering(request)
 
-    def resume(ahead: float, name: str) -> subprocess.Popen[str]:
+    def resume(ahead: float, name: str) -> Forked:
         verb = ["resume", run_id, "--concurrency", "1", "--workspace", str(database.workspace)]
-        command = [sys.executable, "-c", ELSEWHERE, str(ahead), name, *verb]
-        return subprocess.Popen(
-            command, cwd=ROOT, env=database.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
+        return Forked(database.environment, *verb, first=ELSEWHERE.format(ahead=ahead, name=name))
 
     with hostile_server(waits, MODELS) as server:
         # Its request waits as long as two processes take to start, on a busy machine half a minute, and is not to be
