@@ -53,6 +53,7 @@ LEAST_SCALE = 0.01  # where all is 0 the scale still begins at 0 and ends above 
 BAR, BETWEEN = 0.045, 0.03  # of the width: for a colour scale, and between two maps
 UPRIGHT, SLANTED, NARROW = 70, 16, 24  # pixels of a column for words in lines, for slanted ones; letters of turned ones
 TURNED = 13  # pixels from one turned name to the next
+SLANTED_GROUPS = 20  # pixels from one slanted name of a group to the next: a line of 13 at 40 degrees
 NUMBERED = 44  # pixels of a column that has room for its number
 # What harms and what helps, in the hues that they have everywhere; both darken evenly, so that grey says the same.
 HARM = ((0.0, "#FCEFE6"), (0.35, "#F3B07F"), (0.7, VIOLATION), (1.0, "#7A2E00"))
@@ -293,8 +294,12 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
         "spikethickness": -2,
         "spikedash": "solid",
     }
+    middles = [(first + last) / 2 for first, last, _ in _groups(columns.groups)]
     if columns.groups:
-        angle, ticks = -40, [html_escaped(name, LONGEST_TICK) for name in _tick_names(columns)]
+        # Of neighbours that are closer, slanted names would lie on each other.
+        apart = min(np.diff(middles), default=math.inf) * width
+        angle = -40 if apart >= SLANTED_GROUPS else -90
+        ticks = [html_escaped(name, LONGEST_TICK) for name in _tick_names(columns)]
     elif width >= UPRIGHT:
         room = int(width / CHARACTER_WIDTH) - 1
         below = [textwrap.wrap(" ".join(n.split()), room, max_lines=3, placeholder="…") or [""] for n in columns.names]
@@ -314,8 +319,7 @@ def _ticks(rows: Side, columns: Side, width: float) -> tuple[tuple[dict[str, Any
     xaxis = {
         **axis,
         "range": [-0.5, len(columns.names) - 0.5],
-        "tickvals": [(first + last) / 2 for first, last, _ in _groups(columns.groups)]
-        or list(range(len(columns.names))),
+        "tickvals": middles or list(range(len(columns.names))),
         "ticktext": ticks,
         "tickangle": angle,
         "tickfont": {"size": size},

@@ -14,7 +14,7 @@ from plotly.colors import hex_to_rgb, sample_colorscale, unlabel_rgb
 
 from cimemories.charts import bars, svg, theme
 from cimemories.charts.bars import LABEL_PARTS, count_bars, interval_parts, share_bars
-from cimemories.charts.heatmap import Map, MapPart, Side, heatmap_figure
+from cimemories.charts.heatmap import PHONE_WIDTH, PLOT_WIDTH, Map, MapPart, Side, heatmap_figure
 from cimemories.charts.lines import Line, line_figure
 from cimemories.metrics.uncertainty import UNDEFINED, Interval, Parts
 from cimemories.text import shortened
@@ -234,3 +234,19 @@ def test_a_long_title_of_a_heatmap_is_not_cut_off() -> None:
     # What is drawn keeps its size.
     assert long.layout.height - long.layout.margin.t == short.layout.height - short.layout.margin.t
     assert "".join(long.layout.title.subtitle.text.split("<br>")).replace(" ", "") == "ofmanypairs" * 20
+
+
+def test_names_of_groups_of_columns_do_not_lie_on_each_other() -> None:
+    """At 40 degrees lines of 13 pixels need 20 from one to the next; upright ones 13."""
+    names = [f"{i}" for i in range(49)]
+    columns = Side(names, names, [f"sphere {i // 4}" for i in range(49)])
+    shown = Map("Violation@5", "pairs", MapPart(np.zeros((1, 49)), np.ones((1, 49), np.int64)))
+
+    def drawn(pixels: int) -> go.Figure:
+        return heatmap_figure([shown], Side(["a"], ["A"]), columns, title="t", subtitle="s", pixels=pixels)
+
+    for pixels, angle in ((PLOT_WIDTH, -40), (PHONE_WIDTH, -90)):
+        axis = drawn(pixels).layout.xaxis
+        apart = min(np.diff(axis.tickvals)) * pixels / 49
+        assert axis.tickangle == angle and apart >= (20 if angle == -40 else 10), pixels
+    assert drawn(PHONE_WIDTH).layout.margin.b > theme.text_width(["sphere 12"]) * 0.8, "upright names have room below"
