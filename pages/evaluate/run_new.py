@@ -18,6 +18,7 @@ from cimemories.flows.progress import in_words
 from cimemories.flows.scope import resolve_scope
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.capabilities import Server
+from cimemories.llm.engines import Engine
 from cimemories.llm.worker import SIMULATOR
 from cimemories.metrics import sentences
 from cimemories.metrics.power import POWER, Pilot, Size, around, pilot, pilot_runs
@@ -471,7 +472,26 @@ POWER_HINTS = {
 
 
 def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
-    """What it is, what it costs, and the button that starts it."""
+    """What it is, what it costs, the button that starts it, and below that what it can show: whoever knows need not
+    scroll, nor wait for it."""
+    costed = _draw_cost(store, draft, data)
+    engine = draw_engine(store, draft) if costed else None
+    draft.keep()
+    # Wide: what goes wrong at the start is said below its button.
+    back, start = st.columns([1, 10], vertical_alignment="center")
+    with back:
+        _back(draft, PLAN)
+    if costed is None:
+        return
+    spec, estimated = costed
+    if engine is not None:
+        with start:
+            _draw_start(store, draft, spec, engine)
+    _draw_power(store, draft, spec, next(row for row in data if row.name == spec.dataset), estimated)
+
+
+def _draw_cost(store: Store, draft: Draft, data: list[DatasetRow]) -> tuple[RunSpec, Estimate] | None:
+    """The plan and its cost; None where it cannot be planned, which is shown."""
     left, right = st.columns([2, 3], gap="large")
     try:
         with right:
@@ -479,7 +499,7 @@ def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
         spec = spec_of(draft, data).checked()
     except PROBLEMS as problem:
         page.error("This run cannot be planned yet.", sentence(problem))
-        return
+        return None
     with left:
         safe.show(safe.facts(facts(spec)))
         draft.text("Name", "name", placeholder="model on dataset", help="Shown in tables")
@@ -489,16 +509,13 @@ def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
             estimated = estimate(store, spec, find_labels=effective_labels, look_up=look_up_once)
     except PROBLEMS as problem:
         page.error("This run cannot be planned yet.", sentence(problem))
-        return
+        return None
     with right:
         show(estimated)
-        dataset = next(row for row in data if row.name == spec.dataset)
-        _draw_power(store, draft, spec, dataset, estimated)
-    engine = draw_engine(store, draft)
-    draft.keep()
-    if engine is None:
-        return
+    return spec, estimated
 
+
+def _draw_start(store: Store, draft: Draft, spec: RunSpec, engine: Engine) -> None:
     def started(run_id: str) -> None:
         draft.put("step", MODEL)  # where the next one begins
         show_run(run_id)
@@ -702,14 +719,11 @@ def draw(store: Store, data: list[DatasetRow]) -> None:
     # A place of its own for each step: what another one has drawn is gone at once, not when this one is done.
     places = {number: st.empty() for number in STEPS}
     with places[step].container():
-        if step == MODEL:
-            ready = draw_model(store, draft)
-        elif step == EXPERIMENT:
-            ready = draw_experiment(store, draft, data)
-        else:
+        if step == PLAN:
             draw_plan(store, draft, data)
-            ready = ""
-        _moves(draft, step, ready)
+        else:
+            ready = draw_model(store, draft) if step == MODEL else draw_experiment(store, draft, data)
+            _moves(draft, step, ready)
     draft.keep()
 
 
@@ -729,10 +743,7 @@ def _moves(draft: Draft, step: int, ready: str) -> None:
     columns = st.columns([1, 2, 8] if step > MODEL else [2, 9], vertical_alignment="center")
     if step > MODEL:
         with columns[0]:
-            if st.button("Back", icon=":material/arrow_back:", key="run_new.back"):
-                _go(draft, step - 1)
-    if step == PLAN:
-        return
+            _back(draft, step)
     with columns[-2]:
         label = "To the experiment" if step == MODEL else "To the plan"
         if st.button(
@@ -742,6 +753,11 @@ def _moves(draft: Draft, step: int, ready: str) -> None:
     with columns[-1]:
         if ready:
             safe.inline(ready, muted=True)
+
+
+def _back(draft: Draft, step: int) -> None:
+    if st.button("Back", icon=":material/arrow_back:", key="run_new.back"):
+        _go(draft, step - 1)
 
 
 def _go(draft: Draft, step: int) -> None:
