@@ -303,8 +303,7 @@ def _settled(dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disp
 OPEN, ALL = "open", "all"
 MOST_DIFF_LINES = 400
 CHOSEN = "review.comments.chosen"
-_SAVED, _BASE, _TEXT = "review.guideline.saved", "review.guideline.base", "review.guideline.text"
-_REASON = "review.guideline.reason"
+_SAVED, _BASE, _DRAFT = "review.guideline.saved", "review.guideline.base", "review.guideline"
 
 
 def draw_guideline(store: Store) -> str:
@@ -332,13 +331,17 @@ def _version(item: Guideline) -> str:
 
 
 def _guideline_form(store: Store, now: Guideline) -> None:
+    draft = annotator.Draft(_DRAFT)
     # The version that is edited: where somebody saves another meanwhile, what is typed here stays.
     base: Guideline = st.session_state.setdefault(_BASE, now)
-    if base != now and st.session_state.get(_TEXT, base.text) == base.text:
+    key = draft.key("text", base.text)
+    if base != now and st.session_state[key] == base.text:
         base = st.session_state[_BASE] = now
-        st.session_state.pop(_TEXT, None)
-    st.session_state.setdefault(_TEXT, base.text)
-    text = st.text_area("Guideline", height=420, max_chars=reviews.LONGEST_GUIDELINE, key=_TEXT)
+        st.session_state[key] = now.text
+    # A callback: who types and then clicks another tab ends the run for what was typed, and the next draws no form.
+    keep = url.durable(draft.keep)
+    text = st.text_area("Guideline", height=420, max_chars=reviews.LONGEST_GUIDELINE, key=key, on_change=keep)
+    draft.keep()
     added, removed = _changed_lines(base.text, text)
     if not added and not removed:
         safe.inline("Change the text, and press Ctrl + Enter to see the changes before you save them.", muted=True)
@@ -346,7 +349,8 @@ def _guideline_form(store: Store, now: Guideline) -> None:
     safe.inline(f"{count(added, 'line')} added, {count(removed)} removed.", strong=True)
     safe.show(_diff(base.text, text))
     who = annotator.required()
-    reason = st.text_input("Reason", key=_REASON, max_chars=LONGEST_REASON).strip()
+    reason = st.text_input("Reason", key=draft.key("reason", ""), max_chars=LONGEST_REASON, on_change=keep).strip()
+    draft.keep()
     label = safe.plain_label(f"Save as version {base.version + 1}")
     ready = bool(who and reason)
     _save_button(
@@ -364,8 +368,8 @@ def _save_button(
     """A button that saves a version, once. options: of `once.button`."""
 
     def then(_: Guideline) -> None:
-        for key in (_BASE, _TEXT, _REASON):
-            st.session_state.pop(key, None)
+        annotator.Draft(_DRAFT).clear()
+        st.session_state.pop(_BASE, None)
         page.keep_notices(_SAVED, notice)
 
     with page.Reporting("Nothing was saved.", StoreError):

@@ -219,3 +219,24 @@ def test_a_guideline_is_saved_as_a_new_version_with_its_differences(
     button(app, "Use version 1 again").click().run()
     assert "Version 4 stands, with the text of 1." in page_html(app) and "Back to version 1." in page_html(app)
     assert app.text_area[0].value.strip() == first.strip()
+
+
+def test_a_guideline_that_is_being_written_stays_while_other_tabs_are_looked_at(
+    review: tuple[Store, DatasetRow, list[tuple[int, int]]],
+) -> None:
+    _, row, _ = review
+    app = opened(PAGE, "review.box.guideline", dataset=row.id, tab="guideline")
+    app.session_state["annotator"] = "Ada"
+    app.text_area[0].set_value("Only this.").run()
+    app.text_input(key="review.guideline.reason").set_value("One rule is enough.").run()
+    # Typed, and left by a click on another tab: one message, in whose run the form is not drawn.
+    app.text_area[0].set_value("Only that.")
+    app.segmented_control(key="review.role").set_value("Agree").run()
+    assert not app.text_area
+    app.segmented_control(key="review.role").set_value("Set up").run()
+    app.session_state["review.box.guideline"] = True
+    app.run()
+    assert app.text_area[0].value == "Only that."
+    assert app.text_input(key="review.guideline.reason").value == "One rule is enough."
+    button(app, "Save as version 2").click().run()
+    assert "Version 2, by Ada" in page_html(app) and app.text_area[0].value.strip() == "Only that."
