@@ -23,6 +23,7 @@ from cimemories.ui import annotator, login, once, page, safe, tables, url
 TABS = {"assignments": "Assignments", "people": "People", "log": "Log"}
 MOST = 1000  # entries shown; the command line prints all
 _DONE = "team.done"
+_OPENED = "team.opened."  # by slice, when the assignment was made that the open form was drawn for
 HINT = (
     "Nobody has logged in yet. Where the app has a login, people appear here at their first one; `docs/team.md` says "
     "how to set one up. Without a login everybody who reaches the app may do everything."
@@ -87,12 +88,20 @@ def _assignment(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress
         safe.inline(f"{item.sentence}. {size}, {each}.")
         _table_of(item)
     if login.refusal(Role.CURATOR) is None and not store.read_only:
-        page.fold(
+        opened, made = f"{_OPENED}{row.id}", item.of.created if item else ""
+        if st.session_state.get(opened, made) != made:
+            by = item.of.annotator if item else "Somebody else"
+            page.notice(f"{by} has changed this assignment since you opened it, and nothing of yours was saved.")
+        drawn = page.fold(
             "Change the assignment" if item else "Assign",
             ":material/assignment_ind:",
             f"team.box.assign.{row.id}",
             lambda: _assign(store, dataset, row, item),
         )
+        if drawn:
+            st.session_state[opened] = made
+        else:
+            st.session_state.pop(opened, None)
 
 
 def _table_of(item: Progress) -> None:
@@ -114,8 +123,10 @@ def _table_of(item: Progress) -> None:
     )
 
 
-def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | None) -> None:
-    key = f"team.assign.{row.id}"
+def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | None) -> bool:
+    # By the assignment that is there: where somebody changes it meanwhile the fields show that one, and a click on what
+    # they showed before does nothing. It would take out whoever has been added.
+    key = f"team.assign.{row.id}" + (f".{item.of.created}" if item else "")
     before = list(item.of.people) if item else []
     known = [*before, *(person.name for person in people.listed(store)), *people_of_record(store)]
     names: list[str] = st.multiselect(
@@ -133,17 +144,23 @@ def _assign(store: Store, dataset: DatasetRow, row: SliceRow, item: Progress | N
     )  # fmt: skip
     due = right.date_input("Due", date.fromisoformat(item.of.due) if item and item.of.due else None, key=f"{key}.due")
     me = annotator.required()
+
+    def assigned(_: None) -> None:
+        st.session_state.pop(f"{_OPENED}{row.id}", None)
+        page.keep_notices(_DONE, f"'{row.name}' is assigned to {listed(names) or 'nobody'}.")
+
     with page.Reporting("The slice was not assigned.", StoreError):
         once.button(
             "Assign" if names else "Assign to nobody",
             lambda: assign(
                 store, row.id, names, overlap=int(overlap) or None, due=due.isoformat() if due else None, annotator=me
             ),
-            lambda _: page.keep_notices(_DONE, f"'{row.name}' is assigned to {listed(names) or 'nobody'}."),
+            assigned,
             key=f"{key}.give",
             disabled=not me or not (names or item),
             type="primary",
         )
+    return True
 
 
 def _paces(every: list[Progress]) -> None:

@@ -197,6 +197,7 @@ def test_a_slice_is_assigned_on_the_page_and_its_people_are_led_to_their_next_pa
     button(app, "Assign").click().run()
     assert not app.exception and "is assigned to Ada and Bob" in page_html(app)
     assert "0 of 6 decisions made, nobody is working on it" in page_html(app).replace(";", ",")
+    assert "has changed this assignment" not in page_html(app)
 
     home = opened(HOME)
     assert "Your next pair" not in str(home.get("page_link"))
@@ -208,6 +209,32 @@ def test_a_slice_is_assigned_on_the_page_and_its_people_are_led_to_their_next_pa
     assert turn(store, dataset, labelling, slice_id, "Ada", take=6) == 6
     home.run()
     assert "You are assigned" not in page_html(home), "one person a pair: nothing is left"
+
+
+def test_of_two_who_change_an_assignment_the_second_sees_what_the_first_did(app_store: Store) -> None:
+    store = app_store
+    dataset, _, slice_id = sliced(store)
+    assignments.assign(store, slice_id, ["Ada", "Bob"], overlap=None, due=None, annotator="Ada")
+    app = opened(TEAM, *FOLDS, f"team.box.assign.{slice_id}", dataset=dataset)
+    app.session_state["annotator"] = "Ada"
+
+    def people() -> Any:
+        return next(item for item in app.multiselect if item.label == "People")
+
+    def stands() -> tuple[str, ...]:
+        item = assignments.assignment_of(store, slice_id)
+        return item.people if item else ()
+
+    people().set_value(["Ada"]).run()
+    assignments.assign(store, slice_id, ["Ada", "Bob", "Cleo"], overlap=None, due=None, annotator="Zoe")
+    button(app, "Assign").click().run()
+    assert "Zoe has changed this assignment since you opened it, and nothing of yours was saved." in page_html(app)
+    assert stands() == ("Ada", "Bob", "Cleo")
+    assert people().value == ["Ada", "Bob", "Cleo"]
+    people().set_value(["Ada", "Cleo"]).run()
+    button(app, "Assign").click().run()
+    assert "is assigned to Ada and Cleo" in page_html(app) and "has changed this" not in page_html(app)
+    assert stands() == ("Ada", "Cleo")
 
 
 def test_the_command_line_assigns_and_lists(sqlite_store: Store) -> None:
