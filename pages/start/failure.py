@@ -9,6 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from cimemories.store.engine import StoreError
 from cimemories.store.upkeep.problems import explained, problem
+from cimemories.text import sentence
 from cimemories.ui import page, workbench
 
 
@@ -26,7 +27,7 @@ def explanation(error: Exception) -> str | None:
     if problem(error) is not None:
         text = explained(error)
         return f"{text[:1].upper()}{text[1:]}"
-    return str(error) if isinstance(error, StoreError) else None
+    return sentence(error) if isinstance(error, StoreError) else None
 
 
 @contextmanager

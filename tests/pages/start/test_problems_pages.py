@@ -71,7 +71,7 @@ def test_a_full_disk_is_said_on_the_page(app_store: Store, monkeypatch: pytest.M
     ("error", "text"),
     [
         (OSError(errno.ENOSPC, "No space left on device", "/x/cache"), "The disk is full (/x/cache). Free some"),
-        (StoreError("the workspace x is read-only"), "the workspace x is"),
+        (StoreError("the workspace x is read-only"), "The workspace x is read-only."),
         (ZeroDivisionError("a bug of ours"), None),
         (FileNotFoundError(errno.ENOENT, "No such file", "/x"), None),
     ],
