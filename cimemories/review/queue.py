@@ -213,6 +213,11 @@ def undecided(store: Store, index: PairIndex, positions: npt.NDArray[np.generic]
     return np.asarray(positions[_undecided(standing(store, index.shape), annotator)[positions]])
 
 
+def still(positions: Ints, shown: Ints) -> Ints:
+    """Those of these positions that were shown before, in their order: what has come to match since is left out."""
+    return positions[np.isin(positions, shown)]
+
+
 def sample(positions: npt.NDArray[np.generic], count: int, seed: int = 0) -> Ints:
     """A random sample of these positions without replacement, in their order; all of them where there are no more."""
     if len(positions) <= count:

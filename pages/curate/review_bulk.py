@@ -8,7 +8,6 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from functools import partial
-from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ from cimemories.review.bulk import (
     undo_batch,
 )
 from cimemories.review.index import Ints, PairIndex
-from cimemories.review.queue import Item, Pair, items, sample, undecided
+from cimemories.review.queue import Item, Pair, items, sample, still, undecided
 from cimemories.review.standing import standing
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, content_hash
@@ -58,6 +57,7 @@ from pages.curate.profile_view import display_name
 PREVIEWED = 20
 _BULK_NOTICE = "bulk.notice"
 _SHUFFLES = "bulk.shuffles"
+_SHOWN = "bulk.shown"  # the button that was drawn last, and the positions of the pairs that it was for
 SPREAD = "review.spread"  # whether the queue shows where its last decision could be spread
 _BEFORE = "overlap.before"  # by dataset, the overlap before the one that was set in this session
 _SOURCES = {"batch": "all that matched", "proposal": "spread from one decision"}
@@ -65,10 +65,16 @@ _AXES = {Axis.CONTEXTS: "Similar contexts", Axis.ATTRIBUTES: "Same domain and ev
 
 
 def draw(
-    store: Store, dataset: DatasetRow, labelling: LabellingRow | None, index: PairIndex, positions: Ints, context: str
+    store: Store,
+    dataset: DatasetRow,
+    labelling: LabellingRow | None,
+    index: PairIndex,
+    positions: Ints,
+    context: str,
+    name: str,
 ) -> str:
     """Draws the part for the pairs at these positions of the index; returns the page's takeaway. context: what the
-    filters leave, in words."""
+    filters leave, in words; name: what the filters are known by."""
     draw_notice()
     person = annotator.name()
     open_pairs = undecided(store, index, positions, person) if person else positions
@@ -81,7 +87,7 @@ def draw(
             under_way = once.under_way(_job(store, dataset, person), _notify, key="bulk.batch")
         if not under_way:
             with page.Reporting("Nothing was decided.", StoreError):
-                _form(store, dataset, index, person, positions, open_pairs)
+                _form(store, dataset, index, person, positions, open_pairs, name)
         if person:
             _own_batches(store, dataset, person)
     with right:
@@ -100,7 +106,9 @@ def draw(
     return f"{count(len(positions))} of {count(len(index), 'pair')} match the filters{decided}."
 
 
-def _form(store: Store, dataset: DatasetRow, index: PairIndex, person: str, positions: Ints, open_pairs: Ints) -> None:
+def _form(
+    store: Store, dataset: DatasetRow, index: PairIndex, person: str, positions: Ints, open_pairs: Ints, name: str
+) -> None:
     done = len(positions) - len(open_pairs)
     again = done > 0 and st.toggle(
         "Include pairs I have decided",
@@ -119,22 +127,32 @@ def _form(store: Store, dataset: DatasetRow, index: PairIndex, person: str, posi
     # A reason too: who finds one of thousands later has nothing else to go by.
     missing = "your name" if not person else "a label" if label is None else "" if reason else "a reason"
 
+    # A click is for the pairs that were shown: not for those of other filters, nor for what has come to match since. It
+    # does count where some match no longer, as happens all the time where others decide: they are left out.
+    key = f"bulk.apply.{content_hash([name, *index.shape.key, again])}"
+    drawn_key, shown = st.session_state.get(_SHOWN, (key, chosen))
+    wanted = still(chosen, shown) if drawn_key == key else chosen
+    gone = len(shown) - len(wanted) if drawn_key == key else 0
+
     def work(report: once.Report) -> str:
-        return _record_batch(store, dataset, person, index.pairs(chosen), label, reason, "batch", report)
+        pairs = index.pairs(wanted)
+        return _record_batch(store, dataset, person, pairs, label, reason, "batch", report, left_out=gone)
 
     def begin() -> None:
+        if not len(wanted):
+            raise StoreError("none of the pairs that were shown matches the filters any more.")
         if not once.begin(_job(store, dataset, person), work):
             raise StoreError("another batch of yours is under way. Wait for it, then apply this one.")
 
     once.button(
         safe.plain_label(f"Apply to all {count(len(chosen))}"),
         begin,
-        # The pairs in the key: a click is for these, and for no others that other filters leave by then.
-        key=f"bulk.apply.{sha256(chosen.tobytes()).hexdigest()[:16]}",
+        key=key,
         type="primary",
         icon=":material/done_all:",
         disabled=not len(chosen) or bool(missing),
     )
+    st.session_state[_SHOWN] = key, chosen
     if missing and len(chosen):
         safe.inline(f"Needs {missing}.", muted=True)
 
@@ -158,6 +176,8 @@ def _record_batch(
     reason: str,
     source: str,
     report: once.Report,
+    *,
+    left_out: int = 0,
 ) -> str:
     """Decide pairs as one batch and say what came of it; stopped, it is undone whole. Raises StoreError with the number
     of pairs where not all could be decided: those stay, and can be undone as any batch."""
@@ -174,7 +194,8 @@ def _record_batch(
             return "Stopped. No pair was decided; what was written by then is undone."
     except StoreError as problem:
         raise StoreError(f"only {count(written)} of {count(len(pairs))} were: {problem}") from problem
-    return f"{count(written, 'pair')} decided as {label}, in one batch. You can undo it under Your batches."
+    left = f" Left out, since the filters no longer match: {count(left_out, 'pair')}." if left_out else ""
+    return f"{count(written, 'pair')} decided as {label}, in one batch.{left} You can undo it under Your batches."
 
 
 def draw_notice() -> None:

@@ -34,7 +34,7 @@ def store(app_store: Store) -> Store:
     return app_store
 
 
-def bulk_part(domain: str | None) -> None:
+def bulk_part(domain: str | None, labels: tuple[str, ...] = ()) -> None:
     """The part alone, as the page draws it; runs inside the AppTest, so everything it needs is imported here."""
     import streamlit as st
 
@@ -50,12 +50,13 @@ def bulk_part(domain: str | None) -> None:
         dataset = store_datasets.all_rows(connection)[0]
     labelling = default_labelling(store, dataset.id)
     index = pair_index(store, dataset.id, labelling.id if labelling else None)
-    positions = select(store, index, Filters(domain=domain), Order.ENTROPY_RATE)
-    st.session_state["takeaway"] = review_bulk.draw(store, dataset, labelling, index, positions, "demo")
+    filters = Filters(domain=domain, labels=labels)
+    positions = select(store, index, filters, Order.ENTROPY_RATE)
+    st.session_state["takeaway"] = review_bulk.draw(store, dataset, labelling, index, positions, "demo", str(filters))
 
 
-def opened(name: str = "Ada", *folds: str, domain: str | None = None) -> AppTest:
-    app = AppTest.from_function(bulk_part, default_timeout=60, kwargs={"domain": domain})
+def opened(name: str = "Ada", *folds: str, domain: str | None = None, labels: tuple[str, ...] = ()) -> AppTest:
+    app = AppTest.from_function(bulk_part, default_timeout=60, kwargs={"domain": domain, "labels": labels})
     app.session_state["annotator"] = name
     for key in folds:
         app.session_state[key] = True
@@ -128,6 +129,34 @@ def test_one_label_goes_to_all_that_match_but_not_over_what_the_person_had_decid
     double_click(app, button(app, "Apply to all 6"))
     assert standing(store, dataset_id)[pairs[0]] == ("Ada", Label.AMBIGUOUS, "batch")
     assert [batch.pairs for batch in batches(store, dataset_id, "Ada")] == [6, 5], "one batch more"
+
+
+def test_what_others_decide_between_sight_and_click_is_left_out_and_the_rest_decided(store: Store) -> None:
+    dataset_id, pairs = world(store)
+    app = opened(labels=("inappropriate",))
+    app.radio[0].set_value(Label.AMBIGUOUS)
+    app.text_input[0].set_value("all of one kind")
+    run(app)
+    first, *rest = [pairs[1], pairs[4], pairs[5]]
+    say(store, dataset_id, "Bea", first, Label.NECESSARY)  # matches no longer
+    say(store, dataset_id, "Bea", pairs[0], Label.INAPPROPRIATE)  # matches only now, and was not shown
+    press(app, "Apply to all 3")
+    assert (
+        "2 pairs decided as ambiguous, in one batch. Left out, since the filters no longer match: 1 pair."
+        in page_html(app)
+    )
+    by_ada = {pair for pair, (who, *_) in standing(store, dataset_id).items() if who == "Ada"}
+    assert by_ada == set(rest)
+    # Where nothing is left of what was shown, it says so.
+    app = opened(labels=("necessary",))
+    app.radio[0].set_value(Label.AMBIGUOUS)
+    app.text_input[0].set_value("all of one kind")
+    run(app)
+    for pair in (first, pairs[3]):
+        say(store, dataset_id, "Cyd", pair, Label.INAPPROPRIATE)
+    say(store, dataset_id, "Cyd", pairs[2], Label.NECESSARY)
+    press(app, "Apply to all 2")
+    assert "none of the pairs that were shown" in page_html(app).lower()
 
 
 def test_without_a_name_nothing_can_be_applied_and_nothing_matches_says_so(store: Store) -> None:
