@@ -303,6 +303,7 @@ def _settled(dataset: DatasetRow, labelling: LabellingRow | None, disputed: Disp
 OPEN, ALL = "open", "all"
 MOST_DIFF_LINES = 400
 CHOSEN = "review.comments.chosen"
+_OPENED, _ELSEWHERE = "review.comments.opened", "review.comments.elsewhere"
 _SAVED, _BASE, _DRAFT = "review.guideline.saved", "review.guideline.base", "review.guideline"
 
 
@@ -441,12 +442,27 @@ def draw_comments(
         return "No comments on pairs yet."
     left = sum(item.comment.open for item in every)
     shown = _filtered(dataset, every, filters_box)
+    _tell_resolved(every, shown)
     if not shown:
         page.empty("No comment matches", "Show all comments, or change the search.")
     else:
         _comments_table(store, dataset, labelling, shown)
     pairs = len({(item.comment.attribute, item.comment.context) for item in every})
     return f"{count(left)} of {count(len(every), 'comment')} on {count(pairs, 'pair')} open."
+
+
+def _tell_resolved(every: list[PairComment], shown: list[PairComment]) -> None:
+    """Where the comment that was open here left the list since somebody else has resolved it: a click on Resolve, which
+    then does nothing, would look as if it had."""
+    item = next((item for item in every if item.comment.id == st.session_state.get(_OPENED)), None)
+    if item is not None and not item.comment.open and item not in shown:
+        st.session_state.pop(_OPENED)
+        note = item.comment
+        if note.resolved_by != annotator.name():
+            why = f": {note.resolution}" if note.resolution else "."
+            page.keep_notices(_ELSEWHERE, f"{note.resolved_by} has resolved the comment that you had open{why}")
+    for notice in page.kept_notices(_ELSEWHERE):
+        page.notice(notice)
 
 
 def _filtered(dataset: DatasetRow, every: list[PairComment], filters_box: DeltaGenerator) -> list[PairComment]:
@@ -533,6 +549,7 @@ def _comments_table(
         safe.inline("Select a row to read it in full, see its pair, or resolve it.", muted=True)
         return
     st.session_state[CHOSEN] = ids[at]
+    st.session_state[_OPENED] = ids[at] if shown[at].comment.open else None
     _one(store, dataset, labelling, shown[at])
 
 

@@ -175,6 +175,36 @@ def test_a_comment_leads_to_its_pair(review: tuple[Store, DatasetRow, list[tuple
         assert f"context={other[1]}&attribute={other[0]}" in links[label]
 
 
+def test_who_is_late_to_resolve_a_comment_is_told_who_did(
+    review: tuple[Store, DatasetRow, list[tuple[int, int]]],
+) -> None:
+    store, row, (pair, other, *_) = review
+    with store.write() as connection:
+        for each in (pair, other):
+            reviews.add_comment(connection, row.id, "Bob", *each, "is that so?")
+    app = opened(PAGE, dataset=row.id, tab="comments")
+    app.session_state["annotator"] = "Cyd"
+    choose(app, row, 0)
+    next(item for item in app.text_input if (item.key or "").endswith(".why")).set_value("Cyd's reason")
+    with store.write() as connection:
+        newest = max(c.id for c in reviews.comments_of_dataset(connection, row.id))
+        reviews.resolve_comment(connection, row.id, "Dan", newest, "Dan's reason")
+    button(app, "Resolve").click().run()
+    assert not app.exception
+    assert "Dan has resolved the comment that you had open: Dan&#x27;s reason" in page_html(app)
+    # One's own is no news.
+    choose(app, row, 0)
+    next(item for item in app.text_input if (item.key or "").endswith(".why")).set_value("Cyd's reason")
+    button(app, "Resolve").click().run()
+    assert "0 of 2 comments" in page_html(app) and "Cyd has resolved" not in page_html(app)
+    # Nor is what was resolved when it was opened.
+    app = opened(PAGE, dataset=row.id, tab="comments", show="all")
+    choose(app, row, 0)
+    assert "by Dan: Dan" in page_html(app) or "by Cyd" in page_html(app)
+    app.segmented_control(key="review.comments.state").set_value("open").run()
+    assert "has resolved the comment" not in page_html(app)
+
+
 def choose(app: AppTest, row: DatasetRow, number: int) -> None:
     """As a click on a row of the table does."""
     key = f"review.comments.{row.id}"
