@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+from uuid import uuid4
 
 import streamlit as st
 from starlette.datastructures import Headers, MutableHeaders
@@ -20,10 +21,12 @@ from streamlit.web.server.server_util import AUTH_COOKIE_NAME, get_cookie_secret
 from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
 
 from cimemories.access import roles
+from cimemories.access.guard import LOGOUT
 from cimemories.access.roles import Actor, Role
 from cimemories.ui import safe, url
 
 LOGIN, CALLBACK = "/auth/login", "/oauth2callback"
+CHANGED = "cimemories_login"  # the cookie that is another after each login and log-out, read by assets/shell.js
 RETURN = "cimemories_return"  # the cookie with the page that a login began on
 RETURN_SECONDS, LONGEST_RETURN = 15 * 60, 2000
 _HELD = "login.held"  # the actor of this session, and who the admins are
@@ -141,14 +144,18 @@ def _split(address: str) -> SplitResult:
 class Returning:
     """ASGI middleware: who followed a link and had to log in first lands on it afterwards. Streamlit (1.67) sends
     everybody to Home. Where the login begins the browser says on which page; a cookie keeps it until the provider sends
-    the person back."""
+    the person back.
+
+    After a login and a log-out it also sets a cookie that tells the browser's other tabs. Their sessions would go on as
+    they were: whoever found one of them open could decide in the name of somebody who has logged out.
+    """
 
     def __init__(self, app: ASGIApp, base: str = "") -> None:
         self.app, self.base = app, base
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "").removeprefix(self.base) if scope["type"] == "http" else ""
-        if path not in (LOGIN, CALLBACK):
+        if path not in (LOGIN, CALLBACK, LOGOUT):
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
@@ -156,7 +163,14 @@ class Returning:
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 answer = MutableHeaders(raw=message["headers"])
-                self._keep(headers, answer) if path == LOGIN else self._lead(headers, answer)
+                if path == LOGIN:
+                    self._keep(headers, answer)
+                else:
+                    changed = Response()
+                    changed.set_cookie(CHANGED, uuid4().hex, path=f"{self.base}/", samesite="lax")
+                    answer.append("set-cookie", changed.headers["set-cookie"])
+                if path == CALLBACK:
+                    self._lead(headers, answer)
                 message = {**message, "headers": answer.raw}
             await send(message)
 

@@ -1,6 +1,7 @@
 """What the browser does for the whole app, in one component at the end of each run (assets/shell.js): it puts defaults
 into the address without a step for Back, focuses the field that asks for a name, scrolls to the top of another view,
-and says how wide the screen is."""
+loads the page anew where a login or log-out in another tab has changed who is at it, and says how wide the screen
+is."""
 
 from __future__ import annotations
 

@@ -111,6 +111,25 @@ if (!document.documentElement.dataset.tables) {
   tables();
 }
 
+// A login or log-out in another tab ends this one's session too: the server would go on with who it was. Not in the tab
+// that is on its way out: a reload would keep it from the provider's own log-out.
+const CHANGED_MS = 2000;
+const OUT_MS = 30000;
+const who = () => /(?:^|; )cimemories_login=([^;]*)/.exec(document.cookie)?.[1];
+if (!document.documentElement.dataset.login) {
+  document.documentElement.dataset.login = "watched";
+  const began = who();
+  let out = -Infinity;
+  document.addEventListener(
+    "click",
+    (event) => event.target.closest?.("[data-testid='stSidebar'] button") && (out = performance.now()),
+    true,
+  );
+  const look = () => who() !== began && performance.now() - out > OUT_MS && location.reload();
+  setInterval(look, CHANGED_MS);
+  document.addEventListener("visibilitychange", look);
+}
+
 // Where the server drew for another width than the screen has, it hears so and draws again.
 const SCREENS = [["phone", 640], ["tablet", 1000], ["narrow", 1200], ["laptop", 1400]]; // up to so many pixels
 const widths = SCREENS.map(([name, most]) => [name, matchMedia(`(max-width: ${most}px)`)]);
