@@ -232,7 +232,8 @@ def _seen(row: Person) -> str:
 def _role(store: Store, chosen: Person) -> None:
     with st.container(border=True):
         safe.inline(chosen.name, strong=True)
-        role = _roles(f"team.role.{chosen.id}", chosen.role)
+        # By the role that the person has: where somebody else changes it meanwhile the field shows that one.
+        role = _roles(f"team.role.{chosen.id}.{chosen.role}", chosen.role)
         with page.Reporting("The role was not changed.", StoreError):
             once.button(
                 "Change the role",
