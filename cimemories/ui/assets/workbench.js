@@ -45,6 +45,9 @@ const make = (name, cls, text) => {
   return element;
 };
 
+// A card of a dispute has a third part, which is another one once somebody else decides the pair.
+const pairOf = (card) => card.split(".").slice(0, 2).join(".");
+
 class Workbench {
   constructor(root) {
     this.root = root;
@@ -59,6 +62,7 @@ class Workbench {
     this.addressAt = performance.now();
     this.refused = new Set(); // uids that cannot be recorded: their item is gone
     this.choice = {}; // of an answer with a cause: what is chosen of says, cause and reason
+    this.reasons = new Map(); // by pair, that of an answer with a cause that was refused: the pair may come again
     this.batch = { done: 0, seconds: [] }; // answers of the batch, and how long the newest took
     arrived();
     this.onKey = (event) => this.key(event);
@@ -174,6 +178,9 @@ class Workbench {
       this.log.open(data.key);
     }
     for (const uid of data.refused) this.refused.add(uid);
+    for (const { uid, card, cause, text } of this.log.events) {
+      if (cause && text && this.refused.has(uid)) this.reasons.set(pairOf(card), text);
+    }
     const settled = new Set([...data.confirmed, ...this.refused]);
     // Undone is what was answered on the visit before: the server names its card, which may be the one of the address.
     if (this.log.events.some(({ kind, card, uid }) => kind === "undo" && !card && settled.has(uid))) this.startedAt = null;
@@ -528,7 +535,8 @@ class Workbench {
     const anew = box.dataset.card !== (card?.id ?? ""); // not at each message of the page
     if (anew) {
       this.shownAt = performance.now();
-      this.choice = {};
+      const reason = card && this.data.causes.length && this.reasons.get(pairOf(card.id));
+      this.choice = reason ? { reason } : {};
     }
     const context = this.data.context ? [make("div", "context", this.data.context)] : [];
     if (this.over) {
@@ -608,7 +616,8 @@ class Workbench {
     this.part("progress").textContent = left ? `${what}, ${left}` : what;
     this.part("filled").style.width = of ? `${(100 * so) / of}%` : "0";
     const saved = this.part("saved");
-    const lost = this.refused.size ? `${this.refused.size} discarded: the item is gone` : "all saved";
+    const why = this.data.causes.length ? "the item has changed" : "the item is gone";
+    const lost = this.refused.size ? `${this.refused.size} discarded: ${why}` : "all saved";
     saved.textContent = waiting ? `${waiting} not saved yet` : lost;
     saved.classList.toggle("waiting", waiting > 0 || this.refused.size > 0);
   }

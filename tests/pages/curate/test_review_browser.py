@@ -823,3 +823,27 @@ def test_two_tabs_settle_each_dispute_once(app: str, browser: Browser, record: W
     ready(first)
     expect(first.locator(".bench .progress")).to_contain_text("4 of 5 done")
     serving.leave(first)
+
+
+def test_a_reason_is_there_again_where_somebody_decided_the_pair_before_it_was_settled(
+    app: str, browser: Browser, record: World
+) -> None:
+    (disputed_pair,) = disputed(record, 1)
+    page = begin(browser, app, record, "Gil", "&tab=adjudication")
+    page.keyboard.press("r")
+    page.keyboard.type("read it twice")
+    page.keyboard.press("Enter")
+    with record.store.write() as connection:
+        decisions.add_all(connection, record.id, "Ada", [NewDecision(*disputed_pair, Label.AMBIGUOUS)])
+    page.keyboard.press("n")
+    page.keyboard.press("1")
+    expect(page.locator(".bench .saved")).to_have_text("1 discarded: the item has changed")
+    expect(card(page)).to_contain_text("Reason: read it twice")
+    page.keyboard.press("n")
+    page.keyboard.press("1")
+    expect(page.locator(".bench .progress")).to_contain_text("1 of 1 done")
+    expect(page.locator(".bench .saved")).to_have_text("1 discarded: the item has changed")
+    with record.read() as connection:
+        made = [d for d in decisions.history(connection, record.id) if d.annotator == "Gil"]
+    assert [(d.label, d.reason) for d in made] == [(Label.NECESSARY, "read it twice")]
+    serving.leave(page)
