@@ -532,57 +532,53 @@ class _Request:
 
 
 def _form(store: Store) -> None:
-    how = st.segmented_control(
-        "Who writes them?",
-        [TEMPLATES, BY_MODEL, BY_SERVED, BY_SIMULATOR],
-        default=TEMPLATES,
-        key="new.how",
-        required=True,
-    )
+    draft = Draft("new")
+    ways = [TEMPLATES, BY_MODEL, BY_SERVED, BY_SIMULATOR]
+    how = st.segmented_control("Who writes them?", ways, key=draft.key("how", TEMPLATES, ways), required=True)
     with st.container(horizontal=True):
-        name = st.text_input("Dataset name", key="new.name", placeholder="my profiles", width=WIDE)
+        name = st.text_input("Dataset name", key=draft.key("name", ""), placeholder="my profiles", width=WIDE)
         most = AT_ONCE if how == TEMPLATES else 1000
         # `how` in the key, since each way has its own limit and with it its own value.
-        profiles = st.number_input("Profiles", 1, most, 10, key=f"new.count.{how}", width=NARROW)
+        profiles = st.number_input("Profiles", 1, most, key=draft.key(f"count.{how}", 10), width=NARROW)
         locales = sorted(LOCALE_NAMES, key=LOCALE_NAMES.__getitem__)
         locale = st.selectbox(
             "Names and addresses",
             locales,
-            locales.index("en_US"),
             format_func=LOCALE_NAMES.__getitem__,
-            key="new.locale",
+            key=draft.key("locale", "en_US", locales),
             help="Of which language and country. Sentences stay English.",
             width=WIDE,
         )
         seed = st.number_input(
-            "Seed", 0, value=0, key="new.seed", help="The same seed gives the same people and events.", width=NARROW
+            "Seed", 0, key=draft.key("seed", 0), help="The same seed gives the same people and events.", width=NARROW
         )
         known = [file.name for file in packs.pack_files("contexts", store.workspace)]
-        contexts = st.multiselect(
-            "Contexts", known, packs.CORE, key="new.contexts", format_func=safe.option, width=WIDE
-        )
+        key = draft.key("contexts", [*packs.CORE])
+        st.session_state[key] = [name for name in st.session_state[key] if name in known]  # a pack may be gone by now
+        contexts = st.multiselect("Contexts", known, key=key, format_func=safe.option, width=WIDE)
     request = _Request(name.strip(), int(profiles), str(locale), int(seed), contexts)
     if how == TEMPLATES:
-        _from_templates(store, request)
+        _from_templates(store, request, draft)
     else:
-        _by_model(store, request, simulator=how == BY_SIMULATOR, served=how == BY_SERVED)
+        _by_model(store, request, draft, simulator=how == BY_SIMULATOR, served=how == BY_SERVED)
 
 
-def _from_templates(store: Store, request: _Request) -> None:
+def _from_templates(store: Store, request: _Request, draft: Draft) -> None:
     with st.container(horizontal=True):
         per_domain = st.number_input(
-            "Per domain", 1, 7, 5, key="new.templates.per_domain", help=_PER_DOMAIN, width=NARROW
+            "Per domain", 1, 7, key=draft.key("templates.per_domain", 5), help=_PER_DOMAIN, width=NARROW
         )
-        events = st.number_input("Life events", 1, 12, 3, key="new.templates.events", width=NARROW)
+        events = st.number_input("Life events", 1, 12, key=draft.key("templates.events", 3), width=NARROW)
         among = st.multiselect(
             "Which events",
             [PUBLISHED, *sorted({*offline_events(), *events_by_name()})],
-            key="new.templates.among",
+            key=draft.key("templates.among", []),
             format_func=lambda name: "all of the authors' data" if name == PUBLISHED else name,
             placeholder="the usual events",
             help="Life events to sample from: any that have templates, or those of the authors' data",
             width=WIDE,
         )
+    draft.keep()
     safe.inline(
         f"{count(request.profiles, 'profile')} with about {count(events * 9 * per_domain + 14, 'attribute')} "
         "each, created immediately. For more, use cimemories generate --offline.",
@@ -621,46 +617,49 @@ def _from_templates(store: Store, request: _Request) -> None:
         safe.inline("Enter a dataset name first.", muted=True)
 
 
-def _by_model(store: Store, request: _Request, *, simulator: bool, served: bool) -> None:
+def _by_model(store: Store, request: _Request, draft: Draft, *, simulator: bool, served: bool) -> None:
     base_url, key_env = SIMULATOR, DEFAULT_KEY_ENV
     price_in = price_out = 0.0
     timeout = 300
-    draft = Draft("new.on")
     if served:
         model, base_url = draw_served(draft)
     elif simulator:
-        model = str(st.selectbox("Model", SIMULATED_MODELS, key="new.simulated", width=WIDE))
+        key = draft.key("simulated", SIMULATED_MODELS[0], SIMULATED_MODELS)
+        model = str(st.selectbox("Model", SIMULATED_MODELS, key=key, width=WIDE))
         st.caption("Answers follow docs/simulator.md. The dataset is marked as simulated wherever it appears.")
     else:
         with st.container(horizontal=True):
-            model = st.text_input("Model", key="new.model", placeholder="openai/gpt-oss-120b", width=WIDE).strip()
-            base_url = st.text_input("Base URL", value="http://localhost:8000/v1", key="new.url", width=WIDE).strip()
-            key_env = st.text_input("API key variable", value=DEFAULT_KEY_ENV, key="new.key", width=WIDE).strip()
+            model = st.text_input(
+                "Model", key=draft.key("model", ""), placeholder="openai/gpt-oss-120b", width=WIDE
+            ).strip()
+            base_url = st.text_input("Base URL", key=draft.key("url", "http://localhost:8000/v1"), width=WIDE).strip()
+            key_env = st.text_input("API key variable", key=draft.key("key", DEFAULT_KEY_ENV), width=WIDE).strip()
     with st.container(horizontal=True):
-        per_domain = st.number_input("Per domain", 1, 20, 7, key="new.per_domain", help=_PER_DOMAIN, width=NARROW)
-        events = st.number_input("Life events", 1, 31, 3, key="new.events", width=NARROW)
+        per_domain = st.number_input(
+            "Per domain", 1, 20, key=draft.key("per_domain", 7), help=_PER_DOMAIN, width=NARROW
+        )
+        events = st.number_input("Life events", 1, 31, key=draft.key("events", 3), width=NARROW)
         general = st.number_input(
-            "General", 1, 50, 10, key="new.general", width=NARROW,
+            "General", 1, 50, key=draft.key("general", 10), width=NARROW,
             help="Attributes that belong to no event: employer, income, marital status and the like.",
         )  # fmt: skip
-        # Through the session and not as value=: a field that somebody empties stays empty.
-        st.session_state.setdefault("new.max_tokens", 8192)
         max_tokens = st.number_input(
-            "Token limit", 256, 131072, value=None, step=1024, key="new.max_tokens", width=NARROW,
+            "Token limit", 256, 131072, value=None, step=1024, key=draft.key("max_tokens", 8192), width=NARROW,
             placeholder="default", help="For one answer. Leave empty to use the server's limit.",
         )  # fmt: skip
         temperature = st.number_input(
-            "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="default", key="new.temperature", width=NARROW
-        )
+            "Temperature", 0.0, 2.0, value=None, step=0.1, placeholder="default", key=draft.key("temperature", None),
+            width=NARROW,
+        )  # fmt: skip
         if not simulator:
             timeout = st.number_input(
-                "Timeout (s)", 1, 3600, 300, key="new.timeout", help="Doubles with each retry.", width=NARROW
+                "Timeout (s)", 1, 3600, key=draft.key("timeout", 300), help="Doubles with each retry.", width=NARROW
             )
             price_in = st.number_input(
-                "Price in", 0.0, value=0.0, key="new.price_in", help=_PRICE.format("prompt"), width=NARROW
+                "Price in", 0.0, key=draft.key("price_in", 0.0), help=_PRICE.format("prompt"), width=NARROW
             )
             price_out = st.number_input(
-                "Price out", 0.0, value=0.0, key="new.price_out", help=_PRICE.format("completion"), width=NARROW
+                "Price out", 0.0, key=draft.key("price_out", 0.0), help=_PRICE.format("completion"), width=NARROW
             )
     spec = AuthoringSpec(
         name=request.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from paging import button, double_click, opened, page_html
+from paging import HOME, button, double_click, opened, page_html
 from worlds import add_dataset
 
 from cimemories import launch
@@ -83,6 +83,29 @@ def test_started_with_the_simulator_and_shown_when_it_is_done(store: Store, star
     assert "is written: " in page_html(app)
     assert "simulated" in page_html(app)
     assert names(store) == ["first", HOSTILE]
+
+
+def test_what_is_entered_stays_while_other_pages_are_looked_at(store: Store) -> None:
+    app = opened(PAGE, view="new")
+    app.segmented_control(key="new.how").set_value("A model").run()
+    for key, text in (("new.name", "mine"), ("new.model", "m"), ("new.url", "http://127.0.0.1:9/v1")):
+        app.text_input(key=key).set_value(text).run()
+    app.number_input(key="new.count.A model").set_value(7).run()
+    app.number_input(key="new.max_tokens").set_value(None).run()
+    app.number_input(key="new.price_in").set_value(0.5).run()
+    app.switch_page(HOME).run()
+    app.switch_page(PAGE)
+    app.query_params["view"] = "new"
+    app.run()
+    assert not app.exception
+    assert app.segmented_control(key="new.how").value == "A model"
+    assert [app.text_input(key=f"new.{name}").value for name in ("name", "model", "url")] == [
+        "mine",
+        "m",
+        "http://127.0.0.1:9/v1",
+    ]
+    numbers = [app.number_input(key=f"new.{name}").value for name in ("count.A model", "max_tokens", "price_in")]
+    assert numbers == [7, None, 0.5]
 
 
 def test_what_cannot_be_started_says_why_and_leaves_nothing(store: Store) -> None:

@@ -116,7 +116,7 @@ def test_every_form_offers_a_vllm_for_its_work(
     app = opened("pages/curate/profiles.py", view="new")
     app.segmented_control(key="new.how").set_value("A model served for it").run()
     app.text_input(key="new.name").set_value("mine")
-    fill(app, "new.on", "--max-model-len 8192")
+    fill(app, "new", "--max-model-len 8192")
     button(app, "Start writing").click().run()
     assert not app.exception and len(commands) == 4
     with app_store.read() as connection:
