@@ -226,9 +226,13 @@ def resolve_comment(store: Store, dataset_id: int, annotator: str, comment_id: i
 
 
 def reopen_comment(store: Store, dataset_id: int, annotator: str, item: Comment) -> None:
-    """Ask a resolved comment again: as a new one, since what was said of it stays."""
+    """Ask a resolved comment again: as a new one, since what was said of it stays. Raises StoreError where it is open
+    again already."""
     text = f"{REOPENED}{item.text.removeprefix(REOPENED)}"
     with store.write(Role.ANNOTATOR) as connection:
+        for note in reviews.comments_of_pair(connection, item.attribute, item.context):
+            if note.open and note.text == text:
+                raise StoreError(f"{note.annotator} has reopened this comment already. It is among the open ones.")
         reviews.add_comment(connection, dataset_id, annotator, item.attribute, item.context, text)
 
 

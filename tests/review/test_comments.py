@@ -162,6 +162,12 @@ def test_comments_are_found_and_resolved_and_their_text_is_only_text(
     choose(app, row, 0)
     double_click(app, button(app, "Reopen"))
     assert "2 of 4 comments on 2 pairs open." in page_html(app)
+    # The resolved one stays as it is, and offers it again, here and to whoever else has it open.
+    at = list(app.dataframe[0].value["state"]).index("resolved")
+    choose(app, row, at)
+    button(app, "Reopen").click().run()
+    assert "Cyd has reopened this comment already." in page_html(app)
+    assert "2 of 4 comments on 2 pairs open." in page_html(app)
 
 
 def test_a_comment_leads_to_its_pair(review: tuple[Store, DatasetRow, list[tuple[int, int]]]) -> None:
