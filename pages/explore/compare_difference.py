@@ -79,8 +79,15 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
             "completeness_p": ("number", "p of completeness (Holm)"),
             "necessary_flows": ("count", "Necessary flows"),
         }
-        show(drawing, "domains", "compare.box.domains", compared, columns, simulated=result.simulated)
+        about = _about(compared, result) | {"difference": "second minus first"}
+        show(drawing, "domains", "compare.box.domains", compared, columns, simulated=result.simulated, about=about)
     _flows(compared, result, run_names[first], run_names[second])
+
+
+def _about(compared: Compared, result: Difference) -> dict[str, object]:
+    """What a difference rests on, for exports: these two runs, whatever else is chosen, at the n of both."""
+    of_both = compared.about(result.first, result.second, n=result.paired.n)
+    return of_both | {"first": result.first.run.id, "second": result.second.run.id}
 
 
 def _among(compared: Compared, first: str, others: list[str], result: Difference) -> Difference:
@@ -210,7 +217,7 @@ def _flows(compared: Compared, result: Difference, first: str, second: str) -> N
         alt="Flows that changed between the two runs, the most revealed first",
     )
     safe.inline("Choose a row to read the messages.", muted=True)
-    about = compared.about() | {"first": result.first.run.id, "second": result.second.run.id}
+    about = _about(compared, result)
     exports.buttons("changed-flows", frame, fig=None, key="compare.changed", simulated=result.simulated, about=about)
     if picked is not None:
         row = shown.iloc[picked]

@@ -53,15 +53,17 @@ class Compared:
     def scope_of(self, run_id: str) -> Scope:
         return next(scope for scope in self.scopes if scope.run.id == run_id)
 
-    def about(self) -> dict[str, object]:
-        """What the numbers rest on, for exports."""
-        first = self.scopes[0]
+    def about(self, *scopes: Scope, n: int | None = None) -> dict[str, object]:
+        """What the numbers rest on, for exports. scopes: of these runs alone; n: that violation is read at, where it
+        is not the board's."""
+        scopes = scopes or self.scopes
+        first = scopes[0]
         return {
             "dataset": first.dataset_name,
             "labels": first.labelling.id if first.labelling else "none",
             "labelled_by": first.labels_text,
-            "judge": "; ".join(dict.fromkeys(scope.judge_text for scope in self.scopes)),
-            "n": self.board.n or "all samples that every flow of a run has",
+            "judge": "; ".join(dict.fromkeys(scope.judge_text for scope in scopes)),
+            "n": n or self.board.n or "all samples that every flow of a run has",
             "identifier_rule": str(self.rule),
         }
 
@@ -185,11 +187,13 @@ def show(
     columns: Columns,
     *,
     simulated: Parts | None = None,
+    about: Mapping[str, object] | None = None,
 ) -> None:
-    """Draw it. name: of its files and widgets. box: key of the folded table, whose columns these are. simulated: None
-    for that of all runs."""
+    """Draw it. name: of its files and widgets. box: key of the folded table, whose columns these are. simulated, about:
+    None for those of all runs."""
     marked = compared.board.simulated if simulated is None else simulated
-    show_drawing(drawing, f"compare.chart.{name}", f"compare-{name}", box, columns, marked, compared.about())
+    rests_on = compared.about() if about is None else about
+    show_drawing(drawing, f"compare.chart.{name}", f"compare-{name}", box, columns, marked, rests_on)
 
 
 def show_drawing(

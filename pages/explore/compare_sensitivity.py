@@ -100,7 +100,7 @@ def choices_part(compared: Compared, study: Study, measure: Measure) -> str:
         "least_tau": ("number", "Least Kendall's tau"),
         "tau_setting": ("text", "there"),
     }
-    show(drawing, "choices", "compare.box.choices", compared, columns)
+    show(drawing, "choices", "compare.box.choices", compared, columns, about=_about(compared, measure))
 
     def every() -> None:
         frame = as_frame(study, tried, names)
@@ -117,7 +117,7 @@ def choices_part(compared: Compared, study: Study, measure: Measure) -> str:
             f"tau_{measure}": ("number", "Kendall's tau"),
         }
         tables.table(frame, key="compare.every.table", columns=columns, alt="Every run by every setting")
-        about, simulated = compared.about(), compared.board.simulated
+        about, simulated = _about(compared), compared.board.simulated
         exports.buttons("settings", frame, fig=None, key="compare.every", simulated=simulated, about=about)
 
     page.fold("Every run by every setting", ":material/table_rows:", "compare.box.every", every)
@@ -160,7 +160,7 @@ def personas_part(compared: Compared, study: Study, measure: Measure) -> None:
         fig=None,
         key="compare.personas",
         simulated=compared.board.simulated,
-        about=compared.about() | {"measure": str(measure)},
+        about=_about(compared, measure),
     )
 
 
@@ -219,7 +219,7 @@ def profiles_part(compared: Compared, study: Study, measure: Measure) -> None:
         "same_order": ("percent", "Same order"),
         "same_best": ("percent", "Same first"),
     }
-    show(drawing, "profiles", "compare.box.profiles", compared, columns)
+    show(drawing, "profiles", "compare.box.profiles", compared, columns, about=_about(compared, measure))
 
 
 def norms_part(compared: Compared) -> None:
@@ -264,7 +264,7 @@ def norms_part(compared: Compared) -> None:
         fig=None,
         key="compare.norms.export",
         simulated=compared.board.simulated,
-        about=compared.about(),
+        about=_about(compared),
     )
 
 
@@ -282,7 +282,8 @@ def coverage_part(compared: Compared) -> None:
         by = page.choice("By", GROUPS, "compare.by", "by")
     chosen = compared.scopes[0].run.id
     if by:
-        ids = [line.run.id for line in compared.board.lines]
+        there = {scope.run.id for scope in compared.scopes}  # fewer than the board has, where some cannot be ranked
+        ids = [line.run.id for line in compared.board.lines if line.run.id in there]
         with right:
             chosen = str(page.select("Flows of", ids, compared.run_names.__getitem__, "compare.spoken", "run"))
     named = [(compared.run_names[scope.run.id], scope) for scope in compared.scopes if not by or scope.run.id == chosen]
@@ -307,7 +308,8 @@ def coverage_part(compared: Compared) -> None:
         "not_judged": ("count", "Not judged"),
     }
     simulated = parts_of(scope.simulated for _, scope in named)
-    show(drawing, "spoken", "compare.box.spoken", compared, columns, simulated=simulated)
+    about = _about(compared) | ({"run": chosen} if by else {})
+    show(drawing, "spoken", "compare.box.spoken", compared, columns, simulated=simulated, about=about)
     absent = [WORDS[part] for part in PARTS if not pd.Series(drawing.frame[part]).any()]
     if absent:
         safe.inline(f"None are: {'; '.join(absent)}.", muted=True)
@@ -433,7 +435,12 @@ def _panel(compared: Compared, study: Study, measure: Measure, now: Sequence[Num
         "rank": ("number", "Place"),
         "value": ("percent", "Number"),
     }
-    show(drawing, "order", "compare.box.order", compared, columns)
+    show(drawing, "order", "compare.box.order", compared, columns, about=_about(compared, measure))
+
+
+def _about(compared: Compared, measure: Measure | None = None) -> dict[str, object]:
+    """What the numbers rest on, for exports. measure: whose they are, where the columns do not say."""
+    return compared.about(n=compared.n) | ({"measure": str(measure)} if measure else {})
 
 
 def _names(compared: Compared) -> list[str]:
@@ -511,7 +518,7 @@ def _numbers(compared: Compared, tried: Trial, measure: Measure) -> None:
         fig=None,
         key="compare.sensitivity",
         simulated=compared.board.simulated,
-        about=compared.about() | {"threshold": tried.setting.threshold, "priors": str(tried.setting.priors)},
+        about=_about(compared) | {"threshold": tried.setting.threshold, "priors": str(tried.setting.priors)},
     )
 
 

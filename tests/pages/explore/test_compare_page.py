@@ -116,6 +116,28 @@ def test_the_address_says_which_runs(world: tuple[int, str, str, str]) -> None:
     assert leaky not in page_html(app)
 
 
+def test_what_is_covered_is_told_of_ranked_runs_alone(world: tuple[int, str, str, str]) -> None:
+    _, leaky, careful, part = world
+    app = opened(COMPARE, "compare.box.spoken", tab="sensitivity", by="domain", run=part)
+    offered = next(item for item in app.selectbox if item.label == "Flows of")
+    assert len(offered.options) == 2 and app.query_params["run"] in (leaky, careful)
+    assert any("speaks" in item.value for item in app.dataframe)
+
+
+def test_exports_of_a_difference_name_its_two_runs(
+    world: tuple[int, str, str, str], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, leaky, careful, _ = world
+    add_run(store, world[0], 5, QUIET, judge="another judge")  # is beside the others, and not compared
+    given: dict[str, dict[str, object]] = {}
+    monkeypatch.setattr("cimemories.ui.exports.buttons", lambda name, _, *, about, **__: given.update({name: about}))
+    opened(COMPARE, *FOLDS, tab="difference", against=leaky, run=careful)
+    for name in ("compare-domains", "changed-flows"):
+        assert (given[name]["first"], given[name]["second"]) == (leaky, careful)
+        assert (given[name]["n"], given[name]["judge"]) == (5, "test-judge")
+    assert given["compare-domains"]["difference"] == "second minus first"
+
+
 def test_a_difference_is_said_in_words_and_leads_to_the_messages(
     world: tuple[int, str, str, str], store: Store
 ) -> None:

@@ -113,6 +113,17 @@ def test_every_part_is_a_link(runs: list[str]) -> None:
     assert any("consensus" in str(item.proto) for item in app.get("page_link"))
 
 
+def test_exports_say_which_number_and_which_run_they_hold(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, dict[str, object]] = {}
+    monkeypatch.setattr("cimemories.ui.exports.buttons", lambda name, _, *, about, **__: given.update({name: about}))
+    opened(COMPARE, *FOLDS, tab="sensitivity", by="context", run=runs[1], ranking="violation")
+    for name in ("order", "choices", "profiles"):
+        assert given[f"compare-{name}"]["measure"] == "violation"
+    assert given["compare-spoken"]["run"] == runs[1]
+    # Runs of 2 and of 3 samples are ordered at 2.
+    assert {about["n"] for about in given.values()} == {2}
+
+
 def test_votes_needed_are_a_choice_of_the_link(runs: list[str]) -> None:
     app = opened(COMPARE, tab="sensitivity", votes=3)
     field = next(item for item in app.number_input if item.label == "Votes needed of each persona")
