@@ -581,10 +581,15 @@ def takeaway(labels: Matrix, *, voting: bool = False) -> str:
     )
 
 
-def counts(labels: Matrix, *, voting: bool) -> None:
+def counts(labels: Matrix, labelling: LabellingRow | None, *, voting: bool) -> None:
     """The counts of every context and attribute, and all pairs as a file. voting: votes still arrive, so no context is
     discarded yet."""
     profile = labels.record.profile
+    marks = {
+        "profile": profile.name,
+        "labelling": labelling.id if labelling else "",
+        "labels": "simulated" if labelling is not None and labelling.simulated else "",
+    }
     discarded = (labels.discarded & (not voting)).tolist()
     states = [
         "retained" if kept else "discarded" if dropped else "open"
@@ -615,7 +620,7 @@ def counts(labels: Matrix, *, voting: bool) -> None:
             height=560,
             alt="Contexts of the profile with how many attributes are necessary, inappropriate and ambiguous there",
         )
-        tables.csv_button(contexts, "contexts.csv", key="labels.csv.contexts")
+        tables.csv_button(contexts.assign(**marks), "contexts.csv", key="labels.csv.contexts")
     with right:
         safe.heading(count(len(attributes), "attribute"))
         safe.inline("The number of contexts in which each is necessary, inappropriate or ambiguous.", muted=True)
@@ -626,8 +631,10 @@ def counts(labels: Matrix, *, voting: bool) -> None:
             height=560,
             alt="Attributes of the profile with in how many contexts each is necessary, inappropriate and ambiguous",
         )
-        tables.csv_button(attributes, "attributes.csv", key="labels.csv.attributes")
-    tables.csv_button(_pairs(labels), "pairs.csv", label="Download all pairs as CSV", key="labels.csv.pairs")
+        tables.csv_button(attributes.assign(**marks), "attributes.csv", key="labels.csv.attributes")
+    tables.csv_button(
+        _pairs(labels).assign(**marks), "pairs.csv", label="Download all pairs as CSV", key="labels.csv.pairs"
+    )
 
 
 def _pairs(labels: Matrix) -> pd.DataFrame:

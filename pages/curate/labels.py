@@ -240,7 +240,7 @@ def _profile(
     voting = label_matrix.is_voting(labelling)
     if view_name == COUNTS:
         set_takeaway(label_matrix.takeaway(labels, voting=voting))
-        label_matrix.counts(labels, voting=voting)
+        label_matrix.counts(labels, labelling, voting=voting)
         return
     top = st.container()
     left, right = st.columns([2, 1] if view_name == MATRIX else [5, 3], gap="medium")

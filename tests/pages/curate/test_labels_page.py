@@ -151,6 +151,20 @@ def test_the_counts_are_tables_too(store: Store, labelled: tuple[DatasetRow, str
     assert "2 contexts, 1 of them discarded" in page_html(app)
 
 
+def test_files_of_the_counts_say_whose_they_are_and_that_labels_are_simulated(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    labelling = add_labels(store, dataset.id, [[[INAPPROPRIATE, NECESSARY]] * 3] * 2, simulated=True)
+    files: dict[str, Any] = {}
+    monkeypatch.setattr("cimemories.ui.tables.csv_button", lambda frame, name, **_: files.update({name: frame}))
+    opened(LABELS, dataset=dataset.id, show="counts", profile=records(store, dataset.id)[1].id)
+    assert set(files) == {"contexts.csv", "attributes.csv", "pairs.csv"}
+    for frame in files.values():
+        marks = frame[["profile", "labelling", "labels"]].drop_duplicates().to_numpy().tolist()
+        assert marks == [["Person 1", labelling, "simulated"]]
+
+
 def test_the_current_rule_is_the_one_that_is_explained(store: Store, labelled: tuple[DatasetRow, str]) -> None:
     dataset, _ = labelled
     person = records(store, dataset.id)[0]
