@@ -37,7 +37,7 @@ from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import LABELS
 from cimemories.flows.recalled import recalls
-from cimemories.flows.scope import Scope
+from cimemories.flows.scope import Scope, parts_of
 from cimemories.metrics import heatmap, sentences, warnings
 from cimemories.metrics.headline import headline
 from cimemories.metrics.heatmap import (
@@ -100,7 +100,7 @@ def draw() -> None:
     caveats(chosen.numbers)
     with chosen.top:  # before the chart, which takes the browser a while
         takeaway = _takeaway(chosen, other, whole)
-        page.head("Heatmaps", takeaway, simulated=scope.simulated + (other.simulated if other else ()))
+        page.head("Heatmaps", takeaway, simulated=_simulated(scope, other))
     if scope.labelling is not None and not whole.empty:
         _maps(chosen, view, whole, other)
     else:
@@ -144,7 +144,7 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
         of = recalled_grid(flows, scope, view.rows, view.columns, whole.n)
         recalled = difference(shown, of).second  # in the order of what is shown
         frame = frame.assign(recalled=getattr(of, _SAID[view.measure]).reshape(-1))
-    simulated = scope.simulated + (other.simulated if other else ())
+    simulated = _simulated(scope, other)
     with counting(flows, scope, *([other] if other else [])):
         texts = _titles(flows, scope, other, view, shown, both)
     size = len(shown.rows), len(shown.columns)
@@ -167,6 +167,11 @@ def _maps(chosen: RunScope, view: View, whole: Grid, other: Scope | None) -> Non
     else:
         page.notice("Click a cell to see its flows: which attribute, whose, and in how many samples it was revealed.")
     page.fold("All cells as a table", ":material/table:", "heatmaps.box.table", lambda: _twin(frame, view, shown.n))
+
+
+def _simulated(scope: Scope, other: Scope | None) -> tuple[str, ...]:
+    """What is simulated of the run or of the one to compare with."""
+    return parts_of(each.simulated for each in (scope, other) if each)
 
 
 def _against(flows: Flows, scope: Scope, view: View) -> Scope | None:
@@ -215,7 +220,8 @@ def _takeaway(chosen: RunScope, other: Scope | None, grid: Grid) -> str:
         sentences.heatmap(at.scope.run.name, grid.n, at.violation[grid.n], at.attributes, at.completeness)
         for at in every
     ]
-    return f"{'; '.join(texts)}.{sentences.missing(chosen.numbers.coverage)}"
+    lost = "".join(sentences.missing(at.coverage, at.scope.run.name if other else "") for at in every)
+    return f"{'; '.join(texts)}.{lost}"
 
 
 def _figure(
@@ -315,7 +321,7 @@ def _flows(
             shown.drop(columns=["profile", "attribute", "context"]),
             fig=None,
             key="heatmaps.cell.export",
-            simulated=scope.simulated + (other.simulated if other else ()),
+            simulated=_simulated(scope, other),
             about=about,
         )
         if limited and not paged:

@@ -105,9 +105,11 @@ def not_concluded(n: int, users: int, *, audited: bool, several: bool) -> list[s
     return texts
 
 
-def missing(coverage: float) -> str:
-    """' Only 25.0 % of the messages are judged.'; empty from 99 % on."""
-    return f" Only {share(coverage)} of the messages are judged." if coverage < 0.99 else ""
+def missing(coverage: float, run: str = "") -> str:
+    """' Only 25.0 % of the messages are judged.'; empty from 99 % on. run: whose they are, where it is not the only
+    one."""
+    whose = f" of {run}" if run else ""
+    return f" Only {share(coverage)} of the messages{whose} are judged." if coverage < 0.99 else ""
 
 
 def between(bounds: tuple[float, float]) -> str:
@@ -250,9 +252,7 @@ class Normed(Protocol):
 def norms(n: int, rows: Sequence[Normed], decided: int) -> str:
     """What the scores by one persona's norm are. rows: the consensus first, then each persona."""
     scores = [f"{share(row.violation.value)} ({row.key}, {count(row.labelled, 'pair')} labelled)" for row in rows]
-    people = (
-        f"; {count(decided, 'pair')} that people decided {'are' if decided > 1 else 'is'} in all" if decided else ""
-    )
+    people = f"; what people decided of {count(decided, 'pair')} counts before the votes in all" if decided else ""
     if all(math.isnan(row.violation.value) for row in rows):
         return f"Violation@{n} is undefined by every norm."
     if len(rows) < 2:

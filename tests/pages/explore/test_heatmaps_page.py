@@ -194,6 +194,21 @@ def test_two_runs_as_a_difference(store: Store) -> None:
     assert "in the link is not a choice here" in page_html(elsewhere)
 
 
+def test_of_two_runs_each_says_how_much_is_judged_and_a_simulated_part_is_named_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=3)
+    add_labels(store, data.id, LABELS, simulated=True)
+    lost = {(0, 0, sample): ResponseStatus.TRUNCATED for sample in (2, 3, 4)}
+    first, second = add_run(store, data.id, 5, REVEALS), add_run(store, data.id, 5, [[[0, 0, 0]] * 3], missing=lost)
+    marks: list[object] = []
+    monkeypatch.setattr("cimemories.ui.exports.buttons", lambda *_, simulated, **__: marks.append(simulated))
+    name = resolve_scope(store, second).run.name
+    assert f"Only 80.0 % of the messages of {name} are judged." in page_html(opened(PAGE, run=first, against=second))
+    assert "Only 80.0 % of the messages are judged." in page_html(opened(PAGE, run=second))
+    assert marks == [("labels",)] * 2
+
+
 def test_columns_too_narrow_for_names_stand_by_sphere(store: Store) -> None:
     spheres = ["legal", "housing", "finance"]
     contexts = tuple(Context("t", f"recipient {i}", spheres[i % 3]) for i in range(39))
