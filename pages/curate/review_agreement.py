@@ -666,7 +666,9 @@ def _moved(
         f"Points by which the decision moves Violation@{effect.n} and completeness, all other decisions kept; they do "
         "not add up. Select a row to see its votes.",
     )
-    marked = frame.assign(run=scope.run.id, n=effect.n, simulated=", ".join(scope.simulated))
+    # Changes by the decision, and not the numbers themselves.
+    named = frame.rename(columns={name: f"{name}_change" for name in ("violation", "completeness")})
+    marked = named.assign(run=scope.run.id, n=effect.n, simulated=", ".join(scope.simulated))
     tables.csv_button(marked, f"decisions-{scope.run.id}.csv", key="agreement.csv.moved")
     if selected is not None and labelling is not None:
         go_to_pair(dataset, labelling, frame.iloc[selected])

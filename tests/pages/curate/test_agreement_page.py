@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import sqlalchemy as sa
 from paging import FOLDS, button, double_click, opened, page_html
@@ -205,8 +206,10 @@ def test_a_slice_that_nobody_answered_says_so(store: Store) -> None:
     assert "No answers here yet" in page_html(agreement(slice=77))
 
 
-def test_what_the_decisions_do_to_a_run(store: Store) -> None:
+def test_what_the_decisions_do_to_a_run(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     data, labelling = world(store)
+    files: dict[str, pd.DataFrame] = {}
+    monkeypatch.setattr("cimemories.ui.tables.csv_button", lambda frame, name, **_: files.update({name: frame}))
     reveals = np.random.default_rng(0).integers(0, 4, size=CODES.shape)
     run = add_run(store, data, 3, reveals)
     effect = decision_effect(Flows(store), resolve_scope(store, run, labelling))
@@ -218,6 +221,9 @@ def test_what_the_decisions_do_to_a_run(store: Store) -> None:
     assert f"{effect.decided} decided pairs, {effect.changed} against the consensus" in markup
     table = next(d.value for d in page.dataframe if "violation" in d.value)
     assert len(table) == effect.changed == 2 and table["attribute"].tolist() == effect.moved["attribute"].tolist()
+    # A change is not the number itself.
+    changes = files[f"decisions-{run}.csv"]["violation_change"]
+    assert changes.tolist() == effect.moved["violation"].tolist()
 
 
 def test_the_model_with_itself_stands_apart(store: Store) -> None:
