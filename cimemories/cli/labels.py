@@ -192,7 +192,8 @@ def _print_consensus(result: Survival, contexts: ContextCounts, table2: Sequence
         [(r["who"], r["how"], r["pairs"], percent(r["share"])) for r in result.dissent.to_dict("records")],
     )
     discarded = ", ".join(f"{n:,} {reason}" for reason, n in contexts.discarded.items())
-    output.line(f"contexts: {contexts.retained:,} retained; discarded: {discarded}")
+    without = f"; {contexts.unlabelled:,} without a label" if contexts.unlabelled else ""
+    output.line(f"contexts: {contexts.retained:,} retained; discarded: {discarded}{without}")
     output.table(
         ("Table 2", ">mean", ">sd", ">over", "published"),
         [
@@ -233,7 +234,7 @@ def _consensus_json(
         "by": result.by,
         "dissent": result.dissent,
         "decisions": vars(result.decisions),
-        "contexts": output.attributes(contexts, "retained discarded"),
+        "contexts": output.attributes(contexts, "retained discarded unlabelled"),
         "table2": [
             output.attributes(item, "name mean sd over unit")
             | {"published": item.published and {"figure": item.published.figure, "place": item.published.source}}

@@ -241,9 +241,11 @@ def _how(counts: npt.NDArray[np.float64], others: Labels) -> dict[str, Bools]:
 class Contexts:
     """Which contexts count for which profile, by effective labels (a standing decision before the consensus), as runs
     count them. frame: one row a (profile, context) with a label: profile, context (ids), user, name (of the context),
-    sphere, attributes (labelled), necessary, inappropriate, reason ('' where retained)."""
+    sphere, attributes (labelled), necessary, inappropriate, reason ('' where retained). unlabelled: those of the
+    dataset without any label, which are neither retained nor discarded."""
 
     frame: pd.DataFrame
+    unlabelled: int
 
     @property
     def retained(self) -> int:
@@ -286,7 +288,10 @@ def contexts(store: Store, labelling_id: str) -> Contexts:
         for c in np.flatnonzero(labelled).tolist()
     ]
     names = ["profile", "context", "user", "name", "sphere", "attributes", "necessary", "inappropriate", "reason"]
-    return Contexts(pd.DataFrame(rows, columns=names))
+    with store.read() as connection:
+        dataset_id = int(work.load(connection, labelling_id)["dataset"])
+        tested = sum(_by_profile(connection, dataset_id, profile_context).values())
+    return Contexts(pd.DataFrame(rows, columns=names), tested - len(rows))
 
 
 def _reason(necessary: int, inappropriate: int) -> str:

@@ -416,21 +416,27 @@ def draw_contexts(
     set_takeaway(_contexts_takeaway(result))
     _context_bars(result, labelling)
     _contexts_table(result, dataset, labelling)
-    _table2(table2(store, labelling.id), labelling)
+    _table2(table2(store, labelling.id), labelling, result.unlabelled)
 
 
 def _contexts_takeaway(contexts: Contexts) -> str:
     total = len(contexts.frame)
     discarded = total - contexts.retained
     reasons = ", ".join(f"{count(n)} with {reason}" for reason, n in contexts.discarded.items() if n)
+    which = "labelled context" if contexts.unlabelled else "context"
     return (
-        f"{count(contexts.retained)} of {count(total, 'context')} of profiles are retained; "
+        f"{count(contexts.retained)} of {count(total, which)} of profiles are retained; "
         + (
             f"{count(discarded)} {'is' if discarded == 1 else 'are'} discarded, {reasons}."
             if discarded
             else "none is discarded."
         )
+        + (f" {_without_label(contexts.unlabelled)}." if contexts.unlabelled else "")
     ).replace(f"with {NEITHER}", "with neither a necessary nor an inappropriate attribute")
+
+
+def _without_label(unlabelled: int) -> str:
+    return f"{count(unlabelled, 'more context')} of profiles {'has' if unlabelled == 1 else 'have'} no label"
 
 
 def _context_bars(contexts: Contexts, labelling: LabellingRow) -> None:
@@ -445,7 +451,9 @@ def _context_bars(contexts: Contexts, labelling: LabellingRow) -> None:
     totals = frame[[part.column for part in CONTEXT_PARTS]].sum(axis=1)
     lost = (totals - frame["retained"]).tolist()
     most = largest_count(lost)
-    title = "Every context of every profile is retained"
+    title = (
+        "Every labelled context is retained" if contexts.unlabelled else "Every context of every profile is retained"
+    )
     if most is not None and most.value:
         name, total = safe.option(frame["name"].iloc[most.first], 60), int(totals.iloc[most.first])
         title = sentences.contexts_discarded(name, lost[most.first], total, most)
@@ -455,7 +463,8 @@ def _context_bars(contexts: Contexts, labelling: LabellingRow) -> None:
         CONTEXT_PARTS,
         name="name",
         title=title,
-        subtitle=f"{count(len(contexts.frame), 'context')} of {len(frame)} profiles, by effective labels{cut}",
+        subtitle=f"{count(len(contexts.frame), 'labelled context')} of {count(len(frame), 'profile')}, by effective "
+        f"labels{cut}",
         unit="contexts",
     )
     charts.show(
@@ -504,7 +513,7 @@ def _contexts_table(contexts: Contexts, dataset: DatasetRow, labelling: Labellin
     )
 
 
-def _table2(lines: tuple[Statistic, ...], labelling: LabellingRow) -> None:
+def _table2(lines: tuple[Statistic, ...], labelling: LabellingRow, unlabelled: int) -> None:
     safe.heading("The statistics of the paper's Table 2")
     frame = pd.DataFrame(
         [
@@ -535,6 +544,8 @@ def _table2(lines: tuple[Statistic, ...], labelling: LabellingRow) -> None:
         "By effective labels under the current rule; sd with n - 1. The published figures describe the authors' own "
         "labels."
     )
+    if unlabelled:
+        page.notice(f"{_without_label(unlabelled)}: not counted as retained here.")
     download(frame, "table2", labelling, "effective labels")
 
 

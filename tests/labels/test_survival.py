@@ -92,7 +92,7 @@ def test_contexts_are_discarded_for_their_reason(store: Store) -> None:
         ("1", "0", labels_survival.NO_NECESSARY),
         ("1", "2", ""),  # context 1 of the second profile has no label at all: neither retained nor discarded
     ]
-    assert result.retained == 2
+    assert (result.retained, result.unlabelled) == (2, 1)
     assert result.discarded == {
         labels_survival.NO_NECESSARY: 1,
         labels_survival.NO_INAPPROPRIATE: 1,

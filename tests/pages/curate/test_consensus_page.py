@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from paging import FOLDS, button, double_click, labels, opened, page_html
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, PAPER_NAME, rule_of
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, PAPER_NAME, UNLABELLED, rule_of
 from cimemories.labels.survival import survival
 from cimemories.labels.whatif import what_if
 from cimemories.store import labellings
@@ -63,6 +63,7 @@ def test_contexts_say_why_they_are_discarded(store: Store) -> None:
     assert "5 of 6 contexts of profiles are retained" not in page_html(page)
     retained = "4 of 6 contexts of profiles are retained; 2 are discarded, 2 with no necessary attribute."
     assert retained in page_html(page)
+    assert "no label" not in page_html(page)
     table = next(d.value for d in page.dataframe if "reason" in d.value)
     assert table[["user", "reason"]].to_numpy().tolist() == [["Person 1", "no necessary attribute"]] * 2
     page.segmented_control(key="consensus.contexts.show").set_value("all").run()
@@ -70,6 +71,18 @@ def test_contexts_say_why_they_are_discarded(store: Store) -> None:
     assert [len(next(d.value for d in p.dataframe if "reason" in d.value)) for p in (page, again)] == [6, 6]
     published = next(d.value for d in page.dataframe if "published" in d.value)
     assert published["published"].tolist()[:2] == ["10", "about 147"]
+
+
+def test_contexts_without_a_label_are_not_passed_over(store: Store) -> None:
+    data = add_dataset(store, profiles=2, attributes=3, contexts=3)
+    add_labels(store, data.id, [LABELS[0], [[UNLABELLED] * 3] * 3])
+    page = opened(PAGE, part="contexts")
+    text = page_html(page)
+    assert (
+        "3 of 3 labelled contexts of profiles are retained; none is discarded. 3 more contexts of profiles have" in text
+    )
+    assert "Every labelled context is retained" in page.get("plotly_chart")[0].proto.spec
+    assert "3 more contexts of profiles have no label: not counted as retained here." in text
 
 
 def test_a_slider_changes_nothing_until_a_rule_is_saved_and_used(store: Store) -> None:
