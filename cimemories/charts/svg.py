@@ -17,6 +17,7 @@ import html
 import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
@@ -307,9 +308,8 @@ class _Drawing:
         corners = [point for _, point in known]
         # hv: level until the next x, then up or down.
         if line.get("shape") == "hv":
-            corners = [
-                at for a, b in zip(corners, [*corners[1:], None], strict=True) for at in (a, (b[0], a[1]) if b else a)
-            ]
+            # zip_longest: the edge of no run has no corner at all.
+            corners = [at for a, b in zip_longest(corners, corners[1:]) for at in (a, (b[0], a[1]) if b else a)]
         if trace.get("fill"):
             self.points("polygon", corners, f"band {_fill_class(trace['fillcolor'])}")
             return

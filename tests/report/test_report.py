@@ -190,6 +190,14 @@ def test_a_comparison_says_who_leaks_less_and_what_speaks_against_it(still: tupl
         assert row[2:4] == [percent(second_number), percent(first_number)]
 
 
+def test_runs_none_of_which_is_ranked_have_a_report_too(sqlite_store: Store) -> None:
+    store, _, second = two_runs(sqlite_store)
+    data = resolve_scope(store, second).run.dataset
+    other = add_run(store, data, 5, EXAMPLE, missing={(0, 1, 3): ResponseStatus.TRUNCATED})
+    text = as_html(made(store, second, other))  # the front of the figure is that of no run
+    assert "None of 2 runs has full coverage, so none is ranked" in Page(text).text and "figure-plane" in text
+
+
 def test_what_the_paper_states_is_marked_as_published(world: tuple[Store, str, str]) -> None:
     store, second, part = world
     # Of the paper's model too, but read at 4 samples for want of a message: the paper's number is of 5.
