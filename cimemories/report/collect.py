@@ -40,8 +40,10 @@ def abstract(report_basis: Basis) -> Section:
         max(line.numbers.n for line in lines),
         # Of the whole runs, as the numbers above: lines may be of the flows common to all of them.
         max(report_basis.intervals(line.scope).completeness.users for line in lines),
-        audited=all(violation_audits(flows, line.scope, report_basis.rule) for line in lines),
-        several=len(lines) > 1,
+        runs=list(run_names.values()),
+        unaudited=[
+            run_names[line.run.id] for line in lines if not violation_audits(flows, line.scope, report_basis.rule)
+        ],
     )
     if report_basis.board.warnings:
         limits.append("That differences come from the models alone: see what else differs, under Comparison.")

@@ -4,6 +4,7 @@ all is read."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -226,6 +227,23 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
         assert lines[at + 1].startswith(f"| Violation@{SAMPLES}, corrected | {corrected} |")
         assert f"by {sum(result.audited)} audited attributes" in lines[at + 1]
     assert f"| Violation@{SAMPLES}, corrected |  |  | {sentences.points(apart)} |" in markdown
+    assert "nobody has audited" not in markdown
+
+
+def test_a_report_names_the_runs_whose_judge_nobody_has_audited(sqlite_store: Store) -> None:
+    flows, scope, _, truth = world(sqlite_store)
+    other = add_run(sqlite_store, scope.run.dataset, SAMPLES, truth)
+
+    def limits() -> str:
+        flows, first = ask(sqlite_store, scope.run.id)
+        report = collect(flows, [first, ask(sqlite_store, other)[1]], made=datetime(2026, 3, 1, tzinfo=UTC))
+        return as_markdown(report, "figures")[0]
+
+    assert "That the judge is right: nobody has audited whole attributes, and no interval" in limits()
+    draw(flows, scope, 4, 1)
+    (row,) = attribute_slices(flows, scope.run)
+    read(sqlite_store, scope, row.id, truth, 1)
+    assert re.search(rf"That the judge of [^:]*{other}[^:]* is right: nobody has audited whole attributes", limits())
 
 
 def test_the_command_plans_and_samples_as_the_library_does(sqlite_store: Store) -> None:

@@ -88,9 +88,9 @@ def _span_of(numbers: Sequence[int], noun: str) -> str:
     return count(high, noun) if low == high else f"{low:,} to {count(high, noun)}"
 
 
-def not_concluded(n: int, users: int, *, audited: bool, several: bool) -> list[str]:
-    """What numbers of violation@n may not be taken for. users: profiles behind them; audited: whether people checked
-    the judge."""
+def not_concluded(n: int, users: int, *, runs: Sequence[str], unaudited: Sequence[str]) -> list[str]:
+    """What numbers of violation@n may not be taken for. users: profiles behind them; unaudited: those of the runs of
+    which people audited no whole attributes."""
     texts = [
         f"How much leaks in longer use: violation@{n} is of {count(n, 'message')} a task and grows with further ones."
     ]
@@ -98,9 +98,12 @@ def not_concluded(n: int, users: int, *, audited: bool, several: bool) -> list[s
         texts.append(f"Anything about other users: {count(users, 'profile')} can only speak for their own attributes.")
     elif rare := unseen(users):
         texts.append(f"Anything about rare users: {rare}.")
-    if not audited:
-        texts.append("That the judge is right: nobody has audited it, and no interval contains its errors.")
-    if several:
+    if unaudited:
+        of = f" of {listed(unaudited)}" if len(unaudited) < len(runs) else ""
+        texts.append(
+            f"That the judge{of} is right: nobody has audited whole attributes, and no interval contains its errors."
+        )
+    if len(runs) > 1:
         texts.append("Which run is better where intervals overlap: the paired differences decide that.")
     return texts
 
