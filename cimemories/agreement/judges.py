@@ -7,7 +7,7 @@ claims is what is left of the count of places.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -61,12 +61,14 @@ class JudgePair:
 
 @dataclass(frozen=True)
 class JudgesAgreement:
-    """The judges of a run, and each two of them that read the same text (message, or reasoning)."""
+    """The judges of a run, and each two of them that read the same text (message, or reasoning). simulated: whether the
+    messages or one of the judges are."""
 
     run_id: str
     grounded: bool
     judges: tuple[JudgeCounts, ...]
     pairs: tuple[JudgePair, ...]
+    simulated: bool = False
 
 
 def judges_agreement(flows: Flows, run_id: str, *, grounded: bool = False) -> JudgesAgreement:
@@ -79,7 +81,8 @@ def judges_agreement(flows: Flows, run_id: str, *, grounded: bool = False) -> Ju
 
     def make() -> JudgesAgreement:
         with flows.store.read() as connection:
-            return _agreement(connection, run_id, judges, grounded)
+            counted = _agreement(connection, run_id, judges, grounded)
+        return replace(counted, simulated=run.simulated or any(judge.simulated for judge in judges))
 
     return flows.cached(key, make)
 

@@ -65,15 +65,17 @@ def judges(
     for pair in result.pairs:
         (neither, second), (first, both) = pair.table
         output.line(
-            f"\n{pair.first.title} and {pair.second.title}: {count(pair.places, 'attribute')} in "
-            f"{count(pair.messages, 'message')} judged by both\n  revealed by both {both:,}, by the first alone "
-            f"{first:,}, by the second alone {second:,}, by neither {neither:,}"
+            f"\n{pair.first.title} and {pair.second.title}: {count(pair.places, 'item')} (an attribute "
+            f"in a message) of {count(pair.messages, 'message')} judged by both\n  revealed by both {both:,}, by the "
+            f"first alone {first:,}, by the second alone {second:,}, by neither {neither:,}"
         )
         for name, value in (("agreement", pair.agreement), ("Cohen's kappa", pair.kappa), ("Gwet's AC1", pair.ac1)):
             shown = f"undefined: {value.why}" if value.value is None else f"{value.value:.3f}"
             output.line(f"  {name:<14} {shown}")
     if not result.pairs:
         output.note("note: agreement needs two judges that read the same text; this run has fewer")
+    if result.simulated:
+        output.note("note: simulated; says nothing about any real model")
 
 
 def _judges_json(result: JudgesAgreement) -> dict[str, object]:
@@ -83,6 +85,7 @@ def _judges_json(result: JudgesAgreement) -> dict[str, object]:
     return {
         "run": result.run_id,
         "grounded_only": result.grounded,
+        "simulated": result.simulated,
         "judges": [
             {"id": item.judge.id, "name": item.title}
             | output.attributes(item.judge, "kind channel simulated")

@@ -130,7 +130,7 @@ def _row(agreement: JudgesAgreement, pair: JudgePair) -> dict[str, object]:
         "run": agreement.run_id,
         "first": pair.first.title,
         "second": pair.second.title,
-        "simulated": pair.first.judge.simulated or pair.second.judge.simulated,
+        "simulated": agreement.simulated,
         "messages": pair.messages,
         "places": pair.places,
         "both": both,

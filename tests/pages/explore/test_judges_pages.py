@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
+import sqlalchemy as sa
 from judging_worlds import JudgedWorld, judged_world
 from paging import opened, page_html
 from typer.testing import CliRunner
@@ -16,6 +18,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
 from cimemories.metrics.headline import headline
 from cimemories.store.engine import WORKSPACE, Store, shared_store
+from cimemories.store.tables import run
 
 HEATMAPS, LEAKS, AUDIT = "pages/explore/heatmaps.py", "pages/explore/leaks.py", "pages/evaluate/judge_audit.py"
 
@@ -60,6 +63,23 @@ def test_the_audit_page_sets_judges_beside_each_other(world: JudgedWorld) -> Non
     assert "Judges against judges: kappas from" in page
     assert "judge 0 and judge 2" in page.replace("</b>", "")
     assert 'class="ci-wide" role="region" aria-label="Judges against judges"' in page, "on a phone it scrolls"
+
+
+def test_agreement_on_simulated_messages_is_marked_whoever_judged_them(
+    store: Store, world: JudgedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: dict[str, pd.DataFrame] = {}
+    monkeypatch.setattr("cimemories.ui.tables.csv_button", lambda frame, name, **_: files.update({name: frame}))
+    for simulated in (False, True):
+        with store.write() as connection:
+            values = {"simulated": simulated, "revision": run.c.revision + 1}
+            connection.execute(sa.update(run).where(run.c.id == world.run_id).values(values))
+        opened(AUDIT, run=world.run_id)
+        assert set(files[f"judges-agreement-{world.run_id}.csv"]["simulated"]) == {simulated}
+        said = CliRunner().invoke(cli, ["judges", world.run_id])
+        assert ("note: simulated; says nothing about any real model" in said.output) == simulated
+        as_json = CliRunner().invoke(cli, ["judges", world.run_id, "--json"])
+        assert json.loads(as_json.stdout)["simulated"] == simulated
 
 
 def test_the_command_line_asks_the_same(store: Store, world: JudgedWorld) -> None:
