@@ -211,11 +211,11 @@ def _titles(
 
 
 def _takeaway(chosen: RunScope, other: Scope | None, grid: Grid) -> str:
-    """The sentence of the head: the numbers of the run, after those of the one to compare with."""
+    """The sentence of the head: the numbers of the run, then those of the one to compare with, as before and after."""
     scope = chosen.scope
     if scope.labelling is None or not grid.violation_pairs.any():
         return f"{scope.run.name}: nothing to measure yet."
-    every = [headline(chosen.flows, other), chosen.numbers] if other else [chosen.numbers]
+    every = [chosen.numbers, headline(chosen.flows, other)] if other else [chosen.numbers]
     texts = [
         sentences.heatmap(at.scope.run.name, grid.n, at.violation[grid.n], at.attributes, at.completeness)
         for at in every
@@ -518,7 +518,7 @@ def _view(others: Mapping[str, str], notes: list[str], recalling: bool) -> View:
             measures = SHOWN | (OF_RECALLED if recalling else {})
             shown = _choice("Maps", measures, "measure", url.get("measure"), BOTH, notes)
         with right:
-            other = _choice("Difference from", named, "against", url.get("against"), NOBODY, notes)
+            other = _choice("Difference to", named, "against", url.get("against"), NOBODY, notes)
     if other != NOBODY and shown in _SAID:  # a difference is one of what was said
         shown = _SAID[shown]
     return View(rows, columns, row_order, column_order, shown, None if other == NOBODY else other)

@@ -185,6 +185,9 @@ def test_two_runs_as_a_difference(store: Store) -> None:
     assert page_html(page).count("violation@5") == 2 and "violation@5 0.0 % of 2 attributes" in page_html(page), (
         page_html(page)
     )
+    # In the order of before and after: this run, and the one that the difference is to.
+    assert page_html(page).index("violation@5 100.0 %") < page_html(page).index("violation@5 0.0 %")
+    assert [box.label for box in page.selectbox].count("Difference to") == 1
     assert title not in page_html(page)
     assert "ci-simulated" in page_html(page)  # one of the two is enough
     assert "100.0 % to 0.0 % (-100.0 points) of 1 and 1 inappropriate pairs" in [cell[0] for cell in read(page)]
