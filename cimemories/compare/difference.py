@@ -205,7 +205,9 @@ def takeaway(flows: Flows, board: Leaderboard, run_names: Mapping[str, str] | No
         return sentences.unranked(len(defined))
     rows = [Ranked(run_names[i.run.id], i.violation, i.completeness, i.balanced) for i in (ranked or defined)]
     if len(rows) != 1:
-        return sentences.leaderboard(board.violation_name, rows, ranking(flows, board))
+        text = sentences.leaderboard(board.violation_name, rows, ranking(flows, board))
+        # A range is of the ranked runs alone: others may leak more and less.
+        return f"{sentences.some_ranked(len(rows), len(board.lines))}{text}" if ranked else text
     (only,) = ranked or defined
     text = sentences.leaderboard(f"Violation@{only.n}", rows, None)
     return f"{sentence(only.numbers.coverage_text)} {text}" if only.outside else text

@@ -97,6 +97,9 @@ def test_a_run_that_lost_messages_has_no_rank_and_is_still_there(store: Store, d
     assert record["violation_least"] <= whole.violation.value <= record["violation_most"]  # type: ignore[operator]
     assert math.isnan(record["rank"])  # type: ignore[arg-type]
     assert "part" not in takeaway(Flows(store), board)
+    # What it says is of those that are ranked alone.
+    assert takeaway(Flows(store), board).startswith("Of 3 runs 2 are ranked: Violation@5 is")
+    assert takeaway(Flows(store), board_of(store, best, other)).startswith("Violation@5 is")
     note = "Not ranked: part (coverage 80.0 %, under 99 %; read at 3 samples"
     assert any(note in text for text in leaderboard_notes(board))
     cells = next(row.cells for row in leaderboard_rows(board) if row.cells[0] == "part")

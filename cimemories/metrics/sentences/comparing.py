@@ -72,6 +72,11 @@ def unranked(runs: int) -> str:
     return f"None of {runs} runs has full coverage, so none is ranked."
 
 
+def some_ranked(ranked: int, runs: int) -> str:
+    """'Of 16 runs 2 are ranked: ', before what is said of these; empty where all are."""
+    return f"Of {runs} runs {ranked} are ranked: " if ranked < runs else ""
+
+
 def plane(on_front: Sequence[str], runs: int) -> str:
     """Runs in the plane of violation and completeness. on_front: names of those that no other beats, by their values
     alone: which of two runs is better is said by their difference."""
