@@ -185,7 +185,10 @@ def variants_of(
         raise StoreError("the model gives the paraphrase, or you do: leave out one of them.")
     text = None if asks else note_of(item) if wording is None else one_line(wording)
     if wording is not None and not match((item,), text or ""):
-        raise StoreError(f"the wording does not state the value of {item.key} ({item.value}), so it is no paraphrase.")
+        raise StoreError(
+            f"the wording does not state the value of {item.key} ({item.value}) by the matcher's rules, so it is no "
+            "paraphrase. Keep more words of its statement."
+        )
     made = {
         Change.FIRST: Variant(Change.FIRST, (attribute, *others)),
         Change.LAST: Variant(Change.LAST, (*others, attribute)),

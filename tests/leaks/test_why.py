@@ -357,7 +357,7 @@ def test_behind_earlier_messages_it_is_refused(tmp_path: Path, store: Store, sco
 
 
 def test_what_cannot_be_asked_is_said(store: Store, scope: Scope) -> None:
-    with pytest.raises(StoreError, match="does not state the value"):
+    with pytest.raises(StoreError, match="does not state the value of .* by the matcher.s rules.*Keep more words"):
         prepared(store, scope, wording="Nothing of it.")
     plan = prepared(store, scope)
     own = prepared(store, scope, wording=f"By the way, {plan.attribute.statement}")
