@@ -101,18 +101,21 @@ def _loop_is_running() -> bool:
 def _in_thread(store: Store, task: Callable[[], None], ids: list[str], stopped: threading.Event) -> None:
     """Do it in a thread of its own, and wait. A notebook has an event loop in its main thread, where a second one,
     which the work needs, cannot run."""
-    errors: list[BaseException] = []
+    errors, ended = list[BaseException](), threading.Event()
 
     def guarded() -> None:
         try:
             task()
         except BaseException as error:
             errors.append(error)
+        finally:
+            ended.set()
 
     thread = threading.Thread(target=guarded, name="cimemories-run")
     thread.start()
     try:
-        thread.join()
+        # Not join(): before Python 3.13 one that is interrupted takes the thread for ended, and a second does not wait.
+        ended.wait()
     except KeyboardInterrupt:
         # The interrupt reaches the main thread alone. Paused, calls in flight end and are kept; while it is still being
         # planned there is nothing to pause.
@@ -120,7 +123,8 @@ def _in_thread(store: Store, task: Callable[[], None], ids: list[str], stopped: 
         with suppress(StoreError):
             for run_id in ids:
                 catalogue.pause(store, run_id)
-        thread.join()
+        ended.wait()
         raise
+    thread.join()
     if errors:
         raise errors[0]
