@@ -360,7 +360,9 @@ def test_several_processes_count_as_one(sqlite_store: Store, monkeypatch: pytest
 
     def counted() -> list[Any]:
         flows = Flows(store)
-        return [headline(flows, scopes[0]).as_json(), intervals(flows, scopes[0]), difference(flows, *scopes).as_json()]
+        # As text: from Python 3.13 on, dataclasses with a nan in the same place are not equal.
+        as_text = repr(intervals(flows, scopes[0]))
+        return [headline(flows, scopes[0]).as_json(), as_text, difference(flows, *scopes).as_json()]
 
     alone = counted()
     monkeypatch.setenv(processes.VARIABLE, "2")
