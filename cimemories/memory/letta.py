@@ -25,7 +25,7 @@ _SECRETS = ("LETTA_API_KEY", "LETTA_CUSTOM_HEADERS")  # what letta-client sends 
 
 
 class LettaError(RuntimeError):
-    """A Letta server answered what its archives cannot hold."""
+    """A Letta server does not answer, or answered what its archives cannot hold."""
 
 
 class Letta:
@@ -60,13 +60,20 @@ class Letta:
         self.statements: tuple[str, ...] = ()
 
     def ingest(self, profile: Profile) -> None:
+        from letta_client import APIConnectionError
         from letta_client import Letta as Client
 
         self.statements = tuple(attribute.statement for attribute in profile.attributes)
         self._client = Client(base_url=self.address)
         handle = {"embedding": self.embedding} if self.embedding else {}
         description = "Statements of one profile, from a run of CIMemories Studio, which deletes them at its end."
-        made = self._client.archives.create(name=f"cimemories-{uuid4().hex}", description=description, **handle)
+        try:
+            made = self._client.archives.create(name=f"cimemories-{uuid4().hex}", description=description, **handle)
+        except APIConnectionError as error:  # whose text is "Connection error."
+            raise LettaError(
+                f"no answer from {self.address}. Start the Letta server, or name its address by LETTA_BASE_URL or "
+                "address=URL"
+            ) from error
         self._archive = made.id
         # The instance ends with its profile, also where that fails or is only priced; at the latest with the process.
         weakref.finalize(self, _delete, self._client, made.id)

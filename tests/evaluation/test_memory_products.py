@@ -222,6 +222,20 @@ def _rows(store: Store, run_id: str) -> list[Any]:
 
 
 @letta
+def test_a_letta_server_that_does_not_answer_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LETTA_API_KEY", "LETTA_BASE_URL", "LETTA_CUSTOM_HEADERS"):
+        monkeypatch.delenv(name, raising=False)
+    add_labelled(store, 1, 2)
+    with letta_server() as server:
+        url = server.url
+    spec = simulated(memory=Memory(f"system:letta:k=4,address={url}"), samples=1)
+    run_id = planning.plan(store, spec, find_labels=effective_labels)
+    runs.execute(store, run_id)
+    causes = {row.cause for row in _rows(store, run_id)}
+    assert len(causes) == 1 and f"(LettaError: no answer from {url}. Start the Letta server" in causes.pop()
+
+
+@letta
 def test_a_key_for_letta_goes_only_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LETTA_API_KEY", "secret-of-mine")
     monkeypatch.setenv("LETTA_BASE_URL", "http://127.0.0.1:9/")
