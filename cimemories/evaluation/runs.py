@@ -310,10 +310,12 @@ def jobs_by_unit(
         # The runs of a sweep share what they have in common, sampled anew or not.
         fresh=(row.sweep or row.id) if row.manifest.fresh else None,
     )
+    # Of an imported run only judgements can be owed to a server. Where no message is owed, a judge can read what came
+    # through a memory system that is not installed here, or is another version by now.
+    writes = row.endpoint != IMPORTED and any(row.responses.get(status) for status in runs.RETRIABLE)
     with store.read() as connection:
         prompts = [_judge_prompt(connection, row, judge) for judge in judges]
-        # Of an imported run only judgements can be owed to a server.
-        wording = None if row.endpoint == IMPORTED else recorded_wording(connection, row)
+        wording = recorded_wording(connection, row) if writes else None
     # Behind the block: a client looks up in the record whose answers may serve it.
     readers = [_judge(row, *each, client, address, endpoint) for each in zip(judges, prompts, strict=True)]
     writer = _writer(row, wording, client, endpoint, readers, address) if wording else None

@@ -56,7 +56,7 @@ from cimemories.store import datasets
 from cimemories.store import runs as store_runs
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, open_store
-from cimemories.store.tables import call, recall, request, response, run_call
+from cimemories.store.tables import call, judgement, recall, request, response, run_call
 
 pytest.importorskip("bm25s")
 
@@ -312,6 +312,20 @@ def test_another_version_of_a_system_does_not_go_on_with_a_run(store: Store, mon
     with pytest.raises(Exception, match="was planned with version"):
         runs.execute(store, run_id)
     assert {row["status"] for row in rows(store, run_id)} == {"owed"}
+
+
+def test_another_judge_reads_a_finished_run_whose_system_is_another_version_by_now(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = ran(store, by("system:bm25:k=4"))
+    monkeypatch.setattr("cimemories.memory.retrieval.version", lambda _: "9.9")
+    runs.execute(store, run_id)  # as `resume`: nothing is owed
+    assert row_of(store, run_id).status == "finished"
+    (judge,) = runs.judge_again(store, run_id, [JudgeSpec()])
+    runs.execute(store, run_id)
+    with store.read() as connection:
+        read = connection.execute(sa.select(judgement.c.status).where(judgement.c.judge == judge)).scalars().all()
+    assert (row_of(store, run_id).status, read) == ("finished", ["ok"] * 12)
 
 
 def test_a_draft_is_written_with_what_was_recalled_and_its_rewrite_keeps_the_record(store: Store) -> None:
