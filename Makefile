@@ -1,4 +1,4 @@
-# make app: everything a newcomer needs. make test: everything CI runs. Both need Python 3.11 or newer and make.
+# make app: everything a newcomer needs. make test: everything CI runs. Both need Python 3.11 to 3.14 and make.
 PYTHON ?= python3
 PORT ?= 8501
 WORKSPACE ?= data/workspace
@@ -77,8 +77,9 @@ resolve: $(VENV)/installed-dev
 system:
 	@sh tests/system-packages.sh
 
+# Of some versions in constraints.txt, scipy's among them, there is no wheel for Python 3.15: pip would compile them.
 $(VENV)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; this is " + sys.version.split()[0] + ". Name another with make PYTHON=...")'
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14) and "Python 3.11 to 3.14 is needed; this is " + sys.version.split()[0] + ". Name another with make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -79,3 +82,21 @@ def test_the_image_gets_what_the_tests_run_with() -> None:
     entries = re.split(r"\n(?=[A-Za-z0-9])", file.read_text(encoding="utf-8").strip())
     without = [entry.splitlines()[0] for entry in entries if "==" in entry and "--hash=sha256:" not in entry]
     assert not without
+
+
+@pytest.mark.parametrize(
+    ("version", "is_taken"), [((3, 10), False), ((3, 11), True), ((3, 14), True), ((3, 15), False)]
+)
+def test_make_refuses_a_python_for_which_the_exact_versions_have_no_wheels(
+    tmp_path: Path, version: tuple[int, int], is_taken: bool
+) -> None:
+    python, environment = tmp_path / "python", tmp_path / "venv"
+    environment.mkdir()
+    # Says that it is this version, and makes no environment.
+    told = f"import sys; sys.version_info = {(*version, 0)}; sys.version = '{version[0]}.{version[1]}.0 (main)'"
+    python.write_text(f'#!/bin/sh\n[ "$1" != -c ] || exec "{sys.executable}" -c "{told}; $2"\n', encoding="utf-8")
+    python.chmod(0o755)
+    command = ["make", f"VENV={environment}", f"PYTHON={python}", f"{environment}/python"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) is is_taken, done.stderr
+    assert is_taken or f"Python 3.11 to 3.14 is needed; this is {version[0]}.{version[1]}.0" in done.stderr
