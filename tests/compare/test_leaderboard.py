@@ -114,7 +114,8 @@ def test_while_people_decide_many_runs_are_counted_once(
     assert not is_behind(store, scopes_of_rows(store, rows)[0])
     # Numbers of this revision hold this decision, and a change of what is labelled never waits.
     many, one = (leaderboard(Flows(store), scopes_of_rows(store, some)) for some in (rows, rows[:1]))
-    assert many.lines[0].violation == one.lines[0].violation
+    # As text: from Python 3.13 on, dataclasses with a nan in the same place are not equal.
+    assert repr(many.lines[0].violation) == repr(one.lines[0].violation)
     decide(Label.NECESSARY)
     assert revisions() == {decided}
     change = versions.Edit("bio", "change", 0, {"age": 30}, {"age": 31})
