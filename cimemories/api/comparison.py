@@ -75,4 +75,5 @@ class Comparison:
         return f"<Comparison: {self.in_words}>"
 
     def _repr_html_(self) -> str:
-        return html_table(("comparison",), [(text,) for text in self.difference.sentences(self.first, self.second)])
+        sentences = self.difference.sentences(self.first, self.second)
+        return html_table(("comparison",), [(text,) for text in sentences], longest=None)

@@ -111,7 +111,7 @@ class Metrics:
             )
             for measure, n, value, low, high in frame.itertuples(index=False)
         ]
-        notes = html_table(("notes",), [(note,) for note in self.notes]) if self.notes else ""
+        notes = html_table(("notes",), [(note,) for note in self.notes], longest=None) if self.notes else ""
         return html_table(("measure", "value", "95 % interval"), rows) + notes
 
 

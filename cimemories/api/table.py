@@ -79,12 +79,13 @@ def _from_arrow(table: Any, form: Form) -> Any:
     return duckdb.connect(":memory:").from_arrow(table)
 
 
-def html_table(titles: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0) -> str:
-    """A table as HTML in which every text is text, whatever it holds. more: rows that are left out, as a last line."""
+def html_table(
+    titles: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0, longest: int | None = LONGEST_CELL
+) -> str:
+    """A table as HTML in which every text is text, whatever it holds. more: rows that are left out, as a last line.
+    longest: characters of a cell; None for sentences, of which the end counts as much."""
     head = "".join(f"<th>{html_escaped(title)}</th>" for title in titles)
-    lines = (
-        "".join(f"<td>{html_escaped('' if cell is None else cell, LONGEST_CELL)}</td>" for cell in row) for row in rows
-    )
+    lines = ("".join(f"<td>{html_escaped('' if cell is None else cell, longest)}</td>" for cell in row) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     end = f"<p>{more:,} more; to_frame() has all.</p>" if more else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{end}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import html
 import json
 import shutil
 import signal
@@ -31,7 +32,7 @@ from worlds import add_dataset, add_labels, add_run
 import cimemories
 from cimemories.api import running, table
 from cimemories.charts.run_heatmap import run_figure
-from cimemories.cli import cli
+from cimemories.cli import cli, output
 from cimemories.flows.columns import LABEL_WORDS, Coded, flow_columns
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.llm.worker import WorkError
@@ -344,6 +345,14 @@ def test_hostile_names_stay_text(sqlite_store: Store) -> None:
         assert "&lt;img" in ws.runs._repr_html_() and run.id == run_id
 
 
+def test_what_a_notebook_shows_of_numbers_has_their_sentences_whole(demo: cimemories.Workspace) -> None:
+    run = next(run for run in demo.runs if run.coverage is not None and run.coverage < 0.5)
+    notes, page = run.metrics().notes, run.metrics()._repr_html_()
+    assert max(map(len, notes)) > table.LONGEST_CELL and all(html.escape(note) in page for note in notes)
+    page = demo.compare(CAREFUL, AVERAGE)._repr_html_()
+    assert page.count("does not include 0.</td>") == 2
+
+
 def test_a_closed_workspace_says_so(folder: Path) -> None:
     ws = cimemories.open(folder)
     run, runs = ws.runs[AVERAGE], ws.runs
@@ -483,6 +492,17 @@ def test_a_notebooks_loop_is_no_hindrance(sqlite_store: Store) -> None:
 
     with pytest.raises(StoreError, match="no dataset named 'nothing'"):
         asyncio.run(wrong())
+
+
+def test_a_notebook_without_ipywidgets_gets_no_bar_and_no_warning(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    add_labelled(sqlite_store, contexts=1)
+    monkeypatch.setattr(output.err, "is_jupyter", True)
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    with cimemories.open(sqlite_store.workspace) as ws:
+        run = ws.run(DATASET, "sim-average", "simulator", samples=1, judge="matcher")
+    assert run.coverage == 1.0 and not [w for w in recwarn if "ipywidgets" in str(w.message)]
 
 
 def test_an_interrupt_in_a_notebook_waits_for_what_is_in_flight(
