@@ -134,7 +134,7 @@ class CheckResult:
 
     @property
     def in_words(self) -> str:
-        """'failed: 1 of 4 checks failed, 1 undecided (simulated)'."""
+        """'failed: of 4 checks 1 failed, 1 undecided, 2 passed (simulated)'."""
         number = {o: sum(check.outcome is o for check in self.checks) for o in Outcome}
         parts = [f"{number[o]} {o}" for o in (Outcome.FAILED, Outcome.UNDECIDED, Outcome.PASSED) if number[o]]
         mark = f" ({simulated_text(self.simulated)})" if self.simulated else ""
