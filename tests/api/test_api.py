@@ -524,6 +524,8 @@ def test_an_interrupt_in_a_notebook_waits_for_what_is_in_flight(
         execute(*arguments, **choices)
         ended.set()
 
+    # What is started in the background of a shell ignores this signal.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     with monkeypatch.context() as patch:
         patch.setattr(running.runs, "execute", interrupted)
         # asyncio.run() would catch the signal; a notebook's kernel does not.
@@ -531,6 +533,7 @@ def test_an_interrupt_in_a_notebook_waits_for_what_is_in_flight(
             loop = runner.get_loop()
             with pytest.raises(KeyboardInterrupt):
                 loop.run_until_complete(cell())
+    signal.signal(signal.SIGINT, handler)
     assert ended.is_set()
     with cimemories.open(sqlite_store.workspace) as ws:
         (stopped,) = ws.runs
