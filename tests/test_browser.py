@@ -281,6 +281,30 @@ def test_a_run_that_ends_after_back_leaves_its_address_alone(app: str, browser: 
     serving.leave(page)
 
 
+def test_a_finger_on_a_link_leads_on_from_a_field_that_was_typed_into(app: str, browser: Browser) -> None:
+    context = browser.new_context(viewport={"width": 1180, "height": 820}, has_touch=True)
+    page = context.new_page()
+    page.set_default_timeout(serving.LOOK_MS)
+    page.goto(f"{app}/runs?tab=new")
+    page.get_by_text("Endpoint", exact=True).click()
+    page.get_by_role("textbox", name="Base URL").fill("http://localhost:9999/v1")
+    place = page.get_by_test_id("stSidebarNav").get_by_text("Home", exact=True).bounding_box()
+    assert place is not None
+    session = context.new_cdp_session(page)
+    # With a finger the focus leaves the field at the click itself. A tap takes 50 to 100 ms.
+    finger = [{"x": place["x"] + 10, "y": place["y"] + 8}]
+    session.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": finger})
+    page.wait_for_timeout(50)
+    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    expect(page).to_have_title("CIMemories Studio")
+    serving.settled(page)
+    assert urlparse(page.url).path == "/"
+    page.get_by_test_id("stSidebarNav").get_by_text("Runs", exact=True).click()
+    page.get_by_text("New run").click()
+    expect(page.get_by_role("textbox", name="Base URL")).to_have_value("http://localhost:9999/v1")
+    serving.leave(page)
+
+
 class _Canary:
     """A server that nothing may ever ask."""
 

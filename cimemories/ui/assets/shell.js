@@ -57,6 +57,31 @@ document.addEventListener("click", (event) => event.target.closest?.(".st-key-wh
 // Whoever was faster than this file: it comes after the page is drawn.
 if (document.querySelector(`${OWN}, .st-key-who button[aria-expanded='true']`)) greet();
 
+// A field sends what was typed some time after the focus has left it; a finger takes the focus away at the very click on
+// a link, and then what the link sends is first. The server takes the later message for the way back (Streamlit 1.67), and
+// the person stays. So the field is left as soon as a link is touched, and the click waits until that has been sent.
+const SENT_MS = 300;
+let fieldLeftAt = -Infinity;
+const leaveField = (event) => {
+  const field = document.activeElement;
+  if (!event.target.closest?.("a[href]") || !field?.matches("input, textarea")) return;
+  fieldLeftAt = performance.now();
+  field.blur();
+};
+const waitForField = (event) => {
+  const link = event.target.closest?.("a[href]");
+  const left = fieldLeftAt + SENT_MS - performance.now();
+  if (!link || left <= 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  setTimeout(() => link.click(), left);
+};
+if (!document.documentElement.dataset.fields) {
+  document.documentElement.dataset.fields = "left";
+  document.addEventListener("pointerdown", leaveField, true);
+  document.addEventListener("click", waitForField, true);
+}
+
 // A table that gets the focus chooses its first cell, and a chosen row opens: who passes by with Tab would land on another
 // page. So a table hears of a focus that came by Tab with the first key that is meant for it.
 const TABLE = "[data-testid='data-grid-canvas']";
