@@ -41,6 +41,11 @@ def exact_percent(share: float) -> str:
     return f"{100 * share:.4g} %"
 
 
+def decimal(value: float, digits: int = 2) -> str:
+    """'0.42', of a kappa or tau say; what rounds to 0 has no sign, which '-0.00' would have."""
+    return f"{round(value, digits) + 0.0:.{digits}f}"
+
+
 def count(number: float | None, noun: str = "", plural: str = "") -> str:
     """3412 as '3,412', with a noun as '1 profile' or '2 profiles'; plural: where English makes another. A dash
     for None and nan."""

@@ -19,11 +19,18 @@ from cimemories.cli import cli, output
 from cimemories.cli.base import main
 from cimemories.store import audits, decisions, labellings, reviews, versions
 from cimemories.store.engine import DATABASE_URL, Store, StoreError, open_store
-from cimemories.text import has_control, visible, visible_in, without_credentials
+from cimemories.text import decimal, has_control, visible, visible_in, without_credentials
 from cimemories.ui import safe
 
 SECRET = "hunter2secret"
 EVIL = "evil\x1b]0;owned\x07\x9b31m\u202egnp.exe\u2066\u2028"
+
+
+@given(st.floats(-1, 1), st.integers(1, 4))
+def test_what_rounds_to_zero_has_no_sign(value: float, digits: int) -> None:
+    text = decimal(value, digits)
+    assert float(text) == round(value, digits) and len(text.partition(".")[2]) == digits
+    assert not text.startswith("-") or float(text) < 0
 
 
 @given(st.text())

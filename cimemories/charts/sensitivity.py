@@ -31,7 +31,7 @@ from cimemories.compare.ranking import Measure, ranks, swaps
 from cimemories.compare.sensitivity import ByProfiles, Range, Study, Trial, changed_settings, ranges_frame
 from cimemories.flows.arrays import Bools, Floats
 from cimemories.metrics import sentences
-from cimemories.text import count, html_escaped, percent, shortened
+from cimemories.text import count, decimal, html_escaped, percent, shortened
 
 CHARACTER, ROW = 6.6, 34  # pixels
 Layout = dict[str, Any]
@@ -249,7 +249,7 @@ def _hover(item: Range, names: Sequence[str]) -> str:
 def _range_text(item: Range) -> str:
     if math.isnan(item.least_tau):
         return f"{100 * item.low:+.1f} to {100 * item.high:+.1f}"
-    order = "same order" if item.least_tau == 1 else f"tau down to {item.least_tau:.2f}"
+    order = "same order" if item.least_tau == 1 else f"tau down to {decimal(item.least_tau)}"
     return f"{100 * item.low:+.1f} to {100 * item.high:+.1f}, {order}"
 
 

@@ -26,7 +26,7 @@ from cimemories.cli.options import (
 from cimemories.cli.output import mark
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError
-from cimemories.text import count, exact_percent, percent, sentence, simulated_text
+from cimemories.text import count, decimal, exact_percent, percent, sentence, simulated_text
 
 if TYPE_CHECKING:
     from cimemories.agreement.judges import JudgesAgreement
@@ -70,7 +70,7 @@ def judges(
             f"first alone {first:,}, by the second alone {second:,}, by neither {neither:,}"
         )
         for name, value in (("agreement", pair.agreement), ("Cohen's kappa", pair.kappa), ("Gwet's AC1", pair.ac1)):
-            shown = f"undefined: {value.why}" if value.value is None else f"{value.value:.3f}"
+            shown = f"undefined: {value.why}" if value.value is None else decimal(value.value, 3)
             output.line(f"  {name:<14} {shown}")
     if not result.pairs:
         output.note("note: agreement needs two judges that read the same text; this run has fewer")
@@ -421,7 +421,7 @@ def _print_ranges(result: Sensitivity) -> None:
                 item.settings,
                 change(item.low, item.low_at),
                 change(item.high, item.high_at),
-                "–" if item.least_tau != item.least_tau else f"{item.least_tau:.2f}",
+                "–" if item.least_tau != item.least_tau else decimal(item.least_tau),
             )
             for item in result.ranges
         ],

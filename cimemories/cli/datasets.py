@@ -443,7 +443,8 @@ def _check_pack(path: Path, workspace: Path, as_json: bool) -> None:
     if as_json:
         output.as_json({"kind": kind, "name": pack.name, "belongs": str(target), **content})
         return
-    output.line(f"{path}: valid, a pack of {content['entries']} {kind} named '{pack.name}'")
+    entries = count(int(str(content["entries"])), kind.removesuffix("s"))
+    output.line(f"{path}: valid, a pack of {entries} named '{pack.name}'")
     if not is_it(target):
         output.note(f"To use it, put it at {target}")
 

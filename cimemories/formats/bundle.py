@@ -42,6 +42,7 @@ from cimemories.formats.official import (
 )
 from cimemories.formats.official import complaint as complaint_of
 from cimemories.store.engine import content_hash
+from cimemories.text import count
 
 # ---- bundle tables
 #
@@ -261,7 +262,7 @@ class Manifest(_Part):
     def notes(self) -> list[str]:
         """What the bundle brings beside profiles, for whoever imports it."""
         counts = {table: self.tables[table].rows for table in ("labellings", "ballots", "shares", "decisions", "rules")}
-        listed = ", ".join(f"{count:,} {table}" for table, count in counts.items() if count)
+        listed = ", ".join(count(rows, table.removesuffix("s")) for table, rows in counts.items() if rows)
         notes = [f"the bundle brings {listed}" if listed else "the bundle brings profiles without any labels"]
         if self.simulated:
             notes.append("the bundle is marked simulated: a simulator voted or wrote")

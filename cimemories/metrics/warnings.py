@@ -31,7 +31,7 @@ from cimemories.store import calls, judgements, labellings, runs
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import REASONING, JudgeRow
 from cimemories.store.runs import RunRow
-from cimemories.text import count, percent
+from cimemories.text import count, decimal, percent
 
 
 @dataclass(frozen=True)
@@ -329,7 +329,7 @@ def _disagreement(pairs: Sequence[JudgePair]) -> str | None:
     """All pairs of judges that disagree much, in one sentence."""
     texts = [
         # + 0.0 turns -0.0 into 0.0.
-        f"{pair.first.title} and {pair.second.title} {round(pair.kappa.value, 2) + 0.0:.2f} on {pair.places:,} places "
+        f"{pair.first.title} and {pair.second.title} {decimal(pair.kappa.value)} on {pair.places:,} places "
         f"of {count(pair.messages, 'message')}"
         for pair in pairs
         if pair.kappa.value is not None and pair.kappa.value < KAPPA_WARNING

@@ -61,7 +61,7 @@ from cimemories.review.index import pair_index
 from cimemories.review.random_share import share_agreement
 from cimemories.review.value import Aim, Target, candidates, valued
 from cimemories.store.engine import StoreError
-from cimemories.text import count, listed, percent, sentence
+from cimemories.text import count, decimal, listed, percent, sentence
 
 # ---- what the results rest on: labels, judges, what is missing, and which attributes only sign
 
@@ -258,7 +258,7 @@ def _audits(basis: Basis, line: Line) -> list[Block]:
 
 
 def _statistic(estimate: Estimate) -> str:
-    return f"undefined: {estimate.why}" if estimate.value is None else f"{estimate.value:.3f}"
+    return f"undefined: {estimate.why}" if estimate.value is None else decimal(estimate.value, 3)
 
 
 def coverage_section(basis: Basis) -> Section:

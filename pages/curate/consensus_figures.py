@@ -33,7 +33,7 @@ from cimemories.metrics.separation import largest_count
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store
 from cimemories.store.labellings import LabellingRow
-from cimemories.text import count, percent
+from cimemories.text import count, decimal, percent
 from cimemories.ui import charts, page, safe, tables, url
 from cimemories.ui.safe import tag
 from pages.curate.pair_panel import go_to_pair, pair_table
@@ -285,7 +285,7 @@ def _names(agreement: Agreement) -> tuple[str, str]:
 
 
 def _kappa(value: float) -> str:
-    return "undefined" if value != value else f"{value:.2f}"
+    return "undefined" if value != value else decimal(value)
 
 
 def _rules(agreement: Agreement) -> None:

@@ -37,7 +37,7 @@ from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
-from cimemories.text import count, percent
+from cimemories.text import count, decimal, percent
 from cimemories.ui import annotator, once, page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
 from pages.curate.label_matrix import choice
@@ -184,7 +184,7 @@ def _plain(estimate: Estimate, *, share: bool = False) -> str:
     """'0.61 [0.48, 0.72]', as percentages of a share; without the reason where it is undefined."""
     if estimate.value is None:
         return "undefined"
-    value = percent(estimate.value) if share else f"{estimate.value:.2f}"
+    value = percent(estimate.value) if share else decimal(estimate.value)
     return f"{value} {interval}" if (interval := _interval(estimate, share)) else value
 
 
@@ -203,7 +203,7 @@ def _shown(estimate: Estimate, notes: list[str], *, share: bool = False) -> Html
         return tag("span", f"– ({notes.index(estimate.why) + 1})", cls="ci-muted", title=estimate.why)
     interval = _interval(estimate, share)
     muted = tag("span", interval or "no interval", cls="ci-muted", title="" if interval else estimate.why)
-    return join([percent(estimate.value) if share else f"{estimate.value:.2f}", " ", muted])
+    return join([percent(estimate.value) if share else decimal(estimate.value), " ", muted])
 
 
 def _footnotes(notes: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ from cimemories.metrics.judge_uncertainty import Correction, correction, verdict
 from cimemories.metrics.sentences import audit_left
 from cimemories.metrics.warnings import KAPPA_WARNING
 from cimemories.store.judgements import JudgeRow
-from cimemories.text import count, html_escaped, percent, sentence
+from cimemories.text import count, decimal, html_escaped, percent, sentence
 from cimemories.ui import charts, page, safe, tables, url
 from cimemories.ui.safe import Html, join, tag
 from pages.evaluate.judge_audit_attributes import wanted_width
@@ -60,7 +60,7 @@ def _agreement_headline(agreement: JudgesAgreement) -> str:
     kappas = [pair.kappa.value for pair in agreement.pairs if pair.kappa.value is not None]
     if not kappas:
         return "their agreement is undefined"
-    low, high = (f"{round(value, 2) + 0.0:.2f}" for value in (min(kappas), max(kappas)))
+    low, high = map(decimal, (min(kappas), max(kappas)))
     span = f"kappa {low}" if len(kappas) == 1 else f"kappas from {low} to {high}"
     return f"{span}{', which is much disagreement' if min(kappas) < KAPPA_WARNING else ''}"
 
@@ -108,7 +108,7 @@ def _pairs(agreement: JudgesAgreement) -> None:
             else:
                 is_share = figure is pair.agreement
                 # Adding 0.0 turns a rounded -0.0 into 0.0.
-                text = percent(figure.value) if is_share else f"{round(figure.value, 2) + 0.0:.2f}"
+                text = percent(figure.value) if is_share else decimal(figure.value)
                 cells.append(safe.number(tag("b", text)))
         rows.append(tag("tr", *cells))
     safe.show(safe.wide(safe.grid(names, rows), "Judges against judges"))
@@ -320,10 +320,10 @@ def _figures(audit: JudgeAudit) -> None:
 def _cell(figure: Estimate, *, share: bool) -> Html:
     if figure.value is None:
         return _undefined(figure)
-    value = percent(figure.value) if share else f"{figure.value:.2f}"
+    value = percent(figure.value) if share else decimal(figure.value)
     ends = "no interval"
     if figure.low is not None and figure.high is not None:
-        ends = _bounds(figure.low, figure.high) if share else f"[{figure.low:.2f}, {figure.high:.2f}]"
+        ends = _bounds(figure.low, figure.high) if share else f"[{decimal(figure.low)}, {decimal(figure.high)}]"
     return safe.number(tag("b", value), f"{ends}, {count(figure.items, 'item')}", title=figure.why)
 
 

@@ -40,7 +40,7 @@ from cimemories.metrics import sentences
 from cimemories.metrics.breakdown import PARTS, WORDS, By, flow_coverage
 from cimemories.store.engine import StoreError
 from cimemories.store.labellings import MOST_VOTES
-from cimemories.text import UNDEFINED, count, percent, sentence
+from cimemories.text import UNDEFINED, count, decimal, percent, sentence
 from cimemories.ui import exports, once, page, safe, tables, url
 from cimemories.ui.page import Moved, least_votes, rule_sliders
 from cimemories.ui.safe import Html, tag
@@ -167,7 +167,7 @@ def personas_part(compared: Compared, study: Study, measure: Measure) -> None:
 def _persona_row(row: Row, keys: list[str]) -> Html:
     """A run, or the last row: Kendall's tau of each order."""
     if row["now"] != row["now"] and str(row["run"]) == "Kendall's tau":
-        taus = ["" if row[f"value_{key}"] != row[f"value_{key}"] else f"{row[f'value_{key}']:.2f}" for key in keys]
+        taus = ["" if row[f"value_{key}"] != row[f"value_{key}"] else decimal(row[f"value_{key}"]) for key in keys]
         numbers = [tag("td", tau, cls="ci-number ci-muted") for tau in taus]
         return tag("tr", tag("td", "Kendall's tau with the current order", cls="ci-muted"), tag("td"), *numbers)
     rank_text = "" if row["rank"] != row["rank"] else f"rank {row['rank']:.0f}"

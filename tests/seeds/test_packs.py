@@ -222,7 +222,7 @@ class TestCommand:
         file = tmp_path / "new.yaml"
         file.write_text(yaml.safe_dump(personas(PERSONA, pack="new")))
         checked = cli_inside(outside(), "packs", "--check", file, "--workspace", tmp_path)
-        assert (checked.returncode, checked.stdout) == (0, f"{file}: valid, a pack of 1 personas named 'new'\n")
+        assert (checked.returncode, checked.stdout) == (0, f"{file}: valid, a pack of 1 persona named 'new'\n")
         assert str(tmp_path / "packs" / "personas" / "new.yaml") in checked.stderr
 
     def test_a_broken_pack_is_listed_with_its_error_and_hides_no_other(self, tmp_path: Path) -> None:
