@@ -6,22 +6,15 @@ from dataclasses import replace
 
 import streamlit as st
 
-from cimemories.compare.sweeps import first_pilot
 from cimemories.evaluation.compositions import read_composition
-from cimemories.evaluation.costs import Prices, money
+from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.estimates import Estimate, estimate
 from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, Memory, RunSpec, as_reference, look_up, plan
 from cimemories.evaluation.sessions import ALL, Sessions, read_sessions
-from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.labels import default_labelling
-from cimemories.flows.progress import in_words
-from cimemories.flows.scope import resolve_scope
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.capabilities import Server
 from cimemories.llm.engines import Engine
-from cimemories.llm.worker import SIMULATOR
-from cimemories.metrics import sentences
-from cimemories.metrics.power import POWER, Pilot, Size, around, pilot, pilot_runs
 from cimemories.seeds.presets import Sampling
 from cimemories.seeds.prompts import Prompt, PromptFile, levels, read_prompt_file
 from cimemories.seeds.reading import LARGEST_FILE, SeedError, read_uploaded
@@ -33,6 +26,7 @@ from cimemories.ui.annotator import Draft
 from pages.evaluate import run_judges
 from pages.evaluate.run_detail import PROBLEMS, show_run, start_button
 from pages.evaluate.run_engine import draw_engine
+from pages.evaluate.run_estimate import draw_power, show
 from pages.evaluate.run_memory import SYSTEM, contradicts, draw_system, label, memory_lines
 from pages.evaluate.run_model import Chosen, chosen, draw_model, is_simulated, preset_of
 
@@ -461,14 +455,6 @@ def _spec_memory(draft: Draft) -> Memory:
 
 
 ASKED_SECONDS = 30
-THIS_PLAN = "this plan"
-POWER_ROWS = (THIS_PLAN, "twice the profiles", "twice the samples")
-POWER_HINTS = {
-    "Violation@n": "Smallest difference in percentage points, n being the samples of the row",
-    "Completeness": "Smallest difference in percentage points",
-    "Noise floor": "How far apart two runs of one model lie at most in 95 % of repetitions: Violation@n, completeness",
-    "Cost at most": "As if none of what a larger plan adds were recorded",
-}
 
 
 def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
@@ -487,7 +473,7 @@ def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
     if engine is not None:
         with start:
             _draw_start(store, draft, spec, engine)
-    _draw_power(store, draft, spec, next(row for row in data if row.name == spec.dataset), estimated)
+    draw_power(store, draft, spec, next(row for row in data if row.name == spec.dataset), estimated)
 
 
 def _draw_cost(store: Store, draft: Draft, data: list[DatasetRow]) -> tuple[RunSpec, Estimate] | None:
@@ -529,64 +515,6 @@ def _draw_start(store: Store, draft: Draft, spec: RunSpec, engine: Engine) -> No
         key="run_new.start",
         engine=engine,
     )
-
-
-def _draw_power(store: Store, draft: Draft, spec: RunSpec, dataset: DatasetRow, estimated: Estimate) -> None:
-    """What a comparison with this run can show, by a pilot, and what more profiles or samples would add."""
-    safe.heading("What it can show")
-    flows, simulated = shared_flows(store), spec.base_url == SIMULATOR
-    rows = {row.id: row for row in pilot_runs(store, dataset.id, spec.memory.composition, simulated=simulated)}
-    if not rows:
-        safe.inline(sentences.NO_PILOT, muted=True)
-        return
-    usual = first_pilot(flows, rows.values())
-    with st.columns([2, 1])[0]:
-        chosen_id = draft.select(
-            "Pilot run",
-            "pilot",
-            {run_id: f"{row.name} ({run_id})" for run_id, row in rows.items()},
-            usual[0].id if usual else next(iter(rows)),
-            help="A judged run of the dataset, for how much profiles, contexts and samples vary",
-        )
-    known = _pilot(flows, chosen_id)
-    if not isinstance(known, Pilot):
-        safe.inline(sentence(known), muted=True)
-        return
-    size = Size(spec.profiles or dataset.profiles, spec.contexts or dataset.contexts, spec.samples)
-    plans = {name: known.row(item) for name, item in around(size).items() if name in POWER_ROWS}
-    safe.inline(sentences.plan(plans[THIS_PLAN], POWER, rows[chosen_id].name), strong=True)
-    titles = ("", "Messages", "Violation@n", "Completeness", "Noise floor", "Cost at most")
-    more = estimated.cost_once_more
-    grid = []
-    for name, row in plans.items():
-        cost = estimated.cost_most if name == THIS_PLAN else _sum(estimated.cost_most, more)
-        lacking = row.size.profiles > dataset.profiles
-        title = f"{name} (the dataset has {dataset.profiles:,})" if lacking else name
-        grid.append(
-            safe.tag(
-                "tr",
-                safe.tag("td", title),
-                safe.number(count(row.size.messages)),
-                *(safe.number(sentences.detectable(item)) for item in (row.violation, row.completeness)),
-                safe.number(sentences.floors(row)),
-                safe.number("not known" if cost is None else money(cost, estimated.currency)),
-            )
-        )
-    safe.show(safe.wide(safe.grid(titles, grid, hints=POWER_HINTS), "What plans can show"))
-    notes = sentences.plan_notes(known, [row.size for row in plans.values()], POWER)
-    notes += sentences.pilot_notes(rows[chosen_id], spec.memory.composition)
-    safe.show(safe.lines(map(sentence, notes), "ci-point ci-muted"))
-
-
-def _pilot(flows: Flows, run_id: str) -> Pilot | StoreError:
-    try:
-        return pilot(flows, resolve_scope(flows.store, run_id))
-    except StoreError as problem:
-        return problem
-
-
-def _sum(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None else first + second
 
 
 @st.cache_data(ttl=ASKED_SECONDS, max_entries=200, show_spinner=False)
@@ -659,50 +587,6 @@ def _money_fields(draft: Draft) -> None:
             draft.text("Currency", "currency", placeholder="USD", help="Display only")
         with two:
             run_judges.cost_cap(draft, "run")
-
-
-def show(estimated: Estimate) -> None:
-    """Calls by stage, then cost and time, then what they rest on."""
-    titles = ("Stage", "Calls", "Recorded", "Requests", "Prompt tokens", "Completion tokens", "Cost at most")
-    rows = []
-    several = len({stage.model for stage in estimated.stages}) > 1
-    for stage in estimated.merged:
-        values = (
-            count(stage.draws),
-            count(stage.recorded),
-            count(stage.requests),
-            count(stage.prompt_tokens),
-            ("" if stage.completion_known or not stage.requests else "at most ") + count(stage.completion_tokens),
-            "no price" if stage.cost_most is None else money(stage.cost_most, estimated.currency),
-        )
-        name = stage.title + (f", {stage.model}" if several else "")
-        rows.append(safe.tag("tr", safe.tag("td", name), *map(safe.number, values)))
-    safe.show(safe.wide(safe.grid(titles, rows), "Calls and cost"))
-    safe.show(
-        safe.facts(
-            [
-                ("Messages", estimated.size_text),
-                ("Cost", estimated.cost_text),
-                ("Time", _time(estimated)),
-            ]
-        )
-    )
-    for text in filter(None, (estimated.warning, *estimated.unreachable)):
-        page.notice(sentence(text))
-    if estimated.cap_note:
-        safe.inline(sentence(estimated.cap_note), muted=True)
-    if estimated.assumptions and estimated.requests:
-        assumptions = safe.lines(map(sentence, estimated.assumptions), "ci-point")
-        safe.show(safe.tag("div", "Assumptions:", assumptions, cls="ci-muted"))
-    safe.inline("You can pause, cancel and resume the run at any time.", muted=True)
-
-
-def _time(estimated: Estimate) -> str:
-    if not estimated.requests:
-        return "none: everything is already recorded"
-    if estimated.seconds is None:
-        return "unknown: no call of some kind is recorded yet"
-    return f"about {in_words(estimated.seconds)}, with {estimated.concurrency} requests at once"
 
 
 # ---- the steps

@@ -46,6 +46,7 @@ from cimemories.ui import page, safe, shell, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_detail, run_engine, run_judges, run_new, run_servers
 from pages.evaluate.run_detail import PROBLEMS, show_run
+from pages.evaluate.run_estimate import show
 from pages.evaluate.run_model import SIMULATED_MODELS
 from pages.evaluate.run_new import MITIGATIONS, THOUGHTS
 from pages.explore.compare_scope import Columns, show_drawing
@@ -359,7 +360,7 @@ def _estimated(estimated: SweepEstimate) -> None:
         rows.append(safe.tag("tr", *cells, *map(safe.number, (*numbers, cost))))
     with st.container(height=260 if len(estimated.cells) > 6 else "content", border=False):
         safe.show(safe.wide(safe.grid(titles, rows, texts=range(5)), "Cells of the sweep"))
-    run_new.show(estimated.total)
+    show(estimated.total)
 
 
 def _started(sweep_id: str) -> None:

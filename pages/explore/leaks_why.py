@@ -27,7 +27,7 @@ from cimemories.text import count, percent, sentence
 from cimemories.ui import charts, exports, page, safe, shell, url
 from cimemories.ui.safe import Marked
 from pages.evaluate.run_detail import draw_controls, draw_stages, start_button
-from pages.evaluate.run_new import show as show_estimate
+from pages.evaluate.run_estimate import show as show_estimate
 from pages.start import database_lost
 
 LOOK = "1s"
