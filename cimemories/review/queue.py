@@ -213,7 +213,7 @@ def undecided(store: Store, index: PairIndex, positions: npt.NDArray[np.generic]
     return np.asarray(positions[_undecided(standing(store, index.shape), annotator)[positions]])
 
 
-def still(positions: Ints, shown: Ints) -> Ints:
+def still_matching(positions: Ints, shown: Ints) -> Ints:
     """Those of these positions that were shown before, in their order: what has come to match since is left out."""
     return positions[np.isin(positions, shown)]
 

@@ -44,7 +44,7 @@ from cimemories.review.bulk import (
     undo_batch,
 )
 from cimemories.review.index import Ints, PairIndex
-from cimemories.review.queue import Item, Pair, items, sample, still, undecided
+from cimemories.review.queue import Item, Pair, items, sample, still_matching, undecided
 from cimemories.review.standing import standing
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, content_hash
@@ -131,7 +131,7 @@ def _form(
     # does count where some match no longer, as happens all the time where others decide: they are left out.
     key = f"bulk.apply.{content_hash([name, *index.shape.key, again])}"
     drawn_key, shown = st.session_state.get(_SHOWN, (key, chosen))
-    wanted = still(chosen, shown) if drawn_key == key else chosen
+    wanted = still_matching(chosen, shown) if drawn_key == key else chosen
     gone = len(shown) - len(wanted) if drawn_key == key else 0
 
     def work(report: once.Report) -> str:

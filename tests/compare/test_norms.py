@@ -78,7 +78,7 @@ def test_the_sentence_says_whose_norm_and_how_many_pairs(flows_and_scope: tuple[
     assert norms.sentence.startswith("These are scores by the norm of one persona alone, each over the pairs that it ")
     for row in norms.rows[1:]:
         assert f"({row.key}, {row.labelled} pairs labelled)" in norms.sentence
-    assert "what people decided of 1 pair counts before the votes in all" in norms.sentence
+    assert "under every norm people's decisions on 1 pair replace the votes" in norms.sentence
     assert len(norms.frame()) == 4 and norms.as_json()["n"] == 3
 
 

@@ -255,7 +255,7 @@ class Normed(Protocol):
 def norms(n: int, rows: Sequence[Normed], decided: int) -> str:
     """What the scores by one persona's norm are. rows: the consensus first, then each persona."""
     scores = [f"{share(row.violation.value)} ({row.key}, {count(row.labelled, 'pair')} labelled)" for row in rows]
-    people = f"; what people decided of {count(decided, 'pair')} counts before the votes in all" if decided else ""
+    people = f"; under every norm people's decisions on {count(decided, 'pair')} replace the votes" if decided else ""
     if all(math.isnan(row.violation.value) for row in rows):
         return f"Violation@{n} is undefined by every norm."
     if len(rows) < 2:
