@@ -27,8 +27,9 @@ from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
 from cimemories.llm.executor import Job, Progress
 from cimemories.llm.identity import server_id
 from cimemories.llm.ray_engine import Cluster
+from cimemories.llm.replies import status_of, truncated
 from cimemories.llm.source import MakeClient, Source, Unit, listed
-from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, Profile, WorkStatus
+from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, Profile, ResponseStatus, WorkStatus
 from cimemories.seeds import packs
 from cimemories.seeds.prompts import Prompt
 from cimemories.seeds.reading import SeedError
@@ -649,7 +650,7 @@ class _Settle:
 
     def _write(self, connection: sa.Connection, answer: Answer) -> None:
         part = self.part
-        if answer.ok:
+        if answer.ok and status_of(answer)[0] != ResponseStatus.REFUSED:
             review = self._review(answer)
             lacking = sum(self.missing.values()) - len(review.accepted)
             # Without a rejection the model was given no reason to answer otherwise.
@@ -672,11 +673,12 @@ class _Settle:
     def _review(self, answer: Answer) -> Review:
         """What an answer adds, and what of it is rejected; an answer that cannot be read adds nothing."""
         attempt = self.part.attempt
-        if client.truncated(answer):
+        if truncated(answer):
             detail = "write shorter statements, so that the whole object fits"
             return Review((), (Rejection(Reason.CUT, attempt, detail=detail),))
         try:
             value = client.read_object(answer.content)
         except client.AnswerError as error:
-            return Review((), (Rejection(Reason.UNREADABLE, attempt, detail=str(error)),))
+            # A model that only reasoned is told nothing new by "no JSON object".
+            return Review((), (Rejection(Reason.UNREADABLE, attempt, detail=answer.error or str(error)),))
         return authoring_rules.review(value, self.missing, self.part.event, self.existing, attempt)

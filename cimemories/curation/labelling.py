@@ -29,8 +29,9 @@ from cimemories.llm.executor import Job, Progress, opening_of
 from cimemories.llm.identity import server_id
 from cimemories.llm.local_vllm import is_local
 from cimemories.llm.ray_engine import Cluster
+from cimemories.llm.replies import status_of
 from cimemories.llm.source import MakeClient, Source, Unit, listed
-from cimemories.model import ChatRequest, Verdict
+from cimemories.model import ChatRequest, ResponseStatus, Verdict
 from cimemories.seeds import packs
 from cimemories.store import calls, datasets, labellings, work
 from cimemories.store.calls import Answer, address_of
@@ -279,8 +280,8 @@ def _jobs_by_unit(
             persona = personas[group.persona]
             text = prompt.render(
                 attributes=facts,
-                recipient=context.recipient,
-                task=context.task,
+                recipient=llm_client.one_line(context.recipient),
+                task=llm_client.one_line(context.task),
                 persona=f"{persona.name}. {persona.description.strip()}",
             )
             yield Job(
@@ -309,10 +310,13 @@ class _Settle:
         return ()
 
     def _one(self, ballot_id: int, answer: Answer) -> Settled:
-        if not answer.ok:
+        status, cause = status_of(answer)
+        if status == ResponseStatus.FAILED:
             return Settled(ballot_id, "failed", answer.status, answer.key)
-        if llm_client.truncated(answer):
+        if status == ResponseStatus.TRUNCATED:
             return Settled(ballot_id, "truncated", "the answer was cut at the token limit", answer.key)
+        if cause is not None:
+            return Settled(ballot_id, "unparsed", cause, answer.key)
         try:
             ballot = read_ballot(answer.content, len(self.attribute_ids))
         except llm_client.AnswerError as error:

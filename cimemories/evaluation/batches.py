@@ -22,10 +22,11 @@ import sqlalchemy as sa
 from cimemories.access.roles import Role
 from cimemories.evaluation.runs import Addresses, jobs_of, judges_of
 from cimemories.formats.batch_files import BatchAnswer, BatchAnswers, batch_answers, request_line
-from cimemories.llm.client import Client
+from cimemories.llm.client import Client, refusal
 from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Deferred, Job, all_jobs
 from cimemories.llm.identity import origin_of
+from cimemories.llm.replies import REFUSED, cause_of
 from cimemories.model import ChatRequest, WorkStatus
 from cimemories.store import calls, runs, work
 from cimemories.store.calls import Answer, Exchange, Wanted, canonical_body, request_body
@@ -154,32 +155,26 @@ class _FileClient(Client):
     async def complete(self, request: ChatRequest, keys: Mapping[int, str]) -> list[Answer]:
         raise NotImplementedError
 
-    def answer(self, line: BatchAnswer, draw: int, key: str) -> Answer:
-        """A line as the outcome of a draw. Its exchange is made of the line, so that the same line is known again."""
+    def answer(self, line: BatchAnswer, model: str, draw: int, key: str) -> Answer:
+        """Return a line as the outcome of a draw. Its exchange is made of the line: the same line is known again."""
         # Made of the content, where a live exchange is drawn at random: importing the file again gives the same one.
         exchange = content_hash(["batch", key, line.id, line.status_code, line.failure])
         if line.failure:
-            cause = _cause(line.status_code)
-            return Answer(key, draw, cause, exchange, 0.0, now(), error=self.endpoint.short(line.failure))
-        read = self._answers(line.body, [draw], {draw: key}, 0.0, now())
+            cause = cause_of(line.status_code, line.body or line.failure) if line.status_code else "batch error"
+            answer = Answer(key, draw, cause, exchange, 0.0, now(), error=self.endpoint.short(line.failure))
+            return refusal(answer) if cause == REFUSED else answer
+        read = self._answers(line.body, model, [draw], {draw: key}, 0.0, now())
         if not read:
             reason = "the answer has no choices with a message"
             return Answer(key, draw, "malformed", exchange, 0.0, now(), error=reason)
         return replace(read[draw], exchange=exchange)
 
 
-def _cause(status_code: int) -> str:
-    """The cause of a failure, named as for a live call."""
-    known = {401: "unauthorised", 403: "unauthorised", 404: "unknown model", 408: "timeout", 429: "rate limited"}
-    other = "server error" if status_code >= 500 else "rejected" if status_code else "batch error"
-    return known.get(status_code, other)
-
-
 def _from_file(job: Job, owed: Mapping[int, str], answers: BatchAnswers) -> Iterator[Answer]:
     assert isinstance(job.client, _FileClient)
     for draw, key in owed.items():
         if (line := answers.get(key)) is not None:
-            yield job.client.answer(line, draw, key)
+            yield job.client.answer(line, job.request.model, draw, key)
 
 
 def _is_there(store: Store, answer: Answer) -> bool:

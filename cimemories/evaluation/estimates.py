@@ -572,7 +572,7 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
     if prepared.memory_server is not None and system is not None and system.asks is not None:
         (model, base_url), server = system.asks, prepared.memory_server
         own = client(base_url or spec.base_url, server)
-        memory_model = MemoryModel(own, model, server.schema, server.token_limit, system.embeds)
+        memory_model = MemoryModel(own, model, server, system.embeds)
     return Writer(
         client(spec.base_url, prepared.server),
         spec.model,

@@ -32,9 +32,10 @@ import sqlalchemy as sa
 from cimemories.evaluation.matcher import folded_text, ground, match
 from cimemories.evaluation.reference import Reference
 from cimemories.llm import client
-from cimemories.llm.client import Client
+from cimemories.llm.client import Client, response_format
 from cimemories.llm.executor import Deferred, Job, Together, opening_of
-from cimemories.model import Attribute, ChatRequest, Context, JudgementStatus, Reveal, Strength
+from cimemories.llm.replies import status_of
+from cimemories.model import Attribute, ChatRequest, Context, JudgementStatus, ResponseStatus, Reveal, Strength
 from cimemories.seeds.prompts import KEYS, Prompt
 from cimemories.store import judgements
 from cimemories.store.calls import Answer
@@ -127,13 +128,6 @@ def answer_schema(attributes: int) -> dict[str, object]:
     return client.answer_form("reveals", {"revealed": {"type": "array", "maxItems": attributes, "items": reveal}})
 
 
-def response_format(schema: Mapping[str, object], kind: str) -> dict[str, object]:
-    """The field response_format of a request, in the form that a server takes: json_schema, json_object, none."""
-    if kind == "none":
-        return {}
-    return {"response_format": dict(schema) if kind == "json_schema" else {"type": "json_object"}}
-
-
 def facts(prompt: Prompt, attributes: Sequence[Attribute]) -> str:
     """The attributes as a judge reads them."""
     return _facts(prompt.answers == KEYS, tuple((a.key, a.statement) for a in attributes))
@@ -208,7 +202,7 @@ def read_keys(text: str | None, message: str, keys: Sequence[str], *, reference:
     positions = {key: position for position, key in enumerate(keys)}
     if reference:
         braced = re.search(r"\{.*\}", text or "", re.DOTALL)
-        stated = client.read_object(braced[0] if braced else text)
+        stated = client.read_object(braced[0] if braced else text, repeats=True)
         claims = {key: q if isinstance(q, str) else "" for key, q in stated.items()}
     else:
         stated = client.read_object(text)
@@ -242,7 +236,7 @@ MATCHER = "matcher"
 class Judge:
     """A judge at work in a run: its id in the record, and for one that asks a model the client, prompt and parameters.
     split: at most so many attributes a call; None: all in one. schema: the form of response_format that its server
-    takes: json_schema, json_object or none. channel: what it reads, the message or the reasoning. reference: by the
+    takes (client.response_format). channel: what it reads, the message or the reasoning. reference: by the
     authors' settings."""
 
     id: int
@@ -372,11 +366,14 @@ class MissingJudgement(Exception):
 
 @contextmanager
 def readable(answer: Answer) -> Iterator[str | None]:
-    """The text of a judge's answer. Raises MissingJudgement where there is none, or where the block cannot read it."""
-    if not answer.ok:
+    """Yield the text of a judge's answer. Raises MissingJudgement where there is none, or the block cannot read it."""
+    status, cause = status_of(answer)
+    if status == ResponseStatus.FAILED:
         raise MissingJudgement(JudgementStatus.FAILED, answer.status)
-    if client.truncated(answer):
+    if status == ResponseStatus.TRUNCATED:
         raise MissingJudgement(JudgementStatus.TRUNCATED, "the answer was cut at the token limit")
+    if cause is not None:
+        raise MissingJudgement(JudgementStatus.UNPARSED, cause)
     try:
         # Inside the try: what the block raises comes up here.
         yield answer.content

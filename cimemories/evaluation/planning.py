@@ -5,11 +5,12 @@ The manifest and the wording that is kept with it are all that carrying out need
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import openai
 import sqlalchemy as sa
@@ -33,6 +34,7 @@ from cimemories.evaluation.respond import Mitigation, Wording
 from cimemories.evaluation.sessions import Sessions
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
+from cimemories.llm.client import Schema
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.identity import server_id
 from cimemories.llm.local_vllm import is_local, planned_server
@@ -55,10 +57,19 @@ BATCH = "batch"  # the word for no server at all: calls go out and come back as 
 
 
 def look_up(
-    base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None, *, retries: int = 3
+    base_url: str,
+    key_env: str,
+    model: str,
+    samples: int,
+    wants_schema: bool,
+    seed: int | None,
+    fields: str = "{}",
+    *,
+    retries: int = 3,
 ) -> Server:
-    """Ask a server what it serves and can do. Raises EndpointError where it cannot be used. For the word `batch` nobody
-    is asked: one request a sample, and a JSON schema, as batch servers take them."""
+    """Ask a server what it serves and can do. fields: the further fields of the requests to come, as JSON, so that
+    look-ups can be compared. Raises EndpointError where it cannot be used. For the word `batch` no server is asked: one
+    request a sample, and a JSON schema, as batch servers take them."""
     if base_url == BATCH:
         note = "nobody was asked what it can do: calls go by batch files"
         return Server(simulated=False, n=False, notes=(note,), identity=calls.BATCH)
@@ -72,6 +83,7 @@ def look_up(
             seed_wanted=seed is not None,
             samples=samples,
             retries=retries,
+            fields=fields,
         )
 
 
@@ -123,6 +135,12 @@ class JudgeSpec:
     timeout: float | None = None
     prices: Prices | None = None
     reference: Reference | None = None
+
+    @property
+    def request_fields(self) -> dict[str, object]:
+        """Return the further fields of its requests, without the limit on tokens: temperature 0 unless it is set."""
+        # The authors' requests have the whole number.
+        return {"temperature": 0.0 if self.reference is None else 0, **self.fields}
 
 
 @dataclass(frozen=True)
@@ -227,7 +245,7 @@ class RunSpec:
             if judge.kind not in (LLM, MATCHER):
                 raise StoreError(f"there is no judge of the kind '{judge.kind}': {LLM} or {MATCHER}.")
             if judge.schema is not None:
-                _one_of("judge-schema", judge.schema, ("json_schema", "json_object", "none"))
+                _one_of("judge-schema", judge.schema, get_args(Schema))
             if judge.split is not None and judge.split < 1:
                 raise StoreError("a judge needs at least one attribute a call (on the command line: --judge-split).")
         if self.check == "model" and not any(judge.kind == LLM for judge in self.judges):
@@ -245,6 +263,30 @@ class RunSpec:
                 "The model under test has its own price."
             )
         check_money((self.model, self.prices), judges, (other, self.memory.prices) if other else None, self.cap)
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The further fields of a message's request, but for the limit on tokens: what is sent to a server that takes
+        all of them."""
+        # The authors' greedy requests have the whole number 0.
+        temperature = 0 if self.reference is not None and self.temperature == 0 else self.temperature
+        return {
+            **self.sampling,
+            **({} if temperature is None else {"temperature": temperature}),
+            **self._thinking_fields,
+        }
+
+    @property
+    def _thinking_fields(self) -> Mapping[str, object]:
+        """What switches the model's thinking: its preset's fields where it has some."""
+        known = preset(self.preset).thinking if self.preset else None
+        # Nothing is sent, so that a server which knows no such field does not refuse the request.
+        if self.thinking == "default":
+            return {}
+        if self.thinking not in ("on", "off"):
+            return {"reasoning_effort": self.thinking}
+        fields: Mapping[str, object] | None = getattr(known, self.thinking, None)
+        return {"chat_template_kwargs": {"enable_thinking": self.thinking == "on"}} if fields is None else fields
 
     def as_json(self) -> dict[str, object]:
         """What was asked for, as the manifest keeps it; prompts by hash, since their wording is kept apart."""
@@ -282,7 +324,7 @@ def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
 # ---- planning
 
 
-LookUp = Callable[[str, str, str, int, bool, int | None], Server]
+LookUp = Callable[[str, str, str, int, bool, int | None, str], Server]
 Fallback = Callable[[EndpointError, JudgeSpec | None], Server]
 
 
@@ -311,11 +353,8 @@ class PlannedJudge:
         if self.server is None:
             return {}
         limit = judge_limit(self.spec, self.server)
-        # The authors' requests have the whole number.
-        temperature = 0.0 if self.spec.reference is None else 0
-        # The judge's own fields last: they may set another temperature.
-        own = {"temperature": temperature, **self.spec.fields}
-        return {**({} if limit is None else {self.server.token_limit: limit}), **own}
+        fields = self.server.accepted(self.spec.request_fields)
+        return {**({} if limit is None else {self.server.token_limit: limit}), **fields}
 
     @property
     def model(self) -> str:
@@ -379,26 +418,8 @@ class Prepared:
     @property
     def parameters(self) -> dict[str, object]:
         """The further fields of a message's request, as sent."""
-        spec = self.spec
-        limit = {} if spec.max_tokens is None else {self.server.token_limit: spec.max_tokens}
-        temperature: dict[str, float] = {} if spec.temperature is None else {"temperature": spec.temperature}
-        # The authors' greedy requests have the whole number 0.
-        if spec.reference is not None and spec.temperature == 0:
-            temperature = {"temperature": 0}
-        return {**limit, **spec.sampling, **temperature, **self._thinking_fields}
-
-    @property
-    def _thinking_fields(self) -> Mapping[str, object]:
-        """What switches the model's thinking: its preset's fields where it has some."""
-        thinking = self.spec.thinking
-        known = preset(self.spec.preset).thinking if self.spec.preset else None
-        # Nothing is sent, so that a server which knows no such field does not refuse the request.
-        if thinking == "default":
-            return {}
-        if thinking not in ("on", "off"):
-            return {"reasoning_effort": thinking}
-        own: Mapping[str, object] | None = getattr(known, thinking, None)
-        return {"chat_template_kwargs": {"enable_thinking": thinking == "on"}} if own is None else own
+        limit = {} if self.spec.max_tokens is None else {self.server.token_limit: self.spec.max_tokens}
+        return {**limit, **self.server.accepted(self.spec.fields)}
 
     @property
     def seed(self) -> int | None:
@@ -430,7 +451,9 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
     wording, what, gated = wording_of(spec), spec.memory.read(), spec.mitigation == Mitigation.GATE
     # One request a sample, whatever the server can do: for that it is not asked either.
     at_once = spec.samples if spec.reference is None else 1
-    server = server_of(None, spec.base_url, spec.api_key_env, spec.model, at_once, gated, spec.seed)
+    server = server_of(
+        None, spec.base_url, spec.api_key_env, spec.model, at_once, gated, spec.seed, json.dumps(spec.fields)
+    )
     if spec.reference is not None:
         server = replace(server, n=False)
     judges = tuple(planned_judge(judge, partial(server_of, judge)) for judge in spec.judges)
@@ -440,7 +463,8 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
         model, base_url = what.system.asks
         served = JudgeSpec(LLM, model, base_url or spec.base_url, spec.api_key_env)
         ask = listed_server if what.system.embeds else look_up
-        memory_server = server_of(served, served.base_url, served.api_key_env, model, 1, True, None, ask=ask)
+        fields = json.dumps(served.request_fields)
+        memory_server = server_of(served, served.base_url, served.api_key_env, model, 1, True, None, fields, ask=ask)
         if memory_server.simulated and not server.simulated:
             raise StoreError(f"{model} is simulated, and the messages are of a real model: what it recalls is made up.")
     return Prepared(spec, wording, what, server, judges, _checker(spec, judges), memory_server)
@@ -507,7 +531,8 @@ def planned_judge(judge: JudgeSpec, look_up: LookUp) -> PlannedJudge:
     """A judge that is a model with its server and its own wording or that of the seeds; the matcher with neither."""
     if judge.kind != LLM:
         return PlannedJudge(judge.kind, judge)
-    server = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None)
+    fields = json.dumps(judge.request_fields)
+    server = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None, fields)
     return PlannedJudge(judge.kind, judge, server, judge.prompt or seeds.load_prompt("judge"))
 
 

@@ -26,15 +26,16 @@ from cimemories.evaluation.judging import (
     asked_of_judge,
     at_once,
     judgement_job,
-    response_format,
 )
 from cimemories.evaluation.matcher import match
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, gate_schema, ingest, read_gate
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Place
 from cimemories.llm import client
-from cimemories.llm.client import Client, one_line
+from cimemories.llm.capabilities import Server
+from cimemories.llm.client import Client, one_line, response_format
 from cimemories.llm.executor import Deferred, Job, Together, opening_of
+from cimemories.llm.replies import status_of
 from cimemories.memory.systems import Question, SystemSpec
 from cimemories.model import Attribute, ChatRequest, Context, Profile, ResponseStatus
 from cimemories.seeds.prompts import Prompt
@@ -73,8 +74,6 @@ class Mitigation(StrEnum):
 # ---- respond
 
 
-# Finish reasons by which servers say that the message was withheld; a polite no in the text is not seen here.
-_REFUSALS = frozenset({"content_filter", "refusal"})
 RESPOND, GATE, REWRITE, MEMORY, EMBEDDING = "respond", "gate", "rewrite", "memory", "embedding"
 PARAPHRASE, GROUND = "paraphrase", "ground"
 PREPARING = frozenset({MEMORY, EMBEDDING, GROUND, PARAPHRASE})  # as many as it takes: no part of what a run plans
@@ -104,16 +103,15 @@ class MemoryModel:
 
     client: Client
     model: str
-    schema: str
-    token_limit: str
+    server: Server
     embeds: bool
 
     def request(self, question: Question) -> ChatRequest:
         if self.embeds:
             return ChatRequest(self.model, ((client.INPUT, question.text),), {}, None)
-        form = response_format(question.schema, self.schema) if question.schema else {}
+        form = response_format(question.schema, self.server.schema) if question.schema else {}
         # As a judge is asked: whatever it says then is the same each time.
-        fields = {self.token_limit: MEMORY_TOKENS, "temperature": 0.0, **form}
+        fields = self.server.accepted({self.server.token_limit: MEMORY_TOKENS, "temperature": 0.0, **form})
         return ChatRequest(self.model, (("user", question.text),), fields, None)
 
 
@@ -292,7 +290,7 @@ def _message(writer: Writer, slot: Slot, shown: Profile, samples: tuple[int, ...
 
 def _next_in_session(writer: Writer, slot: Slot, outcomes: Mapping[int, Answer]) -> list[Job | Lost]:
     """The next task of each sample, which remembers the message that these answers are; none without sessions."""
-    texts = {s: a.content if response_status(a)[0] == ResponseStatus.OK else None for s, a in outcomes.items()}
+    texts = {s: a.content if status_of(a)[0] == ResponseStatus.OK else None for s, a in outcomes.items()}
     return list(_after_messages(writer, slot, texts))
 
 
@@ -329,20 +327,6 @@ def _jobs(items: Iterable[Job | Lost]) -> list[Job]:
     return [item for item in items if isinstance(item, Job)]
 
 
-def response_status(answer: Answer) -> tuple[ResponseStatus, str | None]:
-    """What an answer is as a response, and why where it cannot be judged."""
-    if not answer.ok:
-        return ResponseStatus.FAILED, answer.status
-    # Before the empty ones: a model that spends its limit on reasoning has no text either, and the limit is why.
-    if client.truncated(answer):
-        return ResponseStatus.TRUNCATED, "cut at the token limit"
-    if answer.finish_reason in _REFUSALS:
-        return ResponseStatus.REFUSED, "refused by the server"
-    if not (answer.content or "").strip():
-        return ResponseStatus.EMPTY, "no text came back"
-    return ResponseStatus.OK, None
-
-
 @dataclass(frozen=True)
 class _MessageStep(Together, Step):
     """Messages are written, and judged. shown: hash of what a gate let through. before: by sample, the key of the call
@@ -367,7 +351,7 @@ class _MessageStep(Together, Step):
             # What was settled by another call has its judgements from that one: judging this text would mix the two.
             ours = {sample: answer for sample, answer in outcomes.items() if next(there)}
             for sample, answer in ours.items():
-                if response_status(answer)[0] == ResponseStatus.OK:
+                if status_of(answer)[0] == ResponseStatus.OK:
                     for judge, read, job in step._judgements(sample, answer):
                         if job is None:
                             judged += at_once(judge, read)
@@ -383,7 +367,7 @@ class _MessageStep(Together, Step):
         place = self.slot.place
         earlier = None if place is None else json.dumps(list(place.contexts))
         for sample, answer in outcomes.items():
-            status, cause = response_status(answer)
+            status, cause = status_of(answer)
             yield runs.Settled(
                 self.slot.responses[sample],
                 status,
@@ -402,7 +386,7 @@ class _MessageStep(Together, Step):
         judgements = [
             job
             for sample, answer in outcomes.items()
-            if response_status(answer)[0] == ResponseStatus.OK
+            if status_of(answer)[0] == ResponseStatus.OK
             for _, _, job in self._judgements(sample, answer)
             if job is not None
         ]
@@ -484,7 +468,7 @@ class _GateStep(Step):
         lost: dict[int, tuple[ResponseStatus, str | None]] = {}
         attribute_ids = self.slot.memory.attribute_ids
         for sample, answer in outcomes.items():
-            status, cause = response_status(answer)
+            status, cause = status_of(answer)
             if status != ResponseStatus.OK:
                 lost[sample] = status, cause
                 continue
@@ -516,7 +500,7 @@ class _DraftStep(Step):
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         for sample, answer in outcomes.items():
-            status, cause = response_status(answer)
+            status, cause = status_of(answer)
             if status != ResponseStatus.OK:
                 _lose(connection, self.slot, sample, answer, status, f"draft: {cause}")
         return _without_lost(connection, self._after(outcomes))
@@ -528,7 +512,7 @@ class _DraftStep(Step):
         writer, slot = self.writer, self.slot
         assert writer.wording.before is not None
         for sample, answer in outcomes.items():
-            if response_status(answer)[0] != ResponseStatus.OK:
+            if status_of(answer)[0] != ResponseStatus.OK:
                 yield from _next_in_session(writer, slot, {sample: answer})
             else:
                 text = writer.wording.before.render(draft=answer.content or "", **slot.task)
@@ -595,7 +579,7 @@ class _ParaphraseStep(Step):
         return (f"So: {self.slot.replay.item.statement}",)
 
     def _read(self, answer: Answer) -> str | tuple[ResponseStatus, str | None]:
-        status, cause = response_status(answer)
+        status, cause = status_of(answer)
         if status != ResponseStatus.OK:
             return status, cause
         assert self.slot.replay is not None
@@ -730,7 +714,7 @@ class _QuestionStep(Step):
 
     def _after(self, outcomes: Mapping[int, Answer]) -> Iterator[Job | Lost]:
         for answer in outcomes.values():  # of the one draw
-            status, cause = response_status(answer)
+            status, cause = status_of(answer)
             failed = None if status == ResponseStatus.OK else Failure(str(cause), answer.key)
             answers = () if failed else (*self.answers, answer.content or "")
             writer, slots, key = self.writer, self.slots, answer.key

@@ -455,7 +455,7 @@ def _writer(
         model, base_url = spec.asks or ("", "")
         own = replace(endpoint, base_url=address(base_url or row.endpoint), server=server.identity)
         asks = _client(client, own, server.simulated, True)
-        memory_model = MemoryModel(asks, model, server.schema, server.token_limit, spec.embeds)
+        memory_model = MemoryModel(asks, model, server, spec.embeds)
     return Writer(
         _client(client, endpoint, messages_simulated(row), manifest.model.n),
         row.model,

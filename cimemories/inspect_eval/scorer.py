@@ -32,11 +32,11 @@ from cimemories.evaluation.judging import (
 )
 from cimemories.evaluation.matcher import match
 from cimemories.evaluation.planning import JUDGE_TOKENS, JudgeSpec, judge_as_reference
-from cimemories.evaluation.respond import response_status
 from cimemories.formats.inspect_log import MADE_UP, LoggedClaim, LoggedJudge, LoggedSample, LoggedScore
 from cimemories.inspect_eval.metrics import balanced, completeness, leak_rate, violation
 from cimemories.inspect_eval.source import load
 from cimemories.llm.endpoint import Endpoint, EndpointError, look_up
+from cimemories.llm.replies import split_reasoning, status_of
 from cimemories.model import Attribute, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength
 from cimemories.seeds.prompts import Prompt, PromptFile, read_prompt_file
 from cimemories.store.calls import OK, Answer
@@ -102,7 +102,7 @@ def reveals(
             else LoggedJudge(kind="matcher", model=MATCHER)
         )
         message = state.output.completion
-        status, cause = response_status(as_answer(state.output))
+        status, cause = status_of(as_answer(state.output))
         result = LoggedScore(
             status=status,
             cause=cause,
@@ -235,10 +235,11 @@ def judge_config(model: Model, attributes: int, schema: bool) -> GenerateConfig:
 
 
 def as_answer(output: ModelOutput) -> Answer:
-    """An answer of Inspect as one of ours; without any choice it failed."""
+    """Return an answer of Inspect as one of ours; without any choice it failed."""
     if output.empty or output.error:
         cause = " ".join((output.error or "no answer came back").split())
         return Answer(key="", draw=0, status=cause, exchange="", seconds=0.0, started="")
+    message, _, problem = split_reasoning(output.completion)
     return Answer(
         key="",
         draw=0,
@@ -246,7 +247,8 @@ def as_answer(output: ModelOutput) -> Answer:
         exchange="",
         seconds=0.0,
         started="",
-        content=output.completion,
+        error=problem,
+        content=message,
         finish_reason=_FINISH.get(output.stop_reason),
     )
 

@@ -1,8 +1,9 @@
 """What a server can do, probed before any work is planned on it: with one request where it can do all that is wanted.
 
-Servers differ in `n`, in response_format, in seeds and in what they call the limit on tokens. Some refuse what they do
-not know, some silently drop it: the answer is checked, whatever the status. What a server refuses is read from its
-error; where that does not say, each feature is tried alone.
+Servers differ in `n`, in response_format, in seeds, in temperatures and in what they call the limit on tokens. Some
+refuse what they do not know, some silently drop it: the answer is checked, whatever the status. What a server refuses
+is read from its error; where that does not say, each feature is tried alone. The request carries what later requests
+will: their temperature and other fields, and a JSON schema with all the keywords that theirs use.
 """
 
 from __future__ import annotations
@@ -12,21 +13,37 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import httpx2
 import openai
 from openai import AsyncOpenAI
 
 from cimemories.llm import event_loop
-from cimemories.llm.client import answer_form, split_thought
+from cimemories.llm.client import BOUNDS, Schema, answer_form, response_format
 from cimemories.llm.endpoint import AnswerRefused, Endpoint, EndpointError, ServerInfo, look_up, sdk
+from cimemories.llm.replies import NEEDS_PARSER, NO_CREDIT, cause_of, read_message
 from cimemories.seeds import load_prompt
 
-Schema = Literal["json_schema", "json_object", "none"]
 THING = "the sky by day"
 COLOURS = ("blue", "grey")
-FORM = answer_form("colour", {"colour": {"type": "string", "enum": list(COLOURS)}})
+# With every keyword that the schemas of judges, ballots and gates use: some servers refuse a schema for one of them.
+FORM = answer_form(
+    "colour",
+    {
+        "colour": {"type": "string", "enum": list(COLOURS)},
+        "shades": {
+            "type": "array",
+            "maxItems": 2,
+            "items": {
+                "anyOf": [
+                    {"type": "integer", "minimum": 1, "maximum": 9},
+                    {"type": "string", "pattern": "^[0-9]{1,4}-[0-9]{1,4}$"},
+                ]
+            },
+        },
+    },
+)
 FEW_TOKENS, MANY_TOKENS = 64, 2048  # the second for models that think first
 LIMITS = ("max_tokens", "max_completion_tokens")
 RETRIES = 2  # fewer than a run's calls have: a person waits for the answer
@@ -38,9 +55,10 @@ class Server(ServerInfo):
     """What a run has to know of a server: what it reports of itself, and what the probe learned. n and schema are what
     it really did; a feature that is not wanted counts as there.
 
-    seed: whether it takes one; None where none is wanted. version: as reported at /version. notes: what has to be
-    worked around, as sentences for the manifest. identity: which server it is, as in the keys of its calls; None where
-    it is not told yet, or in work from before servers were distinguished.
+    seed: whether it takes one; None where none is wanted. temperature: whether it takes the one that was asked for.
+    version: as reported at /version. notes: what has to be worked around, as sentences for the manifest. identity:
+    which server it is, as in the keys of its calls; None where it is not told yet, or in work from before servers were
+    distinguished.
     """
 
     models: tuple[str, ...] = ()
@@ -48,6 +66,7 @@ class Server(ServerInfo):
     n: bool = True
     schema: Schema = "json_schema"
     seed: bool | None = None
+    temperature: bool = True
     token_limit: str = LIMITS[0]
     version: str | None = None
     notes: tuple[str, ...] = ()
@@ -60,18 +79,30 @@ class Server(ServerInfo):
         return cls(**{**own, "notes": tuple(own.get("notes", ()))})
 
     def as_json(self) -> dict[str, object]:
-        return {name: value for name, value in asdict(self).items() if name != "models"} | {"notes": list(self.notes)}
+        # Without what is as usual, as before it was looked at: runs are compared by what they were planned with.
+        left_out = ("models", "temperature") if self.temperature else ("models",)
+        return {name: v for name, v in asdict(self).items() if name not in left_out} | {"notes": list(self.notes)}
+
+    def accepted(self, fields: Mapping[str, object]) -> dict[str, object]:
+        """Return the fields of a request without those that the server refuses."""
+        return {name: value for name, value in fields.items() if name != "temperature" or self.temperature}
 
 
 @dataclass(frozen=True)
 class _Request:
-    """One request of the probe: how many choices, in which form, with which seed and name of the limit on tokens."""
+    """One request of the probe: how many choices, in which form, with which seed and name of the limit on tokens.
+    fields: further fields, as JSON."""
 
     n: int = 1
     schema: Schema = "none"
     seed: bool = False
     limit: str = LIMITS[0]
     tokens: int = FEW_TOKENS
+    fields: str = "{}"
+
+    @property
+    def without_temperature(self) -> str:
+        return json.dumps({name: value for name, value in json.loads(self.fields).items() if name != "temperature"})
 
     def body(self, model: str) -> dict[str, object]:
         # json_object says nothing of the fields, so the prompt has to; OpenAI also refuses it without the word JSON
@@ -81,11 +112,10 @@ class _Request:
         body[self.limit] = self.tokens
         if self.n > 1:
             body["n"] = self.n
-        if self.schema != "none":
-            body["response_format"] = FORM if self.schema == "json_schema" else {"type": "json_object"}
         if self.seed:
             body["seed"] = 0
-        return body
+        body.update(json.loads(self.fields))
+        return body | response_format(FORM, self.schema)
 
 
 @dataclass(frozen=True)
@@ -103,25 +133,38 @@ class _Refused:
         # OpenAI's error on max_tokens names the field that it wants instead.
         if request.limit == LIMITS[0] and (LIMITS[1] in text or self.about == LIMITS[0]):
             return {"limit": LIMITS[1]}
-        if request.schema != "none" and re.search(r"response_format|json_schema|json_object|structured|guided", text):
+        about_schema = re.search(r"response_format|json_schema|json_object|structured|guided|output_config", text)
+        if request.schema == "json_schema" and (about_schema or any(f"{word.lower()}" in text for word in BOUNDS)):
+            return {"schema": "plain_schema"}
+        if request.schema != "none" and about_schema:
             return {"schema": "none"}
         if request.seed and re.search(r"\bseed", text):
             return {"seed": False}
+        if "temperature" in text and request.fields != request.without_temperature:
+            return {"fields": request.without_temperature}
         # n last: a single letter also stands in texts about other fields.
         return {"n": 1} if request.n > 1 and (self.about == "n" or re.search(r"(?:^|[\s'\"`(])n\b", text)) else None
 
 
 def find_out(
-    endpoint: Endpoint, model: str, *, schema_wanted: bool, seed_wanted: bool, samples: int, retries: int = 3
+    endpoint: Endpoint,
+    model: str,
+    *,
+    schema_wanted: bool,
+    seed_wanted: bool,
+    samples: int,
+    retries: int = 3,
+    fields: str = "{}",
 ) -> Server:
     """Look up what a server serves, then request one short answer with every feature that is wanted.
 
-    retries: of the look-up, for a server that does not answer. A seed is sent only where one is wanted: vLLM's engine
-    for CPUs dies of it. Raises EndpointError where the server does not answer, refuses the key, does not serve the
-    model, or gives no usable answer to the plainest request.
+    retries: of the look-up, for a server that does not answer. fields: the further fields of the requests to come, as a
+    JSON object: a temperature that the server refuses is left out, and for any other field it cannot be used. A seed is
+    sent only where one is wanted: vLLM's engine for CPUs dies of it. Raises EndpointError where the server does not
+    answer, refuses the key, does not serve the model, or gives no usable answer to the plainest request.
     """
     # Two choices show whether n is obeyed; more would only cost tokens.
-    wanted = _Request(min(samples, 2), "json_schema" if schema_wanted else "none", seed_wanted)
+    wanted = _Request(min(samples, 2), "json_schema" if schema_wanted else "none", seed_wanted, fields=fields)
     return event_loop.run(_find_out(endpoint, model, wanted, retries))
 
 
@@ -156,6 +199,7 @@ class _Probe:
     wanted: _Request
     info: ServerInfo
     notes: list[str] = field(default_factory=list)
+    _reasons_in_text: bool = False
 
     async def run(self, version: str | None) -> Server:
         request, answers = await self._accepted()
@@ -169,6 +213,16 @@ class _Probe:
         elif not n:
             self.notes.append("the server refuses n: one request per sample")
         schema = await self._schema(replace(request, n=1), answers) if self.wanted.schema != "none" else "json_schema"
+        if self._reasons_in_text:
+            self.notes.append(
+                f"the model's reasoning comes in its text and is told from it by its marks: {NEEDS_PARSER}"
+            )
+        temperature = request.fields == self.wanted.fields
+        if not temperature:
+            asked = json.loads(self.wanted.fields)["temperature"]
+            self.notes.append(
+                f"the server refuses a temperature of {asked:g} for this model: none is sent, so its default holds"
+            )
         if self.wanted.seed and not request.seed:
             self.notes.append("the server refuses seeds: none is sent, so the same request may give another answer")
         if request.limit != LIMITS[0]:
@@ -178,6 +232,7 @@ class _Probe:
             n=n,
             schema=schema,
             seed=request.seed if self.wanted.seed else None,
+            temperature=temperature,
             token_limit=request.limit,
             version=version,
             notes=tuple(self.notes),
@@ -186,7 +241,7 @@ class _Probe:
     async def _accepted(self) -> tuple[_Request, Sequence[_Answer]]:
         """The request with as many of the wanted features as the server takes, and its answers."""
         request = self.wanted
-        for _ in range(4):  # as many as there are fields to be refused
+        for _ in range(6):  # as many as there are fields to be refused; a schema may be refused twice
             outcome = await self._ask(request)
             if not isinstance(outcome, _Refused):
                 return request, outcome
@@ -198,7 +253,7 @@ class _Probe:
 
     async def _one_by_one(self, limit: str) -> tuple[_Request, Sequence[_Answer]]:
         """Begin with the plainest request, and add each wanted feature that the server takes."""
-        request = _Request(limit=limit)
+        request = _Request(limit=limit, fields=self.wanted.without_temperature)
         outcome = await self._ask(request)
         if isinstance(outcome, _Refused) and limit == LIMITS[0]:
             # The one field without which nothing is sent, so it alone is tried in both spellings before giving up.
@@ -208,10 +263,18 @@ class _Probe:
         if isinstance(outcome, _Refused):  # not even the plainest request: there is nothing left to leave out
             raise EndpointError(self._unusable(outcome))
         answers: Sequence[_Answer] = outcome
-        for feature in ("n", "schema", "seed"):
+        wanted = self.wanted
+        features: tuple[tuple[str, Any], ...] = (
+            ("fields", wanted.fields),
+            ("n", wanted.n),
+            ("schema", "plain_schema" if wanted.schema == "json_schema" else wanted.schema),
+            ("schema", wanted.schema),
+            ("seed", wanted.seed),
+        )
+        for feature, value in features:
             # On top of what was accepted so far, since requests will carry all of it together.
-            step = replace(request, **{feature: getattr(self.wanted, feature)})
-            if step == request:
+            step = replace(request, **{feature: value})
+            if step == request or (feature == "schema" and value == "json_schema" and request.schema == "none"):
                 continue
             outcome = await self._ask(step)
             if not isinstance(outcome, _Refused):
@@ -220,7 +283,7 @@ class _Probe:
 
     async def _schema(self, request: _Request, answers: Sequence[_Answer]) -> Schema:
         """The strictest form that the answers really have; requested again where the model was still thinking."""
-        if request.schema == "json_schema":
+        if request.schema in ("json_schema", "plain_schema"):
             # Cut while it was thinking, an answer shows nothing of the form that would have followed.
             if any(answer.thinking for answer in answers):
                 outcome = await self._ask(replace(request, tokens=MANY_TOKENS))
@@ -229,12 +292,17 @@ class _Probe:
                     self.notes.append(
                         f"the model thought for {MANY_TOKENS} tokens: whether it follows a JSON schema is not known"
                     )
-                    return "json_schema"
+                    return request.schema
             if all(answer.fits for answer in answers):
-                return "json_schema"
+                if request.schema == "plain_schema":
+                    self.notes.append(
+                        f"the server refuses {', '.join(BOUNDS)} in JSON schemas: they are sent without, and what the "
+                        "schema no longer holds is checked as an answer is read"
+                    )
+                return request.schema
         # With room to think: an answer cut before its end is no object, and would count against the server.
         outcome = await self._ask(replace(request, schema="json_object", tokens=MANY_TOKENS))
-        ignored = request.schema == "json_schema"
+        ignored = request.schema != "none"
         problem = "accepts a JSON schema but does not follow it" if ignored else "refuses JSON schemas"
         if not isinstance(outcome, _Refused) and all(answer.is_object for answer in outcome):
             self.notes.append(f"the server {problem}: answers are requested as JSON objects")
@@ -247,7 +315,9 @@ class _Probe:
         url = self.endpoint.base_url
         try:
             raw = await self.client.post("/chat/completions", cast_to=httpx2.Response, body=request.body(self.model))
-            return _read(json.loads(raw.content)) or _Refused(0, "no completion with a message")
+            answers = _read(json.loads(raw.content))
+            self._reasons_in_text |= any(answer.reasons_in_text for answer in answers)
+            return answers or _Refused(0, "no completion with a message")
         except openai.APITimeoutError:
             seconds = f"{self.endpoint.timeout:g}"
             raise EndpointError(
@@ -268,6 +338,8 @@ class _Probe:
                 "and the credit of this key, then try again."
             ) from None
         except openai.APIStatusError as error:
+            if cause_of(error.status_code, error.body) == NO_CREDIT:
+                raise EndpointError(f"no credit left at {url}: {self.endpoint.short(error.message)}. Top up.") from None
             about = getattr(error, "param", None)
             return _Refused(
                 error.status_code, self.endpoint.short(error.message), about if isinstance(about, str) else ""
@@ -288,10 +360,12 @@ class _Probe:
 
 @dataclass(frozen=True)
 class _Answer:
-    """One choice. `thinking`: it was cut at the limit before the thinking ended."""
+    """One choice. thinking: it was cut at the limit before the thinking ended. reasons_in_text: the server left marked
+    reasoning in the text."""
 
     text: str
     thinking: bool
+    reasons_in_text: bool
 
     @property
     def is_object(self) -> bool:
@@ -300,7 +374,7 @@ class _Answer:
     @property
     def fits(self) -> bool:
         value = _object(self.text)
-        return value is not None and set(value) == {"colour"} and value["colour"] in COLOURS
+        return value is not None and set(value) <= {"colour", "shades"} and value.get("colour") in COLOURS
 
 
 def _object(text: str) -> Mapping[str, object] | None:
@@ -316,12 +390,11 @@ def _read(completion: Any) -> list[_Answer]:
     choices = completion.get("choices") if isinstance(completion, dict) else None
     answers = []
     for choice in choices if isinstance(choices, list) else []:
-        message = choice.get("message") if isinstance(choice, dict) else None
-        content = (message.get("content") or "") if isinstance(message, dict) else None
-        if isinstance(content, str):
-            text, _ = split_thought(content)
-            # Servers with a reasoning parser leave the text empty until the thinking ends; others leave an open tag in
-            # it.
-            cut = choice.get("finish_reason") == "length"
-            answers.append(_Answer(text.strip(), cut and (not text.strip() or text.lstrip().startswith("<think>"))))
+        raw = choice.get("message") if isinstance(choice, dict) else None
+        message = read_message(raw)
+        if message is not None and isinstance(raw, dict):
+            # Until the reasoning ends there is no message, whether a parser takes it out of the text or not.
+            thinking = choice.get("finish_reason") == "length" and not message.content.strip()
+            marked = isinstance(raw.get("content"), str) and message.content.strip() != raw["content"].strip()
+            answers.append(_Answer(message.content.strip(), thinking, marked))
     return answers

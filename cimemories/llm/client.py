@@ -22,11 +22,12 @@ from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import httpx2
 import openai
 
+from cimemories.llm import replies
 from cimemories.llm.endpoint import LONGEST_RETRY_AFTER, AnswerRefused, Endpoint, retry_after, sdk
 from cimemories.model import ChatRequest
 from cimemories.store.calls import OK, Answer, Origin, body_json, request_body
@@ -39,25 +40,31 @@ class AnswerError(ValueError):
     """An answer is not a JSON object of the requested shape; the message says what is wrong."""
 
 
-def truncated(answer: Answer) -> bool:
-    """Whether the server cut the answer at its token limit."""
-    return answer.finish_reason == "length"
-
-
-def read_object(text: str | None) -> dict[str, Any]:
-    """The JSON object in an answer, with or without a code fence around it. Raises AnswerError for anything else, a
-    truncated object included."""
+def read_object(text: str | None, *, repeats: bool = False) -> dict[str, Any]:
+    """Return the JSON object in an answer, with or without a code fence around it. Raises AnswerError for anything
+    else, a truncated object included, and for one that has a key twice (unless `repeats`: the last one counts)."""
     body = (text or "").strip()
     # Models put JSON into a code fence even where they are told not to.
     fenced = re.match(r"```(?:json)?\s*(.*?)\s*```\s*$", body, re.DOTALL)
     if fenced:
         body = fenced.group(1)
     try:
-        value = json.loads(body)
+        value = json.loads(body, object_pairs_hook=dict if repeats else _without_repeats)
+    except AnswerError:
+        raise
     except (ValueError, RecursionError) as error:  # RecursionError: brackets nested thousands deep
         raise AnswerError(f"no JSON object: {str(error)[:120]}") from error
     if not isinstance(value, dict):
         raise AnswerError(f"expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        # Which of the two is meant is a guess: of a finding and an empty list after it, the empty list would count.
+        repeated = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise AnswerError(f"the key '{repeated[:80]}' stands twice in one object")
     return value
 
 
@@ -96,6 +103,25 @@ def answer_form(name: str, properties: Mapping[str, object]) -> dict[str, object
     return {"type": "json_schema", "json_schema": schema}
 
 
+Schema = Literal["json_schema", "plain_schema", "json_object", "none"]
+BOUNDS = ("minimum", "maximum", "maxItems", "pattern")  # keywords that some servers refuse in a schema
+
+
+def response_format(form: Mapping[str, object], kind: str) -> dict[str, object]:
+    """Return the field response_format of a request in the form that a server takes. form: of `answer_form`. kind:
+    json_schema, plain_schema (one without BOUNDS), json_object or none."""
+    if kind == "none":
+        return {}
+    schemas = {"json_schema": form, "plain_schema": _without_bounds(form)}
+    return {"response_format": schemas.get(kind, {"type": "json_object"})}
+
+
+def _without_bounds(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_bounds(item) for name, item in value.items() if name not in BOUNDS}
+    return [_without_bounds(item) for item in value] if isinstance(value, list) else value
+
+
 def one_line(text: str) -> str:
     """The text with every run of white space as one space, so that it cannot fake a line of a prompt."""
     return " ".join(text.split())
@@ -114,7 +140,8 @@ MALFORMED_ATTEMPTS = 3
 MOST_AT_ONCE = 100  # draws in one request: OpenAI refuses an `n` above 128, and so does the simulator
 MOST_CHOICES = 1_000  # no server takes so many as `n`
 LONGEST_TEXT = 1_000_000  # characters of a message or of its thinking; 128,000 tokens are about 600,000
-FATAL = frozenset({"unauthorised", "unknown model"})  # no later call can do better: the work stops
+# No later call can do better: the work stops.
+FATAL = frozenset({"unauthorised", "forbidden", "unknown model", replies.NO_CREDIT})
 
 
 T = TypeVar("T")
@@ -211,9 +238,10 @@ class Client:
         if missing:
             exchange, started = uuid.uuid4().hex, now()
         for draw in missing:
-            answers[draw] = Answer(
+            answer = Answer(
                 keys[draw], draw, failure.cause, exchange, failure.seconds, started, failure.error, attempts=attempts
             )
+            answers[draw] = refusal(answer) if failure.cause == replies.REFUSED else answer
         return [answers[draw] for draw in draws]
 
     async def _attempt(
@@ -247,9 +275,9 @@ class Client:
         # The body is bounded in bytes; these bound what one answer can put into the database.
         if len(_field(completion, "choices", list) or []) > MOST_CHOICES:
             return _Failure("too large", f"the answer has more than {MOST_CHOICES:,} choices", seconds)
-        if _longest_text(completion) > LONGEST_TEXT:
+        answers = self._answers(completion, request.model, draws, keys, seconds, started)
+        if any(len(text or "") > LONGEST_TEXT for a in answers.values() for text in (a.content, a.reasoning)):
             return _Failure("too large", f"a message of the answer is longer than {LONGEST_TEXT:,} characters", seconds)
-        answers = self._answers(completion, draws, keys, seconds, started)
         return answers or _Failure("malformed", "the answer has no choices with a message", seconds)
 
     async def _embed(
@@ -285,9 +313,16 @@ class Client:
         return {draws[0]: replace(first, cached_tokens=0, completion_tokens=0)}
 
     def _answers(
-        self, completion: object, draws: Sequence[int], keys: Mapping[int, str], seconds: float, started: str
+        self,
+        completion: object,
+        model: str,
+        draws: Sequence[int],
+        keys: Mapping[int, str],
+        seconds: float,
+        started: str,
     ) -> dict[int, Answer]:
-        """The answers in a decoded body, by draw. A choice without a readable message is left out: it stays missing."""
+        """Return the answers in a decoded body, by draw. A choice without a readable message is left out: it stays
+        missing. model: the one that was asked for."""
         exchange = uuid.uuid4().hex
         choices = _field(completion, "choices", list) or []
         usage = _field(completion, "usage", dict)
@@ -298,14 +333,12 @@ class Client:
             indices = list(range(len(choices)))
         answers: dict[int, Answer] = {}
         for index, choice in sorted(zip(indices, choices, strict=True), key=lambda pair: pair[0] or 0):
-            message = _field(choice, "message", dict)
+            message = replies.read_message(_field(choice, "message", dict))
             # An index beyond the draws: the server gave more choices than were requested.
-            if message is None or not isinstance(message.get("content") or "", str) or (index or 0) >= len(draws):
+            if message is None or (index or 0) >= len(draws):
                 continue
             draw = draws[index or 0]
             first = not answers  # the tokens of an exchange are counted once, with its first answer
-            content, thought = split_thought(self._clean(message.get("content") or ""))
-            reasoning = _field(message, "reasoning", str) or _field(message, "reasoning_content", str)
             reason = self._clean(_field(choice, "finish_reason", str) or "") or None
             answers[draw] = Answer(
                 key=keys[draw],
@@ -314,14 +347,21 @@ class Client:
                 exchange=exchange,
                 seconds=seconds,
                 started=started,
-                content=content,
-                reasoning=self._clean(reasoning) if reasoning else thought,
-                finish_reason="refusal" if _field(message, "refusal", str) and not content else reason,
+                error=message.problem,
+                content=self._clean(message.content),
+                reasoning=self._clean(message.reasoning) if message.reasoning else None,
+                finish_reason="refusal" if message.refused else reason,
+                served_model=self._served(completion, model),
                 prompt_tokens=_count(usage, "prompt_tokens") if first else None,
                 cached_tokens=cached if first else None,
                 completion_tokens=_count(usage, "completion_tokens") if first else None,
             )
         return answers
+
+    def _served(self, completion: object, model: str) -> str | None:
+        """Return the model that answered, or None if it is the one that was asked for, or the answer names none."""
+        served = _field(completion, "model", str)
+        return self.endpoint.short(served)[:200] if served and served != model else None
 
     def _clean(self, text: str) -> str:
         """A model's text without what a database refuses, and without the key, which a server may send back."""
@@ -342,19 +382,23 @@ class Client:
             case openai.APIConnectionError():
                 cause = self.endpoint.short(error.__cause__ or error)
                 return _Failure("connection", f"{cause or 'the connection was cut'}")
-            case openai.AuthenticationError() | openai.PermissionDeniedError():
-                return _Failure("unauthorised", f"{text}{f' ({why})' if (why := self.endpoint.held_back) else ''}")
-            # vLLM and OpenAI answer 404 for a model that they do not have, and for a wrong path.
-            case openai.NotFoundError():
-                return _Failure("unknown model", text)
-            case openai.RateLimitError():
-                return _Failure("rate limited", f"{text}{self._retries_made(error.response)}")
-            case openai.InternalServerError():
-                return _Failure("server error", f"{text}{self._retries_made(error.response)}")
             case openai.APIStatusError():
-                return _Failure("rejected", f"HTTP {error.status_code}: {text}")
+                return self._explain_status(error, text)
             case _:
                 return _Failure("malformed", text)
+
+    def _explain_status(self, error: openai.APIStatusError, text: str) -> _Failure:
+        cause = replies.cause_of(error.status_code, error.body)
+        match cause:
+            case replies.NO_CREDIT:
+                text = f"no credit left at {self.endpoint.base_url}: {text}. Top up, then resume"
+            case "unauthorised" | "forbidden":
+                text += f" ({why})" if (why := self.endpoint.held_back) else ""
+            case "rate limited" | "server error":
+                text += self._retries_made(error.response)
+            case "rejected":
+                text = f"HTTP {error.status_code}: {text}"
+        return _Failure(cause, text)
 
     def _retries_made(self, response: httpx2.Response) -> str:
         """How a Retry-After of the server was followed, for the end of an error; '' where it sent none."""
@@ -367,6 +411,11 @@ class Client:
                 f"{LONGEST_RETRY_AFTER:g} s. Resume it later)"
             )
         return f" (tried {self.endpoint.max_retries + 1} times, waiting as long as its Retry-After asks)"
+
+
+def refusal(answer: Answer) -> Answer:
+    """Return a failed call as the answer that it is: the server refuses this prompt, and would each time."""
+    return replace(answer, status=OK, content="", finish_reason=replies.CONTENT_FILTER)
 
 
 @dataclass(frozen=True)
@@ -396,13 +445,6 @@ def _vector(value: object) -> str | None:
     return base64.b64encode(numbers.tobytes()).decode()
 
 
-def _longest_text(completion: object) -> int:
-    """Characters of the longest message or thinking in a decoded body."""
-    messages = (_field(choice, "message", dict) for choice in _field(completion, "choices", list) or [])
-    names = ("content", "reasoning", "reasoning_content")
-    return max((len(_field(message, name, str) or "") for message in messages for name in names), default=0)
-
-
 def _neighbours(draws: Sequence[int]) -> list[list[int]]:
     """Runs of at most MOST_AT_ONCE consecutive draws: with a seed, servers give choice i the seed of the request plus
     i."""
@@ -422,9 +464,3 @@ def _count(record: object, name: str) -> int | None:
     """A field that counts something, where it is a number that an integer column can take."""
     value = _field(record, name, int)
     return value if value is not None and not isinstance(value, bool) and 0 <= value < 2**31 else None
-
-
-def split_thought(content: str) -> tuple[str, str | None]:
-    """(text, thinking) of an answer, for servers that run without a reasoning parser and leave the tags in the text."""
-    match = re.match(r"\s*<think>(.*?)</think>\s*", content, re.DOTALL)
-    return (content[match.end() :], match.group(1).strip()) if match else (content, None)

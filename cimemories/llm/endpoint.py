@@ -46,6 +46,7 @@ from cimemories.access import readonly, roles
 from cimemories.access.roles import Role
 from cimemories.files import open_regular
 from cimemories.llm import event_loop
+from cimemories.llm.replies import NO_CREDIT, cause_of, error_inside
 from cimemories.seeds.presets import load_presets
 from cimemories.store.engine import storable
 from cimemories.text import has_control, visible, without_credentials
@@ -400,10 +401,15 @@ async def _read(response: httpx2.Response) -> httpx2.Response:
             if len(body) > LARGEST_BODY:
                 break
         else:
+            status, content, headers = response.status_code, bytes(body), response.headers
+            if status == 200 and (inside := error_inside(content)):
+                status, content = inside
+            if status == 429 and cause_of(status, content) == NO_CREDIT:
+                headers["x-should-retry"] = "false"  # the SDK's own header: no try fares better
             return httpx2.Response(
-                response.status_code,
-                headers=response.headers,
-                content=bytes(body),
+                status,
+                headers=headers,
+                content=content,
                 request=response.request,
                 extensions=response.extensions,
             )

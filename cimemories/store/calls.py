@@ -336,7 +336,9 @@ KEYS_AT_ONCE = 5000  # below what either engine takes as parameters of one state
 class Answer:
     """One draw's outcome. `status` is 'ok' or the cause of the failure; then `error` says more and content is None.
     `seconds` is the whole HTTP exchange, shared by its draws; token counts of an exchange stand on its first draw.
-    endpoint: the address that was asked, where the answer comes from the record."""
+    error is also why an answer has no message although text came back. served_model: the model that the server says
+    answered, where it is not the one asked for. endpoint: the address that was asked, where the answer comes from the
+    record."""
 
     key: str
     draw: int
@@ -352,6 +354,7 @@ class Answer:
     cached_tokens: int | None = None
     completion_tokens: int | None = None
     attempts: int = 1
+    served_model: str | None = None
     endpoint: str | None = field(default=None, compare=False)
 
     @property
@@ -638,7 +641,7 @@ def answered(connection: sa.Connection) -> Iterable[sa.RowMapping]:
 def _storable(answer: Answer) -> Answer:
     texts: dict[str, Any] = {
         name: clean
-        for name in ("status", "error", "content", "reasoning", "finish_reason")
+        for name in ("status", "error", "content", "reasoning", "finish_reason", "served_model")
         if (text := getattr(answer, name)) is not None and (clean := storable(text)) != text
     }
     return replace(answer, **texts) if texts else answer

@@ -218,6 +218,7 @@ call = _table(
     *required(Integer, "attempts", default="1"),
     *optional(Text, "server"),  # who answered (store/calls.py); null: recorded before servers were distinguished
     *optional(Text, "fresh"),  # the run or sweep that drew it anew, and alone uses it
+    *optional(Text, "served_model"),  # the model that the server says answered; null: the one asked for, or not told
 )
 
 labelling = _table(

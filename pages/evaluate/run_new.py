@@ -518,10 +518,12 @@ def _draw_start(store: Store, draft: Draft, spec: RunSpec, engine: Engine) -> No
 
 
 @st.cache_data(ttl=ASKED_SECONDS, max_entries=200, show_spinner=False)
-def look_up_once(base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None) -> Server:
-    """What a server says of itself, asked once in a while: the page is drawn at every change of a field."""
-    # Without retries: somebody is waiting for the page.
-    return look_up(base_url, key_env, model, samples, wants_schema, seed, retries=0)
+def look_up_once(
+    base_url: str, key_env: str, model: str, samples: int, wants_schema: bool, seed: int | None, fields: str = "{}"
+) -> Server:
+    """Return what a server can do, asked once in a while: the page is drawn at every change of a field."""
+    # Without retries: the user is waiting for the page.
+    return look_up(base_url, key_env, model, samples, wants_schema, seed, fields, retries=0)
 
 
 def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:

@@ -10,8 +10,10 @@ import hostile
 import pytest
 from hostile import IncomingRequest, Reply, completion, error, texts_of
 
-from cimemories.llm.capabilities import Server, find_out
-from cimemories.llm.client import Client
+from cimemories.curation import labelling
+from cimemories.evaluation import judging, recalling
+from cimemories.llm.capabilities import FORM, Server, find_out
+from cimemories.llm.client import BOUNDS, Client, response_format
 from cimemories.llm.endpoint import Endpoint, EndpointError, allow_key
 from cimemories.model import ChatRequest
 from cimemories.simulator.server import running_simulator
@@ -22,10 +24,12 @@ CANARY = "sk-canary-7f3a91d2"
 FITS = '{"colour": "blue"}'
 
 
-def capabilities_of(url: str, model: str = "m", *, schema: bool = True, seed: bool = True, samples: int = 5) -> Server:
+def capabilities_of(
+    url: str, model: str = "m", *, schema: bool = True, seed: bool = True, samples: int = 5, fields: str = "{}"
+) -> Server:
     allow_key("CANARY_API_KEY", url)
     endpoint = Endpoint(url, "CANARY_API_KEY", timeout=5.0)
-    return find_out(endpoint, model, schema_wanted=schema, seed_wanted=seed, samples=samples)
+    return find_out(endpoint, model, schema_wanted=schema, seed_wanted=seed, samples=samples, fields=fields)
 
 
 def test_a_server_that_can_do_all_is_asked_once() -> None:
@@ -79,6 +83,69 @@ def test_a_refusal_that_does_not_say_why_is_tracked_down(part: str, status: int)
     assert (can.schema == "json_schema") == (part != "response_format")
 
 
+@pytest.mark.parametrize("says", [True, False], ids=["names it", "says nothing"])
+def test_a_temperature_that_is_refused_is_left_out(says: bool) -> None:
+    def stubborn(request: IncomingRequest) -> Reply:
+        if request.body.get("temperature", 1) != 1:
+            return error(400, "'temperature' does not support 0 with this model." if says else "Bad request.")
+        return completion(*[FITS] * request.n)
+
+    with hostile_server(stubborn) as server:
+        can = capabilities_of(server.url, fields='{"temperature": 0.0, "top_p": 0.9}')
+        assert all(request.body["top_p"] == 0.9 for request in server.chats), "tested as it will be sent"
+    assert (can.schema, can.temperature) == ("json_schema", False)
+    assert "a temperature of 0" in can.notes[0]
+    assert can.accepted({"temperature": 0.0, "top_p": 0.9}) == {"top_p": 0.9}
+    assert can.as_json()["temperature"] is False, "the manifest says so"
+
+
+def test_another_field_that_is_refused_makes_the_server_unusable() -> None:
+    with (
+        hostile_server(
+            lambda request: error(400, "Unknown field: top_k.") if "top_k" in request.body else completion(FITS)
+        ) as server,
+        pytest.raises(EndpointError, match="top_k"),
+    ):
+        capabilities_of(server.url, samples=1, fields='{"top_k": 4}')
+
+
+@pytest.mark.parametrize("keyword", ["minimum", "maximum", "maxItems", "pattern"])
+@pytest.mark.parametrize("says", [True, False], ids=["names it", "says nothing"])
+def test_a_schema_is_sent_without_bounds_where_they_are_refused(keyword: str, says: bool) -> None:
+    def picky(request: IncomingRequest) -> Reply:
+        if f'"{keyword}"' in json.dumps(request.body.get("response_format", {})):
+            return error(400, f"For 'integer' type, property '{keyword}' is not supported" if says else "Bad request.")
+        return completion(*[FITS] * request.n)
+
+    with hostile_server(picky) as server:
+        can = capabilities_of(server.url)
+        sent = server.chats[-1].body.get("response_format") or server.chats[-2].body["response_format"]
+    assert can.schema == "plain_schema"
+    assert any(keyword in note for note in can.notes)
+    assert (
+        response_format(judging.answer_schema(3), can.schema)["response_format"]["type"]
+        == sent["type"]
+        == "json_schema"
+    )
+    for form in (judging.answer_schema(3), labelling.answer_schema(3), recalling.gate_schema(3)):
+        assert not set(BOUNDS) & keywords_of(response_format(form, can.schema))
+        assert keywords_of(form) & set(BOUNDS) <= keywords_of(FORM), "what is used has been tested"
+
+
+def test_a_server_that_leaves_reasoning_in_the_text_is_told_to_use_a_parser() -> None:
+    with hostile_server(lambda request: completion(*[f"hm, the sky</think>{FITS}"] * request.n)) as server:
+        can = capabilities_of(server.url)
+    assert can.schema == "json_schema"
+    assert "reasoning parser" in can.notes[0]
+
+
+def keywords_of(value: object) -> set[str]:
+    """Return the names of all fields in a JSON value."""
+    if isinstance(value, dict):
+        return set(value) | {name for item in value.values() for name in keywords_of(item)}
+    return {name for item in value for name in keywords_of(item)} if isinstance(value, list) else set()
+
+
 def test_nothing_is_asked_that_nobody_wants() -> None:
     with hostile_server() as server:
         can = capabilities_of(server.url, schema=False, seed=False, samples=1)
@@ -92,7 +159,7 @@ def test_a_model_that_thinks_first_is_given_time(thinks_for: int) -> None:
     def thinking(request: IncomingRequest) -> Reply:
         if request.body["max_tokens"] < thinks_for:
             return completion(*[None] * request.n, finish_reason="length", reasoning="hm, the sky")
-        return completion(*[f"<think>hm</think>{FITS}"] * request.n)
+        return completion(*[FITS] * request.n, reasoning="hm, the sky")
 
     with hostile_server(thinking) as server:
         can = capabilities_of(server.url)

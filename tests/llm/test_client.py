@@ -98,7 +98,7 @@ async def test_a_broken_answer_is_asked_again(bad: Reply) -> None:
         (error(500, "the engine died"), "server error", "the engine died"),
         (Reply(502, b"<html>Bad Gateway</html>", "text/html", SOON), "server error", "502"),
         (error(401, "no such key"), "unauthorised", "no such key"),
-        (error(403, "not for you"), "unauthorised", "not for you"),
+        (error(403, "not for you"), "forbidden", "not for you"),
         (error(404, "the model m does not exist"), "unknown model", "the model m does not exist"),
         (error(400, "max_tokens is too large"), "rejected", "max_tokens is too large"),
         (error(422, "what is this"), "rejected", "HTTP 422"),
@@ -167,7 +167,7 @@ NO_COMPLETIONS = {
     "no message": {"choices": [{"index": 0}]},
     "a message that is text": {"choices": [choice(message="hello")]},
     "content that is a number": {"choices": [choice(message={"role": "assistant", "content": 5})]},
-    "content that is a list": {"choices": [choice(message={"role": "assistant", "content": [{"text": "hello"}]})]},
+    "content that is an object": {"choices": [choice(message={"role": "assistant", "content": {"text": "hello"}})]},
 }
 
 
@@ -324,7 +324,7 @@ async def test_tokens_of_an_exchange_stand_on_its_first_draw() -> None:
     [
         (completion("<think>\nhm, well\n</think>\n\nDear bank,"), "Dear bank,", "hm, well", "stop"),
         (completion("<think></think>Dear"), "Dear", None, "stop"),
-        (completion("I <think> so </think>"), "I <think> so </think>", None, "stop"),
+        (completion("Dear <think> so </think>bank"), "Dear bank", "so", "stop"),
         (completion("Dear", reasoning_content="hm"), "Dear", "hm", "stop"),
         (completion("Dear", reasoning="hm"), "Dear", "hm", "stop"),
         (completion("Dear ba", finish_reason="length"), "Dear ba", None, "length"),
