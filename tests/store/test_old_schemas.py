@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from evaluating import cli_inside, outside
 
 from cimemories.flows.labels import default_labelling, vote_counts
@@ -88,6 +90,35 @@ def test_the_numbers_of_an_old_run_are_what_they_were(tmp_path: Path, schema: st
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)
     assert {name: numbers[name] for name in NUMBERS[schema]} == NUMBERS[schema]
+
+
+def test_migrations_run_in_the_order_of_their_numbers() -> None:
+    """A branch, or a number before one that a database has passed, would leave that database without its tables."""
+    config = Config()
+    config.set_main_option("script_location", str(engine.MIGRATIONS))
+    chain = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()][::-1]
+    assert chain == [f"{number:04}" for number in range(1, len(chain) + 1)]
+    assert (chain[-1], set(chain)) == (engine.HEAD, engine.known_schemas())
+
+
+EARLIER = "ALTER TABLE response DROP COLUMN earlier"
+EXPLAINS = ("DROP INDEX ix_run_explains", "ALTER TABLE run DROP COLUMN explains")
+
+
+@pytest.mark.parametrize(("schema", "lacks"), [("0012", (EARLIER, *EXPLAINS)), ("0014", EXPLAINS), ("0013", ())])
+def test_a_database_of_when_0014_came_before_0013_gets_what_it_lacks(
+    store: Store, schema: str, lacks: tuple[str, ...]
+) -> None:
+    with store.write() as connection:
+        for statement in lacks:
+            connection.execute(sa.text(statement))
+    set_schema(store, schema)
+    again = open_store(store.workspace, store.engine.url.render_as_string(hide_password=False))
+    assert engine.current_schema(again.engine) == engine.HEAD
+    with again.read() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, tables.metadata) == []
+    again.close()
 
 
 def test_a_newer_schema_is_refused_and_left_as_it_is(store: Store) -> None:
