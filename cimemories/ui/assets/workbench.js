@@ -22,7 +22,7 @@ let reopened = ["reload", "back_forward"].includes(performance.getEntriesByType(
 const takePlace = async () => {
   let browser = localStorage.getItem("cimemories.browser");
   if (!browser) {
-    browser = crypto.randomUUID();
+    browser = newUid();
     localStorage.setItem("cimemories.browser", browser);
   }
   for (let n = 0; navigator.locks && n < 100; n += 1) {
@@ -329,7 +329,7 @@ class Workbench {
     if (!card) return;
     const now = performance.now();
     const event = {
-      uid: crypto.randomUUID(), kind, card: card.id, says, text, cause, of: null,
+      uid: newUid(), kind, card: card.id, says, text, cause, of: null,
       seconds: Math.round(now - this.shownAt) / 1000, blind: this.blind, owner: this.data.owner,
     };
     this.log.add(event);
@@ -360,7 +360,7 @@ class Workbench {
   undo() {
     const last = this.undoable.pop();
     const event = {
-      uid: crypto.randomUUID(), kind: "undo", card: last?.card ?? "", says: null, text: "",
+      uid: newUid(), kind: "undo", card: last?.card ?? "", says: null, text: "",
       of: last?.uid ?? null, seconds: 0, blind: this.blind, owner: this.data.owner,
     };
     this.log.add(event);
@@ -392,7 +392,7 @@ class Workbench {
   // Asks the page for what it offers beside the queue; in the log like an answer, so that it comes after those before it.
   spread() {
     this.log.add({
-      uid: crypto.randomUUID(), kind: "spread", card: "", says: null, text: "", of: null, seconds: 0, blind: this.blind,
+      uid: newUid(), kind: "spread", card: "", says: null, text: "", of: null, seconds: 0, blind: this.blind,
       owner: this.data.owner,
     });
     this.flush();
