@@ -26,7 +26,7 @@ import streamlit as st
 
 from cimemories.ui import component
 
-_component = component("presses", "leaving", "keys")
+_component = component("presses", "leaving", "uid", "keys")
 # By key: what its button says, and what the help says. No key means two things: who has learned it on one page may
 # press it on any other. docs/review.md has the same table.
 KEYS = {

@@ -30,7 +30,7 @@ T = TypeVar("T")
 Kind = Literal["say", "skip", "flag", "comment", "undo", "spread"]
 KINDS = ("say", "skip", "flag", "comment", "undo", "spread")
 LONGEST_TEXT = 2000
-_component = component("workbench", "leaving", "unsaved", "keys")
+_component = component("workbench", "leaving", "uid", "unsaved", "keys")
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class Deciding {
     if (last) this.forget(last.uid);
     this.sent = true;
     const event = {
-      uid: crypto.randomUUID(), kind: key ? "say" : "undo", card: key ? card : last?.card ?? "", says: key?.says ?? null, text: "",
+      uid: newUid(), kind: key ? "say" : "undo", card: key ? card : last?.card ?? "", says: key?.says ?? null, text: "",
       seconds: 0, blind: false, of: last?.uid ?? null, owner,
     };
     if (key) UNDOABLE.push(event);

@@ -2,7 +2,7 @@
 // not confirmed, and confirms by sequence number, so that fast presses are neither lost nor taken twice.
 
 const RETRY_MS = 3000;
-const TAB = crypto.randomUUID(); // of this opening of the page: sequence numbers begin anew with it
+const TAB = newUid(); // of this opening of the page: sequence numbers begin anew with it
 let sequence = 0; // they go on where the component is put up anew, or the server would take them for old ones
 let sends = 0;
 

@@ -4,7 +4,7 @@
 
 const RETRY_MS = 4000;
 const MOST_SENT = 500;
-const TAB = crypto.randomUUID(); // of this opening of the page
+const TAB = newUid(); // of this opening of the page
 
 // By name. They outlive the component: whoever goes to another page of the app and comes back gets a new component, which
 // must go on with the log of the old one.

@@ -22,7 +22,7 @@ let reopened = ["reload", "back_forward"].includes(performance.getEntriesByType(
 const takePlace = async () => {
   let browser = localStorage.getItem("cimemories.browser");
   if (!browser) {
-    browser = crypto.randomUUID();
+    browser = newUid();
     localStorage.setItem("cimemories.browser", browser);
   }
   for (let n = 0; navigator.locks && n < 100; n += 1) {
@@ -55,6 +55,7 @@ class Workbench {
     this.cards = [];
     this.known = new Map();
     this.at = 0;
+    this.led = true; // whether the server may lead to a card: the person has not pressed a key since they asked it to
     this.answers = new Map(); // card -> its last answer
     this.undoable = [];
     this.log = new Unsaved();
@@ -170,6 +171,7 @@ class Workbench {
   receive({ data, setStateValue }) {
     const first = !this.data;
     const before = this.data?.owner;
+    const here = first ? undefined : this.card;
     this.data = data;
     if (before !== data.owner) this.loadBatch();
     this.send = (value) => setStateValue("log", value);
@@ -191,6 +193,7 @@ class Workbench {
       this.known.clear();
       this.undoable = [];
       this.at = 0;
+      this.led = true;
       this.blind = data.blind;
       this.answers = this.unsavedAnswers();
     }
@@ -212,10 +215,12 @@ class Workbench {
       this.startedAt = data.start;
       // The server asks it again: an undo of what was answered on the visit before.
       if (!this.log.events.some((event) => event.card === data.start)) this.answers.delete(data.start);
-      this.at = this.cards.findIndex((card) => card.id === data.start);
-    } else if (this.answers.has(this.card?.id)) {
-      this.at = this.nextOpen(this.at);
+      if (this.led) this.at = this.cards.findIndex((card) => card.id === data.start);
+      this.led = false;
     }
+    // Only to a card that this message has put in sight: a person who went back to one that they answered stays there, or
+    // their next press would answer a card that they have not read.
+    if (this.card !== here && this.answers.has(this.card?.id)) this.at = this.nextOpen(this.at);
     this.buttons();
     this.draw();
     // Told at once which item is on the screen, too: the page shows its history.
@@ -295,6 +300,7 @@ class Workbench {
     const says = this.data.keys.find((item) => item.key === pressed);
     const cause = this.data.causes.find(([key]) => key === pressed)?.[1];
     if (!says && !cause && pressed !== "Escape" && !this.data.actions.some(([key]) => key === pressed)) return false;
+    if (!"b?".includes(pressed)) this.led = false;
     // The help lies over the item, so the key that closes it answers nothing.
     if (!help.hidden) help.hidden = true;
     else if ((pressed === "Escape" || pressed === "z") && Object.keys(this.choice).length) this.choose(null);
@@ -329,7 +335,7 @@ class Workbench {
     if (!card) return;
     const now = performance.now();
     const event = {
-      uid: crypto.randomUUID(), kind, card: card.id, says, text, cause, of: null,
+      uid: newUid(), kind, card: card.id, says, text, cause, of: null,
       seconds: Math.round(now - this.shownAt) / 1000, blind: this.blind, owner: this.data.owner,
     };
     this.log.add(event);
@@ -360,10 +366,11 @@ class Workbench {
   undo() {
     const last = this.undoable.pop();
     const event = {
-      uid: crypto.randomUUID(), kind: "undo", card: last?.card ?? "", says: null, text: "",
+      uid: newUid(), kind: "undo", card: last?.card ?? "", says: null, text: "",
       of: last?.uid ?? null, seconds: 0, blind: this.blind, owner: this.data.owner,
     };
     this.log.add(event);
+    this.led = !last;
     if (!last || (last.kind === "say" && last.before?.kind !== "say")) this.count(-1);
     if (last) {
       this.remember(last.card, last.before);
@@ -392,7 +399,7 @@ class Workbench {
   // Asks the page for what it offers beside the queue; in the log like an answer, so that it comes after those before it.
   spread() {
     this.log.add({
-      uid: crypto.randomUUID(), kind: "spread", card: "", says: null, text: "", of: null, seconds: 0, blind: this.blind,
+      uid: newUid(), kind: "spread", card: "", says: null, text: "", of: null, seconds: 0, blind: this.blind,
       owner: this.data.owner,
     });
     this.flush();
