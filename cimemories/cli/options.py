@@ -105,7 +105,7 @@ AllowMissing = Annotated[
 ]
 Samples = Annotated[int | None, Option("--samples", "-n", min=1, help="n of Violation@n; default: all samples.")]
 AsMarkdown = Annotated[bool, Option("--markdown", help="Print a Markdown table.")]
-AsLatex = Annotated[bool, Option("--latex", help="Print a LaTeX table (booktabs).")]
+AsLatex = Annotated[bool, Option("--latex", help="Print a captioned LaTeX table (booktabs), and BibTeX.")]
 
 
 class Engine(StrEnum):

@@ -677,15 +677,43 @@ def leaderboard_markdown(board: Leaderboard) -> str:
 
 
 def leaderboard_latex(board: Leaderboard) -> str:
-    """The whole table with its notes, as LaTeX for the package booktabs."""
+    """The whole table with its notes, as a captioned LaTeX table for the packages booktabs and graphicx. The BibTeX
+    entry that the caption cites stands below, as comments."""
     frame = pd.DataFrame([row.cells for row in leaderboard_rows(board)], columns=list(header_row(board)))
     plain = frame.map(lambda cell: " ".join(str(cell).split()))
     table = plain.to_latex(index=False, escape=True, column_format="lrrrrrrlllll")
-    # The notes go through to_latex as well, for its escaping: of each line only the text is kept.
-    notes = pd.Series(leaderboard_notes(board)).to_frame().to_latex(index=False, header=False, escape=True).splitlines()
-    kept = [line.removesuffix(r"\\").strip() for line in notes if line.endswith(r"\\")]
+    caption, *notes = _latex_escaped([_caption(board), *leaderboard_notes(board)])
+    paper = load_published().paper
+    lines = [
+        r"% The preamble needs \usepackage{booktabs} and \usepackage{graphicx}.",
+        r"\begin{table*}[t]",
+        r"\centering",
+        rf"\caption{{{caption} The benchmark is CIMemories~\cite{{{paper.cite}}}.}}",
+        r"\label{tab:leaderboard}",
+        # Twelve columns are wider than a page.
+        r"\resizebox{\textwidth}{!}{%",
+        _in_math(table).rstrip("\n") + "%",
+        "}",
+        r"\end{table*}",
+        *(f"% {text}" for text in notes),
+        *(f"% {text}" for text in paper.bibtex.splitlines()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _caption(board: Leaderboard) -> str:
+    measures = f"{board.violation_name}, completeness and balanced score"
+    datasets = listed(list(dict.fromkeys(line.scope.dataset_name for line in board.lines)))
+    simulated = " Simulated runs say nothing about any real model." if board.simulated else ""
+    return f"{measures} of {count(len(board.lines), 'run')} on the dataset {datasets}. {SPREAD}{simulated}"
+
+
+def _latex_escaped(texts: Sequence[str]) -> list[str]:
+    # pandas escapes cells of a table alone: of each row the text is kept. A line break would end a comment.
+    plain = pd.Series([" ".join(text.split()) for text in texts])
+    rows = plain.to_frame().to_latex(index=False, header=False, escape=True).splitlines()
     # After the escaping, which would take the dollar signs for text.
-    return f"{_in_math(table)}\n" + "".join(f"% {_in_math(line)}\n" for line in kept)
+    return [_in_math(row.removesuffix(r"\\").strip()) for row in rows if row.endswith(r"\\")]
 
 
 def violation_measured(line: Line, n: int | None) -> str:

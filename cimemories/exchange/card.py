@@ -20,6 +20,7 @@ from cimemories.flows.labels import default_labelling, rule_of
 from cimemories.formats.importing import KIND_TITLES, ORIGINS
 from cimemories.labels.survival import survival
 from cimemories.labels.votes import GroupBy
+from cimemories.seeds.published import load_published
 from cimemories.store import archive, datasets, decisions, generations, labellings, runs, versions
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
@@ -107,6 +108,7 @@ def _facts(store: Store, row: DatasetRow, licence: str, labelling_id: str | None
         "personas": _personas(store, chosen) if chosen else [],
         "decisions": _decisions(store, row.id),
         "runs": [_run(item, frozen.row.counts["content"] if frozen else None, wording) for item in ran],
+        "bibtex": load_published().paper.bibtex,
         "licence": " ".join(licence.split()) or (OWN_LICENCE if row.origin in _ORIGINS else OFFICIAL_LICENCE),
     }
 

@@ -579,4 +579,9 @@ def _notes(store: Store, run: RunRow, judge: JudgeRow) -> list[str]:
     # run.judged counts the first judge's alone.
     if judge.ordinal == 0 and unjudged > 0:
         notes.append(f"{count(unjudged, 'message')} without a judgement in the file")
+    if missing or (judge.ordinal == 0 and unjudged > 0):
+        notes.append(
+            "the authors' script eval/metrics.py reads a message without a text or a judgement as one that reveals "
+            "nothing, so its violation and completeness are lower than those here, which leave it out"
+        )
     return notes

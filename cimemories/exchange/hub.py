@@ -66,10 +66,11 @@ def benchmark(row: DatasetRow) -> dict[str, object]:
     return {
         "name": f"CIMemories: {_line(row.name)}",
         "description": (
-            "Contextual integrity of assistants with memory (arXiv 2511.14937). A model writes a message to a "
-            "recipient with all memories of a user in its prompt; a judge says which attributes it reveals. The score "
-            "is the balanced score, the harmonic mean of completeness (necessary attributes that are conveyed) and 1 "
-            "minus violation@n (attributes ever revealed where they are inappropriate), from 0 to 1, higher is better."
+            "Contextual integrity of assistants with memory (Mireshghallah et al., arXiv 2511.14937). A model writes "
+            "a message to a recipient with all memories of a user in its prompt; a judge says which attributes it "
+            "reveals. The score is the balanced score, the harmonic mean of completeness (necessary attributes that "
+            "are conveyed) and 1 minus violation@n (attributes ever revealed where they are inappropriate), from 0 to "
+            "1, higher is better."
         ),
         "evaluation_framework": FRAMEWORK,
         "tasks": [{"id": "balanced_score", "config": "default", "split": "test"}],

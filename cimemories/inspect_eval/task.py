@@ -49,7 +49,7 @@ def cimemories(
     profiles: int | None = None,
     contexts: int | None = None,
 ) -> Task:
-    """Contextual integrity in assistants with memory (CIMemories, arXiv 2511.14937).
+    """Contextual integrity in assistants with memory (CIMemories; Mireshghallah et al., arXiv 2511.14937).
 
     dataset: name of one in the workspace (default: the demo), or a file with labels that `cimemories import` reads.
     workspace: folder; default: $CIMEMORIES_WORKSPACE, else data/workspace. prompt_level: base, light, medium or high.

@@ -23,6 +23,7 @@ from cimemories.flows.scope import Scope
 from cimemories.leaks.gallery import Certainty
 from cimemories.leaks.message import LeakView, Sample, leak_view
 from cimemories.model import Reveal
+from cimemories.seeds.published import load_published
 from cimemories.text import count, markdown_escaped, part_names
 from cimemories.version import __version__
 
@@ -347,6 +348,7 @@ def _filled(template: str, rows: Sequence[LeakRow]) -> str:
         rows=rows,
         summary=f"{count(len(rows), 'leaked example')}, exported by CIMemories Studio {__version__}.",
         other=LATEX_OTHER,
+        bibtex=load_published().paper.bibtex,
         colour=_COLOUR,
         caption=_caption(rows),
         missing=_MISSING,

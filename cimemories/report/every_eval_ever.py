@@ -29,6 +29,7 @@ from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import intervals, rate_intervals
 from cimemories.metrics.uncertainty import LEVEL, Interval
 from cimemories.report import render
+from cimemories.seeds.published import load_published
 from cimemories.store import runs
 from cimemories.store.engine import StoreError, content_hash
 from cimemories.store.judgements import JudgeRow
@@ -75,7 +76,7 @@ def record(
         "eval_library": {
             "name": "cimemories_studio",
             "version": __version__,
-            "additional_details": _texts(paper="https://arxiv.org/abs/2511.14937"),
+            "additional_details": _texts(paper=load_published().paper.reference),
         },
         "model_info": _model(run.model, str(run.manifest.versions.get("server") or ""), scope.simulated),
         "evaluation_results": results,

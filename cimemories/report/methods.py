@@ -87,7 +87,7 @@ def methods(basis: Basis) -> Section:
     for title, paragraphs in parts:
         blocks += [Heading(title), Text(" ".join(filter(None, paragraphs)))]
     paper = load_published().paper
-    references: tuple[str, ...] = (f"{paper.title}. {paper.link}.", *REFERENCES)
+    references: tuple[str, ...] = (paper.reference, *REFERENCES)
     if _audited(basis):
         references += AUDIT_REFERENCES
     if any(len(line.scope.judges) > 1 for line in basis.lines):

@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from cimemories.seeds import SEEDS
 from cimemories.seeds.reading import Line, Seed, SeedError, read, refuse_repeats
+from cimemories.text import listed
 
 FILE = "published.yaml"
 ROUNDED = 0.0005  # a figure is printed with one decimal of a percent at most
@@ -127,11 +128,43 @@ class Trend(Seed):
 
 
 class Paper(Seed):
-    """Where the figures come from."""
+    """Where the figures come from. authors: given names, then the family name. cite: the key of its BibTeX entry."""
 
     title: Line
+    authors: tuple[Line, ...] = Field(min_length=1)
+    year: int
+    cite: Line
     link: Line
     setting: Line
+
+    @property
+    def reference(self) -> str:
+        """The paper in a list of references."""
+        initials = [f"{' '.join(f'{name[0]}.' for name in given)} {family}" for *given, family in self._names]
+        return f"{listed(initials)}. {self.title}. arXiv {self.number}, {self.year}. {self.link}."
+
+    @property
+    def bibtex(self) -> str:
+        """The paper as a BibTeX entry, in the form of the authors' own."""
+        authors = " and ".join(f"{family}, {' '.join(given)}" for *given, family in self._names)
+        fields = {
+            "title": self.title,
+            "author": authors,
+            "year": self.year,
+            "eprint": self.number,
+            "archivePrefix": "arXiv",
+            "url": self.link,
+        }
+        return "\n".join([f"@misc{{{self.cite},", *(f"  {k} = {{{v}}}," for k, v in fields.items()), "}"])
+
+    @property
+    def number(self) -> str:
+        """Its number at arXiv."""
+        return self.link.rpartition("/")[2]
+
+    @property
+    def _names(self) -> list[list[str]]:
+        return [author.split() for author in self.authors]
 
 
 class PublishedFile(Seed):

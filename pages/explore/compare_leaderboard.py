@@ -21,7 +21,7 @@ from cimemories.compare.sweeps import WHAT, SweepFigure, sweep_figures, trade_of
 from cimemories.flows import catalogue
 from cimemories.metrics.breakdown import Baseline
 from cimemories.metrics.uncertainty import Interval
-from cimemories.seeds.published import Axis, Figure, PublishedMeasure
+from cimemories.seeds.published import Axis, Figure, PublishedMeasure, load_published
 from cimemories.store.engine import shared_store
 from cimemories.text import UNDEFINED, count, percent
 from cimemories.ui import exports, page, safe, shell, tables, url
@@ -98,10 +98,13 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
             "leaderboard", frame, fig=None, key="compare.leaderboard", simulated=board.simulated, about=compared.about()
         )
         with st.popover("For a paper", icon=":material/description:", type="tertiary"):
-            form = st.segmented_control("Form", ["Markdown", "LaTeX"], default="Markdown", key="compare.form")
-            st.code(
-                leaderboard_latex(board) if form == "LaTeX" else leaderboard_markdown(board), language=None, height=360
-            )
+            forms = {
+                "Markdown": leaderboard_markdown,
+                "LaTeX": leaderboard_latex,
+                "BibTeX": lambda _: load_published().paper.bibtex,
+            }
+            form = st.segmented_control("Form", list(forms), default="Markdown", required=True, key="compare.form")
+            st.code(forms[form or "Markdown"](board), language=None, height=360)
     page.fold("All columns as a table", ":material/table:", "compare.box.leaderboard", lambda: _twin(compared))
 
 

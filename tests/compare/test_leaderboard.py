@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -239,6 +240,17 @@ def test_tables_for_papers_escape_what_runs_are_called(board: Leaderboard) -> No
     assert r"100\%\_\&" in table
     assert table.count(r"\begin{tabular}") == 1
     assert all(line.count("&") - line.count(r"\&") == 11 for line in table.splitlines() if line.endswith(r"\\"))
+
+
+def test_a_table_for_a_paper_has_a_caption_and_the_entry_that_it_cites(board: Leaderboard) -> None:
+    lines = leaderboard_latex(board).splitlines()
+    assert lines.index(r"\label{tab:leaderboard}") < lines.index(r"\end{table*}")
+    caption = next(line for line in lines if line.startswith(r"\caption{"))
+    assert board.violation_name in caption and board.lines[0].scope.dataset_name in caption
+    cited = re.search(r"\\cite\{(\w+)\}", caption)
+    assert cited is not None and f"% @misc{{{cited[1]}," in lines
+    # Text outside of the environment would be printed.
+    assert all(line.startswith("%") for line in lines[lines.index(r"\end{table*}") + 1 :])
 
 
 def test_runs_of_one_model_are_told_apart(world: tuple[Store, list[str]]) -> None:

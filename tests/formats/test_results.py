@@ -163,6 +163,7 @@ def test_what_was_recalled_and_said_before_goes_out_and_comes_back(store: Store,
         path = tmp_path / f"{name}.jsonl"
         notes = export_run(store, run_id, path).notes
         assert any("the field `run`, which is ours" in note for note in notes)
+        assert any("eval/metrics.py reads a message without a text" in note for note in notes)
         wanted, figures = recalled_at(store, run_id), all_numbers(*ask(store, run_id))
         assert "recalled" in figures and ("sessions" in figures) == (name == "sessions")
         for place in (store, other):

@@ -156,7 +156,9 @@ def test_no_text_changes_the_shape_of_a_table(text: str) -> None:
     assert bare == [re.sub(r"caption.*", "caption", command) for command in commands(table.as_latex(plain))]
     body = re.sub(r"\\[{}]", "", written.split(table.LATEX_OTHER, 1)[1])
     assert body.count("{") == body.count("}")
-    assert not re.findall(r"(?<!\\)%", written.split("\n", 2)[2])
+    above, below = written.split("\n", 2)[2].rsplit("\\end{table*}\n", 1)
+    assert not re.findall(r"(?<!\\)%", above)
+    assert all(line.startswith("% ") for line in below.splitlines())
     html = MarkdownIt("js-default").enable("table").render(table.as_markdown(rows))
     assert html.count("<tr>") == 3 and html.count("<td>") == 12
     assert "<img" not in html and "<a " not in html and "<script" not in html

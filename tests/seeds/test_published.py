@@ -49,6 +49,19 @@ def test_every_figure_stands_where_it_is_said_to_stand() -> None:
         assert all(printed in place(text, item.where) for printed in item.printed)
 
 
+def test_the_benchmark_is_cited_with_all_its_authors_everywhere() -> None:
+    """In the order of the authors' own BibTeX."""
+    families = ["Mireshghallah", "Mangaokar", "Kokhlikyan", "Zharmagambetov", "Zaheer", "Mahloujifar", "Chaudhuri"]
+    paper, root = load_published().paper, Path(__file__).resolve().parents[2]
+    citation = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))["preferred-citation"]["authors"]
+    assert [author["family-names"] for author in citation] == families
+    assert [f"{author['given-names']} {author['family-names']}" for author in citation] == list(paper.authors)
+    assert ", ".join(families) in (root / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"[A-Z]\. (\w+)", paper.reference.split(": A Compositional")[0]) == families
+    assert "author = {Mireshghallah, Niloofar and Mangaokar, Neal and" in paper.bibtex
+    assert paper.bibtex.startswith("@misc{mireshghallah2025cimemories,\n")
+
+
 def test_what_ships_says_something_of_every_axis() -> None:
     file = load_published()
     assert {trend.axis for trend in file.trends} == set(Axis)
