@@ -77,7 +77,8 @@ def look_up(
 
 def with_identity(store: Store, base_url: str, server: Server) -> Server:
     """The same with its identity, where it has none yet."""
-    return server if server.identity else replace(server, identity=server_id(base_url, server, store).text)
+    address = server.base_url or base_url
+    return server if server.identity else replace(server, identity=server_id(address, server, store).text)
 
 
 # ---- spec
@@ -433,6 +434,7 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
     server = server_of(None, spec.base_url, spec.api_key_env, spec.model, at_once, gated, spec.seed)
     if spec.reference is not None:
         server = replace(server, n=False)
+    spec = replace(spec, base_url=server.base_url or spec.base_url)
     judges = tuple(planned_judge(judge, partial(server_of, judge)) for judge in spec.judges)
     refuse_simulated_judges(server.simulated, judges)
     memory_server = None
@@ -441,6 +443,9 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
         served = JudgeSpec(LLM, model, base_url or spec.base_url, spec.api_key_env)
         ask = listed_server if what.system.embeds else look_up
         memory_server = server_of(served, served.base_url, served.api_key_env, model, 1, True, None, ask=ask)
+        if memory_server.base_url is not None:
+            # Its options are a part of the memory's name, by which runs are compared: not changed behind the user.
+            raise EndpointError(f"{model} is at {memory_server.base_url}: give the memory system that base_url.")
         if memory_server.simulated and not server.simulated:
             raise StoreError(f"{model} is simulated, and the messages are of a real model: what it recalls is made up.")
     return Prepared(spec, wording, what, server, judges, _checker(spec, judges), memory_server)
@@ -508,6 +513,7 @@ def planned_judge(judge: JudgeSpec, look_up: LookUp) -> PlannedJudge:
     if judge.kind != LLM:
         return PlannedJudge(judge.kind, judge)
     server = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None)
+    judge = replace(judge, base_url=server.base_url or judge.base_url)
     return PlannedJudge(judge.kind, judge, server, judge.prompt or seeds.load_prompt("judge"))
 
 
