@@ -134,17 +134,27 @@ class Server:
 
 @contextmanager
 def hostile_server(
-    chat: Behaviour = texts_of, models: Reply | Sequence[str] = ("m",), *, hears_probes: bool = False
+    chat: Behaviour = texts_of,
+    models: Reply | Sequence[str] = ("m",),
+    *,
+    hears_probes: bool = False,
+    under: str = "",
+    elsewhere: Reply = Reply(404, {"detail": "Not Found"}),
 ) -> Iterator[Server]:
-    """Run such a server on a free loopback port for as long as the block lasts."""
+    """Run such a server on a free loopback port for as long as the block lasts. under: where its API is; other paths
+    get `elsewhere`."""
     state = Server(chat, models if isinstance(models, Reply) else cards(*models), hears_probes)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.reply(state.models if self.path.endswith("/models") else Reply(404))
+            there = self.path == f"{under}/models" if under else self.path.endswith("/models")
+            self.reply(state.models if there else elsewhere)
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if under and self.path != f"{under}/chat/completions":
+                self.reply(elsewhere)
+                return
             state.answer_chat(body, self.headers.get("Authorization", ""), self.reply)
 
         def reply(self, reply: Reply) -> None:

@@ -89,7 +89,8 @@ def look_up(
 
 def with_identity(store: Store, base_url: str, server: Server) -> Server:
     """The same with its identity, where it has none yet."""
-    return server if server.identity else replace(server, identity=server_id(base_url, server, store).text)
+    address = server.base_url or base_url
+    return server if server.identity else replace(server, identity=server_id(address, server, store).text)
 
 
 # ---- spec
@@ -456,6 +457,7 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
     )
     if spec.reference is not None:
         server = replace(server, n=False)
+    spec = replace(spec, base_url=server.base_url or spec.base_url)
     judges = tuple(planned_judge(judge, partial(server_of, judge)) for judge in spec.judges)
     refuse_simulated_judges(server.simulated, judges)
     memory_server = None
@@ -465,6 +467,9 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
         ask = listed_server if what.system.embeds else look_up
         fields = json.dumps(served.request_fields)
         memory_server = server_of(served, served.base_url, served.api_key_env, model, 1, True, None, fields, ask=ask)
+        if memory_server.base_url is not None:
+            # Its options are a part of the memory's name, by which runs are compared: not changed behind the user.
+            raise EndpointError(f"{model} is at {memory_server.base_url}: give the memory system that base_url.")
         if memory_server.simulated and not server.simulated:
             raise StoreError(f"{model} is simulated, and the messages are of a real model: what it recalls is made up.")
     return Prepared(spec, wording, what, server, judges, _checker(spec, judges), memory_server)
@@ -533,6 +538,7 @@ def planned_judge(judge: JudgeSpec, look_up: LookUp) -> PlannedJudge:
         return PlannedJudge(judge.kind, judge)
     fields = json.dumps(judge.request_fields)
     server = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None, fields)
+    judge = replace(judge, base_url=server.base_url or judge.base_url)
     return PlannedJudge(judge.kind, judge, server, judge.prompt or seeds.load_prompt("judge"))
 
 

@@ -12,6 +12,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -21,7 +22,16 @@ from openai import AsyncOpenAI
 
 from cimemories.llm import event_loop
 from cimemories.llm.client import BOUNDS, Schema, answer_form, response_format
-from cimemories.llm.endpoint import AnswerRefused, Endpoint, EndpointError, ServerInfo, look_up, sdk
+from cimemories.llm.endpoint import (
+    AnswerRefused,
+    Endpoint,
+    EndpointError,
+    NoApiThere,
+    ServerInfo,
+    below_v1,
+    look_up,
+    sdk,
+)
 from cimemories.llm.replies import NEEDS_PARSER, NO_CREDIT, cause_of, read_message
 from cimemories.seeds import load_prompt
 
@@ -80,7 +90,7 @@ class Server(ServerInfo):
 
     def as_json(self) -> dict[str, object]:
         # Without what is as usual, as before it was looked at: runs are compared by what they were planned with.
-        left_out = ("models", "temperature") if self.temperature else ("models",)
+        left_out = ("models", "base_url", *(("temperature",) if self.temperature else ()))
         return {name: v for name, v in asdict(self).items() if name not in left_out} | {"notes": list(self.notes)}
 
     def accepted(self, fields: Mapping[str, object]) -> dict[str, object]:
@@ -170,6 +180,30 @@ def find_out(
 
 async def _find_out(endpoint: Endpoint, model: str, wanted: _Request, retries: int) -> Server:
     info = await look_up(endpoint, model, retries)
+    address = info.base_url or endpoint.base_url
+    try:
+        server = await _probed(replace(endpoint, base_url=address), model, wanted, info)
+    except NoApiThere:
+        # A gateway may have no list of models that tells where it is: a request does.
+        versioned = below_v1(address)
+        if versioned is None:
+            raise
+        with suppress(EndpointError):
+            server = await _probed(
+                replace(endpoint, base_url=versioned), model, wanted, replace(info, base_url=versioned)
+            )
+            return _corrected(endpoint, server)
+        raise
+    return _corrected(endpoint, server)
+
+
+def _corrected(endpoint: Endpoint, server: Server) -> Server:
+    if server.base_url is None:
+        return server
+    return replace(server, notes=(f"{endpoint.base_url} was corrected to {server.base_url}", *server.notes))
+
+
+async def _probed(endpoint: Endpoint, model: str, wanted: _Request, info: ServerInfo) -> Server:
     async with sdk(replace(endpoint, max_retries=RETRIES)) as client:
         version = asyncio.create_task(_version(client, endpoint))
         try:
@@ -261,6 +295,12 @@ class _Probe:
             second = await self._ask(other)
             request, outcome = (request, outcome) if isinstance(second, _Refused) else (other, second)
         if isinstance(outcome, _Refused):  # not even the plainest request: there is nothing left to leave out
+            if outcome.status in (404, 405) and "model" not in outcome.text.lower():
+                raise NoApiThere(
+                    f"nothing answers at {self.endpoint.base_url}/chat/completions (HTTP {outcome.status}: "
+                    f"{outcome.text}). Check the base URL: most end in /v1. If it is right, check the model's name, "
+                    f"'{self.endpoint.short(self.model)}'."
+                )
             raise EndpointError(self._unusable(outcome))
         answers: Sequence[_Answer] = outcome
         wanted = self.wanted

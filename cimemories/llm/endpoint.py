@@ -29,8 +29,8 @@ import re
 import ssl
 import time
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from email.utils import mktime_tz, parsedate_tz
 from functools import cache, cached_property
 from pathlib import Path
@@ -69,6 +69,10 @@ class EndpointError(Exception):
     """A server cannot be used. The message is for people: what, where, what to do next."""
 
 
+class NoApiThere(EndpointError):
+    """Something answers at the address, and it is not the API of a model's server."""
+
+
 def checked_address(address: str) -> None:
     """Raises EndpointError for an address that holds more than host, port and path, or nothing that names a host:
     addresses are recorded and shown, and a secret in one would be too."""
@@ -86,6 +90,22 @@ def checked_address(address: str) -> None:
         raise EndpointError(
             f"'{shown}' is not the address of a server. Write http://host:port/v1 (on the command line: --base-url)."
         )
+
+
+# What the SDK adds to a base URL, and people paste along with it. A bare /models is a base URL of Azure's, so the other
+# routes are only taken for such behind a version.
+_ROUTE = re.compile(r"(/chat/completions|(?<=/v1)/(?:completions|responses|embeddings|models))/*$")
+
+
+def without_route(address: str) -> str:
+    """Return the base URL of an address that may end in a route of the API, such as /v1/chat/completions."""
+    return _ROUTE.sub("", address) if origin(address) else address
+
+
+def below_v1(address: str) -> str | None:
+    """Return the address followed by /v1, or None if it ends in a version already."""
+    bare = address.rstrip("/")
+    return None if re.search(r"/v\d\w*$", bare) else f"{bare}/v1"
 
 
 def _decoded(address: str) -> str:
@@ -514,13 +534,15 @@ class Endpoint:
 @dataclass(frozen=True)
 class ServerInfo:
     """What a server reports of itself. `models` is empty where it does not list them. root, revision: of the model that
-    was looked up, as vLLM reports what it loaded under the served name; None where the server does not."""
+    was looked up, as vLLM reports what it loaded under the served name; None where the server does not. base_url: the
+    right address, where the one that was given is not it."""
 
     models: tuple[str, ...]
     simulated: bool
     max_model_len: int | None
     root: str | None = None
     revision: str | None = None
+    base_url: str | None = None
 
 
 def sdk(endpoint: Endpoint) -> AsyncOpenAI:
@@ -561,7 +583,29 @@ def probe(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
 
 
 async def look_up(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
-    """What `probe` does, for those who are in an event loop already."""
+    """Do what `probe` does, in an event loop. An address that ends in a route of the API, or lacks its /v1, is corrected
+    where the right one lists its models; `base_url` of the result says so."""
+    bare = without_route(endpoint.base_url)
+    moved = None if bare == endpoint.base_url else bare
+    try:
+        return replace(await _listed(replace(endpoint, base_url=bare), model, retries), base_url=moved)
+    except NoApiThere as wrong:
+        if (versioned := below_v1(bare)) is not None:
+            try:
+                return replace(await _listed(replace(endpoint, base_url=versioned), model, 0), base_url=versioned)
+            except NoApiThere:
+                pass
+        # Gateways without a list of models still answer requests, so nothing is known rather than wrong.
+        if isinstance(wrong, _NoList):
+            return ServerInfo((), False, None, base_url=moved)
+        raise
+
+
+class _NoList(NoApiThere):
+    """The server answers, and has no list of models."""
+
+
+async def _listed(endpoint: Endpoint, model: str, retries: int) -> ServerInfo:
     try:
         async with sdk(Endpoint(endpoint.base_url, endpoint.api_key_env, CONNECT_SECONDS, retries)) as client:
             cards = [card async for card in await client.models.list()]
@@ -576,17 +620,13 @@ async def look_up(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInf
     except (openai.AuthenticationError, openai.PermissionDeniedError):
         raise EndpointError(endpoint.refused) from None
     except openai.APIStatusError as error:
-        # Gateways without a list of models still answer requests, so nothing is known rather than wrong.
-        if error.status_code in (404, 405, 501):
-            return ServerInfo((), False, None)
-        raise EndpointError(
-            f"{endpoint.base_url} answered HTTP {error.status_code} to the list of models: "
-            f"{endpoint.short(error.message)}. See the server's log, then try again."
-        ) from None
+        answered = f"{endpoint.base_url} answered HTTP {error.status_code} to the list of models"
+        problem = f"{answered}: {endpoint.short(error.message)}. See the server's log, then try again."
+        raise (_NoList if error.status_code in (404, 405, 501) else EndpointError)(problem) from None
     except AnswerRefused as error:
         raise EndpointError(f"{endpoint.base_url}: {endpoint.short(error.message)}.") from None
     except (openai.OpenAIError, httpx2.InvalidURL, ValueError, AttributeError, TypeError, RecursionError) as error:
-        raise EndpointError(
+        raise NoApiThere(
             f"{endpoint.base_url} did not answer like an OpenAI-compatible server ({endpoint.short(error)}). "
             "Check the base URL (it ends in /v1 for vLLM)."
         ) from None
@@ -599,13 +639,23 @@ def _server_info(endpoint: Endpoint, model: str, cards: Sequence[Any]) -> Server
         raise EndpointError(endpoint.short(f"{endpoint.base_url} does not serve '{model}'. It serves: {shown}."))
     own = next((card for card in cards if card.id == model), None)
     extra = (own.model_extra or {}) if own is not None else {}
-    length = extra.get("max_model_len")
+    length = _context_length(extra)
     # The simulator marks itself, so that no flag or model name decides whether results count as simulated.
     simulated = any(card.owned_by == SIMULATOR_OWNER for card in cards)
     # A server may list anything as a name, its caller's key included.
     names = tuple(name if name == model else endpoint.short(name) for name in names)
     root, revision = (_reported(endpoint, extra.get(name)) for name in ("root", "revision"))
-    return ServerInfo(names, simulated, length if isinstance(length, int) else None, root, revision)
+    return ServerInfo(names, simulated, length, root, revision)
+
+
+def _context_length(card: Mapping[str, Any]) -> int | None:
+    """Return the most tokens of a prompt and its answer that a server takes, as it lists the model; None if it does not
+    say: vLLM and SGLang, then OpenRouter, Groq and Mistral, then llama.cpp, whose `n_ctx_train` is what the model was
+    trained for and not what is served."""
+    meta = card.get("meta")
+    lengths = [card.get(n) for n in ("max_model_len", "context_length", "context_window", "max_context_length")]
+    lengths.append(meta.get("n_ctx") if isinstance(meta, dict) else None)
+    return next((n for n in lengths if isinstance(n, int) and not isinstance(n, bool) and n > 0), None)
 
 
 def _reported(endpoint: Endpoint, value: object) -> str | None:

@@ -226,3 +226,60 @@ async def test_draws_of_a_server_without_n_are_asked_one_by_one_and_bounded() ->
 def test_a_version_that_is_no_text_is_none() -> None:
     with hostile_server(lambda request: completion(*[json.dumps({"colour": "grey"})] * request.n)) as server:
         assert capabilities_of(server.url).version is None
+
+
+# ---- addresses
+
+
+def root_of(url: str) -> str:
+    return url.removesuffix("/v1")
+
+
+@pytest.mark.parametrize("pasted", ["", "/", "/v1/", "/v1/chat/completions", "/v1/models", "/chat/completions"])
+def test_an_address_is_corrected_where_the_right_one_answers(pasted: str) -> None:
+    with hostile_server(lambda asked: completion(*[FITS] * asked.n), under="/v1") as server:
+        can = capabilities_of(root_of(server.url) + pasted)
+        assert can.models == ("m",)
+        if pasted == "/v1/":
+            assert (can.base_url, can.notes) == (None, ())
+        else:
+            assert can.base_url == server.url
+            assert can.notes == (f"{root_of(server.url)}{pasted} was corrected to {server.url}",)
+    assert "base_url" not in can.as_json()
+
+
+def test_a_gateway_without_a_list_of_models_is_found_by_a_request() -> None:
+    models = error(404, "no such route")
+    with hostile_server(lambda asked: completion(*[FITS] * asked.n), models, under="/v1") as server:
+        assert capabilities_of(root_of(server.url)).base_url == server.url
+
+
+@pytest.mark.parametrize("path", ["/api", "/v1"])
+def test_an_address_with_nothing_behind_it_is_named(path: str) -> None:
+    with hostile_server(under="/elsewhere/v1") as server, pytest.raises(EndpointError) as caught:
+        capabilities_of(root_of(server.url) + path)
+    assert f"{root_of(server.url)}{path}/chat/completions" in str(caught.value)
+    assert "base URL" in str(caught.value)
+
+
+def test_a_web_page_at_the_root_is_no_server() -> None:
+    """Several servers answer there with a page of their own."""
+    page = Reply(body=b"<html>Welcome</html>", content_type="text/html")
+    with hostile_server(lambda asked: completion(*[FITS] * asked.n), under="/v1", elsewhere=page) as server:
+        assert capabilities_of(root_of(server.url)).base_url == server.url
+
+
+@pytest.mark.parametrize(
+    ("card", "length"),
+    [
+        ({"max_model_len": 8192}, 8192),
+        ({"context_length": 131072}, 131072),
+        ({"meta": {"n_ctx_train": 32768, "n_ctx": 2048}}, 2048),
+        ({"meta": {"n_ctx_train": 32768}}, None),
+        ({"max_model_len": True, "meta": [1]}, None),
+    ],
+)
+def test_the_context_is_read_as_each_server_lists_it(card: dict[str, object], length: int | None) -> None:
+    listed = Reply(body={"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "x", **card}]})
+    with hostile_server(models=listed) as server:
+        assert capabilities_of(server.url).max_model_len == length
