@@ -78,7 +78,7 @@ def completion(*texts: str | None, finish_reason: str = "stop", usage: object = 
         for i, text in enumerate(texts)
     ]
     return Reply(
-        body={"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": choices}
+        body={"id": "x", "object": "chat.completion", "created": 0, "choices": choices}
         | ({"usage": usage} if usage is not None else {})
     )
 

@@ -583,8 +583,8 @@ def probe(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
 
 
 async def look_up(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
-    """Do what `probe` does, in an event loop. An address that ends in a route of the API, or lacks its /v1, is corrected
-    where the right one lists its models; `base_url` of the result says so."""
+    """Do what `probe` does, in an event loop. An address that ends in a route of the API, or lacks its /v1, is
+    corrected where the right one lists its models; `base_url` of the result says so."""
     bare = without_route(endpoint.base_url)
     moved = None if bare == endpoint.base_url else bare
     try:

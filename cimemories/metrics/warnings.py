@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from statistics import median
 
 import sqlalchemy as sa
 
@@ -28,6 +29,7 @@ from cimemories.seeds.presets import FILE, FamilyEntry, ModelsFile
 from cimemories.seeds.prompts import FROM_SEEDS, levels, prompt_path
 from cimemories.seeds.reading import SEEDS, SeedError, read, refuse_repeats
 from cimemories.store import calls, judgements, labellings, runs
+from cimemories.store.calls import PromptSize
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import REASONING, JudgeRow
 from cimemories.store.runs import RunRow
@@ -265,7 +267,8 @@ def coverage_warning(judged: int, expected: int) -> str | None:
 def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
     """The same of any way of counting, coverage aside: judges of the family under test, a judge's prompt that is not
     today's, claims that could not be used, judges that disagree, and reasoning that was not shown."""
-    warnings = [judge_family_warning(judge, scope.run.model) for judge in scope.judges]
+    warnings: list[str | None] = [*_as_served(flows, scope.run)]
+    warnings += [judge_family_warning(judge, scope.run.model) for judge in scope.judges]
     with flows.store.read() as connection:
         warnings += [_wording(connection, judge) for judge in scope.judges]
         warnings.append(_hidden(connection, scope))
@@ -278,6 +281,51 @@ def scope_warnings(flows: Flows, scope: Scope) -> tuple[str, ...]:
     warnings.append(_disagreement([pair for pair in pairs if ids & {pair.first.judge.id, pair.second.judge.id}]))
     # Several judges may bring the same sentence: it is said once.
     return tuple(dict.fromkeys(text for text in warnings if text))
+
+
+PROMPTS_READ = 200  # of each kind: their sizes differ by context and profile, not by call
+LONG_PROMPT = 2_000  # characters, about 500 tokens: a shorter prompt fits everywhere
+CHARACTERS_A_TOKEN = 4.0  # of English, in the tokenizers of today's models; a little more or less in each
+FEWEST_TOKENS = 8.0  # characters a token that no tokenizer comes to with sentences
+SAME_COUNT, SPREAD = 5, 40  # so many prompts, apart by so many characters, do not have one count of tokens by chance
+
+
+def _as_served(flows: Flows, run: RunRow) -> tuple[str, ...]:
+    """Return the warnings where another model answered than was asked, or a server read a part of the prompts."""
+
+    def read() -> tuple[str, ...]:
+        with flows.store.read() as connection:
+            others = [item.sentence() for item in calls.stand_ins(connection, run.id)]
+            sizes = {
+                (kind, model): of_model
+                for kind in ("respond", "gate", "rewrite", "judge")
+                for model, of_model in calls.prompt_sizes(connection, run.id, kind, PROMPTS_READ).items()
+            }
+        cut = [unread_warning(kind, model, of_model) for (kind, model), of_model in sizes.items()]
+        return (*others, *(text for text in cut if text))
+
+    return flows.cached(("as served", run.id, run.revision), read)
+
+
+def unread_warning(kind: str, model: str, sizes: Sequence[PromptSize]) -> str | None:
+    """Return the warning where a server cut prompts without a word, by the tokens that it counted; None where nothing
+    shows it. Servers that do so (a small `num_ctx`, a shifted context) answer as if nothing had happened."""
+    long = [size for size in sizes if size.characters >= LONG_PROMPT]
+    if not long:
+        return None
+    most = max(size.tokens for size in long)
+    at_most = [size.characters for size in long if size.tokens == most]
+    level = len(set(at_most)) >= SAME_COUNT and max(at_most) - min(at_most) >= SPREAD and len(at_most) > len(long) / 2
+    ratio = median(size.characters / size.tokens for size in long)
+    if not level and ratio < FEWEST_TOKENS:
+        return None
+    tokens = most if level else round(median(size.tokens for size in long))
+    sent = round((median(at_most) if level else median(size.characters for size in long)) / CHARACTERS_A_TOKEN, -2)
+    what = "leak" if kind == "respond" else "find" if kind == "judge" else "use"
+    return (
+        f"the server of {model} read about {tokens:,} tokens of {sent:,.0f} in a {calls.PROMPTS[kind]}: what the model "
+        f"did not read it cannot {what}. Raise its context length, then run again"
+    )
 
 
 def judge_family_warning(judge: JudgeRow, model: str) -> str | None:

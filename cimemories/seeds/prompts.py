@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +81,9 @@ class Prompt:
     source: str = FROM_SEEDS
 
     def render(self, **values: str) -> str:
-        """The template with each declared placeholder replaced, in one pass: braces in a value stay as they are.
+        """Return the template with each declared placeholder replaced, in one pass: braces in a value stay as they are.
+        Tags around a placeholder get a number where the value holds them: a message that closes its own tag would be
+        read as instructions from there on.
 
         Raises SeedError where a declared placeholder gets no value, or a value has no declared placeholder.
         """
@@ -92,7 +96,24 @@ class Prompt:
         if not self.placeholders:
             return self.template
         pattern = r"\{(" + "|".join(map(re.escape, self.placeholders)) + r")\}"
-        return re.sub(pattern, lambda match: values[match[1]], self.template)
+        return re.sub(pattern, lambda match: values[match[1]], _delimited(self.template, values))
+
+
+_DELIMITED = re.compile(r"<(\w+)>(\s*\{(\w+)\}\s*)</\1>")
+
+
+def _delimited(template: str, values: Mapping[str, str]) -> str:
+    """Return the template with tags that stand in none of the values put between them."""
+
+    def tagged(match: re.Match[str]) -> str:
+        tag, value = match[1], values.get(match[3], "").casefold()
+        # As a model reads it: `</ Message >` closes, too.
+        if re.search(rf"<\s*/?\s*{tag}\b", value, re.IGNORECASE):
+            number = next(n for n in count(2) if f"{tag}-{n}".casefold() not in value)
+            tag = f"{tag}-{number}"
+        return f"<{tag}>{match[2]}</{tag}>"
+
+    return _DELIMITED.sub(tagged, template)
 
 
 def recorded(kind: str, level: str, template: str, answers: str, source: str) -> Prompt:

@@ -33,9 +33,10 @@ NUMBERED = re.compile(r"^[ \t]*(\d{1,6})[.)][ \t]+(\S.*)$", re.MULTILINE)
 KEYED = re.compile(r"^[ \t]*(?:[-*•][ \t]+)?([A-Za-z][\w.-]*)[ \t]*(?:->|→)[ \t]*(\S.*)$", re.MULTILINE)
 _TO = re.compile(r"^[^\n:]*\bto:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
 _FOR = re.compile(r"^[^\n:]*\bpurpose[^\n:]*:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
-_DRAFT = re.compile(r"<draft>\n(.*)\n</draft>", re.DOTALL)
-_MEMORY = re.compile(r"<memory>\n(.*?)\n\s*</memory>", re.S)
-_MESSAGE = re.compile(r"<message>\n(.*)\n</message>", re.DOTALL)
+# A tag has a number where its text holds the tag itself (Prompt.render).
+_DRAFT = re.compile(r"<draft(-\d+)?>\n(.*)\n</draft\1?>", re.DOTALL)
+_MEMORY = re.compile(r"<memory(-\d+)?>\n(.*?)\n\s*</memory\1?>", re.DOTALL)
+_MESSAGE = re.compile(r"<message(-\d+)?>\n(.*)\n</message\1?>", re.DOTALL)
 _STORE = re.compile(r"^- (\S+) \(\d+ notes\)$", re.MULTILINE)
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]*[ \t]*")
 NEEDED, SPARED = 0.15, 0.0  # scores above which a gate lets a statement through, and a rewrite leaves a sentence
@@ -61,7 +62,7 @@ def answer_step(prompt: str, generator: Random) -> str | None:
     if "the summary by domain" in prompt:
         return _summary(prompt, generator)
     if "the reworded sentence alone" in prompt and (memory := _MEMORY.search(prompt)):
-        return f"As noted: {memory[1].strip()}"
+        return f"As noted: {memory[2].strip()}"
     draft = _DRAFT.search(prompt)
     if draft is not None:
         return _rewrite(prompt, draft, generator)
@@ -92,7 +93,7 @@ def _gate(prompt: str, generator: Random) -> str:
 def _rewrite(prompt: str, draft: re.Match[str], generator: Random) -> str:
     recipient, task = _step_context(prompt[: draft.start()])
     lines = []
-    for line in draft[1].split("\n"):
+    for line in draft[2].split("\n"):
         sentences = _SENTENCE.findall(line)
         # Greetings and closings carry no fact: only what says something of the user is weighed.
         kept = [
@@ -108,7 +109,7 @@ def _rewrite(prompt: str, draft: re.Match[str], generator: Random) -> str:
 
 def _check(prompt: str) -> str:
     message = _MESSAGE.search(prompt)
-    words = len(re.findall(r"\w+", message[1])) if message else 0
+    words = len(re.findall(r"\w+", message[2])) if message else 0
     return json.dumps({"serves": "yes" if words >= 40 else "partly" if words >= 15 else "no"})
 
 
@@ -181,7 +182,7 @@ AGAIN = 0.15  # chance that what an earlier message said is said again, needed o
 UNLISTED = r"^(?![ \t]*(?:[-*•]|\d+[.)])[ \t]).*?\b"  # a memory may hold any words, so list lines are left out
 RECIPIENT = re.compile(UNLISTED + r"(?:to|recipient|addressee)[ \t]*:[ \t]*(\S.*)$", re.M | re.I)
 PURPOSE = re.compile(UNLISTED + r"(?:purpose|task|goal)\b[^:\n]*:[ \t]*(\S.*)$", re.M | re.I)
-MESSAGE = re.compile(r"^[ \t]*<message>", re.MULTILINE)
+MESSAGE = re.compile(r"^[ \t]*<(message(?:-\d+)?)>", re.MULTILINE)
 FREE = re.compile(
     UNLISTED + r"(?:message|note|letter|e-?mail|write|text) to (?:the |my |your |an? )?([^.:,;\n]+)(.*)$", re.M | re.I
 )
@@ -213,7 +214,7 @@ def answer(model: str, prompt: str, generator: Random) -> str:
     facts = [(int(hit[1]), hit[2].strip(), hit.span()) for hit in NUMBERED.finditer(prompt, 0, limit)]
     numbers, statements = tuple(fact[0] for fact in facts), tuple(fact[1] for fact in facts)
     if opening and facts:
-        end = prompt.rfind("</message>")  # the last one: the message itself may hold the tag
+        end = prompt.rfind(f"</{opening[1]}>")  # the last one: the message itself may hold the tag
         reveals = judge(statements, prompt[opening.end() : end if end > opening.end() else len(prompt)], generator)
         revealed = [{"attribute": numbers[i], "strength": str(how), "quote": quote} for i, how, quote in reveals]
         return json.dumps({"revealed": revealed}, ensure_ascii=False)

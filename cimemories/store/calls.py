@@ -123,6 +123,33 @@ def characters_a_token(connection: sa.Connection, run_ids: Sequence[str], model:
     return characters / tokens if tokens else None
 
 
+@dataclass(frozen=True)
+class PromptSize:
+    """The characters of a prompt as sent, and its tokens as the server counted what it read."""
+
+    characters: int
+    tokens: int
+
+
+def prompt_sizes(connection: sa.Connection, run_id: str, kind: str, most: int) -> dict[str, list[PromptSize]]:
+    """Return by model the sizes of at most `most` different prompts of one kind that a run sent."""
+    # Some servers leave what their cache held out of the count.
+    cached = sa.func.coalesce(call.c.cached_tokens, 0)
+    tokens = call.c.prompt_tokens + sa.case((cached > call.c.prompt_tokens, cached), else_=0)
+    query = (
+        sa.select(call.c.model, sa.func.length(request.c.body).label("characters"), tokens.label("tokens"))
+        .join(call, call.c.request == request.c.hash)
+        .join(run_call, run_call.c.call == call.c.key)
+        .where(run_call.c.run == run_id, call.c.kind == kind, call.c.status == OK, call.c.prompt_tokens > 0)
+        .order_by(run_call.c.call)
+        .limit(most)
+    )
+    sizes: dict[str, list[PromptSize]] = {}
+    for row in connection.execute(query):
+        sizes.setdefault(row.model, []).append(PromptSize(int(row.characters), int(row.tokens)))
+    return sizes
+
+
 # ---- servers
 #
 # The servers whose answers the record holds, and which of them a person says are the same server.
@@ -674,6 +701,14 @@ ANSWERS = {
 }
 
 
+PROMPTS = {
+    "gate": "gate's prompt",
+    "respond": "message's prompt",
+    "rewrite": "rewrite's prompt",
+    "judge": "judge's prompt",
+}
+
+
 @dataclass(frozen=True)
 class Source:
     """What one server gave of the answers of one kind by one model. server: the text of its ServerId, or NOT_KNOWN.
@@ -698,6 +733,44 @@ class Source:
 
     def as_json(self) -> dict[str, object]:
         return vars(self) | {"server": None if self.server == NOT_KNOWN else self.server}
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """Answers of one kind that another model gave than the one asked for, as the server says. of: answers of the kind
+    by the model that was asked."""
+
+    kind: str
+    model: str
+    served_model: str
+    answers: int
+    of: int
+
+    def sentence(self) -> str:
+        """Return it for people: '3 of 30 messages come from gpt-4o-mini, not from gpt-4o as asked'."""
+        name = ANSWERS.get(self.kind, f"{self.kind} answers")
+        return f"{self.answers:,} of {self.of:,} {name} come from {self.served_model}, not from {self.model} as asked"
+
+
+def stand_ins(connection: sa.Connection, run_id: str) -> list[StandIn]:
+    """Return whose answers a run has in place of those of the models that it asked, the most answers first."""
+    columns = (call.c.kind, call.c.model, call.c.served_model)
+    query = (
+        sa.select(*columns, sa.func.count().label("answers"))
+        .join(call, call.c.key == run_call.c.call)
+        .where(run_call.c.run == run_id, call.c.status == OK)
+        .group_by(*columns)
+    )
+    rows = connection.execute(query).all()
+    totals = Counter[tuple[str, str]]()
+    for row in rows:
+        totals[row.kind, row.model] += row.answers
+    others = [
+        StandIn(row.kind, row.model, row.served_model, int(row.answers), totals[row.kind, row.model])
+        for row in rows
+        if row.served_model is not None
+    ]
+    return sorted(others, key=lambda item: (-item.answers, item.kind, item.served_model))
 
 
 def origins(connection: sa.Connection, run_ids: Sequence[str]) -> dict[str, list[Source]]:

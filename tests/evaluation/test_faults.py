@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from conftest import Database
 from evaluating import (
+    DATASET,
     add,
     add_labelled,
     assert_whole,
@@ -42,6 +43,24 @@ def failing_simulator() -> Iterator[str]:
     """One request in five goes wrong, in every way that there is."""
     with running_simulator(seed=0, faults=0.2, hang=3.0) as url:
         yield url
+
+
+def test_a_server_that_cuts_prompts_and_stands_in_is_told_beside_the_numbers(database: Database) -> None:
+    store = open_store(database.workspace, database.url)
+    add_labelled(store, profiles=1, contexts=6)
+    usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}
+
+    def answer(request: IncomingRequest) -> Reply:
+        whole = completion("Dear landlord, I would like to renew my lease.", usage=usage)
+        assert isinstance(whole.body, dict)
+        return Reply(body={**whole.body, "model": "a-smaller-model" if request.number < 2 else "m"})
+
+    with hostile_server(answer) as server:
+        run_id = planning.plan(store, planning.RunSpec(DATASET, "m", server.url, samples=1))
+        runs.execute(store, run_id)
+    notes = headline(Flows(store), resolve_scope(store, run_id)).notes
+    assert "2 of 6 messages come from a-smaller-model, not from m as asked" in notes
+    assert any("read about 100 tokens of" in note for note in notes)
 
 
 def missing_of(store: Store, run_id: str) -> dict[str, int]:

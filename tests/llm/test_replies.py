@@ -178,8 +178,8 @@ async def test_another_model_that_answers_is_recorded() -> None:
     whole = completion("Dear bank")
     assert isinstance(whole.body, dict)
     other, _ = await outcome(lambda request: Reply(body={**whole.body, "model": "a-smaller-model"}))
-    same, _ = await outcome(lambda request: whole)
-    unnamed, _ = await outcome(lambda request: Reply(body={**whole.body, "model": None}))
+    same, _ = await outcome(lambda request: Reply(body={**whole.body, "model": "m"}))
+    unnamed, _ = await outcome(lambda request: whole)
     assert [a.served_model for a in (other, same, unnamed)] == ["a-smaller-model", None, None]
 
 

@@ -20,9 +20,10 @@ from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.message import leak_view, samples
 from cimemories.metrics.headline import headline
-from cimemories.metrics.warnings import comparison_warnings, run_warnings, task_checks
+from cimemories.metrics.warnings import comparison_warnings, run_warnings, task_checks, unread_warning
 from cimemories.model import JudgementStatus, ResponseStatus
 from cimemories.store import judgements, runs, tables, work
+from cimemories.store.calls import PromptSize
 from cimemories.store.engine import Store
 
 N, X = NECESSARY, INAPPROPRIATE
@@ -201,6 +202,24 @@ def test_what_speaks_against_a_run_is_said(sqlite_store: Store) -> None:
     changed(sqlite_store, run_id, manifest=json.dumps({"asked": {"thinking": "on"}}))
     [hidden] = run_warnings(sqlite_store, run_id)
     assert "10 of 10 messages came without a reasoning text" in hidden
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        # All counts alike although the prompts differ, as where the context is cut at 2,050 tokens.
+        ([PromptSize(28_000 + 20 * n, 2_050) for n in range(10)], "about 2,050 tokens of 7,000 in a message's prompt"),
+        # Cut at different places, each far below what was sent.
+        ([PromptSize(28_400, 2_000 + n) for n in range(3)], "about 2,001 tokens of 7,100"),
+        ([PromptSize(28_000 + 20 * n, 6_900 + 5 * n) for n in range(10)], None),
+        ([PromptSize(28_000 + 2 * n, 6_900) for n in range(10)], None),  # contexts of nearly the same length
+        ([PromptSize(900, 50)] * 9, None),  # short prompts fit everywhere
+        ([], None),
+    ],
+)
+def test_prompts_that_a_server_cut_in_silence_are_told(sizes: list[PromptSize], said: str | None) -> None:
+    warning = unread_warning("respond", "m", sizes)
+    assert warning is None if said is None else (said in str(warning) and "cannot leak" in str(warning))
 
 
 def test_claims_that_could_not_be_used_are_counted(sqlite_store: Store) -> None:
