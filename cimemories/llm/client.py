@@ -1,9 +1,10 @@
 """Requests to one OpenAI-compatible server, through the openai SDK, and how structured answers are read.
 
-A failure comes back as an outcome with its cause. The SDK retries what is worth retrying (408, 409, 429, 5xx, cut
-connections, time-outs) and honours a Retry-After of up to two minutes; endpoint.py bounds how large an answer may be
-and how long it may take. What the SDK cannot see is done here: a request whose answer is no JSON or has no choices is
-sent again, and where a server returns fewer choices than `n`, the missing draws are requested one by one.
+A failure comes back as an outcome with its cause. The SDK retries what is worth retrying (408, 409, 5xx, cut
+connections, time-outs) and honours a Retry-After of up to two minutes; traffic.py waits where a server limits requests
+(429); endpoint.py bounds how large an answer may be and how long it may take. What the SDK cannot see is done here: a
+request whose answer is no JSON or has no choices is sent again, and where a server returns fewer choices than `n`, the
+missing draws are requested one by one.
 
 Whatever cannot be read raises, so that it counts as missing and never as empty.
 """
@@ -28,7 +29,8 @@ import httpx2
 import openai
 
 from cimemories.llm import replies
-from cimemories.llm.endpoint import LONGEST_RETRY_AFTER, AnswerRefused, Endpoint, retry_after, sdk
+from cimemories.llm.endpoint import AnswerRefused, Endpoint, sdk
+from cimemories.llm.traffic import LONGEST_RETRY_AFTER, STALLED_SECONDS, Traffic, limits_requests, retry_after
 from cimemories.model import ChatRequest
 from cimemories.store.calls import OK, Answer, Origin, body_json, request_body
 from cimemories.store.engine import now, storable
@@ -141,7 +143,7 @@ MOST_AT_ONCE = 100  # draws in one request: OpenAI refuses an `n` above 128, and
 MOST_CHOICES = 1_000  # no server takes so many as `n`
 LONGEST_TEXT = 1_000_000  # characters of a message or of its thinking; 128,000 tokens are about 600,000
 # No later call can do better: the work stops.
-FATAL = frozenset({"unauthorised", "forbidden", "unknown model", replies.NO_CREDIT})
+FATAL = frozenset({"unauthorised", "unknown model", replies.NO_CREDIT})
 
 
 T = TypeVar("T")
@@ -153,7 +155,7 @@ class Client:
 
     at_most: requests in flight at once where each draw is a request of its own; otherwise the caller bounds them.
     origin: whose recorded answers may serve, as planned. confirm: finds out, right before the first call for a model,
-    which server will answer.
+    which server will answer. traffic: of all clients of this server; without one the client has its own.
     """
 
     def __init__(
@@ -164,8 +166,10 @@ class Client:
         at_most: int | None = None,
         origin: Origin | None = None,
         confirm: Confirm | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         self.endpoint = endpoint
+        self.traffic = traffic or Traffic()
         self.simulated = simulated
         self._planned = origin or Origin(simulated, endpoint.server, endpoint.fresh)
         self._confirm = confirm if self._planned.server is not None else None
@@ -175,7 +179,7 @@ class Client:
         bounded = at_most is not None and not endpoint.n_at_once
         self._room = asyncio.Semaphore(at_most or 1) if bounded else contextlib.nullcontext()
         self._redactor = endpoint.redactor
-        self._sdk = sdk(endpoint)
+        self._sdk = sdk(endpoint, self.traffic)
 
     async def complete(self, request: ChatRequest, keys: Mapping[int, str]) -> list[Answer]:
         """Request these draws (draw -> key of the call); one outcome a draw, in order of draw, and never an exception
@@ -395,21 +399,23 @@ class Client:
             case "unauthorised" | "forbidden":
                 text += f" ({why})" if (why := self.endpoint.held_back) else ""
             case "rate limited" | "server error":
-                text += self._retries_made(error.response)
+                text += self._waited(error.response)
             case "rejected":
                 text = f"HTTP {error.status_code}: {text}"
         return _Failure(cause, text)
 
-    def _retries_made(self, response: httpx2.Response) -> str:
-        """How a Retry-After of the server was followed, for the end of an error; '' where it sent none."""
-        seconds = retry_after(response.headers)
-        if seconds is None:
-            return ""
+    def _waited(self, response: httpx2.Response) -> str:
+        """How waiting for the server went, for the end of an error; '' where it did not ask for that."""
+        seconds = retry_after(response.headers) or 0.0
         if seconds > LONGEST_RETRY_AFTER:
             return (
                 f" (not retried: the server asks to wait {seconds:,.0f} s, see Retry-After, and a run waits at most "
                 f"{LONGEST_RETRY_AFTER:g} s. Resume it later)"
             )
+        if limits_requests(response):
+            return f" (nothing got through for {STALLED_SECONDS / 60:g} minutes. Resume it later)"
+        if not seconds or response.status_code == 429:
+            return ""
         return f" (tried {self.endpoint.max_retries + 1} times, waiting as long as its Retry-After asks)"
 
 

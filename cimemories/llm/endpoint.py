@@ -23,16 +23,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import os
 import re
 import ssl
-import time
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from email.utils import mktime_tz, parsedate_tz
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -47,6 +44,7 @@ from cimemories.access.roles import Role
 from cimemories.files import open_regular
 from cimemories.llm import event_loop
 from cimemories.llm.replies import NO_CREDIT, cause_of, error_inside
+from cimemories.llm.traffic import Traffic
 from cimemories.seeds.presets import load_presets
 from cimemories.store.engine import storable
 from cimemories.text import has_control, visible, without_credentials
@@ -328,7 +326,6 @@ WHOLE_FACTOR = 5.0  # some makers hold a request open by blank lines while it wa
 PATIENCE = 2.0  # each retry may be silent for so many times as long as the one before ...
 PATIENCE_SECONDS = 1800.0  # ... up to this
 MOST_REDIRECTS = 3
-LONGEST_RETRY_AFTER = 120.0  # the SDK's own limit: of a longer Retry-After it makes no retry at all
 
 
 class AnswerRefused(openai.OpenAIError):
@@ -353,18 +350,41 @@ class BoundedClient(DefaultAioHttpClient):
     Waits longer at each retry: a server that lost a request gets it again soon, one that is slow gets its time. Raises
     AnswerRefused for an answer that is too large, compressed (a bound on bytes sent bounds nothing then) or not whole
     in time, and for a redirect to another origin: the request holds prompts and a key.
+
+    traffic: of which its requests are a part; without one the SDK alone deals with a server that limits them.
     """
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, traffic: Traffic | None = None) -> None:
         # What is in flight is bounded by the executor already.
         super().__init__(limits=httpx2.Limits(max_connections=None), verify=trusted())
         self._first_try = timeout
+        self._traffic = traffic
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        # Streamed, so that the body can be cut off at its bound; redirects are followed below, within the origin only.
-        options |= {"stream": True, "follow_redirects": False}
+        silence = _patience(request)  # once: it changes the request, which may be sent again
+        if self._traffic is None:
+            return await self._send(request, silence, options)
+        try:
+            return await self._traffic.send(partial(self._send, request, silence, options))
+        except httpx2.ConnectTimeout:
+            raise
+        except httpx2.TimeoutException:
+            self._traffic.count_timeout(silence)
+            raise
+        except AnswerRefused as refused:
+            if refused.cause == "timeout":
+                self._traffic.count_timeout(self._longest(silence))
+            raise
+
+    def _longest(self, silence: float) -> float:
+        """Return the seconds within which an answer has to be complete."""
         # Never shorter than the silence that this try is allowed anyway.
-        seconds = max(WHOLE_FACTOR * self._first_try, _patience(request))
+        return max(WHOLE_FACTOR * self._first_try, silence)
+
+    async def _send(self, request: httpx2.Request, silence: float, options: dict[str, Any]) -> httpx2.Response:
+        # Streamed, so that the body can be cut off at its bound; redirects are followed below, within the origin only.
+        options = {**options, "stream": True, "follow_redirects": False}
+        seconds = self._longest(silence)
         try:
             async with asyncio.timeout(seconds):
                 for _ in range(MOST_REDIRECTS + 1):
@@ -439,21 +459,6 @@ async def _read(response: httpx2.Response) -> httpx2.Response:
 def _origin(url: httpx2.URL) -> str:
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{url.scheme}://{host}{'' if url.port is None else f':{url.port}'}"
-
-
-def retry_after(headers: httpx2.Headers) -> float | None:
-    """Seconds that a server asks to wait, given as seconds, milliseconds or a date; None where it asks for none."""
-    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
-        try:
-            seconds = float(headers[name]) / unit
-        except (KeyError, ValueError):
-            continue
-        return seconds if seconds > 0 and not math.isnan(seconds) else None  # float() reads "nan"
-    try:
-        date = parsedate_tz(headers.get("retry-after", ""))
-        return None if date is None else max(0.0, mktime_tz(date) - time.time()) or None
-    except (ValueError, OverflowError, OSError):  # a date that is none, or beyond what the clock can hold
-        return None
 
 
 # ---- endpoint and what it serves
@@ -545,9 +550,10 @@ class ServerInfo:
     base_url: str | None = None
 
 
-def sdk(endpoint: Endpoint) -> AsyncOpenAI:
+def sdk(endpoint: Endpoint, traffic: Traffic | None = None) -> AsyncOpenAI:
     """The openai SDK for an endpoint, over aiohttp: 0.6 ms of processor time a call with 32 in flight, 1.0 ms by its
-    default client. Raises EndpointError for an address or a key that cannot be sent, and in a read-only app."""
+    default client. traffic: as of BoundedClient. Raises EndpointError for an address or a key that cannot be sent, and
+    in a read-only app."""
     if readonly.chosen():
         raise EndpointError(f"{readonly.REASON}, so it sends nothing to servers of models.")
     if reason := roles.refused(Role.OPERATOR):
@@ -567,7 +573,7 @@ def sdk(endpoint: Endpoint) -> AsyncOpenAI:
             # A server that is gone is noticed in seconds, however long its answers may take.
             timeout=httpx2.Timeout(endpoint.timeout, connect=min(CONNECT_SECONDS, endpoint.timeout)),
             max_retries=endpoint.max_retries,
-            http_client=BoundedClient(endpoint.timeout),
+            http_client=BoundedClient(endpoint.timeout, traffic),
         )
     except httpx2.InvalidURL as error:
         raise EndpointError(

@@ -30,6 +30,7 @@ import sqlalchemy as sa
 
 from cimemories.llm.client import FATAL, Client
 from cimemories.llm.endpoint import EndpointError
+from cimemories.llm.traffic import Traffic, Trouble, troubles_text
 from cimemories.model import ChatRequest, WorkKind
 from cimemories.store import calls, work
 from cimemories.store.calls import Answer, Exchange, Origin, Recorded, Wanted
@@ -151,9 +152,16 @@ class Tally:
 
 @dataclass
 class Progress(Tally):
-    """The tally of all calls, and `by_kind` that of each kind (respond, judge, gate, ...) that there was."""
+    """The tally of all calls, and `by_kind` that of each kind (respond, judge, gate, ...) that there was.
+    troubles: what slows the requests down at this moment, by address of the servers that were asked."""
 
     by_kind: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
+    troubles: dict[str, Trouble] = field(default_factory=dict)
+
+    @property
+    def slowed(self) -> str:
+        """What slows the work down, as one line for people; '' for nothing."""
+        return troubles_text(self.troubles)
 
     def count(self, kind: str, recorded: Mapping[int, Answer], fresh: Sequence[Answer]) -> None:
         """`add` for all calls and for those of this kind."""
@@ -165,13 +173,17 @@ class Progress(Tally):
         self.sum(other)
         for kind, tally in other.by_kind.items():
             self.by_kind[kind].sum(tally)
+        for address, trouble in other.troubles.items():
+            self.troubles[address] = self.troubles.get(address, Trouble()) + trouble
 
 
 # ---- executor
 
 
 UNREACHABLE_IN_A_ROW = 5
-UNREACHABLE = "the server no longer answers"  # how the reason of such an end begins
+FORBIDDEN_IN_A_ROW = 5
+# How the reasons of ends begin after which another time may do.
+UNREACHABLE, LIMITED = "the server no longer answers", "the server limits requests"
 COMMIT_AT_MOST = 64
 
 MAKING_AT_ONCE = 4  # deferred jobs, each made in a thread; a product may keep hundreds of megabytes for each
@@ -294,6 +306,9 @@ class Execution:
         self._drain = self._drain or reason
         self._moved.set()
 
+    def look(self) -> None:
+        """Bring `progress.troubles` up to date, and report them where they are others than before."""
+
 
 class Executor(Execution):
     """Runs jobs for one piece of work (a run, a labelling or a generation). `stop_when` is called after each batch of
@@ -335,7 +350,11 @@ class Executor(Execution):
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()  # an outcome waits for its commit
         self._exhausted = False
-        self._unreachable = 0
+        self._traffic: dict[str, Traffic] = {}  # by address of the server
+        # In a row, by server and model.
+        self._unreachable: Counter[tuple[str, str]] = Counter()
+        self._forbidden: Counter[tuple[str, str]] = Counter()
+        self._served: set[tuple[str, str]] = set()  # these have answered
 
     async def run(self, jobs: Iterable[Job | Deferred]) -> None:
         """Run all jobs and those that follow from them. Raises Stopped where it was told to stop or the server is gone,
@@ -499,6 +518,7 @@ class Executor(Execution):
 
     def _start(self, item: _Task) -> None:
         self._under_way += 1
+        self._traffic[item.job.client.endpoint.base_url] = item.job.client.traffic
         task = asyncio.create_task(self._send(item))
         self._tasks.add(task)
         task.add_done_callback(self._sent)
@@ -516,7 +536,7 @@ class Executor(Execution):
         fresh = await job.client.complete(job.request, item.remaining) if item.remaining else []
         # Once a request: the draws of one come or fail together.
         for answer in {answer.exchange: answer for answer in fresh}.values():
-            self._watch(answer)
+            self._watch(job, answer)
         self._openings.has_read(_opening(job))
         self._arrive(replace(item, fresh=fresh))
 
@@ -537,17 +557,41 @@ class Executor(Execution):
         self._outcomes.append(outcome)
         self._arrived.set()
 
-    def _watch(self, answer: Answer) -> None:
+    def _watch(self, job: Job, answer: Answer) -> None:
+        """End the work where its further calls would fail as well."""
         if answer.status in FATAL:
             self.stop(f"the server answered: {answer.error} ({answer.status})")
+        elif answer.status == "rate limited":  # traffic.py has waited as long as there was hope
+            self.stop(f"{LIMITED}: {answer.error}")
+        # A row of each server: while one is gone, another may answer.
+        server = job.client.endpoint.base_url, job.request.model
+        if answer.ok:
+            self._served.add(server)
         # In a row, and each after the SDK's own retries: single cut connections happen, a server that is gone answers
         # none.
-        self._unreachable = self._unreachable + 1 if answer.status == "connection" else 0
-        if self._unreachable >= UNREACHABLE_IN_A_ROW:
+        self._unreachable[server] = self._unreachable[server] + 1 if answer.status == "connection" else 0
+        if self._unreachable[server] >= UNREACHABLE_IN_A_ROW:
             self.stop(
-                f"{UNREACHABLE} ({answer.error}); {self._unreachable} requests in a row failed. "
+                f"{UNREACHABLE} ({answer.error}); {self._unreachable[server]} requests in a row failed. "
                 "Restart the server, then resume"
             )
+        # One message may be forbidden for what it holds; a key that may do nothing gets no answer at all.
+        self._forbidden[server] = self._forbidden[server] + 1 if answer.status == "forbidden" else 0
+        if self._forbidden[server] >= FORBIDDEN_IN_A_ROW and server not in self._served:
+            self.stop(
+                f"the server answered: {answer.error} ({answer.status}); it refused the first "
+                f"{self._forbidden[server]} requests. Check what its key may do, then resume"
+            )
+
+    def look(self) -> None:
+        # Also called between two commits: where every request waits there is none.
+        before = self.progress.slowed
+        self.progress.troubles = {address: traffic.trouble() for address, traffic in self._traffic.items()}
+        if self._on_progress and self.progress.slowed != before:
+            try:
+                self._on_progress(self.progress)
+            except BaseException as error:
+                self.fail(error)
 
     async def _write_commits(self) -> None:
         loop = asyncio.get_running_loop()

@@ -301,6 +301,7 @@ class BlockWorker:
             reports.cancel()
             await asyncio.gather(reports, return_exceptions=True)
             self.done.include(executor.progress)
+            self.done.troubles = executor.progress.troubles
             await self._report(self.done)
         return True
 
@@ -314,9 +315,11 @@ class BlockWorker:
     async def _keep_reporting(self, executor: Executor, orders: list[str]) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            executor.look()
             total = Progress()
             total.include(self.done)
             total.include(executor.progress)
+            total.troubles = executor.progress.troubles  # all blocks of the worker have their servers in common
             order = await self._report(total)
             if order == STOP:
                 orders.append(order)

@@ -13,6 +13,7 @@ rest.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,9 +21,11 @@ from functools import partial
 
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, ServerInfo, probe
+from cimemories.llm.endpoint import origin as server_of
 from cimemories.llm.executor import Deferred, Job
 from cimemories.llm.identity import confirmed, origin_of
 from cimemories.llm.local_vllm import is_local, planned_server
+from cimemories.llm.traffic import Traffic
 from cimemories.simulator.server import running_simulator
 from cimemories.store.engine import Store
 
@@ -103,11 +106,12 @@ def all_reachable(addresses: Iterable[str]) -> Iterator[dict[str, str]]:
 
 class Clients:
     """Makes the clients of one process, one an endpoint: they share its connections, its bound on requests and its
-    look-up of the server. at_most: requests in flight at once."""
+    look-up of the server; those of one server share its traffic. at_most: requests in flight at once."""
 
     def __init__(self, store: Store, at_most: int) -> None:
         self._store, self._at_most = store, at_most
         self._clients: dict[tuple[Endpoint, bool], Client] = {}
+        self._traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
 
     def __call__(self, endpoint: Endpoint, simulated: bool) -> Client:
         if (endpoint, simulated) not in self._clients:
@@ -117,6 +121,7 @@ class Clients:
                 at_most=self._at_most,
                 origin=origin_of(self._store, simulated, endpoint.server, endpoint.fresh),
                 confirm=partial(confirmed, self._store),
+                traffic=self._traffic[server_of(endpoint.base_url) or endpoint.base_url],
             )
         return self._clients[endpoint, simulated]
 

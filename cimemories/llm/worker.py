@@ -239,9 +239,12 @@ async def _with_heart(store: Store, work_id: str, execution: Execution, run: Cal
 
 
 async def _beat(store: Store, work_id: str, execution: Execution) -> None:
+    slowed = ""  # as it was written last
     while True:
+        execution.look()
+        written, slowed = slowed, execution.progress.slowed
         try:
-            status = await asyncio.to_thread(_beat_once, store, work_id)
+            status = await asyncio.to_thread(_beat_once, store, work_id, slowed if slowed or written else None)
         except ClaimLost as lost:
             # Another process has the work now: what is in flight here could not be recorded any more.
             execution.fail(lost)
@@ -255,7 +258,9 @@ async def _beat(store: Store, work_id: str, execution: Execution) -> None:
         await asyncio.sleep(HEARTBEAT_SECONDS)
 
 
-def _beat_once(store: Store, work_id: str) -> WorkStatus:
+def _beat_once(store: Store, work_id: str, slowed: str | None) -> WorkStatus:
     # Relaxed: after a power cut nobody needs the last beat.
     with store.write(relaxed=True) as connection:
+        if slowed is not None:
+            work.slow_down(connection, work_id, slowed)
         return work.beat(connection, work_id)

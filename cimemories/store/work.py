@@ -314,6 +314,13 @@ def beat(connection: sa.Connection, work_id: str) -> WorkStatus:
     return WorkStatus(status) if status else WorkStatus.CANCELLING
 
 
+def slow_down(connection: sa.Connection, work_id: str, reason: str) -> None:
+    """Record what slows down work that is under way, in the column for why it ended; '' for nothing."""
+    table = table_of(work_id)
+    active = sa.update(table).where(table.c.id == work_id, table.c.status.in_(ACTIVE))
+    connection.execute(active.values(error=reason or None))
+
+
 def queue(connection: sa.Connection, work_id: str) -> None:
     """Mark work as about to be started, before its process is launched, so that a dead launch can be seen. Raises
     StoreError where a living process works on it already."""

@@ -22,14 +22,14 @@ from cimemories.llm.capabilities import find_out
 from cimemories.llm.client import LONGEST_TEXT, Client
 from cimemories.llm.endpoint import (
     LARGEST_BODY,
-    LONGEST_RETRY_AFTER,
     WHOLE_FACTOR,
     Endpoint,
     EndpointError,
     look_up,
     probe,
-    retry_after,
 )
+from cimemories.llm.traffic import LONGEST_RETRY_AFTER, retry_after
+from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
 from cimemories.store.calls import Answer, keys_of
 from cimemories.store.engine import Store
@@ -216,7 +216,7 @@ async def test_a_retry_after_that_is_too_long_is_said_so(status: int, wait: str)
 
 
 async def test_a_retry_after_that_was_waited_for_in_vain_is_said_so() -> None:
-    reply = Reply(429, {"error": {"message": "quota"}}, headers={"retry-after-ms": "1"})
+    reply = Reply(503, {"error": {"message": "quota"}}, headers={"retry-after-ms": "1"})
     with hostile_server(lambda request: reply) as server:
         answer = await ask(server.url, retries=2)
     assert len(server.chats) == 3
@@ -258,7 +258,8 @@ def test_what_the_server_said_is_shown_with_the_failures(
     reply = Reply(429, {"error": {"message": "quota"}}, headers={"Retry-After": "3600"})
     with hostile_server(lambda request: reply) as server:
         run_id = planning.plan(sqlite_store, planning.RunSpec("world", "m", server.url, samples=1))
-        runs.execute(sqlite_store, run_id)
+        with pytest.raises(WorkError, match="a run waits at most 120 s"):
+            runs.execute(sqlite_store, run_id)
     work.outcome(sqlite_store, run_id)
     assert "rate limited, for example: " in (printed := " ".join(capsys.readouterr().err.split()))
     assert "a run waits at most 120 s" in printed

@@ -23,6 +23,7 @@ from hostile import (
     texts_of,
 )
 
+from cimemories.llm import traffic
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, allow_key
 from cimemories.model import ChatRequest
@@ -94,7 +95,6 @@ async def test_a_broken_answer_is_asked_again(bad: Reply) -> None:
 @pytest.mark.parametrize(
     ("reply", "status", "cause"),
     [
-        (error(429, "slow down please"), "rate limited", "slow down please"),
         (error(500, "the engine died"), "server error", "the engine died"),
         (Reply(502, b"<html>Bad Gateway</html>", "text/html", SOON), "server error", "502"),
         (error(401, "no such key"), "unauthorised", "no such key"),
@@ -112,8 +112,18 @@ async def test_a_failure_for_ever_is_recorded_with_its_cause(reply: Reply, statu
     assert answer.error
     assert cause in answer.error
     assert answer.content is None
-    retried = status in ("rate limited", "server error", "connection")
+    retried = status in ("server error", "connection")
     assert len(server.chats) == (2 if retried else 1)
+
+
+async def test_a_limit_for_ever_is_recorded_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "STALLED_SECONDS", 0.1)
+    monkeypatch.setattr(traffic, "FIRST_PAUSE", 0.001)
+    answer, server = await outcome(lambda request: error(429, "slow down please"))
+    assert answer.status == "rate limited"
+    assert "slow down please" in str(answer.error)
+    assert "nothing got through" in str(answer.error)
+    assert len(server.chats) > 2, "however few tries a request has"
 
 
 async def test_silence_is_a_timeout() -> None:
@@ -373,6 +383,7 @@ async def test_the_key_is_in_no_error_even_where_the_server_echoes_it(
     monkeypatch: pytest.MonkeyPatch, echo: object, filler: int
 ) -> None:
     monkeypatch.setenv("CANARY_API_KEY", CANARY)
+    monkeypatch.setattr(traffic, "STALLED_SECONDS", 0.0)
     with hostile_server(lambda request: echo("x" * filler + request.authorization)) as server:
         (answer,) = await ask(server.url)
         assert server.chats[0].authorization == f"Bearer {CANARY}"

@@ -34,7 +34,7 @@ from cimemories.evaluation.sweeps.file import SweepSpec
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import EndpointError
-from cimemories.llm.executor import UNREACHABLE, Progress
+from cimemories.llm.executor import LIMITED, UNREACHABLE, Progress
 from cimemories.llm.local_vllm import kept_between
 from cimemories.llm.worker import CANCELLED, HEARTBEAT_SECONDS, PAUSED, WorkError, stopped_message
 from cimemories.model import WorkStatus
@@ -303,8 +303,8 @@ def _why(store: Store, row: RunRow, error: WorkError, watch: CapWatch) -> str:
     if watch.reached():
         raise _End(WorkStatus.INTERRUPTED, str(watch.reached())) from error
     sentence = f"{row.id} ({row.name}): {reason or error}"
-    # A server that is away may come back: the sweep ends as interrupted and can be resumed.
-    if status == WorkStatus.INTERRUPTED and (reason or "").startswith(UNREACHABLE):
+    # A server that is away may come back, and a limit ends: the sweep ends as interrupted and can be resumed.
+    if status == WorkStatus.INTERRUPTED and (reason or "").startswith((UNREACHABLE, LIMITED)):
         raise _End(WorkStatus.INTERRUPTED, sentence) from error
     if isinstance(error.__cause__, (sa.exc.DBAPIError, DatabaseLost)):
         raise _End(WorkStatus.INTERRUPTED, sentence) from error
