@@ -156,7 +156,7 @@ class Traffic:
         self._in_flight += 1
 
     def _count_answer(self, round_sent: int) -> None:
-        self._stalled = None
+        self._stalled, self._refused_rounds = None, 0
         if self._limited is None:
             return
         now = self._clock()
@@ -167,7 +167,6 @@ class Traffic:
             self._answers.popleft()
         # An answer to what was sent before the last refusal says nothing of the rate since.
         if round_sent == self._round:
-            self._refused_rounds = 0
             self._most += 1 / self._most
             if self._most >= self._before:
                 self._most = math.inf
