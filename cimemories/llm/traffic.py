@@ -156,7 +156,9 @@ class Traffic:
         self._in_flight += 1
 
     def _count_answer(self, round_sent: int) -> None:
-        self._stalled, self._refused_rounds = None, 0
+        self._stalled = None
+        # By one, not to none: where the server names no wait, the pause stays about as long as the one that was enough.
+        self._refused_rounds = max(self._refused_rounds - 1, 0)
         if self._limited is None:
             return
         now = self._clock()
