@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from cimemories.cli import output
 from cimemories.cli.options import WorkOptions
@@ -145,7 +147,7 @@ def progress(store: Store, work_id: str) -> Iterator[Callable[[Done], None]]:
         TextColumn("{task.fields[extra]}"),
     )
     # On standard error, so that a script which reads the id from standard output gets nothing else.
-    with Progress(*columns, console=output.err) as bar:
+    with _Bar(*columns, console=output.err) as bar:
         task = bar.add_task(work_id, total=_remaining(store, work_id), extra="")
 
         from cimemories.evaluation.respond import PREPARING
@@ -156,6 +158,7 @@ def progress(store: Store, work_id: str) -> Iterator[Callable[[Done], None]]:
             failed = sum(done.failed.values())
             tokens = count(done.prompt_tokens + done.completion_tokens, "token")
             extra = tokens + (f", {failed} failed" if failed else "")
+            bar.slowed = done.slowed
             bar.update(task, completed=done.done - before, extra=extra)
 
         if store_work.kind_of(work_id) is not WorkKind.GENERATION:
@@ -171,6 +174,17 @@ def progress(store: Store, work_id: str) -> Iterator[Callable[[Done], None]]:
         bar.update(task, completed=parts.settled())
         yield report_parts
         bar.update(task, completed=parts.settled(at_once=True))
+
+
+class _Bar(Progress):
+    """A progress line, and under it what slows the work down."""
+
+    slowed = ""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield from super().get_renderables()
+        if self.slowed:
+            yield Text(self.slowed, style="yellow")
 
 
 def _remaining(store: Store, work_id: str) -> int:

@@ -136,7 +136,7 @@ class Cell:
             "thinking": self.thinking,
             **({"sessions": self.run.manifest.sessions.kept} if self.run.manifest.sessions else {}),
             "status": self.status,
-            "error": self.run.error if self.status != WAITING else None,
+            "error": self.run.error if self.status not in (WAITING, *work.ACTIVE) else None,
             "simulated": self.run.simulated,
             "samples": self.run.samples,
             "n": self.n,

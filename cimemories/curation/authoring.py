@@ -323,9 +323,11 @@ def report(store: Store, generation_id: str) -> Report:
 
 @dataclass(frozen=True)
 class Live:
-    """A generation under way, as it is looked at again and again: cheap, and the same at any size of its answers."""
+    """A generation under way, as it is looked at again and again: cheap, and the same at any size of its answers.
+    slowed: what slows it down, '' for nothing."""
 
     status: WorkStatus
+    slowed: str
     settled: int
     expected: int
     rejected: dict[str, int]
@@ -339,8 +341,10 @@ def live(store: Store, generation_id: str) -> Live:
     with store.read() as connection:
         settled, expected = generations.progress(connection, generation_id)
         prompt, _, completion = generations.tokens(connection, generation_id)
+        row = work.load(connection, generation_id)
         return Live(
-            status=work.shown_status(work.load(connection, generation_id)),
+            status=work.shown_status(row),
+            slowed=row["error"] or "",
             settled=settled,
             expected=expected,
             rejected=generations.rejections(connection, generation_id),

@@ -52,13 +52,15 @@ class Stage:
 class RunProgress:
     """One run at one moment. responses: planned responses by status; unjudged: answered ones without a judgement by
     some judge; failures: (stage, status, cause, count); errors: by cause of failed calls what the server or the network
-    said of one, empty while the run is active; cost: what its calls have used, by kind and model, and cost so far.
+    said of one, empty while the run is active; error: why it ended early; slowed: what slows it down while it is
+    active, '' for nothing; cost: what its calls have used, by kind and model, and cost so far.
 
     imported: it was read from a file, so nobody can be asked for its messages.
     """
 
     status: WorkStatus
     error: str | None
+    slowed: str
     stages: tuple[Stage, ...]
     responses: Mapping[str, int]
     unjudged: int
@@ -116,7 +118,8 @@ def run_progress(store: Store, run_id: str) -> RunProgress:
         stages += [_reading(kind, judge, judges, settled.get(judge.id, {}), awaited) for judge in judges]
     return RunProgress(
         status=row.status,
-        error=row.error,
+        error=None if row.status in ACTIVE else row.error,
+        slowed=(row.error or "") if row.status in ACTIVE else "",
         stages=tuple(stages),
         responses=row.responses,
         # Of the judge that is furthest behind.

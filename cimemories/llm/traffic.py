@@ -33,6 +33,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # where the server names none; doubled w
 JITTER = 0.1  # of a pause, so that several processes do not all come back at the same moment
 WINDOW_SECONDS = 60.0  # that the rate is measured over, and for which a limit is shown after the last refusal
 LEAST_SECONDS = 3.0  # a rate over less says little
+SETS_TIMEOUT = "the request timeout sets it (on the command line: --timeout)"
 
 
 def retry_after(headers: httpx2.Headers) -> float | None:
@@ -84,9 +85,8 @@ class Trouble:
             rate = "" if self.per_minute is None else f": about {float(f'{self.per_minute:.2g}'):,.0f} a minute"
             texts.append(f"{server} limits requests{rate}")
         if self.timed_out:
-            texts.append(
-                f"{count(self.timed_out, 'try')} timed out after {self.seconds:g} s at {server}; --timeout sets it"
-            )
+            tries = count(self.timed_out, "try")
+            texts.append(f"{tries} at {server} timed out after {self.seconds:g} s; {SETS_TIMEOUT}")
         return texts
 
 
@@ -94,7 +94,7 @@ def troubles_text(troubles: Mapping[str, Trouble]) -> str:
     """Return what slows work down, as one line; '' for nothing. troubles: by address, of all servers that it asks."""
     texts = []
     for address, trouble in troubles.items():
-        name = "the server" if len(troubles) == 1 else f"the server at {urlsplit(address).netloc or address}"
+        name = "the server" if len(troubles) == 1 else urlsplit(address).netloc or address
         texts += trouble.sentences(name)
     return "; ".join(texts)
 

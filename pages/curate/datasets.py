@@ -463,6 +463,8 @@ def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
     if rejected := sum(now.rejected.values()):
         parts.append(f"{count(rejected, 'item')} rejected and asked for again")
     safe.inline(f"{'; '.join(parts)}.", muted=True)
+    if now.slowed:
+        page.notice(sentence(now.slowed))
     if now.failures:
         causes = [f"{count(n)} {status}{f' ({cause})' if cause else ''}" for status, cause, n in now.failures]
         safe.inline(f"Failed or incomplete calls, by cause: {'; '.join(causes)}.", muted=True)

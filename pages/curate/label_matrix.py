@@ -316,6 +316,8 @@ def _running(store: Store, row: LabellingRow, voted: tuple[int, int]) -> None:
             pace = pace_sentence(row.id, "ballots", done, row.expected)
             text = f"The personas are voting: {ballots}, {pace}."
         safe.inline(f"{text} {_of_profile(*voted)}", muted=True)
+        if row.error:  # while it runs: what slows it down
+            page.notice(sentence(row.error))
     with button:
         stopping = row.status == WorkStatus.CANCELLING
         once.button(

@@ -631,6 +631,8 @@ def _live(store: Store, row: RunRow, was_active: bool) -> None:
     if was_active and not now.active:
         st.rerun()
     draw_stages(row, now)
+    if now.slowed:
+        page.notice(sentence(now.slowed))
     draw_controls(store, row, now)
     safe.show(_sources(store, row))
     if engine := run_engine.engine_text(store, row.id):

@@ -480,6 +480,9 @@ def _header(table: SweepTable) -> None:
     safe.inline("; ".join(parts) + ".")
     if row.error:
         page.error(f"{str(row.status).capitalize()}.", sentence(row.error))
+    for cell in table.cells:
+        if cell.run.status in ACTIVE and cell.run.error:  # what slows it down
+            page.notice(sentence(f"{cell.run.id}: {cell.run.error}"))
 
 
 def _controls(store: Store, table: SweepTable) -> None:

@@ -3,6 +3,7 @@ is true, with what had been recorded, and so that a resume finishes it."""
 
 from __future__ import annotations
 
+import copy
 import gc
 import threading
 import time
@@ -18,7 +19,8 @@ from hostile import IncomingRequest, Reply, error, hostile_server
 from worlds import make_profile
 
 from cimemories.evaluation import planning, runs
-from cimemories.llm import executor
+from cimemories.flows.progress import run_progress
+from cimemories.llm import executor, worker
 from cimemories.llm.worker import WorkError
 from cimemories.store import work
 from cimemories.store.engine import Store
@@ -94,6 +96,74 @@ def test_what_no_later_call_can_mend_stops_at_once(sqlite_store: Store, reply: R
         assert row_of(sqlite_store, run_id).status == "interrupted"
     with hostile_server(answering, MODELS) as server:
         finish(sqlite_store, run_id, server.url)
+
+
+def test_a_key_that_may_do_nothing_stops_after_a_few(sqlite_store: Store) -> None:
+    world(sqlite_store)
+    with hostile_server(lambda request: error(403, "your plan has no access"), MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        assert "your plan has no access" in stopped(sqlite_store, run_id)
+        assert executor.FORBIDDEN_IN_A_ROW <= len(server.chats) <= executor.FORBIDDEN_IN_A_ROW + 4
+    with hostile_server(answering, MODELS) as server:
+        finish(sqlite_store, run_id, server.url)
+
+
+def test_messages_that_a_server_forbids_do_not_stop_the_others(sqlite_store: Store) -> None:
+    """However many of them come one after the other: the server has answered others."""
+    world(sqlite_store)
+
+    def forbids(request: IncomingRequest) -> Reply:
+        late = request.number >= 4 and not is_judging(request) and "Task 39\n" not in str(request.body["messages"])
+        return error(403, "no access to this") if late else answering(request)
+
+    with hostile_server(forbids, MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        progress = runs.execute(sqlite_store, run_id, concurrency=1)
+    assert progress.failed["forbidden"] > executor.FORBIDDEN_IN_A_ROW * SAMPLES
+    assert row_of(sqlite_store, run_id).status == "finished with failures"
+
+
+def test_a_judge_that_is_gone_stops_the_work_though_the_model_answers(sqlite_store: Store) -> None:
+    world(sqlite_store)
+
+    def no_judge(request: IncomingRequest) -> Reply:
+        return Reply(body=b"x" * 50, cut=0) if is_judging(request) else answering(request)
+
+    with hostile_server(no_judge, MODELS) as server:
+        run_id = planning.plan(sqlite_store, spec(server.url))
+        assert "no longer answers" in stopped(sqlite_store, run_id, concurrency=1)
+    with hostile_server(answering, MODELS) as server:
+        finish(sqlite_store, run_id, server.url)
+
+
+def test_tries_that_time_out_are_shown_before_anything_has_come_back(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the command line by its progress, to the page by the record."""
+    monkeypatch.setattr(worker, "HEARTBEAT_SECONDS", 0.05)
+    world(sqlite_store)
+    told: list[executor.Progress] = []
+    shown = threading.Event()
+
+    def slow(request: IncomingRequest) -> Reply:
+        return answering(request) if shown.is_set() else Reply(wait=1.0)
+
+    def report(done: executor.Progress) -> None:
+        told.append(copy.deepcopy(done))
+
+    with hostile_server(slow, MODELS) as server, ThreadPoolExecutor(1) as pool:
+        run_id = planning.plan(sqlite_store, spec(server.url, timeout=0.1, samples=1))
+        working = pool.submit(runs.execute, sqlite_store, run_id, concurrency=1, on_progress=report)
+        try:
+            slowed = eventually(lambda: run_progress(sqlite_store, run_id).slowed)
+        finally:
+            shown.set()
+        working.result(30)
+    assert "timed out after 0.1 s" in slowed
+    assert told[0].slowed
+    assert told[0].done == 0, "it is told while the first request waits"
+    ended = run_progress(sqlite_store, run_id)
+    assert (ended.slowed, ended.error) == ("", None)
 
 
 def test_single_failures_do_not_stop_the_work(sqlite_store: Store) -> None:
