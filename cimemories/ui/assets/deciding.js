@@ -116,9 +116,7 @@ class Deciding {
   }
 
   status(words) {
-    const waiting = this.log.events.length;
-    const saved = waiting ? `${waiting} not saved yet` : UNDOABLE.length || this.sent ? "all saved" : "";
-    this.part("state").textContent = words ?? saved;
+    this.part("state").textContent = words ?? (this.log.words || (UNDOABLE.length || this.sent ? "all saved" : ""));
     const hint = this.part("deciding");
     if (hint.childElementCount) return;
     const keys = this.data.help.filter(([key]) => key !== "?" && this.data.keys.length);
