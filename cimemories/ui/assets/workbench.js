@@ -295,7 +295,7 @@ class Workbench {
       else if (event.key.length === 1) this.part("words").querySelector("input").focus();
       return;
     }
-    const pressed = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const pressed = pressedKey(event);
     if (event.key === "Enter" || event.key === " ") { // they press the button that has the focus
       if (this.over && event.key === "Enter" && !(target instanceof Element && target.closest("button, a"))) this.nextBatch();
       return;
