@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -60,21 +61,28 @@ def mount(page: Page, name: str, *scripts: str) -> None:
     page.evaluate(MOUNT, [name, html, script])
 
 
-def queue_data(monkeypatch: pytest.MonkeyPatch, cards: list[str], **settings: Any) -> dict[str, Any]:
-    """What the server sends a queue of these cards, as `workbench.draw` writes it."""
-    drawn: dict[str, Any] = {}
+@contextmanager
+def drawing(monkeypatch: pytest.MonkeyPatch, module: Any, name: str = "_component") -> Iterator[dict[str, Any]]:
+    """Draw without Streamlit: what the module's component is drawn with is in the answer, once it is."""
+    data: dict[str, Any] = {}
     with monkeypatch.context() as patch:
         patch.setattr(st, "session_state", {})
-        patch.setattr(workbench, "_component", lambda **given: drawn.update(given["data"]))
-        items = [workbench.Card(id=card, title=f"Statement {card}", facts=[]) for card in cards]
-        given: dict[str, Any] = {
-            "key": "review",
-            "session": "one",
-            "owner": "ada",
-            "keys": [workbench.Key("n", "necessary", "N", "green"), workbench.Key("i", "inappropriate", "X", "red")],
-            "blind": True,
-            "done": 0,
-            "total": len(cards),
-        }
+        patch.setattr(module, name, lambda **given: data.update(given["data"]))
+        yield data
+
+
+def queue_data(monkeypatch: pytest.MonkeyPatch, cards: list[str], **settings: Any) -> dict[str, Any]:
+    """What the server sends a queue of these cards, as `workbench.draw` writes it."""
+    items = [workbench.Card(id=card, title=f"Statement {card}", facts=[]) for card in cards]
+    given: dict[str, Any] = {
+        "key": "review",
+        "session": "one",
+        "owner": "ada",
+        "keys": [workbench.Key("n", "necessary", "N", "green"), workbench.Key("i", "inappropriate", "X", "red")],
+        "blind": True,
+        "done": 0,
+        "total": len(cards),
+    }
+    with drawing(monkeypatch, workbench) as data:
         workbench.draw(items, **{**given, **settings})
-    return drawn
+    return data

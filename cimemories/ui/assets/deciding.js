@@ -65,7 +65,7 @@ class Deciding {
   // Whether the key has a meaning here. Not with Ctrl, Alt or Cmd.
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.isComposing) return false;
-    const pressed = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const pressed = pressedKey(event);
     const says = this.data.keys.find((item) => item.key === pressed);
     // The table lies over the pairs, so the key that closes it decides nothing.
     if (this.part("table-of-keys").matches(":popover-open")) this.part("table-of-keys").hidePopover();
@@ -116,9 +116,7 @@ class Deciding {
   }
 
   status(words) {
-    const waiting = this.log.events.length;
-    const saved = waiting ? `${waiting} not saved yet` : UNDOABLE.length || this.sent ? "all saved" : "";
-    this.part("state").textContent = words ?? saved;
+    this.part("state").textContent = words ?? (this.log.words || (UNDOABLE.length || this.sent ? "all saved" : ""));
     const hint = this.part("deciding");
     if (hint.childElementCount) return;
     const keys = this.data.help.filter(([key]) => key !== "?" && this.data.keys.length);

@@ -1,5 +1,5 @@
-// Where a key is not meant for the page: fields, and while something lies over it. And the table of keys that `?` shows.
-// It stands in one module with the script of each component that listens for keys.
+// Where a key is not meant for the page: fields, and while something lies over it. Which key an event is of. And the table
+// of keys that `?` shows. It stands in one module with the script of each component that listens for keys.
 
 const TYPING = "input, textarea, select, [contenteditable=''], [contenteditable='true']";
 const OVER = "[role='dialog'], [role='listbox'], [data-testid='stPopoverBody']";
@@ -7,6 +7,14 @@ const OVER = "[role='dialog'], [role='listbox'], [data-testid='stPopoverBody']";
 const typing = (event) => {
   const target = event.composedPath()[0];
   return target instanceof Element && Boolean(target.closest(TYPING));
+};
+
+// The key of an event, as the tables of keys name it. By its place where the keyboard's layout has no Latin letters: in a
+// Russian, Greek, Hebrew or Arabic one no key would do anything.
+const pressedKey = ({ key, code }) => {
+  if (/^[A-Z]\w/.test(key)) return key; // it has a name: Escape, ArrowUp
+  if (/^[\p{ASCII}\p{Script=Latin}]/u.test(key)) return key.toLowerCase();
+  return key === "؟" ? "?" : /^(?:Key|Digit)(.)$/.exec(code)?.[1].toLowerCase() ?? key;
 };
 
 // keys: [key or several, what it does] each.

@@ -48,7 +48,7 @@ class Presses {
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.isComposing) return;
     if (event.defaultPrevented) return;
     if (typing(event) || (target instanceof Element && target.closest("[role='dialog'] *"))) return;
-    const pressed = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const pressed = pressedKey(event);
     if (!(this.keys?.has(pressed) || pressed === "?") || !this.root.isConnected) return;
     event.preventDefault();
     // The table lies over the example, so the key that closes it does nothing else.

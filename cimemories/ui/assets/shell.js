@@ -155,6 +155,36 @@ if (!document.documentElement.dataset.login) {
   document.addEventListener("visibilitychange", look);
 }
 
+// The server has gone away. Streamlit says so in a dialog of its own, which names a command that is not this app's, lies
+// over the page and takes its keys. It is closed as soon as it is there, Streamlit then opens none until the next time, and
+// this line stands in its place.
+const AWAY = "This app's server does not answer: it was stopped, or the connection is lost. If you started the app, start it "
+  + "again with the same command; otherwise tell the person who did. This page then continues by itself. Decisions that you "
+  + "make meanwhile are kept, and saved then.";
+const AWAY_MS = 1000; // a shorter break heals by itself
+const connected = () => document.querySelector(".stApp")?.dataset.testConnectionState === "CONNECTED";
+if (!document.documentElement.dataset.away) {
+  document.documentElement.dataset.away = "watched";
+  let since = null;
+  const line = document.createElement("div");
+  line.className = "ci-away";
+  line.setAttribute("role", "alert");
+  setInterval(() => {
+    since = connected() ? null : since ?? performance.now();
+    const away = since !== null && performance.now() - since > AWAY_MS;
+    line.textContent = away ? AWAY : "";
+    if (away) document.body.append(line);
+    else line.remove();
+  }, 250);
+  new MutationObserver((changes) => {
+    if (connected()) return; // a dialog of the app
+    for (const dialog of changes.flatMap(({ addedNodes }) => [...addedNodes])) {
+      const close = dialog.querySelector?.("[data-testid='stDialog'] [aria-label='Close']");
+      if (dialog.textContent.startsWith("Connection error")) close?.click();
+    }
+  }).observe(document.body, { childList: true });
+}
+
 // Where the server drew for another width than the screen has, it hears so and draws again.
 const SCREENS = [["phone", 640], ["tablet", 1000], ["narrow", 1200], ["laptop", 1400]]; // up to so many pixels
 const widths = SCREENS.map(([name, most]) => [name, matchMedia(`(max-width: ${most}px)`)]);

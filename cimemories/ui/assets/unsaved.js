@@ -1,6 +1,7 @@
 // What a person did and the server has not confirmed yet. It is sent again until it is confirmed, by uid, and kept in the
-// browser's storage, so that it survives a reload, a closed tab and a lost connection. It stands in one module with the
-// script of each component that needs it.
+// browser's storage, so that it survives a reload, a closed tab and a lost connection. Where storage is full or blocked it
+// is kept here, the person is told to keep the tab open, and the browser asks before it closes it. It stands in one module
+// with the script of each component that needs it.
 
 const RETRY_MS = 4000;
 const MOST_SENT = 500;
@@ -10,9 +11,19 @@ const TAB = newUid(); // of this opening of the page
 // must go on with the log of the old one.
 const LOGS = new Map();
 
+// What is stored under a name, read as JSON; null where there is none, or storage is blocked.
+const fromStorage = (name) => {
+  try { return JSON.parse(localStorage.getItem(name)); } catch { return null; }
+};
+const storageNames = () => {
+  try { return Object.keys(localStorage); } catch { return []; }
+};
+const askBeforeClosing = (event) => event.preventDefault();
+
 class Unsaved {
   constructor() {
-    this.log = { events: [], owners: new Set() }; // that of the name, from the first data on
+    // That of the name, from the first data on. stored: whether the browser's storage holds its events.
+    this.log = { events: [], owners: new Set(), stored: true };
     this.sent = new Set(); // uids of the message in flight
     this.sentAt = 0;
     this.stranded = new Set(); // uids that the server cannot record in this session: another person's, say
@@ -33,13 +44,22 @@ class Unsaved {
   shelf(owner) { return `cimemories.unsaved.${this.name}.${owner}.`; }
 
   keep() {
+    this.log.stored = true;
     for (const owner of this.log.owners) {
       const own = this.events.filter((event) => event.owner === owner);
       try {
         if (own.length) localStorage.setItem(this.shelf(owner) + TAB, JSON.stringify(own));
         else localStorage.removeItem(this.shelf(owner) + TAB);
-      } catch { /* storage is full or forbidden: the log still holds all of it, as long as this tab is open */ }
+      } catch { this.log.stored = false; }
     }
+    const lost = [...LOGS.values()].some(({ events, stored }) => events.length && !stored);
+    window[lost ? "addEventListener" : "removeEventListener"]("beforeunload", askBeforeClosing);
+  }
+
+  // How much is not saved, in words; '' where the server has confirmed all of it.
+  get words() {
+    const { events, stored } = this.log;
+    return events.length ? `${events.length} not saved yet${stored ? "" : ": keep this tab open"}` : "";
   }
 
   // Take over what this owner had left unsaved when a tab was closed; returns it.
@@ -47,10 +67,9 @@ class Unsaved {
     this.log.owners.add(owner);
     const here = new Set(this.events.map((event) => event.uid));
     const adopted = [];
-    for (const name of Object.keys(localStorage)) {
+    for (const name of storageNames()) {
       if (!name.startsWith(this.shelf(owner)) || name.endsWith(TAB)) continue;
-      let left = [];
-      try { left = JSON.parse(localStorage.getItem(name)); } catch { left = []; }
+      const left = fromStorage(name) ?? [];
       adopted.push(...left.filter((event) => !here.has(event.uid)).map((event) => ({ ...event, owner })));
       localStorage.removeItem(name);
     }

@@ -20,20 +20,20 @@ let reopened = ["reload", "back_forward"].includes(performance.getEntriesByType(
 // The name under which items are reserved for this tab: the first that no open tab of this browser has. Whoever closes a
 // tab and comes back gets it again, with its items. A lock ends with its tab, so nobody has to release it.
 const takePlace = async () => {
-  let browser = localStorage.getItem("cimemories.browser");
-  if (!browser) {
-    browser = newUid();
+  let browser = newUid();
+  try {
+    browser = localStorage.getItem("cimemories.browser") ?? browser;
     localStorage.setItem("cimemories.browser", browser);
-  }
-  for (let n = 0; navigator.locks && n < 100; n += 1) {
-    const free = await new Promise((resolve) => {
-      navigator.locks.request(`cimemories.place.${n}`, { ifAvailable: true }, (lock) => {
-        resolve(lock !== null);
-        return lock && new Promise(() => {});
+    for (let n = 0; navigator.locks && n < 100; n += 1) {
+      const free = await new Promise((resolve, reject) => {
+        navigator.locks.request(`cimemories.place.${n}`, { ifAvailable: true }, (lock) => {
+          resolve(lock !== null);
+          return lock && new Promise(() => {});
+        }).catch(reject);
       });
-    });
-    if (free) return `${browser}.${n}`;
-  }
+      if (free) return `${browser}.${n}`;
+    }
+  } catch { /* storage or locks are blocked: the name lasts as long as the tab */ }
   return TAB;
 };
 const PLACE = takePlace();
@@ -64,7 +64,7 @@ class Workbench {
     this.refused = new Set(); // uids that cannot be recorded: their item is gone
     this.choice = {}; // of an answer with a cause: what is chosen of says, cause and reason
     this.reasons = new Map(); // by pair, that of an answer with a cause that was refused: the pair may come again
-    this.batch = { done: 0, seconds: [] }; // answers of the batch, and how long the newest took
+    this.newBatch();
     arrived();
     this.onKey = (event) => this.key(event);
     this.onHide = () => { if (this.data) this.log.keep(); };
@@ -97,15 +97,22 @@ class Workbench {
   // How far the batch is, by owner: a reload or a visit elsewhere does not begin it anew.
   get batchName() { return `cimemories.batch.${this.data.key}.${this.data.owner}`; }
 
+  newBatch() {
+    this.batch = { done: 0, seconds: [] }; // answers of the batch, and how long the newest took
+    this.batchStored = true;
+  }
+
   loadBatch() {
-    let batch = null;
-    try { batch = JSON.parse(localStorage.getItem(this.batchName)); } catch { /* none, then */ }
+    const batch = this.batchStored ? fromStorage(this.batchName) : null;
     const whole = Number.isInteger(batch?.done) && batch.done >= 0 && Array.isArray(batch.seconds);
-    this.batch = whole ? batch : { done: 0, seconds: [] };
+    if (whole) this.batch = batch;
   }
 
   saveBatch() {
-    try { localStorage.setItem(this.batchName, JSON.stringify(this.batch)); } catch { /* it lasts as long as the tab */ }
+    try {
+      localStorage.setItem(this.batchName, JSON.stringify(this.batch));
+      this.batchStored = true;
+    } catch { this.batchStored = false; } // it lasts as long as the tab
   }
 
   // ---- the address
@@ -173,7 +180,11 @@ class Workbench {
     const before = this.data?.owner;
     const here = first ? undefined : this.card;
     this.data = data;
-    if (before !== data.owner) this.loadBatch();
+    this.heard = this.log.sentAt > 0; // whether the server has heard of this component
+    if (before !== data.owner) {
+      this.newBatch();
+      this.loadBatch();
+    }
     this.send = (value) => setStateValue("log", value);
     if (first) {
       this.blind = data.blind;
@@ -284,7 +295,7 @@ class Workbench {
       else if (event.key.length === 1) this.part("words").querySelector("input").focus();
       return;
     }
-    const pressed = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const pressed = pressedKey(event);
     if (event.key === "Enter" || event.key === " ") { // they press the button that has the focus
       if (this.over && event.key === "Enter" && !(target instanceof Element && target.closest("button, a"))) this.nextBatch();
       return;
@@ -613,7 +624,6 @@ class Workbench {
 
   status() {
     const { done, total } = this.data;
-    const waiting = this.log.events.length;
     const unsaved = this.log.events.filter((event) => event.kind === "say" && event.owner === this.data.owner).length;
     const now = Math.min(total, done + unsaved);
     const [of, so] = this.data.batch ? [Math.min(this.data.batch, this.batch.done + total - now), this.batch.done] : [total, now];
@@ -624,9 +634,9 @@ class Workbench {
     this.part("filled").style.width = of ? `${(100 * so) / of}%` : "0";
     const saved = this.part("saved");
     const why = this.data.causes.length ? "the item has changed" : "the item is gone";
-    const lost = this.refused.size ? `${this.refused.size} discarded: ${why}` : "all saved";
-    saved.textContent = waiting ? `${waiting} not saved yet` : lost;
-    saved.classList.toggle("waiting", waiting > 0 || this.refused.size > 0);
+    const lost = this.refused.size ? `${this.refused.size} discarded: ${why}` : this.heard ? "all saved" : "";
+    saved.textContent = this.log.words || lost;
+    saved.classList.toggle("waiting", Boolean(this.log.words) || this.refused.size > 0);
   }
 
   timeLeft(answers) {

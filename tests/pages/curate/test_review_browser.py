@@ -7,7 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -378,6 +378,34 @@ def test_what_the_server_did_not_hear_is_shown_and_survives_the_tab(
         page.goto(f"{address}/review?dataset={record.id}")
         ready(page)
         saved(page)
+        assert stands(record, "Ada") == pressed
+        assert pair(page) not in pressed
+        serving.leave(page)
+
+
+def test_presses_count_while_the_server_is_away_and_are_saved_when_it_is_back(
+    workspace: Path, browser: Browser, record: World
+) -> None:
+    """Streamlit's own dialog lies over the queue and takes its keys."""
+    port = serving.free_port()
+    with ExitStack() as server:
+        address, _ = server.enter_context(serving.running_app(workspace, "--no-demo", port=port))
+        page = begin(browser, address, record, "Ada")
+        pressed = press(page, "ni", CODES)
+        saved(page)
+        page.keyboard.press("k")
+        back = pair(page)
+        with page.expect_event("console", lambda message: "Is Streamlit still running?" in message.text):
+            server.close()
+    expect(page.locator(".ci-away")).to_contain_text("This app's server does not answer")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert pair(page) == back
+    page.keyboard.press("u")
+    pressed |= {back: "ambiguous"} | press(page, "nun", CODES)
+    expect(page.locator(".bench .saved")).to_have_text("4 not saved yet")
+    with serving.running_app(workspace, "--no-demo", port=port):
+        saved(page)
+        expect(page.locator(".ci-away")).to_have_count(0)
         assert stands(record, "Ada") == pressed
         assert pair(page) not in pressed
         serving.leave(page)
