@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 batch = typer.Typer(help="Run models by batch file: write requests, read answers.", no_args_is_help=True)
 cli.add_typer(batch, name="batch")
+SHOWN = 5  # causes of failures; the rest are counted
 MOST_LINES, MOST_BYTES = 50_000, 200 << 20  # of one file for OpenAI's Batch API
 
 
@@ -83,6 +84,7 @@ def import_batch(
     result = batches.import_batch(store, run, file)
     if as_json:
         counts = {"answers": result.settled, "failed": result.failed, "already_there": result.there}
+        counts["errors"] = result.errors
         output.as_json({"run": run, **counts, **output.attributes(result, "unknown unknown_ids repeated owed")})
     else:
         _print_imported(run, result)
@@ -94,8 +96,12 @@ def _print_imported(run: str, result: BatchImported) -> None:
     output.line(f"{run}: {count(result.settled, 'answer')} recorded, {count(result.owed, 'request')} left")
     if result.there:
         output.note(f"note: {count(result.there, 'line')} recorded before")
-    for cause, number in result.failed.most_common():
-        output.note(f"note: {number:,} failed ({cause}); they are in the next batch")
+    if failed := sum(result.failed.values()):
+        output.note(f"note: {failed:,} failed; they are in the next batch")
+        for error, number in result.errors.most_common(SHOWN):
+            output.note(f"note: {number:,} failed by {error}")
+        if len(result.errors) > SHOWN:
+            output.note(f"note: {len(result.errors) - SHOWN:,} more causes, in --json")
     if result.unknown:
         named = ", ".join(repr(custom_id[:64]) for custom_id in result.unknown_ids)
         rest = result.unknown - len(result.unknown_ids)

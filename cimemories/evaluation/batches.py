@@ -55,12 +55,13 @@ class BatchExported:
 
 @dataclass
 class BatchImported:
-    """settled: calls that got an answer; failed: by cause; there: lines that the record had already; unknown: how many
-    belong to nothing in the run, the first few in `unknown_ids`; repeated: lines with a custom_id of one before; owed:
-    calls that are owed now."""
+    """settled: calls that got an answer; failed: by cause; errors: the same in the words of the file; there: lines that
+    the record had already; unknown: how many belong to nothing in the run, the first few in `unknown_ids`; repeated:
+    lines with a custom_id of one before; owed: calls that are owed now."""
 
     settled: int = 0
     failed: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
     there: int = 0
     unknown: int = 0
     unknown_ids: tuple[str, ...] = ()
@@ -132,6 +133,7 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
             result.there += len(keys) - len(taken)
             result.settled += sum(answer.ok for answer in taken)
             result.failed.update(answer.status for answer in taken if not answer.ok)
+            result.errors.update(f"{answer.status}: {answer.error}" for answer in taken if not answer.ok)
             return taken
 
         left = {key for _, owed in _walk(store, row, fresh) for key in owed.values()}

@@ -191,14 +191,14 @@ def _answer(raw: object, where: str) -> BatchAnswer:
         raise FormatError(f"{where}: custom_id is missing; it says which call the answer belongs to")
     if "method" in raw and "response" not in raw:
         raise FormatError(f"{where}: this is a request; import the file of answers that the batch returned")
-    if response is None and error is None:
-        raise FormatError(f"{where}: there is neither a response nor an error")
     if not isinstance(response, dict | None):
         raise FormatError(f"{where}: response must be an object, not {kind(response)}")
     status = (response or {}).get("status_code", 200 if response else 0)
     if isinstance(status, bool) or not isinstance(status, int):
         raise FormatError(f"{where}: status_code must be a whole number, not {kind(status)}")
     body = (response or {}).get("body")
+    if response is None and not error:
+        error = "the batch gave neither a response nor an error"
     failure = _message(error) if error is not None else ""
     if not failure and status not in _OK:
         failure = _message(body) or f"HTTP {status}"

@@ -105,11 +105,15 @@ def kind(value: object) -> str:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The file for reading its bytes; whatever the system says against it comes as FormatError."""
+    """The file for reading its bytes, text in UTF-16 or UTF-32 as UTF-8. What the system says against it comes as
+    FormatError."""
     name = shown(path.name or path)
     try:
         with open_regular(path) as stream:
-            yield stream
+            encoding = json.detect_encoding(stream.read(4))
+            stream.seek(0)
+            with nullcontext(stream) if encoding.startswith("utf-8") else _as_utf8(stream, encoding, name) as utf8:
+                yield utf8
     except NotAFileError as error:
         hint = "choose the JSON file inside it" if path.is_dir() else "choose a regular file"
         raise FormatError(f"{name}: this is {error.strerror}; {hint}") from None
@@ -121,6 +125,19 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{name}: this is not a usable path ({shown(error)})") from None
+
+
+@contextmanager
+def _as_utf8(stream: BinaryIO, encoding: str, name: str) -> Iterator[BinaryIO]:
+    with io.TextIOWrapper(stream, encoding, newline="") as text, tempfile.TemporaryFile() as copy:
+        try:
+            while part := text.read(CHUNK):
+                copy.write(part.encode())
+        except UnicodeError:
+            begins = f"begins like text in {encoding[:6].upper()}, but is none"
+            raise FormatError(f"{name}: {begins}; save the file as UTF-8") from None
+        copy.seek(0)
+        yield copy
 
 
 @contextmanager
@@ -593,7 +610,8 @@ def loads(data: bytes, where: str, *, nan: bool = False) -> Any:
         raise FormatError(f"{where}: more than {MOST_COMMAS:,} values")
     try:
         with _no_collection():
-            return json.loads(data.decode("utf-8"), object_pairs_hook=_paired, parse_constant=constant)
+            text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
+            return json.loads(text, object_pairs_hook=_paired, parse_constant=constant)
     except UnicodeDecodeError as error:
         raise FormatError(f"{where}: not UTF-8 at byte {error.start}; save the file as UTF-8") from None
     except json.JSONDecodeError as error:

@@ -14,7 +14,6 @@ as what a memory system recalled for it and which earlier messages were in its p
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import json
 import re
@@ -664,9 +663,7 @@ class ResultsFile:
         return (*self._remarks.notes(), *self._labels.notes(), *self._reader.notes())
 
     def _lines(self, stream: BinaryIO) -> Iterator[bytes]:
-        for number, line in numbered_lines(stream, self.name, LONGEST_LINE, "write one profile a line"):
+        for _, line in numbered_lines(stream, self.name, LONGEST_LINE, "write one profile a line"):
             self._digest.update(line)
-            if number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
             if line.strip():
                 yield line

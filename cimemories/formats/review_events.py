@@ -205,20 +205,22 @@ def read(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _lines(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
     for number, line in numbered_lines(stream, name, LONGEST_EVENT, "this is not a review event"):
-        location = f"{name}: line {number}"
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
         if line.strip():
+            location = f"{name}: line {number}"
             yield location, loads(line, location)
 
 
 def _csv(stream: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
     try:
         with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-            reader = csv.reader(text, strict=True)
+            reader = csv.reader(text, strict=True, delimiter=huggingface.separator(text.readline(LONGEST_EVENT)))
+            text.seek(0)
             header = next(reader, [])
-            if "event" not in header or len(set(header)) < len(header):
-                raise FormatError(f"{name}: line 1: column names must be unique, and one of them 'event'")
+            if "event" not in header:
+                names = ", ".join(shown(column) for column in header[:5])
+                raise FormatError(f"{name}: line 1: no column is called 'event'; the first ones are: {names}")
+            if repeated := [column for column in header if header.count(column) > 1]:
+                raise FormatError(f"{name}: line 1: the column {shown(repeated[0])} appears twice; remove one")
             for cells in reader:
                 location = f"{name}: line {reader.line_num}"
                 if len(cells) != len(header):

@@ -151,6 +151,23 @@ def test_importing_twice_changes_nothing_and_what_is_lost_stays_owed(
     assert row_of(sqlite_store, run_id).judgements == {"ok": 4}
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_line_without_response_and_error_is_one_missing_call(
+    sqlite_store: Store, tmp_path: Path, url: str, server: TestClient, encoding: str
+) -> None:
+    run_id = planned(sqlite_store, url)
+    export_batch(sqlite_store, run_id, tmp_path / "owed.jsonl")
+    lines = answered(server, tmp_path / "owed.jsonl")
+    lines[1] |= {"response": None, "error": None}
+    path = tmp_path / "answers.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding=encoding)
+    environment = {**outside(), "CIMEMORIES_WORKSPACE": str(sqlite_store.workspace)}
+    done = cli_inside(environment, "batch", "import", run_id, path)
+    assert done.returncode == 3 and f"{run_id}: 3 answers recorded" in done.stdout
+    assert "note: 1 failed by batch error: the batch gave neither a response nor an error" in done.stderr
+    assert row_of(sqlite_store, run_id).responses == {"ok": 3, "failed": 1}
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -158,7 +175,6 @@ def test_importing_twice_changes_nothing_and_what_is_lost_stays_owed(
         ("[]", "line 2: must be an object, not a list"),
         ('{"response": {}}', "line 2: custom_id is missing"),
         ('{"custom_id": "a", "method": "POST", "url": "/", "body": {}}', "line 2: this is a request"),
-        ('{"custom_id": "a", "response": null, "error": null}', "neither a response nor an error"),
         ('{"custom_id": "a", "response": 3}', "response must be an object, not a number"),
         ('{"custom_id": "a", "response": {"status_code": "200"}}', "status_code must be a whole number, not text"),
     ],
