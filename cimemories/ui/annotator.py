@@ -16,12 +16,16 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 from urllib.parse import unquote
 from uuid import uuid4
 
 import streamlit as st
+from streamlit.proto.WidgetStates_pb2 import WidgetStates
+from streamlit.runtime.state import SessionState
+from streamlit.runtime.state.session_state import Serialized, WStates
 
 from cimemories.access.roles import MAY, Role
 from cimemories.text import has_control
@@ -30,13 +34,40 @@ from cimemories.ui import component, login, safe, url
 # ---- drafts
 
 
+_FIELDS = "drafts.fields"  # the fields of all drafts of the session, by the key of their widget
+
+
+@dataclass
+class _Field:
+    """Where a draft keeps the value of a widget, and what the browser sent of it last."""
+
+    values: dict[str, Any]
+    name: str
+    sent: bytes = b""
+
+
+def keep_sent(state: SessionState, message: WidgetStates) -> None:
+    """Keep what a message of the browser changes in the fields of drafts, whether or not a run ever gets to them."""
+    if _FIELDS not in state:
+        return
+    fields, keys, about = state[_FIELDS], state._key_id_mapper.id_key_mapping, state._new_widget_state.widget_metadata
+    for widget in message.widgets:
+        field = fields.get(keys.get(widget.id))
+        # What is as before nobody has typed; the draft may have been cleared since, or its field been filled.
+        if field is None or widget.id not in about or (sent := widget.SerializeToString()) == field.sent:
+            continue
+        field.values[field.name] = WStates({widget.id: Serialized(widget)}, about)[widget.id]
+        field.sent = sent
+
+
 class Draft:
     """The values of one form by field. Every script run declares its fields anew: by `key`, or by drawing them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        # Under a key of no widget, so that Streamlit keeps it when none of the form's widgets is drawn.
+        # Under keys of no widget, so that Streamlit keeps them when none of the form's widgets is drawn.
         self._values: dict[str, Any] = st.session_state.setdefault(f"{name}.draft", {})
+        self._fields: dict[str, _Field] = st.session_state.setdefault(_FIELDS, {})
         self._drawn: list[str] = []
 
     def key(self, field: str, default: object, options: Sequence[object] | None = None) -> str:
@@ -53,6 +84,7 @@ class Draft:
         if options is not None and st.session_state[key] not in options:
             st.session_state[key] = default
         self._drawn.append(field)
+        self._fields.setdefault(key, _Field(self._values, field))
         return key
 
     def select(

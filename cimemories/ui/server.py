@@ -47,7 +47,7 @@ from cimemories.access.guard import Gate, Guard, Mode, Site
 from cimemories.access.peers import hold_ipv6
 from cimemories.access.roles import Role
 from cimemories.installation import app_root
-from cimemories.ui import login, url
+from cimemories.ui import annotator, login, url
 
 # ---- garbage collection
 
@@ -285,6 +285,26 @@ def keep_clicks() -> None:
     ScriptRequests.on_scriptrunner_yield = on_scriptrunner_yield  # type: ignore[method-assign]
 
 
+def keep_fields() -> None:
+    """Keep what was typed into the fields of a draft as soon as the browser sends it.
+
+    Streamlit (1.67) ends a run, or never begins it, where another message follows, and a link's message holds no field
+    of the page that it leaves. A draft keeps its fields when a run has drawn them: on a busy machine, what was typed
+    right before a click on a link was gone.
+    """
+    if hasattr(AppSession.request_rerun, "keeps_fields"):
+        return
+    request = AppSession.request_rerun
+
+    def request_rerun(self: AppSession, client_state: ClientState | None) -> None:
+        if client_state:
+            annotator.keep_sent(self.session_state, client_state.widget_states)
+        request(self, client_state)
+
+    request_rerun.keeps_fields = True  # type: ignore[attr-defined]
+    AppSession.request_rerun = request_rerun  # type: ignore[method-assign]
+
+
 GONE_SECONDS = 60.0  # a busy server may be so late with a page
 
 
@@ -345,6 +365,7 @@ def protected(workspace: Path) -> dict[str, Any]:
     """Arguments for st.App that make `streamlit run app.py` as closed as `cimemories app`: middleware and lifespan."""
     keep_clicks()
     ignore_left_pages()  # after it: what is ignored leaves no click either
+    keep_fields()  # after both: what was typed is kept even so
     ignore_gone_widgets()
     gate = Gate(workspace, Mode.chosen())
     if readonly.chosen() or login.configured():

@@ -14,10 +14,11 @@ from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import StopException
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests
 from streamlit.runtime.scriptrunner_utils.script_run_context import ThreadState
-from streamlit.runtime.state import SafeSessionState, SessionState, session_state
+from streamlit.runtime.state import SafeSessionState, SessionState, session_state, session_state_proxy
 from streamlit.runtime.state.common import WidgetMetadata
 
 from cimemories.ui import server
+from cimemories.ui.annotator import Draft
 
 CLICK = WidgetState(id="button", trigger_value=True)
 OTHER = WidgetState(id="other", trigger_value=True)
@@ -238,3 +239,68 @@ def test_a_part_of_a_page_runs_where_the_first_run_was_asked_for_none() -> None:
     session = Left("")
     session.arrive("review")
     assert session.reached == ["review"]
+
+
+class Form:
+    """A session in front of a draft with one field, none of whose runs gets anywhere."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.session_state = SessionState()
+        self._scriptrunner = SimpleNamespace(_requests=ScriptRequests())
+        safe = SafeSessionState(self.session_state, lambda: None)
+        patch.setattr(session_state_proxy, "get_session_state", lambda: safe)
+        self.draw()
+
+    def draw(self) -> None:
+        about = WidgetMetadata("field", lambda text: text, lambda text: text, "string_value")
+        self.session_state._set_widget_metadata(about)
+        self.session_state._set_key_widget_mapping("field", Draft("run").key("address", "http://localhost"))
+
+    def has_fragment(self, _fragment: str) -> bool:
+        return True
+
+    def arrive(self, *widgets: WidgetState, page: str = "", fragment: str = "") -> None:
+        state = ClientState(widget_states=sent(*widgets), page_script_hash=page, fragment_id=fragment)
+        AppSession.request_rerun(self, state)  # type: ignore[arg-type]
+
+    @property
+    def kept(self) -> object:
+        """What the form shows when the person comes back to it."""
+        return Draft("run").get("address")
+
+
+@pytest.fixture
+def form(monkeypatch: pytest.MonkeyPatch) -> Form:
+    monkeypatch.setattr(AppSession, "request_rerun", lambda _session, _state: None)
+    monkeypatch.setattr(ScriptRequests, "_request_rerun_locked", ScriptRequests._request_rerun_locked)
+    server.ignore_left_pages()
+    server.keep_fields()
+    return Form(monkeypatch)
+
+
+def test_what_was_typed_right_before_a_link_is_kept(form: Form) -> None:
+    form.arrive(typed("http://gpu:8000/v1"))
+    form.arrive(page="home")
+    assert form.kept == "http://gpu:8000/v1"
+
+
+def test_what_a_page_sends_as_it_is_left_is_kept(form: Form) -> None:
+    assert form._scriptrunner._requests.request_rerun(RerunData(page_script_hash="home"))
+    form.arrive(typed("http://gpu:8000/v1"), page="runs", fragment="part")
+    assert form.kept == "http://gpu:8000/v1"
+
+
+def test_a_draft_is_not_filled_again_with_what_was_typed_before_it_was_cleared(form: Form) -> None:
+    form.arrive(typed("http://gpu:8000/v1"))
+    Draft("run").clear()
+    form.draw()
+    form.arrive(typed("http://gpu:8000/v1"), CLICK)
+    assert form.kept is None
+    form.arrive(typed("http://cpu:8000/v1"))
+    assert form.kept == "http://cpu:8000/v1"
+
+
+def test_a_session_without_a_draft_keeps_nothing(form: Form) -> None:
+    form.session_state.clear()
+    form.arrive(typed("Grace"))
+    assert len(form.session_state) == 0

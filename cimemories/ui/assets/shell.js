@@ -57,28 +57,30 @@ document.addEventListener("click", (event) => event.target.closest?.(".st-key-wh
 // Whoever was faster than this file: it comes after the page is drawn.
 if (document.querySelector(`${OWN}, .st-key-who button[aria-expanded='true']`)) greet();
 
-// A field sends what was typed some time after the focus has left it; a finger takes the focus away at the very click on
-// a link, and then what the link sends is first. The server takes the later message for the way back (Streamlit 1.67), and
-// the person stays. So the field is left as soon as a link is touched, and the click waits until that has been sent.
-const SENT_MS = 300;
-let fieldLeftAt = -Infinity;
-const leaveField = (event) => {
-  const field = document.activeElement;
-  if (!event.target.closest?.("a[href]") || !field?.matches("input, textarea")) return;
-  fieldLeftAt = performance.now();
-  field.blur();
+// A field sends what was typed by a timer that starts when the focus leaves it; a link sends at once. Where the link is
+// first, the server takes the field's message for the way back (Streamlit 1.67), and the person stays. A finger takes the
+// focus away at the very click, and on a busy machine a click comes before a timer that is due. So the click on a link
+// waits for two timers in a row: the field's lies between them.
+const FIELD = "input, textarea";
+const afterTimers = (act) => setTimeout(() => setTimeout(act));
+let sending = false;
+const fieldLeft = (event) => {
+  if (!event.target.matches?.(FIELD)) return;
+  sending = true;
+  afterTimers(() => (sending = false));
 };
 const waitForField = (event) => {
   const link = event.target.closest?.("a[href]");
-  const left = fieldLeftAt + SENT_MS - performance.now();
-  if (!link || left <= 0 || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  if (document.activeElement?.matches(FIELD)) document.activeElement.blur();
+  if (!sending) return;
   event.preventDefault();
   event.stopImmediatePropagation();
-  setTimeout(() => link.click(), left);
+  afterTimers(() => link.click());
 };
 if (!document.documentElement.dataset.fields) {
   document.documentElement.dataset.fields = "left";
-  document.addEventListener("pointerdown", leaveField, true);
+  document.addEventListener("focusout", fieldLeft, true);
   document.addEventListener("click", waitForField, true);
 }
 
