@@ -576,13 +576,17 @@ def plan(
     *,
     find_labels: FindLabels | None = None,
     instead: Callable[[sa.Connection], str | None] | None = None,
+    require: Callable[[Store, Prepared, LabelsFor | None], None] | None = None,
 ) -> str:
     """Look the servers up, write down every response that the run is to have, and return the run's id. find_labels:
     gives the labels of a dataset for a memory that goes by them. instead: gives the id of a run to take in its place,
-    if any, while nobody else can plan. Raises EndpointError, StoreError, SeedError or CompositionError before that."""
+    if any, while nobody else can plan. require: raises where the prepared run must not be planned
+    (`estimates.require_fit`). Raises EndpointError, StoreError, SeedError or CompositionError before that."""
     # Before the transaction: servers are asked here, and nobody else could write while one is slow to answer.
     prepared = prepare(store, spec)
     labels = labels_for(store, spec.dataset, prepared.composition, find_labels)
+    if require is not None:
+        require(store, prepared, labels)
     with store.write(Role.OPERATOR) as connection:
         if instead is not None:
             versions.lock(connection, datasets.named(connection, spec.dataset).id)

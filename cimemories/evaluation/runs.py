@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from cimemories import seeds
 from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
-from cimemories.evaluation.costs import JUDGE, MODEL, CapWatch, Prices, check_money, price_list
+from cimemories.evaluation.costs import JUDGE, MODEL, Prices, capped, check_money, price_list
 from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_once, at_work, judgement_job
 from cimemories.evaluation.planning import (
     BATCH,
@@ -126,18 +126,14 @@ def execute(
     if base_url or judge_base_url:
         _refuse_simulators(row, judges, addresses)
 
-    watches = [CapWatch(store, run_id)]
-    # A sweep at work brings its own watch in stop_when.
-    if row.sweep is not None and stop_when is None:
-        watches.append(CapWatch(store, row.sweep))  # resumed by itself: what it pays counts for its sweep too
-    for watch in watches:
-        # Before anything is asked: a worker would look at its cap only after the first batch of answers. A run of which
-        # nothing can be paid any more ends as it would without a cap.
-        if (reason := watch.reached()) and _owes_calls(store, row, judges):
-            worker.refuse(store, run_id, reason, queued=queued)
+    # A run of which nothing can be paid any more ends as it would without a cap. A sweep at work brings its watch in
+    # stop_when; a run of it that is resumed by itself counts for its sweep too.
+    owes = partial(_owes_calls, store, row, judges)
+    works = [run_id, *([row.sweep] if row.sweep is not None and stop_when is None else [])]
+    watches = [capped(store, work_id, owes=owes, queued=queued) for work_id in works]
     stops: list[StopWhen] = [
         *([stop_when] if stop_when else []),
-        *(watch for watch in watches if watch.cap is not None),
+        *filter(None, watches),
     ]
 
     return worker.perform(
