@@ -122,11 +122,11 @@ def unfinished(connection: sa.Connection, name: str, identity: str) -> str | Non
     return next((row.id for row in rows if json.loads(row.manifest).get("identity") == identity), None)
 
 
-def move(connection: sa.Connection, generation_id: str, endpoint: str, asked: Mapping[str, object]) -> None:
-    """Note where its server is now, and how it is asked there: its key variable and timeout are of `asked`. Raises
-    StoreError where a living process works on it."""
+def move(connection: sa.Connection, generation_id: str, endpoint: str, how: Mapping[str, object]) -> None:
+    """Note where its server is now, and how it is asked there: `how` goes into the manifest. Raises StoreError where a
+    living process works on it."""
     work.require_idle([work.held(connection, generation_id)])
-    manifest = canonical_json({**named(connection, generation_id).manifest, "asked": asked})
+    manifest = canonical_json({**named(connection, generation_id).manifest, **how})
     own = sa.update(generation).where(generation.c.id == generation_id)
     connection.execute(own.values(endpoint=endpoint, manifest=manifest))
 
