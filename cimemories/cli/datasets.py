@@ -16,10 +16,13 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
     AsJson,
+    Cap,
     Dataset,
     DatasetName,
     KeyEnv,
     NewDataset,
+    PlanOptions,
+    Price,
     Replace,
     Serve,
     Temperature,
@@ -31,6 +34,7 @@ from cimemories.cli.options import (
     open_record,
     token_limit,
 )
+from cimemories.cli.runs import print_plan
 from cimemories.cli.work import find_labels, work_on
 from cimemories.seeds import PersonaPack, packs
 from cimemories.seeds.reading import SeedError
@@ -278,25 +282,26 @@ class GenerationOptions:
     model_seed: Annotated[int | None, Option(help="Seed sent to the server; default: none is sent.")] = None
     api_key_env: KeyEnv = "OPENAI_API_KEY"
     timeout: Timeout = 300.0
-    price_in: Annotated[float, Option(min=0, help="Price per million prompt tokens.")] = 0.0
-    price_out: Annotated[float, Option(min=0, help="Price per million completion tokens.")] = 0.0
+    price: Price = None
+    cap: Cap = None
 
     def spec(self, dataset: str) -> AuthoringSpec:
         """What the model is to write. Raises StoreError where it is not said by whom, or where it is served."""
         from cimemories.curation.authoring import AuthoringSpec
+        from cimemories.evaluation.costs import Prices
         from cimemories.llm.local_vllm import own_address
 
         assert self.model is not None
         if self.base_url is None:
             raise StoreError(f"where is '{self.model}' served? Give --base-url URL, or --base-url simulator.")
-        plain = "profiles model seed locale events general api_key_env temperature model_seed timeout price_in"
+        plain = "profiles model seed locale events general api_key_env temperature model_seed timeout cap"
         return AuthoringSpec(
             name=dataset,
             base_url=own_address(self.base_url, self.model, self.serve or ()),
             per_domain=self.per_domain or MODEL_PER_DOMAIN,
             contexts=tuple(self.contexts or packs.CORE),
             max_tokens=token_limit(self.max_tokens),
-            price_out=self.price_out,
+            prices=Prices.read(self.price) if self.price else None,
             **output.attributes(self, plain),
         )
 
@@ -304,7 +309,11 @@ class GenerationOptions:
 @cli.command()
 @grouped
 def generate(
-    dataset: NewDataset, options: GenerationOptions, work: WorkOptions, workspace: Workspace = DEFAULT_WORKSPACE
+    dataset: NewDataset,
+    options: GenerationOptions,
+    work: WorkOptions,
+    planning: PlanOptions,
+    workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Generate synthetic profiles, from templates or by a model. With a model, prints the generation's id.
 
@@ -317,9 +326,11 @@ def generate(
     if options.model is None:
         if options.base_url is not None or options.serve:
             raise StoreError(f"--{'serve' if options.serve else 'base-url'} needs --model MODEL.")
-        for name in ("general", "temperature", "model_seed", "price_in", "price_out"):
+        for name in ("general", "temperature", "model_seed", "price", "cap"):
             if getattr(options, name) != getattr(GenerationOptions, name):
                 raise StoreError(f"--{name.replace('_', '-')} needs --model MODEL: templates do not read it.")
+        if planning != PlanOptions():
+            raise StoreError("--plan and --allow-too-long need --model MODEL: templates cost nothing.")
         from cimemories.curation.offline import generate_dataset
 
         row = generate_dataset(
@@ -343,10 +354,11 @@ def generate(
     spec = options.spec(dataset)
     allow_key(spec.api_key_env, spec.base_url)
     store = open_store(workspace)
+    if planning.plan:
+        print_plan(authoring.estimate(store, spec, concurrency=work.concurrency), as_json=planning.as_json)
+        return
     work.cluster(store)
-    generation_id = authoring.plan(store, spec)
-    output.note(f"{generation_id}: {authoring.estimate(spec).sentence(spec.price_in, spec.price_out)}")
-    work_on(store, generation_id, work)
+    work_on(store, authoring.plan(store, spec, allow_too_long=planning.allow_too_long), work)
 
 
 @cli.command()

@@ -13,11 +13,14 @@ from cimemories.cli.base import cli
 from cimemories.cli.options import (
     AsJson,
     BaseUrl,
+    Cap,
     Contexts,
     DatasetName,
     KeyEnv,
     LabellingOption,
     Model,
+    PlanOptions,
+    Price,
     Profiles,
     Seed,
     Serve,
@@ -32,6 +35,7 @@ from cimemories.cli.options import (
     token_limit,
 )
 from cimemories.cli.output import figure
+from cimemories.cli.runs import print_plan
 from cimemories.cli.work import work_on
 from cimemories.store import datasets as store_datasets
 from cimemories.store import labellings as store_labellings
@@ -55,6 +59,7 @@ def label(
     model: Model,
     base_url: BaseUrl,
     work: WorkOptions,
+    planning: PlanOptions,
     draws: Annotated[int, Option(min=1, help="Votes of each persona on each pair.")] = 10,
     personas: Annotated[str, Option(help="Pack of personas; `cimemories packs` lists them.")] = "westin",
     profiles: Profiles = None,
@@ -64,21 +69,23 @@ def label(
     max_tokens: TokenLimit = "2048",
     seed: Seed = None,
     timeout: Timeout = 120.0,
+    price: Price = None,
+    cap: Cap = None,
     serve: Serve = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Label a dataset by the votes of personas. Prints the labelling's id.
 
-    Example: cimemories label -d official -m gpt-oss-120b --base-url http://localhost:8000/v1 --draws 10
+    Example: cimemories label -d official -m gpt-oss-120b --base-url http://localhost:8000/v1 --plan
     """
     from cimemories.curation import labelling
+    from cimemories.evaluation.costs import Prices
     from cimemories.llm.endpoint import allow_key
     from cimemories.llm.local_vllm import own_address
 
     base_url = own_address(base_url, model, serve or ())
     allow_key(api_key_env, base_url)
     store = open_store(workspace)
-    work.cluster(store)
     spec = labelling.LabellingSpec(
         dataset=dataset,
         model=model,
@@ -92,8 +99,14 @@ def label(
         seed=seed,
         timeout=timeout,
         personas=personas,
+        prices=Prices.read(price) if price else None,
+        cap=cap,
     )
-    work_on(store, labelling.plan(store, spec), work)
+    if planning.plan:
+        print_plan(labelling.estimate(store, spec, concurrency=work.concurrency), as_json=planning.as_json)
+        return
+    work.cluster(store)
+    work_on(store, labelling.plan(store, spec, allow_too_long=planning.allow_too_long), work)
 
 
 @cli.command()

@@ -93,6 +93,14 @@ ReferenceSettings = Annotated[
     bool, Option("--reference", help="The authors' own form of requests (docs/runs.md); see --prompt-file.")
 ]
 
+Price = Annotated[
+    str | None, Option("--price", help="Per million tokens: PROMPT/CACHED/COMPLETION, e.g. '2/0.5/8 EUR'.")
+]
+Cap = Annotated[float | None, Option("--cap", help="Stop when this much is paid; requests already sent still count.")]
+AllowTooLong = Annotated[
+    bool, Option("--allow-too-long", help="Send also what the plan says does not fit into the server's context.")
+]
+
 AllowMissing = Annotated[
     float,
     Option(
@@ -186,6 +194,19 @@ class NumberOptions(LabelOptions):
         from cimemories.flows.arrays import IdentifierRule
 
         return one_of(IdentifierRule, self.identifiers, "identifier rule")
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """Whether work is only planned, and what is planned all the same."""
+
+    plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False
+    as_json: Annotated[bool, Option("--json", help="Print the plan as JSON.")] = False
+    allow_too_long: AllowTooLong = False
+
+    def __post_init__(self) -> None:
+        if self.as_json and not self.plan:
+            raise StoreError("--json prints the plan: give it with --plan.")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -14,13 +14,17 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
     AllowKeys,
+    AllowTooLong,
     AsJson,
     BaseUrl,
+    Cap,
     Contexts,
     DatasetName,
     Fresh,
     KeyEnv,
     Model,
+    PlanOptions,
+    Price,
     Profiles,
     ReferenceSettings,
     Run,
@@ -41,7 +45,7 @@ from cimemories.store import calls
 from cimemories.store import datasets as store_datasets
 from cimemories.store import runs as store_runs
 from cimemories.store import work as store_work
-from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_patiently, open_store
+from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_patiently, open_store
 from cimemories.store.team import log
 
 if TYPE_CHECKING:
@@ -185,11 +189,9 @@ class MessageOptions:
     max_tokens: TokenLimit = "1024"
     seed: Seed = None
     timeout: Timeout = 120.0
-    price: Annotated[str | None, Option(help="Per million tokens: PROMPT/CACHED/COMPLETION, e.g. '2/0.5/8 EUR'.")] = (
-        None
-    )
+    price: Price = None
     memory_price: Annotated[str | None, Option(help="As --price, of a model that the memory system names.")] = None
-    cap: Annotated[float | None, Option(help="Stop when this much is paid; requests already sent still count.")] = None
+    cap: Cap = None
     fresh: Fresh = False
     reference: ReferenceSettings = False
     name: Annotated[str | None, Option(help="Name of the run.")] = None
@@ -308,8 +310,8 @@ def run(
     messages: MessageOptions,
     judge_options: JudgeOptions,
     work: WorkOptions,
+    planning_options: PlanOptions,
     serve: Serve = None,
-    plan: Annotated[bool, Option("--plan", help="Show requests, tokens, cost and time, and stop.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Run a model: it writes messages, judges read them. Prints the run's id.
@@ -317,15 +319,18 @@ def run(
     Example: cimemories run -d official -m qwen3-32b --base-url http://localhost:8000/v1 --judge matcher
     """
     from cimemories.evaluation import planning
+    from cimemories.evaluation.estimates import estimate, require_fit
     from cimemories.model import WorkStatus
 
     spec = run_spec(dataset, model, base_url, messages, judge_options, serve or ())
     store = open_store(workspace)
-    if plan:
-        print_estimate(store, spec, work.concurrency)
+    if planning_options.plan:
+        estimated = estimate(store, spec, find_labels=find_labels, concurrency=work.concurrency)
+        print_plan(estimated, as_json=planning_options.as_json)
         return
     work.cluster(store)
-    run_id = planning.plan(store, spec, find_labels=find_labels)
+    require = None if planning_options.allow_too_long else require_fit
+    run_id = planning.plan(store, spec, find_labels=find_labels, require=require)
     if base_url != planning.BATCH:
         work_on(store, run_id, work)
         return
@@ -342,6 +347,9 @@ def judge(
     run_id: Run,
     options: JudgeOptions,
     work: WorkOptions,
+    planning_options: PlanOptions,
+    price: Annotated[str | None, Option("--price", help="The same as --judge-price, of all these judges.")] = None,
+    cap: Annotated[float | None, Option("--cap", help="New cap on the cost of the run, its messages included.")] = None,
     check: Annotated[
         bool, Option("--check", help="Also ask the judge model whether each message does its task.")
     ] = False,
@@ -357,7 +365,7 @@ def judge(
     Example: cimemories judge run-3f9a1c2e --judge-model deepseek-r1 --judge-base-url http://localhost:8002/v1
     """
     from cimemories.evaluation.planning import judge_as_reference
-    from cimemories.evaluation.runs import judge_again
+    from cimemories.evaluation.runs import estimate_judges, judge_again
     from cimemories.llm.local_vllm import Servers
 
     if not options.judge_model and not options.judge:
@@ -366,6 +374,10 @@ def judge(
         )
     if options.judge_model and not options.judge_base_url:
         raise StoreError("where is the judge served? Give --judge-base-url URL, or local-vllm to serve it yourself.")
+    if price is not None:
+        if options.judge_price:
+            raise StoreError("give --price or --judge-price, not both: here they are the same.")
+        options = replace(options, judge_price=[price])
     servers = Servers(serve or ())
     judges = options.judges(servers=servers)
     servers.checked()
@@ -377,8 +389,12 @@ def judge(
         judges = [judge_as_reference(judge, file) for judge in judges]
         note_on_biography(prompt_file, file)
     store = open_record(workspace)
+    if planning_options.plan:
+        estimated = estimate_judges(store, run_id, judges, check=check, cap=cap, concurrency=work.concurrency)
+        print_plan(estimated, as_json=planning_options.as_json)
+        return
     work.cluster(store)
-    judge_again(store, run_id, judges, check=check)
+    judge_again(store, run_id, judges, check=check, cap=cap, allow_too_long=planning_options.allow_too_long)
     work_on(store, run_id, work)
 
 
@@ -390,6 +406,7 @@ def repeat(
     show: Annotated[bool, Option("--show", help="Print the command, and stop.")] = False,
     fresh: Fresh = False,
     allow_key: AllowKeys = None,
+    allow_too_long: AllowTooLong = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Repeat a run with its settings and prompts. Recorded answers are used again, unless --fresh is given.
@@ -397,6 +414,7 @@ def repeat(
     Example: cimemories repeat run-3f9a1c2e --show
     """
     from cimemories.evaluation import planning
+    from cimemories.evaluation.estimates import require_fit
     from cimemories.evaluation.repeating import command_of, spec_of
 
     store = open_record(workspace)
@@ -406,7 +424,8 @@ def repeat(
         output.line(command_of(spec))
         return
     work.cluster(store)
-    work_on(store, planning.plan(store, spec, find_labels=find_labels), work)
+    require = None if allow_too_long else require_fit
+    work_on(store, planning.plan(store, spec, find_labels=find_labels, require=require), work)
 
 
 @cli.command()
@@ -445,7 +464,7 @@ def resume(
     work: WorkOptions,
     base_url: Annotated[str | None, Option(help="New address of its server.")] = None,
     judge_base_url: Annotated[str | None, Option(help="New address of the judges' server.")] = None,
-    cap: Annotated[float | None, Option(help="New cap on the cost of a run or sweep.")] = None,
+    cap: Annotated[float | None, Option(help="New cap on the cost.")] = None,
     queued: Annotated[bool, Option("--queued", hidden=True, help="Only if it still waits for its worker.")] = False,
     allow_key: AllowKeys = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -581,15 +600,17 @@ def _judge_prompt(text: str) -> Prompt:
 # ---- estimates
 
 
-def print_estimate(store: Store, spec: RunSpec, concurrency: int) -> None:
-    """Print what a run would ask, cost and take; nothing is started."""
+def print_plan(plan: Estimate, *, as_json: bool = False) -> None:
+    """Print what a piece of work would ask, cost and take; nothing is started."""
     from cimemories.evaluation.costs import money
-    from cimemories.evaluation.estimates import estimate
+
+    if as_json:
+        output.as_json(plan.as_json())
+        return
 
     def cost(stage: StageEstimate) -> str:
         return money(stage.cost_least, plan.currency, most=stage.cost_most)
 
-    plan = estimate(store, spec, find_labels=find_labels, concurrency=concurrency)
     titles = ("samples", "recorded", "requests", "prompt tokens", "cacheable", "completion tokens", "cost")
     output.table(
         ("stage", "model", *output.right(titles)),
@@ -604,8 +625,8 @@ def print_estimate(store: Store, spec: RunSpec, concurrency: int) -> None:
         ],
         whole=True,
     )
-    output.line(f"messages   {plan.size_text}")
-    print_costs(plan, concurrency)
+    output.line(f"{plan.counts[1] + 's':<11}{plan.size_text}")
+    print_costs(plan, plan.concurrency)
 
 
 def print_costs(plan: Estimate, concurrency: int) -> None:
@@ -618,7 +639,7 @@ def print_costs(plan: Estimate, concurrency: int) -> None:
     output.line(f"cost       {plan.cost_text}")
     output.line(f"time       {duration(plan.seconds)} with {concurrency} requests at the same time")
     output.notes(plan.notes)
-    output.notes([plan.warning], "warning")
+    output.notes([*plan.misfits, plan.warning], "warning")
 
 
 def duration(seconds: float | None) -> str:

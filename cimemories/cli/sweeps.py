@@ -12,6 +12,7 @@ from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
     AllowKeys,
+    AllowTooLong,
     AsJson,
     ReferenceSettings,
     Serve,
@@ -42,6 +43,7 @@ def sweep(
     allow_key: AllowKeys = None,
     reference: ReferenceSettings = False,
     serve: Serve = None,
+    allow_too_long: AllowTooLong = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Run models x memories x prompts from one file. Prints the sweep's id; `resume` continues it.
@@ -50,6 +52,7 @@ def sweep(
     """
     from cimemories.compare.sweeps import plan_sentence, sweep_table
     from cimemories.evaluation import sweeps as evaluation_sweeps
+    from cimemories.evaluation.estimates import refuse_misfits
     from cimemories.labels.whatif import effective_labels
 
     if (file is None) == (show is None):
@@ -71,6 +74,8 @@ def sweep(
         return
     work.cluster(store)
     output.notes([estimate.total.warning], "warning")
+    if not allow_too_long:
+        refuse_misfits(estimate.total)
     work_on(store, evaluation_sweeps.plan(store, spec, find_labels=effective_labels, estimated=estimate), work)
 
 
@@ -129,7 +134,8 @@ def _print_estimate(estimate: SweepEstimate, as_json: bool, shows: str) -> None:
     """What a sweep would ask, cost and take, by cell and in all. shows: how small a difference it can show."""
     total = estimate.total
     if as_json:
-        output.as_json({**estimate.as_json(), "assumptions": total.notes, "power": shows})
+        more = {"assumptions": total.notes, "does_not_fit": total.misfits, "power": shows}
+        output.as_json({**estimate.as_json(), **more})
         return
     axes = _varying(
         [(r.model, r.memory_text, r.prompt_level, str(r.mitigation), r.thinking, r.base_url) for r in estimate.runs]
@@ -152,7 +158,7 @@ def _print_estimate(estimate: SweepEstimate, as_json: bool, shows: str) -> None:
     output.line(f"time       {duration(total.seconds)}")
     output.line(shows)
     output.notes(total.notes)
-    output.notes([total.warning], "warning")
+    output.notes([*total.misfits, total.warning], "warning")
 
 
 def _varying(cells: Sequence[Sequence[str]]) -> list[tuple[str, tuple[str, ...]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,6 +75,7 @@ def work_on(
                 WorkKind.GENERATION: authoring.execute,
                 WorkKind.LABELLING: labelling.execute,
             }
+            output.notes(server_notes(store, work_id))
             execute = partial(executors[kind], store, work_id, base_url=base_url, concurrency=options.concurrency)
             with progress(store, work_id) as report:
                 execute(on_progress=report, queued=queued, cluster=cluster)
@@ -86,6 +88,19 @@ def work_on(
         exit_if_incomplete(store, work_id, options.allow_missing)
     finally:
         output.line(work_id)
+
+
+def server_notes(store: Store, work_id: str) -> list[str]:
+    """What the test of the servers found that has to be worked around, as the manifest has it."""
+    with store.read() as connection:
+        manifest = json.loads(store_work.load(connection, work_id)["manifest"])
+    parts = [
+        manifest.get("model"),
+        manifest.get("capabilities"),
+        *(j.get("server") for j in manifest.get("judges", ())),
+    ]
+    notes = (note for part in parts if isinstance(part, dict) for note in part.get("notes", ()))
+    return list(dict.fromkeys(map(str, notes)))
 
 
 def find_labels(store: Store, dataset: int) -> LabelSource | None:
@@ -209,10 +224,10 @@ class _Parts:
 
     def __init__(self, store: Store, work_id: str) -> None:
         self.store, self.work_id, self.looked, self.count = store, work_id, 0.0, 0
+        from cimemories.evaluation.costs import curation_prices
+
         with store.read() as connection:
-            request = store_generations.named(connection, work_id).manifest.get("asked")
-        prices = request if isinstance(request, dict) else {}
-        self.prices = float(prices.get("price_in", 0)), float(prices.get("price_out", 0))
+            self.prices = curation_prices(store_generations.named(connection, work_id).manifest)
 
     def settled(self, *, at_once: bool = False) -> int:
         # Reports come with each batch of outcomes, far more often than parts are settled.
@@ -223,11 +238,12 @@ class _Parts:
         return self.count
 
     def cost(self, done: Done) -> str:
-        from cimemories.curation.authoring import at_prices, cost
+        from cimemories.evaluation.costs import money
 
-        if not any(self.prices):
+        if self.prices is None:
             return ""
-        return f", cost {at_prices(cost(done.prompt_tokens, done.completion_tokens, *self.prices))}"
+        amount = self.prices.cost(done.prompt_tokens, done.cached_tokens, done.completion_tokens)
+        return f", cost {money(amount, self.prices.currency)}"
 
 
 def outcome(store: Store, work_id: str) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -21,14 +22,25 @@ from cimemories.access.roles import Role
 from cimemories.curation import authoring_rules
 from cimemories.curation.authoring_rules import LONGEST_TEXT, MOST_ITEMS, Reason, Rejection, Review
 from cimemories.curation.offline import Biography, faker_of, known_locale, sample_biography, seeded_source
+from cimemories.evaluation.costs import Prices, capped, check_money, curation_cost, money
+from cimemories.evaluation.estimates import (
+    Estimate,
+    OneKind,
+    Traversal,
+    counting_client,
+    refuse_misfits,
+    stages_of,
+)
+from cimemories.evaluation.judging import Nothing, response_format
+from cimemories.evaluation.planning import LookUp, look_up, served
 from cimemories.llm import client, worker
+from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.executor import Job, Progress
-from cimemories.llm.identity import server_id
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.replies import status_of, truncated
-from cimemories.llm.source import MakeClient, Source, Unit, listed
+from cimemories.llm.source import SIMULATOR, MakeClient, Source, Unit
 from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, Profile, ResponseStatus, WorkStatus
 from cimemories.seeds import packs
 from cimemories.seeds.prompts import Prompt
@@ -37,6 +49,7 @@ from cimemories.store import calls, datasets, generations, work
 from cimemories.store.calls import Answer
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.generations import GenerationRow, Part
+from cimemories.store.tables import generation_part
 from cimemories.store.team import log
 from cimemories.store.upkeep import deleting
 from cimemories.text import count
@@ -78,9 +91,9 @@ def people(count: int, *, seed: int, locale: str, events: int) -> list[Person]:
 
 NONE = "(none)"
 MOST_REFUSED = 40  # lines; a model that went wrong more often than that is helped no further by reading on
-CHARACTERS_A_TOKEN = 4
 TOKENS_AN_ATTRIBUTE = 40  # of an answer: key, value and sentence, with the JSON around them
-TOKENS_A_MEMORY = 24  # of a prompt: key and sentence
+# Stands in a prompt for an attribute that is not written yet: with its key 24 tokens, as usual.
+STAND_IN = Attribute("x" * 20, None, GENERAL, GENERAL, "x" * 72)
 
 
 def authoring_prompts() -> dict[str, Prompt]:
@@ -116,6 +129,15 @@ def _rejection_line(item: Mapping[str, object]) -> str:
     return f"- {path or 'the answer'}: {item['reason']}{detail}{quote}"
 
 
+def _about(event: str, person: Person) -> str:
+    """What a part is about. The general attributes come first and know the events by name only; an event comes with its
+    description."""
+    if event == GENERAL:
+        return f"{GENERAL}: {', '.join(person.events)}"
+    description = next((item.description for item in seeds.load_events() if item.name == event), None)
+    return event if description is None else f"{event}: {description}"
+
+
 def attributes_of(event: str, per_domain: int, general: int) -> dict[str, int]:
     """How many attributes a part is to have, by domain."""
     return {GENERAL: general} if event == GENERAL else dict.fromkeys(DOMAINS, per_domain)
@@ -140,7 +162,6 @@ def answer_schema(counts: Mapping[str, int]) -> dict[str, object]:
 
 
 ATTEMPTS = 3  # the first, and two more for what was rejected
-BIOGRAPHY_TOKENS = 100  # of a prompt: the biography, the event, and how many attributes are wanted
 
 
 @dataclass(frozen=True)
@@ -148,8 +169,9 @@ class AuthoringSpec:
     """What is to be written: `per_domain` attributes for each of nine domains of each event, and `general` others.
 
     seed: of the people and their events. model_seed: sent to the server; None sends none to a real server (some refuse
-    it, and vLLM's CPU engine dies of it) and `seed` to the simulator. Prices are for a million tokens, 0 means unknown.
-    timeout: seconds for one request, whose answer is a whole part of a profile.
+    it, and vLLM's CPU engine dies of it) and `seed` to the simulator. timeout: seconds for one request, whose answer is
+    a whole part of a profile. prices: of the model's tokens; None: not known. cap: what the generation may cost, in the
+    unit of the prices, which then have to be known.
     """
 
     name: str
@@ -167,61 +189,68 @@ class AuthoringSpec:
     max_tokens: int | None = 8192
     model_seed: int | None = None
     timeout: float = 300.0
-    price_in: float = 0.0
-    price_out: float = 0.0
+    prices: Prices | None = None
+    cap: float | None = None
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What a generation will come to if nothing is rejected; tokens are rough."""
+def estimate(
+    store: Store, spec: AuthoringSpec, *, concurrency: int = 32, look_up: LookUp = partial(look_up, retries=1)
+) -> Estimate:
+    """What a generation would come to if nothing is rejected. Raises StoreError or SeedError where it could not be
+    planned. A server that does not answer is taken to do all that is asked of it."""
+    unreachable: list[str] = []
 
-    calls: int
-    attributes: int
-    prompt_tokens: int
-    completion_tokens: int
+    def ask(*question: Any) -> Server:
+        try:
+            return look_up(*question)
+        except EndpointError as error:
+            unreachable.append(f"{str(error).rstrip('.')}: counted as if nothing was recorded")
+            return Server(simulated=spec.base_url == SIMULATOR)
 
-    def sentence(self, price_in: float = 0.0, price_out: float = 0.0) -> str:
-        """For people, without its full stop; the cost is in it where there are prices."""
-        amount = cost(self.prompt_tokens, self.completion_tokens, price_in, price_out)
-        money = f", about {at_prices(amount)}" if price_in or price_out else ""
-        return (
-            f"{count(self.calls, 'call')} for {count(self.attributes, 'attribute')}, about "
-            f"{self.prompt_tokens:,} prompt and {self.completion_tokens:,} completion tokens{money}; rejected "
-            f"attributes are asked for again, at most {ATTEMPTS - 1} times"
+    prepared = prepare(store, spec, ask)
+    return replace(_estimated(store, prepared), concurrency=concurrency, unreachable=tuple(unreachable))
+
+
+def _estimated(store: Store, prepared: Prepared) -> Estimate:
+    """Each prompt holds what was written before it, by statements of a usual length that stand for the real ones."""
+    spec, texts = prepared.spec, authoring_prompts()
+    client = counting_client(store, spec.base_url, prepared.server)
+    sizes = [attributes_of(event, spec.per_domain, spec.general) for event in (GENERAL, *("event",) * spec.events)]
+    jobs, sentences = [], seeds.load_general().bio
+    for person in prepared.people:
+        written: list[Attribute] = []
+        for event, size in zip((GENERAL, *person.events), sizes, strict=True):
+            text = request_text(
+                texts[GENERAL if event == GENERAL else "event"],
+                biography=person.attributes(sentences),
+                memories=written,
+                about=_about(event, person),
+                missing=size,
+                rejected=(),
+            )
+            form = response_format(answer_schema(size), prepared.server.schema)
+            request = ChatRequest(spec.model, (("user", text),), {**prepared.parameters, **form}, prepared.seed)
+            jobs.append(Job("generate", client, request, (0,), Nothing()))
+            written += [STAND_IN] * sum(size.values())
+    attributes = sum(sum(size.values()) for size in sizes)
+    usual = attributes / len(sizes) * TOKENS_AN_ATTRIBUTE
+    with store.read() as connection:
+        counter = Traversal(connection, set())
+        counter.count(jobs)
+        rows = reversed(generations.all_rows(connection))
+        before = [row.id for row in rows if row.model == spec.model and row.simulated == prepared.server.simulated]
+        known = OneKind(
+            *(connection, before, generation_part, prepared.server, spec.max_tokens, spec.prices),
+            usual=(round(usual), f"about {TOKENS_AN_ATTRIBUTE} completion tokens an attribute"),
         )
-
-
-def cost(prompt_tokens: int, completion_tokens: int, price_in: float, price_out: float) -> float:
-    """What tokens cost at prices for a million of them."""
-    return (prompt_tokens * price_in + completion_tokens * price_out) / 1_000_000
-
-
-def at_prices(amount: float) -> str:
-    """An amount with what stands for its unit: the prices of a generation name no currency."""
-    return f"{amount:,.2f} at these prices"
-
-
-def cost_of(row: GenerationRow, prompt_tokens: int, completion_tokens: int) -> float | None:
-    """What tokens cost at the prices that a generation was planned with; None where it has none."""
-    spec = row.manifest.get("asked")
-    if not isinstance(spec, dict):
-        return None
-    prices = [float(spec.get(name) or 0) for name in ("price_in", "price_out")]
-    return cost(prompt_tokens, completion_tokens, *prices) if any(prices) else None
-
-
-def estimate(spec: AuthoringSpec) -> Estimate:
-    """What a specification comes to: no server is asked, nothing is written. Raises SeedError for bad prompts."""
-    sizes = [spec.general, *[spec.per_domain * len(DOMAINS)] * spec.events]
-    texts = authoring_prompts()
-    fixed = [len(texts[GENERAL if not i else "event"].template) // CHARACTERS_A_TOKEN for i in range(len(sizes))]
-    # Each prompt repeats what the parts before it wrote.
-    known = [sum(sizes[:i]) * TOKENS_A_MEMORY for i in range(len(sizes))]
+        stages, assumptions = stages_of(known, counter)
+    if any(stage.requests for stage in stages):
+        again = f"what is rejected is asked for again, at most {ATTEMPTS - 1} times: at most {ATTEMPTS} times as much"
+        assumptions = (*assumptions, again)
     return Estimate(
-        calls=spec.profiles * len(sizes),
-        attributes=spec.profiles * sum(sizes),
-        prompt_tokens=spec.profiles * (sum(fixed) + sum(known) + BIOGRAPHY_TOKENS * len(sizes)),
-        completion_tokens=spec.profiles * sum(sizes) * TOKENS_AN_ATTRIBUTE,
+        *(spec.profiles, spec.profiles * attributes, stages, assumptions, 32, spec.cap),
+        unit="profile",
+        counts=("attribute", "attribute"),
     )
 
 
@@ -252,6 +281,7 @@ class Report:
     cached_tokens: int
     completion_tokens: int
     cost: float | None
+    currency: str
 
     @property
     def missing(self) -> int:
@@ -272,10 +302,10 @@ class Report:
         """For people: what there is first, then what there is not and why."""
         where = f"dataset '{self.dataset_name}'" if self.dataset_name else "no dataset"
         simulated = " (simulated)" if self.simulated else ""
-        money = "" if self.cost is None else f", cost {at_prices(self.cost)}"
+        spent = "" if self.cost is None else f", cost {money(self.cost, self.currency)}"
         lines = [
             f"{self.id}: {where}{simulated}, {self.kept:,} of {count(self.wanted, 'attribute')} written, "
-            f"{self.prompt_tokens:,} prompt and {count(self.completion_tokens, 'completion token')}{money}"
+            f"{self.prompt_tokens:,} prompt and {count(self.completion_tokens, 'completion token')}{spent}"
         ]
         if self.dataset_name and self.dataset_name != self.name:
             lines.append(f"  the name '{self.name}' was taken in the meantime")
@@ -293,8 +323,9 @@ def report(store: Store, generation_id: str) -> Report:
         parts = generations.parts(connection, generation_id)
         rejected = generations.rejections(connection, generation_id)
         failures = generations.failures(connection, generation_id)
-        prompt, cached, completion = generations.tokens(connection, generation_id)
         names = {item.id: item.name for item in datasets.all_rows(connection)}
+    cost = curation_cost(store, generation_id)
+    used = [stage.used for stage in cost.stages]
     manifest: Mapping[str, Any] = row.manifest
     sizes = [attributes_of(part.event, manifest["per_domain"], manifest["general"]) for part in parts]
     # People with nothing but a biography, which is none of the model's work.
@@ -314,17 +345,18 @@ def report(store: Store, generation_id: str) -> Report:
         left_out=len(empty) if row.settled == row.expected else 0,
         rejected=rejected,
         failures=tuple(failures),
-        prompt_tokens=prompt,
-        cached_tokens=cached,
-        completion_tokens=completion,
-        cost=cost_of(row, prompt, completion),
+        prompt_tokens=sum(part.prompt_tokens for part in used),
+        cached_tokens=sum(part.cached_tokens for part in used),
+        completion_tokens=sum(part.completion_tokens for part in used),
+        cost=cost.amount,
+        currency=cost.currency,
     )
 
 
 @dataclass(frozen=True)
 class Live:
     """A generation under way, as it is looked at again and again: cheap, and the same at any size of its answers.
-    slowed: what slows it down, '' for nothing."""
+    slowed: what slows it down, '' for nothing. cost: so far, for people; empty where no price is known."""
 
     status: WorkStatus
     slowed: str
@@ -334,13 +366,14 @@ class Live:
     failures: tuple[tuple[str, str, int], ...]
     prompt_tokens: int
     completion_tokens: int
+    cost: str
 
 
 def live(store: Store, generation_id: str) -> Live:
     """How far a generation has come. Raises StoreError where there is none of that id."""
+    cost = curation_cost(store, generation_id)
     with store.read() as connection:
         settled, expected = generations.progress(connection, generation_id)
-        prompt, _, completion = generations.tokens(connection, generation_id)
         row = work.load(connection, generation_id)
         return Live(
             status=work.shown_status(row),
@@ -349,8 +382,9 @@ def live(store: Store, generation_id: str) -> Live:
             expected=expected,
             rejected=generations.rejections(connection, generation_id),
             failures=tuple(generations.failures(connection, generation_id)),
-            prompt_tokens=prompt,
-            completion_tokens=completion,
+            prompt_tokens=sum(stage.used.prompt_tokens for stage in cost.stages),
+            completion_tokens=sum(stage.used.completion_tokens for stage in cost.stages),
+            cost=cost.text if cost.prices else "",
         )
 
 
@@ -375,37 +409,91 @@ _ORDINALS = {domain: ordinal for ordinal, domain in enumerate(DOMAINS)}
 FOR_GOOD = "rejected"  # an HTTP refusal of this request: no repetition can do better
 
 
-def plan(store: Store, spec: AuthoringSpec) -> str:
-    """Look the server up, sample the people, record what is to be written, and return the id of the generation. A
-    generation without a dataset that was planned with the same content is continued instead of beginning another.
-    Raises EndpointError, StoreError or SeedError before anything is written, StoreError also where it is running."""
-    if not spec.name.strip():
-        raise StoreError("the dataset needs a name (on the command line: --dataset).")
+@dataclass(frozen=True)
+class Prepared:
+    """A generation whose people are sampled and whose server has been looked up; nothing of it is written yet. spec:
+    with the server's right address."""
+
+    spec: AuthoringSpec
+    people: Sequence[Person]
+    contexts: Sequence[Context]
+    server: Server
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The further fields of its requests, as sent."""
+        return self._fields(self.server.token_limit)
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """The same by the usual name of the limit, for what makes two generations one."""
+        return self._fields("max_tokens")
+
+    def _fields(self, limit: str) -> dict[str, object]:
+        limits = {} if self.spec.max_tokens is None else {limit: self.spec.max_tokens}
+        return limits | ({} if self.spec.temperature is None else {"temperature": self.spec.temperature})
+
+    @property
+    def asked_seed(self) -> int | None:
+        spec = self.spec
+        return spec.seed if spec.model_seed is None and self.server.simulated else spec.model_seed
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that is sent: none to a server that refuses seeds."""
+        return None if self.server.seed is False else self.asked_seed
+
+
+def prepare(store: Store, spec: AuthoringSpec, look_up: LookUp = look_up) -> Prepared:
+    """Check what is asked for, sample the people and test the server; nothing is written. Raises StoreError, SeedError,
+    and EndpointError where the server cannot be used."""
     if min(spec.profiles, spec.per_domain, spec.general, 1 if spec.max_tokens is None else spec.max_tokens) < 1:
         raise StoreError("profiles, attributes for each domain, general attributes and tokens must be 1 or more.")
+    check_money((spec.model, spec.prices), [], None, spec.cap)
     persons = people(spec.profiles, seed=spec.seed, locale=spec.locale, events=spec.events)
     contexts = packs.contexts_of(spec.contexts, store.workspace)
-    server = listed(spec.base_url, spec.api_key_env, spec.model)
-    answering = server_id(spec.base_url, server, store).text
-    parameters: dict[str, object] = {} if spec.max_tokens is None else {"max_tokens": spec.max_tokens}
-    if spec.temperature is not None:
-        parameters["temperature"] = spec.temperature
+    server = served(store, spec.base_url, spec.api_key_env, spec.model, 1, spec.model_seed, look_up)
+    return Prepared(replace(spec, base_url=server.base_url or spec.base_url), persons, contexts, server)
+
+
+def plan(store: Store, spec: AuthoringSpec, *, allow_too_long: bool = False) -> str:
+    """Look the server up, sample the people, record what is to be written, and return the id of the generation. A
+    generation without a dataset that was planned with the same content is continued instead of beginning another.
+    Raises EndpointError, StoreError or SeedError before anything is written, StoreError also where it is running, and,
+    unless `allow_too_long`, where requests do not fit into the server's context."""
+    if not spec.name.strip():
+        raise StoreError("the dataset needs a name (on the command line: --dataset).")
+    prepared = prepare(store, spec)
+    if prepared.server.max_model_len and not allow_too_long:
+        # One person: what the others' prompts hold is as long.
+        refuse_misfits(_estimated(store, replace(prepared, people=prepared.people[:1])))
+    spec, server = prepared.spec, prepared.server
+    answering = str(server.identity)
     content = {
-        "people": [person.as_json() for person in persons],
-        "contexts": [[context.task, context.recipient, context.sphere] for context in contexts],
+        "people": [person.as_json() for person in prepared.people],
+        "contexts": [[context.task, context.recipient, context.sphere] for context in prepared.contexts],
         "prompts": {level: prompt.sha256 for level, prompt in authoring_prompts().items()},
-        "parameters": parameters,
-        "seed": spec.seed if spec.model_seed is None and server.simulated else spec.model_seed,
+        "parameters": prepared.identity,
+        "seed": prepared.asked_seed,
         "per_domain": spec.per_domain,
         "general": spec.general,
     }
     # Without the address: a server of the same model elsewhere goes on with what is there.
     identity = content_hash([content, spec.model, server.simulated])
+    how = {
+        "parameters": prepared.parameters,
+        "seed": prepared.seed,
+        "schema": server.schema,
+        "capabilities": server.as_json(),
+        "prices": spec.prices.as_json() if spec.prices else None,
+        "cap": spec.cap,
+        "asked": asdict(spec),
+    }
     manifest = {
         **content,
+        **how,
         "identity": identity,
         "server": answering,
-        "asked": asdict(spec),
         "seeds": seeds.seeds_hash(),
         "faker": version("faker"),
     }
@@ -413,7 +501,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
         calls.keep_servers(connection, [answering])
         unfinished = generations.unfinished(connection, spec.name, identity)
         if unfinished is not None:
-            generations.move(connection, unfinished, spec.base_url, asdict(spec))
+            generations.move(connection, unfinished, spec.base_url, how)
             return unfinished
         if any(row.name == spec.name for row in datasets.all_rows(connection)):
             raise StoreError(
@@ -428,7 +516,7 @@ def plan(store: Store, spec: AuthoringSpec) -> str:
             endpoint=spec.base_url,
             simulated=server.simulated,
             manifest=manifest,
-            events=[(GENERAL, *person.events) for person in persons],
+            events=[(GENERAL, *person.events) for person in prepared.people],
         )
 
 
@@ -446,6 +534,11 @@ def execute(
     address; `cluster`: as of `worker.perform`. One that is paused returns what was done until then. Raises what
     `worker.perform` raises, and WorkError where parts failed (a resume asks again) or where nothing that was written
     could be kept (then there is no dataset)."""
+
+    def owes() -> bool:
+        with store.read() as connection:
+            return bool(generations.owing_profiles(connection, generation_id))
+
     progress = worker.perform(
         store,
         generation_id,
@@ -453,6 +546,7 @@ def execute(
         concurrency=concurrency,
         on_progress=on_progress,
         queued=queued,
+        stop_when=capped(store, generation_id, owes=owes, queued=queued),
         cluster=cluster,
     )
     _conclude(store.patient(), generation_id)
@@ -539,6 +633,8 @@ class Author:
             self.contexts = tuple(Context(*item) for item in manifest["contexts"])
             self.per_domain, self.general = int(manifest["per_domain"]), int(manifest["general"])
             self.seed = None if manifest["seed"] is None else int(manifest["seed"])
+            # Planned before servers were tested: all were asked for a JSON schema then.
+            self.schema = str(manifest.get("schema", "json_schema"))
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"the manifest of {generation_id} cannot be read ({error}). Start a new one with `cimemories generate`."
@@ -549,7 +645,6 @@ class Author:
                 f"the prompts in seeds/prompts/generate.yaml have changed since {generation_id} was planned. Start a "
                 "new one with `cimemories generate`, or restore the old wording."
             )
-        self.descriptions = {event.name: event.description for event in seeds.load_events()}
 
     def first_jobs(self, store: Store, client: Client, ordinal: int) -> Iterator[Job]:
         """The next call of a profile; those after it follow from its outcome."""
@@ -570,20 +665,16 @@ class Author:
         biography = person.attributes(seeds.load_general().bio)
         written = [item for p in parts if p.position <= part.position for item in p.attributes]
         missing = self.missing(part)
-        # The general attributes come first and know the events by name only; an event comes with its description.
-        about = f"{GENERAL}: {', '.join(person.events)}" if part.event == GENERAL else part.event
-        if part.event in self.descriptions and part.event != GENERAL:
-            about = f"{part.event}: {self.descriptions[part.event]}"
         text = request_text(
             self.prompts[GENERAL if part.event == GENERAL else "event"],
             biography=biography,
             memories=written,
-            about=about,
+            about=_about(part.event, person),
             missing=missing,
             rejected=part.rejected,
         )
-        parameters = {**self.parameters, "response_format": answer_schema(missing)}
-        request = ChatRequest(self.model, (("user", text),), parameters, self.seed)
+        form = response_format(answer_schema(missing), self.schema)
+        request = ChatRequest(self.model, (("user", text),), {**self.parameters, **form}, self.seed)
         settle = _Settle(self, client, part, missing, (*biography, *written))
         # The attempt is the draw: an answer that cannot be read would otherwise be served from the record again.
         return [Job("generate", client, request, (part.attempt,), settle)]

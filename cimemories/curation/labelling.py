@@ -12,8 +12,8 @@ calls are made by profile, context and persona, so that a server's prefix cache 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,23 +21,36 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.access.roles import Role
+from cimemories.evaluation.costs import Prices, capped, check_money
+from cimemories.evaluation.estimates import (
+    Estimate,
+    OneKind,
+    Traversal,
+    counting_client,
+    refuse_misfits,
+    stages_of,
+)
+from cimemories.evaluation.judging import Step, response_format
+from cimemories.evaluation.planning import LookUp, look_up, served
 from cimemories.llm import client as llm_client
 from cimemories.llm import worker
+from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.executor import Job, Progress, opening_of
-from cimemories.llm.identity import server_id
 from cimemories.llm.local_vllm import is_local
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.replies import status_of
-from cimemories.llm.source import MakeClient, Source, Unit, listed
-from cimemories.model import ChatRequest, ResponseStatus, Verdict
-from cimemories.seeds import packs
+from cimemories.llm.source import SIMULATOR, MakeClient, Source, Unit
+from cimemories.model import ChatRequest, Persona, ResponseStatus, Verdict
+from cimemories.seeds import PersonaPack, packs
+from cimemories.seeds.prompts import Prompt
 from cimemories.store import calls, datasets, labellings, work
 from cimemories.store.calls import Answer, address_of
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, content_hash
-from cimemories.store.labellings import Settled
+from cimemories.store.labellings import BallotGroup, Settled
+from cimemories.store.tables import ballot as ballot_table
 from cimemories.store.team import log
 
 LISTS = (Verdict.NECESSARY, Verdict.INAPPROPRIATE)
@@ -99,7 +112,8 @@ class LabellingSpec:
     personas: the pack whose personas vote, one that ships or one of the workspace. base_url: an OpenAI-compatible
     server, or the word `simulator`. Temperature and max_tokens None mean the server's own. Seed None sends none to a
     real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator. draws: votes of each persona
-    on a pair. timeout: seconds for one request.
+    on a pair. timeout: seconds for one request. prices: of the model's tokens; None: not known. cap: what the labelling
+    may cost in all, in the unit of the prices, which then have to be known.
     """
 
     dataset: str
@@ -114,26 +128,69 @@ class LabellingSpec:
     seed: int | None = None
     timeout: float = 120.0
     personas: str = packs.DEFAULTS["personas"]
+    prices: Prices | None = None
+    cap: float | None = None
 
 
-def plan(store: Store, spec: LabellingSpec) -> str:
+@dataclass(frozen=True)
+class Prepared:
+    """A labelling whose server has been looked up and whose wording has been read; nothing of it is written yet. spec:
+    with the server's right address."""
+
+    spec: LabellingSpec
+    pack: PersonaPack
+    prompt: Prompt
+    server: Server
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The further fields of its requests, as sent."""
+        return self._fields(self.server.token_limit)
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """The same by the usual name of the limit, for what makes votes comparable."""
+        return self._fields("max_tokens")
+
+    def _fields(self, limit: str) -> dict[str, object]:
+        limits = {} if self.spec.max_tokens is None else {limit: self.spec.max_tokens}
+        return limits | ({} if self.spec.temperature is None else {"temperature": self.spec.temperature})
+
+    @property
+    def asked_seed(self) -> int | None:
+        return 0 if self.spec.seed is None and self.server.simulated else self.spec.seed
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that is sent: none to a server that refuses seeds."""
+        return None if self.server.seed is False else self.asked_seed
+
+
+def prepare(store: Store, spec: LabellingSpec, look_up: LookUp = look_up) -> Prepared:
+    """Check what is asked for, read its wording and test its server; nothing is written. Raises StoreError, SeedError,
+    and EndpointError where the server cannot be used."""
+    if spec.draws < 1:
+        raise StoreError("a labelling needs at least one draw for each persona (on the command line: --draws).")
+    check_money((spec.model, spec.prices), [], None, spec.cap)
+    pack, prompt = packs.persona_pack(spec.personas, store.workspace), seeds.load_prompt("label")
+    server = served(store, spec.base_url, spec.api_key_env, spec.model, spec.draws, spec.seed, look_up)
+    return Prepared(replace(spec, base_url=server.base_url or spec.base_url), pack, prompt, server)
+
+
+def plan(store: Store, spec: LabellingSpec, *, allow_too_long: bool = False) -> str:
     """Look the server up, record what is to be voted on, and return the id of the labelling.
 
     The same model, wording, personas and parameters on the same dataset are one labelling, which a second call extends
     (more draws, profiles or contexts); another pack of personas is another labelling beside it. Raises EndpointError,
-    StoreError or SeedError before anything is written, StoreError also where the labelling is running.
+    StoreError or SeedError before anything is written, StoreError also where the labelling is running, where its cap is
+    not above what it has cost, and, unless `allow_too_long`, where requests do not fit into the server's context.
     """
-    if spec.draws < 1:
-        raise StoreError("a labelling needs at least one draw for each persona (on the command line: --draws).")
-    pack = packs.persona_pack(spec.personas, store.workspace)
-    prompt = seeds.load_prompt("label")
     # Before the transaction: a slow server must not hold the lock on writing.
-    server = listed(spec.base_url, spec.api_key_env, spec.model)
-    answering = server_id(spec.base_url, server, store).text
-    seed = 0 if spec.seed is None and server.simulated else spec.seed
-    parameters: dict[str, object] = {} if spec.max_tokens is None else {"max_tokens": spec.max_tokens}
-    if spec.temperature is not None:
-        parameters["temperature"] = spec.temperature
+    prepared = prepare(store, spec)
+    if prepared.server.max_model_len and not allow_too_long:
+        refuse_misfits(_estimated(store, prepared, longest=True))
+    spec, server, prompt, pack = prepared.spec, prepared.server, prepared.prompt, prepared.pack
+    answering = str(server.identity)
     with store.write(Role.OPERATOR) as connection:
         dataset = datasets.named(connection, spec.dataset)
         profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
@@ -141,7 +198,8 @@ def plan(store: Store, spec: LabellingSpec) -> str:
         persona_ids = labellings.personas_of(connection, pack.name, pack.personas)
         calls.keep_servers(connection, [answering])
         # What makes votes comparable. Draws, profiles and contexts are not in it: more of them extend a labelling.
-        identity = [dataset.id, spec.model, server.simulated, prompt.sha256, persona_ids, parameters, seed]
+        what: list[object] = [prompt.sha256, persona_ids, prepared.identity, prepared.asked_seed]
+        identity = [dataset.id, spec.model, server.simulated, *what]
         labelling_id = labellings.add(
             connection,
             identity=_identity(connection, identity, answering, spec.base_url),
@@ -154,11 +212,16 @@ def plan(store: Store, spec: LabellingSpec) -> str:
             manifest={
                 "personas": persona_ids,
                 "prompt": {"kind": prompt.kind, "level": prompt.level, "sha256": prompt.sha256},
-                "parameters": parameters,
-                "seed": seed,
+                "parameters": prepared.parameters,
+                "seed": prepared.seed,
+                "schema": server.schema,
+                "n_at_once": server.n,
+                "capabilities": server.as_json(),
                 "api_key_env": spec.api_key_env,
                 "timeout": spec.timeout,
                 "server": answering,
+                "prices": spec.prices.as_json() if spec.prices else None,
+                "cap": spec.cap,
                 "dataset_hash": datasets.dataset_hash(connection, dataset.id),
                 "asked": asdict(spec),
             },
@@ -167,6 +230,51 @@ def plan(store: Store, spec: LabellingSpec) -> str:
         work.bump(connection, labelling_id)
         log.add(connection, "labelling.planned", labelling_id, dataset=spec.dataset, model=spec.model)
     return labelling_id
+
+
+def estimate(
+    store: Store, spec: LabellingSpec, *, concurrency: int = 32, look_up: LookUp = partial(look_up, retries=1)
+) -> Estimate:
+    """What a labelling would come to, by the jobs that its worker would make. Raises StoreError or SeedError where it
+    could not be planned. A server that does not answer is taken to do all that is asked of it."""
+    unreachable: list[str] = []
+
+    def ask(*question: Any) -> Server:
+        try:
+            return look_up(*question)
+        except EndpointError as error:
+            unreachable.append(f"{str(error).rstrip('.')}: counted as if nothing was recorded")
+            return Server(simulated=spec.base_url == SIMULATOR)
+
+    prepared = prepare(store, spec, ask)
+    return replace(_estimated(store, prepared), concurrency=concurrency, unreachable=tuple(unreachable))
+
+
+def _estimated(store: Store, prepared: Prepared, *, longest: bool = False) -> Estimate:
+    """longest: only of the profile with the longest statements."""
+    spec, ballots, pairs = prepared.spec, 0, 0
+    client = counting_client(store, spec.base_url, prepared.server)
+    personas = dict(enumerate(prepared.pack.personas))
+    asks = _Asking(
+        client, spec.model, prepared.prompt, prepared.parameters, prepared.server.schema, prepared.seed, personas
+    )
+    with store.read() as connection:
+        dataset = datasets.named(connection, spec.dataset)
+        which = datasets.longest_profile if longest else datasets.profile_ids
+        contexts = {row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]}
+        counter = Traversal(connection, set())
+        for profile_id in which(connection, dataset.id, spec.profiles):
+            record = datasets.profile_record(connection, profile_id)
+            draws = dict.fromkeys(range(spec.draws), 0)
+            tested = [context for context in record.context_ids if context in contexts]
+            groups = [BallotGroup(profile_id, context, persona, draws) for context in tested for persona in personas]
+            counter.count(list(asks.jobs(record, groups)))
+            pairs, ballots = pairs + len(tested), ballots + spec.draws * len(groups)
+        rows = reversed(labellings.all_rows(connection))
+        before = [row.id for row in rows if row.model == spec.model and row.simulated == prepared.server.simulated]
+        known = OneKind(connection, before, ballot_table, prepared.server, spec.max_tokens, spec.prices)
+        stages, assumptions = stages_of(known, counter)
+    return Estimate(pairs, ballots, stages, assumptions, 32, spec.cap, counts=("ballot", "ballot"))
 
 
 def _identity(connection: sa.Connection, content: list[object], answering: str, base_url: str) -> str:
@@ -196,8 +304,9 @@ def execute(
     queued: bool = False,
     cluster: Cluster | None = None,
 ) -> Progress:
-    """Ask for the remaining votes of a labelling; waits until it is done. `base_url` replaces the recorded address (a
-    server that has moved); `cluster`: as of `worker.perform`. Raises what that raises."""
+    """Ask for the remaining votes of a labelling; waits until it is done, or has paid its cap on cost. `base_url`
+    replaces the recorded address (a server that has moved); `cluster`: as of `worker.perform`. Raises what that raises.
+    """
     source = LabellingSource(labelling_id, base_url)
     return worker.perform(
         store,
@@ -206,6 +315,7 @@ def execute(
         concurrency=concurrency,
         on_progress=on_progress,
         queued=queued,
+        stop_when=capped(store, labelling_id, owes=lambda: bool(source.profiles(store)), queued=queued),
         cluster=cluster,
     )
 
@@ -238,7 +348,11 @@ class LabellingSource(Source):
         row, manifest = store.retry(partial(self._planned, store))
         address = self.moved_to or row.endpoint
         endpoint = Endpoint(
-            urls.get(address, address), manifest["api_key_env"], manifest["timeout"], server=manifest.get("server")
+            urls.get(address, address),
+            manifest["api_key_env"],
+            manifest["timeout"],
+            n_at_once=manifest.get("n_at_once", True),
+            server=manifest.get("server"),
         )
         return _jobs_by_unit(store, self.labelling_id, manifest, row.model, client(endpoint, row.simulated))
 
@@ -254,7 +368,6 @@ def _jobs_by_unit(
     store: Store, labelling_id: str, manifest: Mapping[str, Any], model: str, client: Client
 ) -> Callable[[Unit], Iterator[Job]]:
     prompt = seeds.load_prompt("label")
-    parameters, seed = manifest["parameters"], manifest["seed"]
     # Votes under two wordings would be added up as if they were one question.
     if manifest["prompt"]["sha256"] != prompt.sha256:
         raise StoreError(
@@ -262,7 +375,7 @@ def _jobs_by_unit(
             "`cimemories label`, or restore the old wording."
         )
 
-    def remaining(unit: Unit) -> tuple[ProfileRecord, list[labellings.BallotGroup]]:
+    def remaining(unit: Unit) -> tuple[ProfileRecord, list[BallotGroup]]:
         with store.read() as connection:
             record = datasets.profile_record(connection, unit.profile)
             groups = labellings.owed(connection, labelling_id, unit.profile)
@@ -271,14 +384,36 @@ def _jobs_by_unit(
 
     def jobs(unit: Unit) -> Iterator[Job]:
         # Read whole before jobs go out, so that no transaction is open while calls are made.
-        record, groups = store.retry(partial(remaining, unit))
+        yield from asks.jobs(*store.retry(partial(remaining, unit)))
+
+    with store.read() as connection:
+        personas = labellings.personas(connection, labelling_id)
+    # Planned before servers were tested: all were asked for a JSON schema then.
+    schema = manifest.get("schema", "json_schema")
+    asks = _Asking(client, model, prompt, manifest["parameters"], schema, manifest["seed"], personas)
+    return jobs
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """How ballots are asked for. personas: by the id that ballots have them under."""
+
+    client: Client
+    model: str
+    prompt: Prompt
+    parameters: Mapping[str, object]
+    schema: str
+    seed: int | None
+    personas: Mapping[int, Persona]
+
+    def jobs(self, record: ProfileRecord, groups: Iterable[BallotGroup]) -> Iterator[Job]:
         # Once a profile: the same text begins the prompts of all its contexts and personas.
         facts = llm_client.numbered([a.statement for a in record.profile.attributes])
-        schema = answer_schema(len(record.attribute_ids))
+        form = response_format(answer_schema(len(record.attribute_ids)), self.schema)
         for group in groups:
             context = record.profile.contexts[record.context_ids.index(group.context)]
-            persona = personas[group.persona]
-            text = prompt.render(
+            persona = self.personas[group.persona]
+            text = self.prompt.render(
                 attributes=facts,
                 recipient=llm_client.one_line(context.recipient),
                 task=llm_client.one_line(context.task),
@@ -286,20 +421,16 @@ def _jobs_by_unit(
             )
             yield Job(
                 kind="label",
-                client=client,
-                request=ChatRequest(model, (("user", text),), {**parameters, "response_format": schema}, seed),
+                client=self.client,
+                request=ChatRequest(self.model, (("user", text),), {**self.parameters, **form}, self.seed),
                 draws=tuple(sorted(group.ballots)),
                 settle=_Settle(record.attribute_ids, group.ballots),
                 opening=opening_of(text, facts),
             )
 
-    with store.read() as connection:
-        personas = labellings.personas(connection, labelling_id)
-    return jobs
-
 
 @dataclass(frozen=True)
-class _Settle:
+class _Settle(Step):
     """Writes the votes of one request. ballots: draw -> ballot id."""
 
     attribute_ids: Sequence[int]
@@ -307,6 +438,12 @@ class _Settle:
 
     def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
         labellings.settle(connection, [self._one(self.ballots[draw], answer) for draw, answer in outcomes.items()])
+        return ()
+
+    def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        return ()
+
+    def made_up(self, message: str) -> tuple[str, ...]:
         return ()
 
     def _one(self, ballot_id: int, answer: Answer) -> Settled:

@@ -1,4 +1,4 @@
-"""What a run or a sweep has cost so far, and the watch that ends it at its cap.
+"""What a piece of work has cost so far, and the watch that ends it at its cap.
 
 Tokens come from the recorded calls, prices from the manifests. Where a price is missing the cost is not known, and only
 its known part can be said. A call that several runs share is paid once; one that the record had before a run was
@@ -7,9 +7,10 @@ planned is behind its numbers, but was not paid for it.
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,10 +18,11 @@ import sqlalchemy as sa
 
 from cimemories.access.roles import Role
 from cimemories.evaluation.judging import LLM
+from cimemories.llm import worker
 from cimemories.llm.executor import Progress
 from cimemories.manifest import JudgePart, ModelPart, RunManifest, SystemPart
 from cimemories.model import WorkKind
-from cimemories.store import runs, work
+from cimemories.store import generations, labellings, runs, work
 from cimemories.store.engine import Store, StoreError
 from cimemories.store.runs import ModelCalls, RunRow
 from cimemories.store.team import log
@@ -239,14 +241,37 @@ def run_cost(store: Store, run_id: str) -> Cost:
     """What a run has cost so far. Raises StoreError for a run that is not there."""
     with store.read() as connection:
         row = runs.named(connection, run_id)
-        return _cost(connection, [row], row.created, runs.cap_of(connection, run_id))
+        return _runs_cost(connection, [row], row.created, runs.cap_of(connection, run_id))
 
 
 def sweep_cost(store: Store, sweep_id: str) -> Cost:
     """The same of all runs of a sweep together; a call that several of them share counts once."""
     with store.read() as connection:
         sweep = work.load(connection, sweep_id)
-        return _cost(connection, runs.of_sweep(connection, sweep_id), sweep["created"], sweep["cap"])
+        return _runs_cost(connection, runs.of_sweep(connection, sweep_id), sweep["created"], sweep["cap"])
+
+
+def curation_cost(store: Store, work_id: str) -> Cost:
+    """What a labelling or a generation has cost so far. Raises StoreError for one that is not there."""
+    used_by = labellings if work.kind_of(work_id) is WorkKind.LABELLING else generations
+    with store.read() as connection:
+        row = work.load(connection, work_id)
+        price = curation_prices(json.loads(row["manifest"]))
+        prices = {} if price is None else {(MODEL, row["model"]): price}
+        all_calls = used_by.calls_by_model(connection, work_id)
+        paid = used_by.calls_by_model(connection, work_id, row["created"])
+        return _cost(all_calls, paid, prices, () if prices else (row["model"],), runs.cap_of(connection, work_id))
+
+
+def curation_prices(manifest: Mapping[str, Any]) -> Prices | None:
+    """The prices in the manifest of a labelling or a generation; None where it has none."""
+    asked = manifest.get("asked")
+    older = asked if isinstance(asked, Mapping) else {}
+    # Generations had two numbers before, where 0 stood for a price that is not known.
+    numbers = [older.get("price_in") or 0.0, older.get("price_out") or 0.0]
+    if "prices" not in manifest and any(numbers):
+        return Prices.of({"prompt": numbers[0], "cached": numbers[0], "completion": numbers[1]})
+    return Prices.of(manifest.get("prices"))
 
 
 def price_list(manifests: Sequence[RunManifest]) -> tuple[dict[tuple[str, str], Prices], tuple[str, ...]]:
@@ -287,12 +312,22 @@ def _uncounted(used: ModelCalls, prices: PriceList) -> bool:
     return price is not None and not price.free and used.uncounted > 0
 
 
-def _cost(connection: sa.Connection, rows: Sequence[RunRow], since: str, cap: float | None) -> Cost:
+def _runs_cost(connection: sa.Connection, rows: Sequence[RunRow], since: str, cap: float | None) -> Cost:
     run_ids = [row.id for row in rows]
     prices, unpriced = price_list([row.manifest for row in rows])
-    stages = tuple(StageCost(u, amount(u, prices)) for u in runs.calls_by_model(connection, run_ids))
     # A cap counts what was asked since the plan: answers that the record had are behind the numbers, but cost nothing.
     new = runs.calls_by_model(connection, run_ids, since)
+    return _cost(runs.calls_by_model(connection, run_ids), new, prices, unpriced, cap)
+
+
+def _cost(
+    all_calls: Sequence[ModelCalls],
+    paid: Sequence[ModelCalls],
+    prices: PriceList,
+    unpriced: Sequence[str],
+    cap: float | None,
+) -> Cost:
+    stages = tuple(StageCost(u, amount(u, prices)) for u in all_calls)
     known = sum(stage.amount or 0.0 for stage in stages)
     missing = [s.used.model for s in stages if s.amount is None]
     unknown = tuple(dict.fromkeys((*unpriced, *missing)))
@@ -301,7 +336,7 @@ def _cost(connection: sa.Connection, rows: Sequence[RunRow], since: str, cap: fl
         stages=tuple(replace(s, amount=None) if _uncounted(s.used, prices) else s for s in stages),
         amount=None if unknown or uncounted else known,
         known=known,
-        paid=sum(amount(u, prices) or 0.0 for u in new),
+        paid=sum(amount(u, prices) or 0.0 for u in paid),
         currency=next((p.currency for p in prices.values()), ""),
         unpriced=unknown,
         uncounted=uncounted,
@@ -312,10 +347,8 @@ def _cost(connection: sa.Connection, rows: Sequence[RunRow], since: str, cap: fl
 
 
 def raise_cap(store: Store, work_id: str, cap: float) -> None:
-    """Give a run or a sweep another cap. Raises StoreError for one that is not above what has been paid, for prices
-    that miss, and for other work, which has no cap."""
-    if work.kind_of(work_id) not in (WorkKind.RUN, WorkKind.SWEEP):
-        raise StoreError(f"{work_id} cannot have a cap on cost: only runs and sweeps can. Resume it without one.")
+    """Give a piece of work another cap. Raises StoreError for one that is not above what has been paid, and for prices
+    that miss."""
     # Not `cap <= 0`, which nan would pass.
     if not cap > 0:
         raise StoreError(f"a cap on cost must be above 0, not {cap:g}.")
@@ -339,8 +372,9 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
 
 
 def cost_of(store: Store, work_id: str) -> Cost:
-    """`sweep_cost` or `run_cost`, whichever the id is of."""
-    return sweep_cost(store, work_id) if work.kind_of(work_id) is WorkKind.SWEEP else run_cost(store, work_id)
+    """What the piece of work of this id has cost so far, whatever its kind."""
+    by_kind = {WorkKind.SWEEP: sweep_cost, WorkKind.RUN: run_cost}
+    return by_kind.get(work.kind_of(work_id), curation_cost)(store, work_id)
 
 
 class CapWatch:
@@ -380,8 +414,9 @@ class CapWatch:
         if self.paid < self.cap:
             return None
         paid, cap = money(self.paid, self.currency), money(self.cap, self.currency)
+        page = "on the Runs page, or " if work.kind_of(self.work_id) in (WorkKind.RUN, WorkKind.SWEEP) else ""
         return (
-            f"the cap on cost is reached ({paid} of {cap}). Raise it to continue: on the Runs page, or with "
+            f"the cap on cost is reached ({paid} of {cap}). Raise it to continue: {page}with "
             f"`cimemories resume {self.work_id} --cap AMOUNT`"
         )
 
@@ -398,3 +433,13 @@ class CapWatch:
             tokens = tally.prompt_tokens, tally.cached_tokens, tally.completion_tokens
             total += max((price.cost(*tokens) for price in prices), default=0.0)
         return total
+
+
+def capped(store: Store, work_id: str, *, owes: Callable[[], bool], queued: bool) -> CapWatch | None:
+    """The watch of a piece of work that has a cap. owes: whether anything is left to ask. Raises WorkError, and leaves
+    the work interrupted, where nothing more may be paid for what it owes."""
+    watch = CapWatch(store, work_id)
+    # Before anything is asked: a worker looks at its cap only after the first batch of answers.
+    if (reason := watch.reached()) and owes():
+        worker.refuse(store, work_id, reason, queued=queued)
+    return None if watch.cap is None else watch

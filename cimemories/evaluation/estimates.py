@@ -14,20 +14,25 @@ answer will be long is taken from recorded calls of the same kind and model, or 
 
 from __future__ import annotations
 
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from typing import cast
 
 import sqlalchemy as sa
 
-from cimemories.evaluation.compositions import FindLabels, compose, restrict
+from cimemories.evaluation.compositions import FindLabels, LabelsFor, LabelSource, compose, restrict
 from cimemories.evaluation.costs import JUDGE, MODEL, Prices, models_in, money, role_of
 from cimemories.evaluation.judging import Step, at_work
 from cimemories.evaluation.planning import (
     JUDGE_TOKENS,
     JudgeSpec,
     LookUp,
+    PlannedJudge,
     Prepared,
     RunSpec,
     judge_limit,
@@ -86,7 +91,8 @@ class Counted:
 
     Characters are of prompts that are still to be asked: `least` without memories that a gate may leave out, `shared`
     of a beginning that the prompt before had too. unknown: how often a message stands in them that is not written yet;
-    it is not among the characters.
+    it is not among the characters. lengths: how many prompts have at least so many characters, and so many of these
+    messages.
     """
 
     requests: int = 0
@@ -99,14 +105,16 @@ class Counted:
     shared: int = 0
     unknown: int = 0
     last: str = ""
+    lengths: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def prompt(self, text: str, shortest: str, times: int) -> None:
         """Count a prompt that is to be asked so many times. shortest: what it may be instead."""
-        bare = text.replace(MESSAGE, "")
+        bare, least = text.replace(MESSAGE, ""), shortest.replace(MESSAGE, "")
         self.unknown += times * (len(text) - len(bare)) // len(MESSAGE)
+        self.lengths[len(least), (len(shortest) - len(least)) // len(MESSAGE)] += times
         shared = common(self.last, bare)
         self.characters += len(bare) * times
-        self.least += len(shortest.replace(MESSAGE, "")) * times
+        self.least += len(least) * times
         # The first shares what the prompt before began with; the same prompt again shares all of itself.
         self.shared += shared + len(bare) * (times - 1)
         self.last = bare
@@ -135,7 +143,7 @@ class _Planned:
 
 
 @dataclass
-class Counter:
+class Traversal:
     """Follows the jobs of a run to their end. known: keys of calls that have been counted, here or in a run before.
     unnamed: draws to be asked that the record answers by servers that are not known."""
 
@@ -274,6 +282,8 @@ TITLES = {
     REWRITE: "rewrites",
     "judge": "judgements",
     "check": "task checks",
+    "label": "ballots",
+    "generate": "parts of profiles",
 }
 
 
@@ -283,7 +293,9 @@ class StageEstimate:
 
     requests, tokens and seconds are of what is still to be asked; `least` where an answer decides about them.
     cacheable: prompt tokens in a beginning that the prompt before had too. completion_known: from recorded calls; else
-    the limit. seconds: of all exchanges one after the other; None where nothing is recorded.
+    the limit. seconds: of all exchanges one after the other; None where nothing is recorded. context: the tokens that
+    the server takes in one request, None where it does not say. too_long: how many requests exceed it, and longest: the
+    tokens of the longest, with the answer that it allows where that counts.
     """
 
     kind: str
@@ -299,6 +311,21 @@ class StageEstimate:
     completion_known: bool
     seconds: float | None
     prices: Prices | None
+    context: int | None = None
+    too_long: int = 0
+    longest: int = 0
+
+    @property
+    def misfit(self) -> str:
+        """What does not fit into the server's context, and by how much; '' where all does."""
+        if not self.context or not self.too_long:
+            return ""
+        which = f"{self.too_long:,} of {self.requests:,} requests for {self.title}"
+        does = "does" if self.too_long == 1 else "do"
+        return (
+            f"{which} {does} not fit into the {self.context:,} tokens that the server of {self.model} takes: the "
+            f"longest has about {self.longest:,} with room for its answer, {self.longest - self.context:,} too many"
+        )
 
     @property
     def title(self) -> str:
@@ -327,15 +354,24 @@ class StageEstimate:
         tokens = ("prompt_tokens", "prompt_tokens_least", "completion_tokens")
         sums = {name: getattr(self, name) + getattr(other, name) for name in (*counts, *tokens)}
         known = self.completion_known and other.completion_known
-        return replace(self, **sums, completion_known=known, prices=self.prices or other.prices)
+        # Of servers with one model the one with the shortest context decides what fits.
+        return replace(
+            self,
+            **sums,
+            completion_known=known,
+            prices=self.prices or other.prices,
+            context=min((c for c in (self.context, other.context) if c), default=None),
+            too_long=self.too_long + other.too_long,
+            longest=max(self.longest, other.longest),
+        )
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would come to. places: pairs of profile and context, or what `unit` says; responses: one a place and
-    sample. assumptions:
-    what the numbers rest on, one sentence each. concurrency: requests under way at once. unreachable: which servers
-    could not be asked what they are, and what is counted instead."""
+    """What a piece of work would come to. places: pairs of profile and context, or what `unit` says; responses: one a
+    place and sample, or what `counts` says. assumptions: what the numbers rest on, one sentence each. concurrency:
+    requests under way at once. unreachable: which servers could not be asked what they are, and what is counted
+    instead."""
 
     places: int
     responses: int
@@ -345,6 +381,7 @@ class Estimate:
     cap: float | None = None
     unreachable: tuple[str, ...] = ()
     unit: str = "user-task pair"
+    counts: tuple[str, str] = ("sample", "message")
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -354,10 +391,30 @@ class Estimate:
         return self.unreachable or ("everything is already recorded: nothing is requested",)
 
     @property
+    def misfits(self) -> tuple[str, ...]:
+        """What does not fit into the contexts of the servers, and by how much; a sentence each."""
+        return tuple(filter(None, (stage.misfit for stage in self.merged)))
+
+    def as_json(self) -> dict[str, object]:
+        """All of it for scripts: sums, stages and sentences."""
+        sums = ("requests", "draws", "recorded", "prompt_tokens", "cacheable", "completion_tokens")
+        names = ("places", "unit", "responses", *sums, "cost_least", "cost_most", "currency", "seconds", "cap")
+        stages = [
+            {**asdict(stage), "cost_least": stage.cost_least, "cost_most": stage.cost_most} for stage in self.merged
+        ]
+        return {name: getattr(self, name) for name in names} | {
+            "stages": stages,
+            "does_not_fit": self.misfits,
+            "warning": self.warning,
+            "notes": self.notes,
+        }
+
+    @property
     def size_text(self) -> str:
         """'80 user-task pairs × 3 samples = 240 messages'."""
-        pairs, messages = count(self.places, self.unit), count(self.responses, "message")
-        return f"{pairs} × {count(self.responses // max(self.places, 1), 'sample')} = {messages}"
+        each, whole = self.counts
+        pairs, answers = count(self.places, self.unit), count(self.responses, whole)
+        return f"{pairs} × {count(self.responses // max(self.places, 1), each)} = {answers}"
 
     @property
     def merged(self) -> tuple[StageEstimate, ...]:
@@ -497,11 +554,28 @@ def estimate(
             f"what {what.system.name} will recall is not asked before the run: as many statements as {planned.name} "
             "recalls are counted instead, and recorded messages may be counted again"
         ] = None
-    writer, places = _writer(store, prepared), 0
     with store.read() as connection:
-        counter = Counter(connection, set() if counted is None else counted)
+        profile_ids = datasets.profile_ids(connection, dataset.id, spec.profiles)
+    places, counter, lost = _traversed(store, prepared, source, profile_ids, set() if counted is None else counted)
+    unreachable |= dict.fromkeys(lost)
+    if not places:
+        raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
+    with store.read() as connection:
+        stages, assumptions = stages_of(_OfRun(connection, manifests, prepared.judges, prepared), counter)
+    return Estimate(places, places * spec.samples, stages, assumptions, concurrency, spec.cap, tuple(unreachable))
+
+
+def _traversed(
+    store: Store, prepared: Prepared, source: LabelSource | None, profile_ids: Sequence[int], counted: set[str]
+) -> tuple[int, Traversal, list[str]]:
+    """How many pairs of these profiles a run asks about, its calls counted, and what of them cannot be."""
+    spec, what, places, lost = prepared.spec, prepared.composition, 0, []
+    writer = _writer(store, prepared)
+    with store.read() as connection:
+        counter = Traversal(connection, counted)
+        dataset = datasets.named(connection, spec.dataset)
         contexts = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
-        for profile_id in datasets.profile_ids(connection, dataset.id, spec.profiles):
+        for profile_id in profile_ids:
             record = datasets.profile_record(connection, profile_id)
             memories = None if what.is_plain else compose(what, record, source.labels if source else None)
             slots = slots_of(record, spec.samples, memories, contexts)
@@ -511,12 +585,35 @@ def estimate(
                 slots = _first(spec.sessions, record, dict(zip(held_in, slots, strict=True)))
             items = list(response_jobs(writer, slots))
             counter.count([item for item in items if isinstance(item, Job)])
-            for lost in (item for item in items if isinstance(item, Lost)):
-                unreachable[f"the memory system fails, and its messages are not counted: {lost.why.cause}"] = None
-        if not places:
-            raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
-        stages, assumptions = _stages(_Experience(connection, manifests, prepared), counter)
-    return Estimate(places, places * spec.samples, stages, assumptions, concurrency, spec.cap, tuple(unreachable))
+            causes = [item.why.cause for item in items if isinstance(item, Lost)]
+            lost += [f"the memory system fails, and its messages are not counted: {cause}" for cause in causes]
+    return places, counter, lost
+
+
+def require_fit(store: Store, prepared: Prepared, labels: LabelsFor | None) -> None:
+    """Raises StoreError where the requests of a run about its longest profile do not fit into a server's context, by
+    the plan's own estimate. One profile, so that it costs the same for a run of thousands."""
+    servers = [prepared.server, prepared.memory_server, *(judge.server for judge in prepared.judges)]
+    if not any(server is not None and server.max_model_len for server in servers):
+        return
+    with store.read() as connection:
+        dataset = datasets.named(connection, prepared.spec.dataset)
+        longest = datasets.longest_profile(connection, dataset.id, prepared.spec.profiles)
+        manifests = calls.manifests(connection)
+    _, counter, _ = _traversed(store, prepared, labels.source if labels else None, longest, set())
+    with store.read() as connection:
+        stages, _ = stages_of(_OfRun(connection, manifests, prepared.judges, prepared), counter)
+    refuse_misfits(Estimate(0, 0, stages, (), 1))
+
+
+def refuse_misfits(estimated: Estimate) -> None:
+    """Raises StoreError where the estimate says that requests do not fit into a server's context."""
+    if estimated.misfits:
+        raise StoreError(
+            f"{estimated.misfits[0]}. Nothing was sent. Use a server with a longer context, a lower token limit (on "
+            "the command line: --max-tokens, --judge-max-tokens) or fewer memories; or send it all the same (on the "
+            "command line: --allow-too-long)."
+        )
 
 
 def _first(sessions: Sessions, record: ProfileRecord, by_id: Mapping[int, Slot]) -> list[Slot]:
@@ -530,10 +627,10 @@ def estimate_slots(store: Store, prepared: Prepared, slots: Sequence[Slot], *, c
     """What the messages of these slots and their judgements would come to, by the servers of `prepared`."""
     writer = _writer(store, prepared)
     with store.read() as connection:
-        counter = Counter(connection, set())
+        counter = Traversal(connection, set())
         counter.count([response_job(writer, slot) for slot in slots])
-        known = _Experience(connection, calls.manifests(connection), prepared)
-        stages, assumptions = _stages(known, counter)
+        known = _OfRun(connection, calls.manifests(connection), prepared.judges, prepared)
+        stages, assumptions = stages_of(known, counter)
     responses = sum(len(slot.responses) for slot in slots)
     return Estimate(len(slots), responses, stages, assumptions, concurrency, prepared.spec.cap, unit="variant")
 
@@ -553,15 +650,18 @@ def _last_known(manifests: Manifests, role: str, model: str, base_url: str) -> S
     return None
 
 
+def counting_client(store: Store, base_url: str, server: Server, *, fresh: bool = False) -> CountingClient:
+    """A client that asks nobody, for which the record answers as it would for this server."""
+    # "planned" stands for the id that the work does not have yet: fresh answers are never in the record.
+    origin = origin_of(store, server.simulated, server.identity, "planned" if fresh else None)
+    return CountingClient(Endpoint(base_url, n_at_once=server.n), origin)
+
+
 def _writer(store: Store, prepared: Prepared) -> Writer:
     """Who writes in the run, and who judges, with clients that ask nobody."""
     spec = prepared.spec
 
-    # "planned" stands for the id that the run does not have yet: fresh answers are never in the record.
-    def client(base_url: str, server: Server) -> CountingClient:
-        origin = origin_of(store, server.simulated, server.identity, "planned" if spec.fresh else None)
-        return CountingClient(Endpoint(base_url, n_at_once=server.n), origin)
-
+    client = partial(counting_client, store, fresh=spec.fresh)
     planned = [*prepared.judges, *([prepared.checker] if prepared.checker else [])]
     judges = [
         at_work(judge, 0, client(judge.spec.base_url, judge.server), judge.prompt)
@@ -587,65 +687,166 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
     )
 
 
+class Experience(ABC):
+    """What is known of calls to come, by their kind and model: what recorded calls teach, and what the plan says."""
+
+    @abstractmethod
+    def learned(self, kind: str, model: str) -> Learned | None:
+        """Means over the recorded calls of this kind and model; None where there is none."""
+
+    @abstractmethod
+    def characters_a_token(self, kind: str, model: str) -> float | None:
+        """Characters of a prompt over its tokens; None where no call is recorded."""
+
+    @abstractmethod
+    def sent_limit(self, kind: str, model: str) -> int | None:
+        """The most tokens of a completion as the request says it; None where it does not."""
+
+    @abstractmethod
+    def limit(self, kind: str, model: str) -> tuple[int, str]:
+        """The most tokens that one completion may have, and what that is."""
+
+    @abstractmethod
+    def prices(self, kind: str, model: str) -> Prices | None: ...
+
+    @abstractmethod
+    def server(self, kind: str, model: str) -> Server | None:
+        """The server that is asked; None where it is not known."""
+
+    def message(self, kind: str) -> tuple[Learned | None, float]:
+        """Of messages that are not written yet: what was learned, and the most tokens that one may have."""
+        return None, 0.0
+
+
 @dataclass(frozen=True)
-class _Experience:
-    """What is known of calls to come: what earlier runs teach (their manifests, the newest first), and what the run
-    itself says."""
+class OneKind(Experience):
+    """Calls of one kind to one model, as of a labelling or a generation. works: those that asked the same before, the
+    newest first; used: the table that names their calls. usual: the tokens of an answer where none is recorded."""
+
+    connection: sa.Connection
+    works: Sequence[str]
+    used: sa.Table
+    asks: Server
+    max_tokens: int | None
+    price: Prices | None
+    usual: tuple[int, str] | None = None
+
+    def learned(self, kind: str, model: str) -> Learned | None:
+        return calls.learned(self.connection, self.works[:5], kind, model, self.asks.simulated, self.used)
+
+    def characters_a_token(self, kind: str, model: str) -> float | None:
+        return calls.characters_a_token(self.connection, self.works[:5], model, self.asks.simulated, self.used)
+
+    def sent_limit(self, kind: str, model: str) -> int | None:
+        return self.max_tokens
+
+    def limit(self, kind: str, model: str) -> tuple[int, str]:
+        return self.usual or _limit([(self.max_tokens, self.asks)])
+
+    def prices(self, kind: str, model: str) -> Prices | None:
+        return self.price
+
+    def server(self, kind: str, model: str) -> Server | None:
+        return self.asks
+
+
+def _limit(limits: Sequence[tuple[int | None, Server]]) -> tuple[int, str]:
+    """The most tokens that one completion may have, and what that is, by limits as sent. Where none is sent, the
+    server's context bounds it; where that is not known either, it is taken to be as much as a judge is allowed."""
+    sent = [limit for limit, _ in limits if limit is not None]
+    if len(sent) == len(limits):
+        return max(sent), f"the limit of {max(sent):,} completion tokens each, as an upper bound"
+    context = max((server.max_model_len or 0 for limit, server in limits if limit is None), default=0)
+    if context:
+        return context, f"no limit is sent: the server's context of {count(context, 'token')} each, as an upper bound"
+    # Some bound has to stand for a length that nobody limits.
+    return JUDGE_TOKENS, f"no limit is sent, and the server's is not known: {JUDGE_TOKENS:,} completion tokens each"
+
+
+@dataclass(frozen=True)
+class OfJudges(Experience):
+    """What earlier runs teach of judgements (their manifests, the newest first), and what the judges say."""
 
     connection: sa.Connection
     manifests: Manifests
-    prepared: Prepared
+    judges: Sequence[PlannedJudge]
 
     def _runs(self, kind: str, model: str) -> list[str]:
         role = role_of(kind)
         # The newest five: enough for a mean, where a query over all runs would grow with the workspace.
         return [i for i, manifest in self.manifests if model in (name for name, _ in models_in(manifest, role))][:5]
 
-    def _simulated(self, kind: str, model: str) -> bool:
-        if role_of(kind) == MODEL:
-            other = self.prepared.memory_server if model != self.prepared.spec.model else None
-            return (other or self.prepared.server).simulated
-        return next(judge.simulated for judge in self.prepared.judges if judge.spec.model == model)
-
     def learned(self, kind: str, model: str) -> Learned | None:
-        """Means over the recorded calls of this kind and model; None where there is none."""
-        run_ids = self._runs(kind, model)
-        return calls.learned(self.connection, run_ids, kind, model, self._simulated(kind, model)) if run_ids else None
+        run_ids, simulated = self._runs(kind, model), self.server(kind, model).simulated
+        return calls.learned(self.connection, run_ids, kind, model, simulated) if run_ids else None
 
     def characters_a_token(self, kind: str, model: str) -> float | None:
-        return calls.characters_a_token(self.connection, self._runs(kind, model), model, self._simulated(kind, model))
+        simulated = self.server(kind, model).simulated
+        return calls.characters_a_token(self.connection, self._runs(kind, model), model, simulated)
+
+    def _limits(self, kind: str, model: str) -> list[tuple[int | None, Server]]:
+        judges = [judge for judge in self.judges if judge.server and judge.spec.model == model]
+        return [(judge_limit(judge.spec, judge.server), judge.server) for judge in judges if judge.server]
+
+    def sent_limit(self, kind: str, model: str) -> int | None:
+        return max((limit for limit, _ in self._limits(kind, model) if limit is not None), default=None)
 
     def limit(self, kind: str, model: str) -> tuple[int, str]:
-        """The most tokens that one completion may have, and what that is. Where no limit is sent, the server's context
-        bounds it; where that is not known either, it is taken to be as much as a judge is allowed."""
+        return _limit(self._limits(kind, model))
+
+    def prices(self, kind: str, model: str) -> Prices | None:
+        specs = [judge.spec for judge in self.judges]
+        return next((spec.prices for spec in specs if spec.model == model and spec.prices), None)
+
+    def server(self, kind: str, model: str) -> Server:
+        # Several judges of one model may be served in several places: the shortest context decides what fits.
+        servers = [judge.server for judge in self.judges if judge.spec.model == model and judge.server]
+        return min(servers, key=lambda server: server.max_model_len or sys.maxsize)
+
+
+@dataclass(frozen=True)
+class _OfRun(OfJudges):
+    """The same of all calls of a run."""
+
+    prepared: Prepared
+
+    def server(self, kind: str, model: str) -> Server:
+        if role_of(kind) == JUDGE:
+            return super().server(kind, model)
+        other = self.prepared.memory_server if model != self.prepared.spec.model else None
+        return other or self.prepared.server
+
+    def _limits(self, kind: str, model: str) -> list[tuple[int | None, Server]]:
+        if role_of(kind) == JUDGE:
+            return super()._limits(kind, model)
+        return [(self.prepared.spec.max_tokens, self.prepared.server)]
+
+    def sent_limit(self, kind: str, model: str) -> int | None:
+        if kind == EMBEDDING:
+            return None
+        return MEMORY_TOKENS if kind in (MEMORY, PARAPHRASE) else super().sent_limit(kind, model)
+
+    def limit(self, kind: str, model: str) -> tuple[int, str]:
         if kind == EMBEDDING:
             return 0, "vectors are no completion tokens"
         if kind in (MEMORY, PARAPHRASE):
             return MEMORY_TOKENS, f"the limit of {MEMORY_TOKENS:,} completion tokens each, as an upper bound"
-        limits = [(self.prepared.spec.max_tokens, self.prepared.server)]
-        if role_of(kind) == JUDGE:
-            judges = [judge for judge in self.prepared.judges if judge.server and judge.spec.model == model]
-            limits = [(judge_limit(judge.spec, judge.server), judge.server) for judge in judges if judge.server]
-        sent = [limit for limit, _ in limits if limit is not None]
-        if len(sent) == len(limits):
-            return max(sent), f"the limit of {max(sent):,} completion tokens each, as an upper bound"
-        context = max((server.max_model_len or 0 for limit, server in limits if limit is None), default=0)
-        if context:
-            return (
-                context,
-                f"no limit is sent: the server's context of {count(context, 'token')} each, as an upper bound",
-            )
-        # Some bound has to stand for a length that nobody limits.
-        return JUDGE_TOKENS, f"no limit is sent, and the server's is not known: {JUDGE_TOKENS:,} completion tokens each"
+        return super().limit(kind, model)
 
     def prices(self, kind: str, model: str) -> Prices | None:
+        if role_of(kind) == JUDGE:
+            return super().prices(kind, model)
         spec = self.prepared.spec
-        if role_of(kind) == MODEL:
-            return spec.prices if model == spec.model else spec.memory.prices
-        return next((judge.prices for judge in spec.judges if judge.model == model and judge.prices), None)
+        return spec.prices if model == spec.model else spec.memory.prices
+
+    def message(self, kind: str) -> tuple[Learned | None, float]:
+        writer = self.prepared.spec.model
+        # What is rewritten is a draft, what is judged is what a run ends with.
+        rewritten = self.prepared.spec.mitigation == Mitigation.REWRITE and kind != REWRITE
+        return self.learned(REWRITE if rewritten else RESPOND, writer), self.limit(RESPOND, writer)[0]
 
 
-def _stages(known: _Experience, counter: Counter) -> tuple[tuple[StageEstimate, ...], tuple[str, ...]]:
+def stages_of(known: Experience, counter: Traversal) -> tuple[tuple[StageEstimate, ...], tuple[str, ...]]:
     """The stages in tokens, time and money, and what these numbers rest on."""
     stages: list[StageEstimate] = []
     assumptions: dict[str, None] = {}
@@ -656,17 +857,20 @@ def _stages(known: _Experience, counter: Counter) -> tuple[tuple[StageEstimate, 
             counts = f"{ratio:.2f} characters a token, as counted in recorded calls of {model}"
             guess = f"{ratio:g} characters a token: no call of {model} is recorded in a run yet"
             assumptions[counts if measured else guess] = None
-        # A message that is not written yet is as long as others of its kind, or as its limit lets it be. What is
-        # rewritten is a draft, what is judged is what a run ends with.
-        writer = known.prepared.spec.model
-        rewritten = known.prepared.spec.mitigation == Mitigation.REWRITE and kind != REWRITE
-        message = known.learned(REWRITE if rewritten else RESPOND, writer)
-        length = message.characters if message else known.limit(RESPOND, writer)[0] * ratio
+        # A message that is not written yet is as long as others of its kind, or as its limit lets it be.
+        message, most = known.message(kind)
+        length = message.characters if message else most * ratio
         if counted.unknown and message is None:
             assumptions["a message that is not written yet is taken to be as long as its limit lets it be"] = None
         limit, bound = known.limit(kind, model)
         learned = known.learned(kind, model)
         unknown = counted.unknown * length
+        server = known.server(kind, model)
+        context = server.max_model_len if server else None
+        # Most servers refuse a prompt whose answer might exceed their context; llama.cpp begins, and cuts the answer.
+        answer = 1 if server and server.cuts_answers else known.sent_limit(kind, model) or 1
+        written = message.characters if message else 0.0
+        tokens = {key: math.ceil((key[0] + key[1] * written) / ratio) + answer for key in counted.lengths}
         stage = StageEstimate(
             kind=kind,
             model=model,
@@ -682,6 +886,9 @@ def _stages(known: _Experience, counter: Counter) -> tuple[tuple[StageEstimate, 
             completion_known=learned is not None,
             seconds=learned.seconds * counted.requests if learned else None,
             prices=known.prices(kind, model),
+            context=context,
+            too_long=sum(counted.lengths[key] for key, n in tokens.items() if context and n > context),
+            longest=max(tokens.values(), default=0),
         )
         stages.append(stage)
         if stage.requests and learned:

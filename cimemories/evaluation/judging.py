@@ -308,6 +308,19 @@ class Step(ABC):
         shortest; empty where nothing follows, whatever is answered. message: what stands for a written one."""
 
 
+class Nothing(Step):
+    """The step after a call from which nothing follows, for a plan that is only priced."""
+
+    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job | Deferred]:
+        raise NotImplementedError("a plan asks nobody")
+
+    def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
+        return ()
+
+    def made_up(self, message: str) -> tuple[str, ...]:
+        return ()
+
+
 def judgement_job(judge: Judge, read: JudgeInput) -> Job | None:
     """The call, or the first of the calls, in which a model reads a response; None where none is needed: the judge is
     no model, or there is nothing to read."""

@@ -93,6 +93,16 @@ def with_identity(store: Store, base_url: str, server: Server) -> Server:
     return server if server.identity else replace(server, identity=server_id(address, server, store).text)
 
 
+def served(
+    store: Store, base_url: str, key_env: str, model: str, draws: int, seed: int | None, look_up: LookUp = look_up
+) -> Server:
+    """The server of a labelling or a generation, tested as that of a run is. Raises EndpointError where it cannot be
+    used, and for the word `batch`."""
+    if base_url == BATCH:
+        raise EndpointError("only runs can go by batch files. Give the address of a server (--base-url).")
+    return with_identity(store, base_url, look_up(base_url, key_env, model, draws, True, seed))
+
+
 # ---- spec
 #
 # What a run is to be: the model, its memory, sampling and mitigation, and who judges it.
@@ -576,13 +586,17 @@ def plan(
     *,
     find_labels: FindLabels | None = None,
     instead: Callable[[sa.Connection], str | None] | None = None,
+    require: Callable[[Store, Prepared, LabelsFor | None], None] | None = None,
 ) -> str:
     """Look the servers up, write down every response that the run is to have, and return the run's id. find_labels:
     gives the labels of a dataset for a memory that goes by them. instead: gives the id of a run to take in its place,
-    if any, while nobody else can plan. Raises EndpointError, StoreError, SeedError or CompositionError before that."""
+    if any, while nobody else can plan. require: raises where the prepared run must not be planned
+    (`estimates.require_fit`). Raises EndpointError, StoreError, SeedError or CompositionError before that."""
     # Before the transaction: servers are asked here, and nobody else could write while one is slow to answer.
     prepared = prepare(store, spec)
     labels = labels_for(store, spec.dataset, prepared.composition, find_labels)
+    if require is not None:
+        require(store, prepared, labels)
     with store.write(Role.OPERATOR) as connection:
         if instead is not None:
             versions.lock(connection, datasets.named(connection, spec.dataset).id)

@@ -15,11 +15,21 @@ import sqlalchemy as sa
 from cimemories import seeds
 from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
-from cimemories.evaluation.costs import JUDGE, MODEL, CapWatch, Prices, check_money, price_list
+from cimemories.evaluation.costs import JUDGE, MODEL, Prices, capped, check_money, price_list
+from cimemories.evaluation.estimates import (
+    Estimate,
+    OfJudges,
+    Traversal,
+    counting_client,
+    refuse_misfits,
+    stages_of,
+)
 from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_once, at_work, judgement_job
 from cimemories.evaluation.planning import (
     BATCH,
     JudgeSpec,
+    LookUp,
+    PlannedJudge,
     add_judge,
     checked_by,
     look_up,
@@ -60,6 +70,7 @@ from cimemories.store.runs import IMPORTED, RunRow
 from cimemories.store.tables import run as run_table
 from cimemories.store.tables import run_judge
 from cimemories.store.team import log
+from cimemories.text import count
 
 StopWhen = Callable[[Progress], str | None]
 
@@ -126,18 +137,14 @@ def execute(
     if base_url or judge_base_url:
         _refuse_simulators(row, judges, addresses)
 
-    watches = [CapWatch(store, run_id)]
-    # A sweep at work brings its own watch in stop_when.
-    if row.sweep is not None and stop_when is None:
-        watches.append(CapWatch(store, row.sweep))  # resumed by itself: what it pays counts for its sweep too
-    for watch in watches:
-        # Before anything is asked: a worker would look at its cap only after the first batch of answers. A run of which
-        # nothing can be paid any more ends as it would without a cap.
-        if (reason := watch.reached()) and _owes_calls(store, row, judges):
-            worker.refuse(store, run_id, reason, queued=queued)
+    # A run of which nothing can be paid any more ends as it would without a cap. A sweep at work brings its watch in
+    # stop_when; a run of it that is resumed by itself counts for its sweep too.
+    owes = partial(_owes_calls, store, row, judges)
+    works = [run_id, *([row.sweep] if row.sweep is not None and stop_when is None else [])]
+    watches = [capped(store, work_id, owes=owes, queued=queued) for work_id in works]
     stops: list[StopWhen] = [
         *([stop_when] if stop_when else []),
-        *(watch for watch in watches if watch.cap is not None),
+        *filter(None, watches),
     ]
 
     return worker.perform(
@@ -525,23 +532,31 @@ def _judge(
 # ---- a run once more: read by another judge, and the wording that it was planned with
 
 
-def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check: bool = False) -> list[int]:
+def judge_again(
+    store: Store,
+    run_id: str,
+    judges: Sequence[JudgeSpec],
+    *,
+    check: bool = False,
+    cap: float | None = None,
+    allow_too_long: bool = False,
+) -> list[int]:
     """Give a run further judges; returns their ids. `resume` then asks for their judgements and for nothing else.
-    check: the first model among them also says whether each message does its task. Raises StoreError where a judge
-    reads this run already, where its price is in another currency or misses although there is a cap, or where somebody
-    is at work on the run, and EndpointError where a judge cannot be reached."""
-
-    def server(base_url: str, *question: Any) -> Server:
-        return with_identity(store, base_url, look_up(base_url, *question))
-
-    planned = [planned_judge(judge, server) for judge in judges]
+    check: the first model among them also says whether each message does its task. cap: what the run may cost from now
+    on, all that it has cost included; None leaves the cap that it has. Raises StoreError where a judge reads this run
+    already, where its price is in another currency or misses although there is a cap, where somebody is at work on the
+    run, and, unless `allow_too_long`, where requests do not fit into a judge's context; EndpointError where a judge
+    cannot be reached."""
+    planned = _planned_judges(store, judges)
+    if not allow_too_long and any(judge.server and judge.server.max_model_len for judge in planned):
+        refuse_misfits(_estimated(store, run_id, planned, check=check))
     # Servers are asked before this: a slow one must not hold the lock on writing.
     with store.write(Role.OPERATOR) as connection:
         row = runs.named(connection, run_id)
         if work.is_alive(work.held(connection, run_id)):
             raise StoreError(f"{run_id} is running. Wait for it, or pause it, then give it another judge.")
         refuse_simulated_judges(messages_simulated(row), planned)
-        _check_prices(connection, row, [(judge.model, judge.prices) for judge in judges if judge.kind == LLM])
+        _check_prices(connection, row, [(judge.model, judge.prices) for judge in judges if judge.kind == LLM], cap)
         calls.keep_servers(connection, [judge.server.identity for judge in planned if judge.server])
         before = set(connection.execute(sa.select(run_judge.c.judge).where(run_judge.c.run == run_id)).scalars())
         ids = [add_judge(connection, run_id, judge) for judge in planned]
@@ -559,14 +574,83 @@ def judge_again(store: Store, run_id: str, judges: Sequence[JudgeSpec], *, check
         simulated = row.simulated or any(judge.simulated for judge in planned)
         values = {"manifest": canonical_json(manifest), "simulated": simulated}
         connection.execute(sa.update(run_table).where(run_table.c.id == run_id).values(**values))
+        if cap is not None:
+            runs.set_cap(connection, run_id, cap)
         work.queue(connection, run_id)
         log.add(connection, "run.judges_added", run_id, judges=", ".join(judge.model for judge in judges))
     return ids
 
 
-def _check_prices(connection: sa.Connection, row: RunRow, added: Sequence[tuple[str, Prices | None]]) -> None:
+def estimate_judges(
+    store: Store,
+    run_id: str,
+    judges: Sequence[JudgeSpec],
+    *,
+    check: bool = False,
+    cap: float | None = None,
+    concurrency: int = 32,
+    look_up: LookUp = partial(look_up, retries=1),
+) -> Estimate:
+    """What further judges of a run would come to, for the messages that are there. Raises StoreError where there are
+    none, and EndpointError where a judge cannot be used."""
+    planned = _planned_judges(store, judges, look_up)
+    return replace(_estimated(store, run_id, planned, check=check), concurrency=concurrency, cap=cap)
+
+
+def _planned_judges(store: Store, judges: Sequence[JudgeSpec], look_up: LookUp = look_up) -> list[PlannedJudge]:
+    def server(base_url: str, *question: Any) -> Server:
+        return with_identity(store, base_url, look_up(base_url, *question))
+
+    return [planned_judge(judge, server) for judge in judges]
+
+
+def _estimated(store: Store, run_id: str, planned: Sequence[PlannedJudge], *, check: bool) -> Estimate:
+    first = next((judge for judge in planned if judge.server is not None), None)
+    judges = [*planned, *([checked_by(first)] if check and first is not None else [])]
+    clients = [
+        None if judge.server is None else counting_client(store, judge.spec.base_url, judge.server) for judge in judges
+    ]
+    readers = [at_work(judge, 0, client, judge.prompt) for judge, client in zip(judges, clients, strict=True)]
+    messages, texts = set[int](), 0
+    with store.read() as connection:
+        row = runs.named(connection, run_id)
+        counter = Traversal(connection, set())
+        for profile_id in runs.profile_ids(connection, run_id):
+            record = datasets.profile_record(connection, profile_id)
+            by_channel = {
+                channel: judgements.readable(connection, run_id, profile_id, channel)
+                for channel in {reader.channel for reader in readers}
+            }
+            hashes = {item.memory for items in by_channel.values() for item in items if item.memory}
+            attributes = datasets.memories_of(connection, list(hashes))
+            memories = {digest: restrict(record, attributes[digest]) for digest in hashes}
+            jobs: list[Job] = []
+            for reader in readers:
+                for item in by_channel[reader.channel]:
+                    memory = memories[item.memory] if item.memory else record
+                    context = record.profile.contexts[record.context_ids.index(item.context)]
+                    text = item.text or ""
+                    reasoning = text if reader.channel == judgements.REASONING else None
+                    job = judgement_job(reader, JudgeInput(item.response, memory, context, text, reasoning))
+                    messages.add(item.response)
+                    texts += 1
+                    jobs += [job] if job is not None else []
+            counter.count(jobs)
+        stages, assumptions = stages_of(OfJudges(connection, calls.manifests(connection), judges), counter)
+        waiting = row.expected - len(messages)
+    if not messages:
+        raise StoreError(f"{run_id} has no messages yet, so nothing of it can be judged.")
+    if waiting:
+        assumptions = (*assumptions, f"{count(waiting, 'message')} of the run missing or not written: not counted")
+    counts = ("judgement", "judgement")
+    return Estimate(len(messages), texts, stages, assumptions, 32, unit="message", counts=counts)
+
+
+def _check_prices(
+    connection: sa.Connection, row: RunRow, added: Sequence[tuple[str, Prices | None]], cap: float | None
+) -> None:
     """Raises StoreError where the prices of judges that are added do not go with those of the run, or of its sweep, or
-    where one misses that a cap needs. added: their models and prices."""
+    where one misses that a cap needs. added: their models and prices. cap: a new one of the run."""
     # What a run of a sweep pays counts for the sweep, in the sweep's one currency.
     capped = [work_id for work_id in (row.id, row.sweep) if work_id and runs.cap_of(connection, work_id) is not None]
     unpriced = [model for model, prices in added if prices is None]
@@ -578,7 +662,14 @@ def _check_prices(connection: sa.Connection, row: RunRow, added: Sequence[tuple[
     together = runs.of_sweep(connection, row.sweep) if row.sweep else [row]
     known, _ = price_list([item.manifest for item in together])
     there = [(name, prices) for (role, name), prices in known.items() if role == JUDGE]
-    check_money((row.model, known.get((MODEL, row.model))), [*there, *added], None, None)
+    model = known.get((MODEL, row.model))
+    # Messages that came from a file or are all there cost nothing any more.
+    free = row.endpoint == IMPORTED or not any(row.responses.get(status) for status in runs.RETRIABLE)
+    if model is None and free:
+        model = replace(
+            next((prices for _, prices in added if prices), Prices(0, 0, 0)), prompt=0, cached=0, completion=0
+        )
+    check_money((row.model, model), [*there, *added], None, cap)
 
 
 def messages_simulated(row: RunRow) -> bool:

@@ -540,7 +540,8 @@ class Endpoint:
 class ServerInfo:
     """What a server reports of itself. `models` is empty where it does not list them. root, revision: of the model that
     was looked up, as vLLM reports what it loaded under the served name; None where the server does not. base_url: the
-    right address, where the one that was given is not it."""
+    right address, where the one that was given is not it. cuts_answers: an answer that exceeds `max_model_len` is cut
+    there, where other servers refuse the request for the answer that it allows."""
 
     models: tuple[str, ...]
     simulated: bool
@@ -548,6 +549,7 @@ class ServerInfo:
     root: str | None = None
     revision: str | None = None
     base_url: str | None = None
+    cuts_answers: bool = False
 
 
 def sdk(endpoint: Endpoint, traffic: Traffic | None = None) -> AsyncOpenAI:
@@ -645,23 +647,25 @@ def _server_info(endpoint: Endpoint, model: str, cards: Sequence[Any]) -> Server
         raise EndpointError(endpoint.short(f"{endpoint.base_url} does not serve '{model}'. It serves: {shown}."))
     own = next((card for card in cards if card.id == model), None)
     extra = (own.model_extra or {}) if own is not None else {}
-    length = _context_length(extra)
+    length, cuts_answers = _context_length(extra)
     # The simulator marks itself, so that no flag or model name decides whether results count as simulated.
     simulated = any(card.owned_by == SIMULATOR_OWNER for card in cards)
     # A server may list anything as a name, its caller's key included.
     names = tuple(name if name == model else endpoint.short(name) for name in names)
     root, revision = (_reported(endpoint, extra.get(name)) for name in ("root", "revision"))
-    return ServerInfo(names, simulated, length, root, revision)
+    return ServerInfo(names, simulated, length, root, revision, cuts_answers=cuts_answers)
 
 
-def _context_length(card: Mapping[str, Any]) -> int | None:
-    """Return the most tokens of a prompt and its answer that a server takes, as it lists the model; None if it does not
-    say: vLLM and SGLang, then OpenRouter, Groq and Mistral, then llama.cpp, whose `n_ctx_train` is what the model was
-    trained for and not what is served."""
+def _context_length(card: Mapping[str, Any]) -> tuple[int | None, bool]:
+    """Return the most tokens of a prompt and its answer that a server takes, as it lists the model (None if it does not
+    say), and whether it is llama.cpp that says so. Its `n_ctx_train` is what the model was trained for, not what is
+    served."""
     meta = card.get("meta")
+    # Of vLLM and SGLang, OpenRouter, Groq, Mistral.
     lengths = [card.get(n) for n in ("max_model_len", "context_length", "context_window", "max_context_length")]
     lengths.append(meta.get("n_ctx") if isinstance(meta, dict) else None)
-    return next((n for n in lengths if isinstance(n, int) and not isinstance(n, bool) and n > 0), None)
+    known = [isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in lengths]
+    return (lengths[known.index(True)], known.index(True) == len(known) - 1) if any(known) else (None, False)
 
 
 def _reported(endpoint: Endpoint, value: object) -> str | None:

@@ -73,16 +73,21 @@ def manifests(connection: sa.Connection, limit: int = 40) -> list[tuple[str, Run
 
 
 def learned(
-    connection: sa.Connection, run_ids: Sequence[str], kind: str, model: str, simulated: bool
+    connection: sa.Connection,
+    work_ids: Sequence[str],
+    kind: str,
+    model: str,
+    simulated: bool,
+    used: sa.Table = run_call,
 ) -> Learned | None:
-    """What the answers of this kind and model in these runs teach, read from CALLS_AT_MOST of them at most; None where
-    there is none, or none whose tokens were counted."""
+    """What the answers of this kind and model in these pieces of work teach, read from CALLS_AT_MOST of them at most;
+    None where there is none, or none whose tokens were counted. used: the table that names their calls."""
     query = (
         sa.select(call.c.completion_tokens, call.c.seconds, sa.func.length(call.c.response).label("characters"))
-        .join(run_call, run_call.c.call == call.c.key)
+        .join(used, used.c.call == call.c.key)
         .where(call.c.kind == kind, call.c.model == model, call.c.simulated == simulated, call.c.status == "ok")
     )
-    some = _first_of(connection, query, run_ids, CALLS_AT_MOST)
+    some = _first_of(connection, query, work_ids, CALLS_AT_MOST, used)
     # What an exchange used stands on its first draw: seconds are a mean over exchanges, the rest over draws.
     first = [row for row in some if row.completion_tokens is not None]
     if not first:
@@ -95,29 +100,34 @@ def learned(
     )
 
 
-def _first_of(connection: sa.Connection, query: sa.Select[Any], run_ids: Sequence[str], most: int) -> list[sa.Row]:
-    """At most so many rows of a query over calls and `run_call`, run after run, each in the order of its keys: without
+def _first_of(
+    connection: sa.Connection, query: sa.Select[Any], work_ids: Sequence[str], most: int, used: sa.Table
+) -> list[sa.Row]:
+    """At most so many rows of a query over calls and `used`, work after work, each in the order of its keys: without
     one each engine stops at other calls, and one plan has two numbers."""
     rows: list[sa.Row] = []
-    for run_id in run_ids:
+    owner = next(column for column in used.c if column.name in ("run", "labelling", "generation"))
+    for work_id in work_ids:
         # The key of `run_call` is in this order: no more calls are read than it takes.
-        own = query.where(run_call.c.run == run_id).order_by(run_call.c.call)
+        own = query.where(owner == work_id).order_by(used.c.call)
         rows += connection.execute(own.limit(most - len(rows)))
         if len(rows) == most:
             break
     return rows
 
 
-def characters_a_token(connection: sa.Connection, run_ids: Sequence[str], model: str, simulated: bool) -> float | None:
+def characters_a_token(
+    connection: sa.Connection, work_ids: Sequence[str], model: str, simulated: bool, used: sa.Table = run_call
+) -> float | None:
     """Characters of a prompt over its tokens, as this model's server counted a few; None where nothing is recorded."""
     query = (
         sa.select(request.c.body, call.c.prompt_tokens)
         .join(call, call.c.request == request.c.hash)
-        .join(run_call, run_call.c.call == call.c.key)
+        .join(used, used.c.call == call.c.key)
         # Only the first draw of an exchange has a count, so a prompt counts once for each time it was sent.
         .where(call.c.model == model, call.c.simulated == simulated, call.c.prompt_tokens > 0)
     )
-    rows = _first_of(connection, query, run_ids, TEXTS_AT_MOST)
+    rows = _first_of(connection, query, work_ids, TEXTS_AT_MOST, used)
     characters = sum(len(message["content"]) for row in rows for message in json.loads(row.body)["messages"])
     tokens = sum(int(row.prompt_tokens) for row in rows)
     return characters / tokens if tokens else None

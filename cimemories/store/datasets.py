@@ -477,6 +477,14 @@ def profile_ids(connection: sa.Connection, dataset_id: int, limit: int | None = 
     return list(connection.execute(query.limit(limit)).scalars())
 
 
+def longest_profile(connection: sa.Connection, dataset_id: int, limit: int | None = None) -> list[int]:
+    """The id of the profile whose statements are the longest together, among the first `limit`; empty without one."""
+    among = sa.select(profile.c.id).where(profile.c.dataset == dataset_id).order_by(profile.c.ordinal).limit(limit)
+    length = sa.func.sum(sa.func.length(attribute.c.statement))
+    query = sa.select(attribute.c.profile).where(attribute.c.profile.in_(sa.select(among.subquery().c.id)))
+    return list(connection.execute(query.group_by(attribute.c.profile).order_by(length.desc()).limit(1)).scalars())
+
+
 def tested_pairs(
     connection: sa.Connection, profile_ids: Sequence[int], context_ids: Sequence[int]
 ) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
@@ -17,6 +17,7 @@ from cimemories.model import Attribute, WorkStatus
 from cimemories.store import versions, work
 from cimemories.store.calls import TOKEN_SUMS
 from cimemories.store.engine import StoreError, canonical_json, in_chunks, new_id, now, plain_name, values_of
+from cimemories.store.runs import ModelCalls, usage
 from cimemories.store.tables import call, generation, generation_part
 
 OWED, FAILED = "owed", "failed"
@@ -121,11 +122,11 @@ def unfinished(connection: sa.Connection, name: str, identity: str) -> str | Non
     return next((row.id for row in rows if json.loads(row.manifest).get("identity") == identity), None)
 
 
-def move(connection: sa.Connection, generation_id: str, endpoint: str, asked: Mapping[str, object]) -> None:
-    """Note where its server is now, and how it is asked there: its key variable and timeout are of `asked`. Raises
-    StoreError where a living process works on it."""
+def move(connection: sa.Connection, generation_id: str, endpoint: str, how: Mapping[str, object]) -> None:
+    """Note where its server is now, and how it is asked there: `how` goes into the manifest. Raises StoreError where a
+    living process works on it."""
     work.require_idle([work.held(connection, generation_id)])
-    manifest = canonical_json({**named(connection, generation_id).manifest, "asked": asked})
+    manifest = canonical_json({**named(connection, generation_id).manifest, **how})
     own = sa.update(generation).where(generation.c.id == generation_id)
     connection.execute(own.values(endpoint=endpoint, manifest=manifest))
 
@@ -262,16 +263,29 @@ def _refused(connection: sa.Connection, generation_id: str) -> list[tuple[str | 
     return [(row.call, json.loads(row.rejected)) for row in rows]
 
 
+def calls_by_model(connection: sa.Connection, generation_id: str, since: str | None = None) -> list[ModelCalls]:
+    """What a generation used, by kind and model, its earlier attempts too. since: only what was asked at or after that
+    time."""
+    total: dict[tuple[str, str], ModelCalls] = {}
+    for chunk in in_chunks(_call_keys(connection, generation_id)):
+        used = sa.select(call.c.key.label("call"), sa.null().label("asked")).where(call.c.key.in_(chunk))
+        for part in usage(connection, used, since):
+            key = part.kind, part.model
+            total[key] = replace(total[key].plus(part), model=part.model) if key in total else part
+    return list(total.values())
+
+
+def _call_keys(connection: sa.Connection, generation_id: str) -> set[str]:
+    refused = _refused(connection, generation_id)
+    # A set: one call is named by each thing that was turned down of it.
+    return {key for key, _ in refused if key} | {str(item["call"]) for _, rejected in refused for item in rejected}
+
+
 def tokens(connection: sa.Connection, generation_id: str) -> tuple[int, int, int]:
     """Prompt, cached and completion tokens of all calls of a generation, those of earlier attempts among them; 0 where
     the server counted none."""
-    refused = _refused(connection, generation_id)
-    # A set: one call is named by each thing that was turned down of it.
-    keys = {key for key, _ in refused if key} | {str(item["call"]) for _, rejected in refused for item in rejected}
-    prompt, cached, completion = 0, 0, 0
-    for chunk in in_chunks(keys):
-        row = connection.execute(sa.select(*TOKEN_SUMS).where(call.c.key.in_(chunk))).one()
-        prompt, cached, completion = prompt + int(row[0]), cached + int(row[1]), completion + int(row[2])
+    used = calls_by_model(connection, generation_id)
+    prompt, cached, completion = (sum(getattr(part, token.name) for part in used) for token in TOKEN_SUMS)
     return prompt, cached, completion
 
 

@@ -535,6 +535,17 @@ def owed(connection: sa.Connection, run_id: str, judge_id_: int, profile_id: int
     return [OwedJudgement(row.id, row.context, row.memory, row.text) for row in rows]
 
 
+def readable(connection: sa.Connection, run_id: str, profile_id: int, channel: str) -> list[OwedJudgement]:
+    """The responses of one profile that a judge of this channel could read."""
+    text = response.c.reasoning if channel == REASONING else response.c.text
+    rows = connection.execute(
+        sa.select(response.c.id, response.c.context, response.c.memory, text.label("text"))
+        .where(response.c.run == run_id, response.c.profile == profile_id, response.c.status == ResponseStatus.OK)
+        .order_by(response.c.id)
+    )
+    return [OwedJudgement(row.id, row.context, row.memory, row.text) for row in rows]
+
+
 def count_owed(connection: sa.Connection, run_id: str) -> int:
     """How many judgements and task checks the models that judge a run have still to give on the messages that are
     there."""

@@ -27,6 +27,7 @@ from cimemories.store.engine import (
     values_of,
 )
 from cimemories.store.rows import insert_rows
+from cimemories.store.runs import ModelCalls, usage
 from cimemories.store.tables import (
     attribute,
     ballot,
@@ -51,6 +52,8 @@ OK = "ok"
 # came but cannot be used would come again, since the same draw is the same call.
 RETRIABLE = (OWED, "failed")
 _OUTCOME = ("status", "cause", "call", "conflicts", "unknown")
+# How a labelling asks its server, and what that may cost; its votes stay comparable whatever these are.
+HOW = ("api_key_env", "timeout", "parameters", "seed", "schema", "n_at_once", "capabilities", "prices", "cap")
 # Built once, as they are carried out for every ballot.
 _SETTLE = (
     sa.update(ballot)
@@ -143,8 +146,8 @@ def add(
     manifest: Mapping[str, object],
 ) -> str:
     """The labelling of that identity: the one that is there, or a new one. The one that is there is asked from now on
-    for `draws` draws, if it had fewer, with the key variable and the timeout of this manifest, which do not make it
-    another one. Raises StoreError where a living process works on it."""
+    for `draws` draws, if it had fewer, and in the way that this manifest says (HOW), which does not make it another
+    one. Raises StoreError where a living process works on it."""
     plain_name(model, "model")
     # Written first and read afterwards: two processes that plan the same labelling at once go on with one row.
     fresh = new_id("labelling")
@@ -168,8 +171,10 @@ def add(
         # Its worker would not see what is added, and the command that adds it would then be refused.
         row = work.held(connection, row["id"])
         work.require_idle([row])
-        there = json.loads(row["manifest"])
-        way = {name: manifest[name] for name in ("api_key_env", "timeout") if name in manifest}
+        there, asked = json.loads(row["manifest"]), manifest.get("asked")
+        way = {name: manifest[name] for name in HOW if name in manifest}
+        now_asked = {name: asked[name] for name in HOW if name in asked} if isinstance(asked, Mapping) else {}
+        way["asked"] = {**there.get("asked", {}), **now_asked}
         connection.execute(
             sa.update(labelling)
             .where(labelling.c.id == row["id"])
@@ -177,7 +182,7 @@ def add(
                 # Draws are only ever added: votes that are there stay votes of this labelling.
                 draws=max(draws, row["draws"]),
                 endpoint=endpoint,
-                manifest=canonical_json({**there, **way, "asked": {**there.get("asked", {}), **way}}),
+                manifest=canonical_json({**there, **way}),
             )
         )
     return str(row["id"])
@@ -370,6 +375,14 @@ def failures(connection: sa.Connection, labelling_id: str) -> list[tuple[str, st
     """Why ballots are missing: (status, cause, count), the most frequent first."""
     own = ballot.c.labelling == labelling_id, ballot.c.status.not_in((OK, OWED))
     return work.counts_by_cause(connection, ballot, *own)
+
+
+def calls_by_model(connection: sa.Connection, labelling_id: str, since: str | None = None) -> list[ModelCalls]:
+    """What a labelling used, by kind and model. since: only what was asked at or after that time."""
+    asked = sa.null().label("asked")
+    return usage(
+        connection, sa.select(ballot.c.call, asked).where(ballot.c.labelling == labelling_id).distinct(), since
+    )
 
 
 def tokens(connection: sa.Connection, labelling_id: str) -> tuple[int, int, int]:

@@ -665,7 +665,14 @@ def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str
     had already are left out; where that was not noted, what was asked at or after that time."""
     # 1 where any of these runs asked it itself, 0 where all took it from the record, null where nobody noted it.
     paid = sa.func.max(sa.case((run_call.c.asked.is_(True), 1), (run_call.c.asked.is_(False), 0))).label("asked")
-    used = sa.select(run_call.c.call, paid).where(run_call.c.run.in_(run_ids)).group_by(run_call.c.call).subquery()
+    used = sa.select(run_call.c.call, paid).where(run_call.c.run.in_(run_ids)).group_by(run_call.c.call)
+    return usage(connection, used, since)
+
+
+def usage(connection: sa.Connection, used: sa.Select[Any], since: str | None = None) -> list[ModelCalls]:
+    """What calls used, by kind and model. used: selects the keys as `call`, each once, and `asked`, which is 1 for what
+    counts whatever its time, 0 for what does not count since a time, and null where that time decides."""
+    used_calls = used.subquery()
     first = call.c.prompt_tokens.is_not(None)  # token counts of an exchange stand on its first draw
     answered, counted = (
         sa.func.count(sa.distinct(sa.case((which, call.c.exchange)))) for which in (call.c.status == "ok", first)
@@ -680,32 +687,38 @@ def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str
             (answered - counted).label("uncounted"),
             sa.func.coalesce(sa.func.sum(sa.case((first, call.c.seconds), else_=0.0)), 0.0).label("seconds"),
         )
-        .join(used, used.c.call == call.c.key)
+        .join(used_calls, used_calls.c.call == call.c.key)
         .group_by(call.c.kind, call.c.model)
         .order_by(call.c.kind, call.c.model)
     )
     if since is not None:
-        query = query.where(sa.or_(used.c.asked == 1, sa.and_(used.c.asked.is_(None), call.c.started >= since)))
+        asked_since = sa.and_(used_calls.c.asked.is_(None), call.c.started >= since)
+        query = query.where(sa.or_(used_calls.c.asked == 1, asked_since))
     return [ModelCalls(**row) for row in connection.execute(query).mappings()]
 
 
 def cap_of(connection: sa.Connection, work_id: str) -> float | None:
-    """What a run or a sweep may cost; None where there is no cap. Raises StoreError for work that is not there."""
+    """What a piece of work may cost; None where there is no cap. Raises StoreError for work that is not there."""
     row = work.load(connection, work_id)
-    cap = read_manifest(row["manifest"]).cap if work.kind_of(work_id) is WorkKind.RUN else row["cap"]
+    match work.kind_of(work_id):
+        case WorkKind.SWEEP:
+            cap = row["cap"]
+        case WorkKind.RUN:
+            cap = read_manifest(row["manifest"]).cap
+        case _:
+            cap = json.loads(row["manifest"]).get("cap")
     return None if cap is None else float(cap)
 
 
 def set_cap(connection: sa.Connection, work_id: str, cap: float) -> None:
-    """Give a run or a sweep another cap; what it was asked with stays in its manifest. Raises StoreError for work that
+    """Give a piece of work another cap; what it was asked with stays in its manifest. Raises StoreError for work that
     is not there."""
-    row = work.load(connection, work_id)
-    if work.kind_of(work_id) is WorkKind.RUN:
-        # A new object: what read_manifest returns is shared by everybody who reads this manifest.
-        manifest = canonical_json({**read_manifest(row["manifest"]).recorded, "cap": cap})
-        connection.execute(sa.update(run).where(run.c.id == work_id).values(manifest=manifest))
+    row, table = work.load(connection, work_id), work.table_of(work_id)
+    if work.kind_of(work_id) is WorkKind.SWEEP:
+        values: dict[str, object] = {"cap": cap}
     else:
-        connection.execute(sa.update(sweep).where(sweep.c.id == work_id).values(cap=cap))
+        values = {"manifest": canonical_json({**json.loads(row["manifest"]), "cap": cap})}
+    connection.execute(sa.update(table).where(table.c.id == work_id).values(**values))
 
 
 def tokens(connection: sa.Connection, run_id: str) -> tuple[int, int, int]:

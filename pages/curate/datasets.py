@@ -17,6 +17,7 @@ from cimemories import launch, uploads
 from cimemories.curation import authoring, editing
 from cimemories.curation.authoring import AuthoringSpec
 from cimemories.curation.offline import LOCALE_NAMES, generate_dataset
+from cimemories.evaluation.costs import money
 from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
 from cimemories.exchange.exporting import Format
@@ -40,6 +41,7 @@ from cimemories.ui import annotator, once, page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from pages.curate.label_matrix import RESUMABLE, named, pace_sentence, worker_button, worker_log
 from pages.evaluate.run_engine import draw_engine, draw_served
+from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
 from pages.start import database_lost
 
 _OUTCOME, _IMPORTING = "profiles.outcome", "profiles.importing"
@@ -415,7 +417,6 @@ SIMULATED_MODELS = ("sim-average", "sim-careful", "sim-oversharing")
 AT_ONCE = 200  # profiles from templates that a page makes while somebody waits
 WIDE, NARROW = 260, 108  # pixels: fields flow into as many rows as there is room for
 _PER_DOMAIN = "Attributes in each of the nine domains, per event. The paper uses 7; the released data has 5."
-_PRICE = "Per million {} tokens, in any currency. 0 hides the cost."
 _MADE, _WATCHED = "new.made", "new.watched"
 
 
@@ -453,12 +454,11 @@ def _running(store: Store, row: GenerationRow, now: authoring.Live) -> None:
     _title(row, f"is being written: {now.status}")
     st.progress(now.settled / now.expected if now.expected else 0.0)
     waiting = now.status == WorkStatus.QUEUED
-    cost = authoring.cost_of(row, now.prompt_tokens, now.completion_tokens)
     tokens = f"{count(now.prompt_tokens)} prompt and {count(now.completion_tokens, 'completion token')}"
     parts = [
         f"{count(now.settled)} of {count(now.expected, 'call')} done",
         "waiting to start" if waiting else pace_sentence(row.id, "calls", now.settled, now.expected),
-        tokens if cost is None else f"{tokens}, cost {authoring.at_prices(cost)}",
+        f"{tokens}, cost {now.cost}" if now.cost else tokens,
     ]
     if rejected := sum(now.rejected.values()):
         parts.append(f"{count(rejected, 'item')} rejected and asked for again")
@@ -517,7 +517,7 @@ def _finished(store: Store, row: GenerationRow) -> None:
         if report.left_out:
             facts.append(("profiles left out: no usable attribute", str(report.left_out)))
         tokens = f"{count(report.prompt_tokens)} prompt, {count(report.completion_tokens)} completion"
-        costs = [] if report.cost is None else [("cost", authoring.at_prices(report.cost))]
+        costs = [] if report.cost is None else [("cost", money(report.cost, report.currency))]
         safe.show(safe.facts(facts))
         safe.show(safe.facts([("tokens", tokens), *costs]))
 
@@ -621,7 +621,6 @@ def _from_templates(store: Store, request: _Request, draft: Draft) -> None:
 
 def _by_model(store: Store, request: _Request, draft: Draft, *, simulator: bool, served: bool) -> None:
     base_url, key_env = SIMULATOR, DEFAULT_KEY_ENV
-    price_in = price_out = 0.0
     timeout = 300
     if served:
         model, base_url = draw_served(draft)
@@ -657,12 +656,11 @@ def _by_model(store: Store, request: _Request, draft: Draft, *, simulator: bool,
             timeout = st.number_input(
                 "Timeout (s)", 1, 3600, key=draft.key("timeout", 300), help="Doubles with each retry.", width=NARROW
             )
-            price_in = st.number_input(
-                "Price in", 0.0, key=draft.key("price_in", 0.0), help=_PRICE.format("prompt"), width=NARROW
-            )
-            price_out = st.number_input(
-                "Price out", 0.0, key=draft.key("price_out", 0.0), help=_PRICE.format("completion"), width=NARROW
-            )
+    price = None
+    if not simulator:
+        with page.Reporting("These prices cannot be used.", StoreError):
+            draw_prices(draft, [("model", model or "The model")], "generation")
+            price = prices(draft, "model")
     spec = AuthoringSpec(
         name=request.name,
         profiles=request.profiles,
@@ -678,20 +676,19 @@ def _by_model(store: Store, request: _Request, draft: Draft, *, simulator: bool,
         temperature=temperature,
         max_tokens=max_tokens,
         timeout=float(timeout),
-        price_in=price_in,
-        price_out=price_out,
+        prices=price,
+        cap=None if simulator else draft.get("cap") or None,
     )
-    estimate = authoring.estimate(spec).sentence(price_in, price_out)
-    safe.inline(f"This comes to {estimate}. You can cancel and resume at any time.", muted=True)
     engine = draw_engine(store, draft)
     draft.keep()
     fields = {"a dataset name": request.name, "a model": model, "its base URL": base_url}
     lacking = [name for name, value in fields.items() if not value]
     ready = bool(not lacking and engine)
+    too_long = not lacking and draw_plan("new", spec, lambda: authoring.estimate(store, spec))
     watched: set[str] = st.session_state[_WATCHED]
 
     def write() -> None:
-        generation_id = authoring.plan(store, spec)
+        generation_id = authoring.plan(store, spec, allow_too_long=too_long)
         watched.add(generation_id)
         launch.launch(store, generation_id, engine)
 

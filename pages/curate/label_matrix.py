@@ -35,6 +35,7 @@ from cimemories.ui.annotator import Draft
 from cimemories.ui.workbench import Key
 from pages.curate.profile_view import display_name
 from pages.evaluate.run_engine import draw_engine, draw_served
+from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
 from pages.start import database_lost
 
 # ---- dataset and labelling
@@ -390,6 +391,8 @@ def _form(store: Store, dataset: DatasetRow) -> None:
     draft = Draft("start.on")
     name, own = draw_served(draft) if served else ("", "")
     engine = draw_engine(store, draft)
+    if not simulator:
+        draw_prices(draft, [("model", "The model")], "labelling")
     draft.keep()
     # Keys below name what a default depends on: under one key Streamlit keeps the first default.
     with st.form("start", enter_to_submit=False, border=False):
@@ -429,7 +432,10 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         timeout = f.number_input(
             "Timeout (s)", 1, 3600, 120, step=60, key="start.timeout", help="Doubles with each retry."
         )
-        button = st.container()
+        button, shown = st.container(horizontal=True), st.container()
+    price = None
+    with page.Reporting("These prices cannot be used.", StoreError):
+        price = None if simulator else prices(draft, "model")
     spec = LabellingSpec(
         dataset=dataset.name,
         model=model.strip(),
@@ -442,14 +448,18 @@ def _form(store: Store, dataset: DatasetRow) -> None:
         max_tokens=None if max_tokens is None else int(max_tokens),
         timeout=float(timeout),
         personas=personas,
+        prices=price,
+        cap=None if simulator else draft.get("cap") or None,
     )
+    with shown:
+        too_long = draw_plan("start", spec, lambda: labelling.estimate(store, spec), submits=True)
 
     def begin() -> str:
         if engine is None:
             raise StoreError("The engine cannot be used. Correct it and try again.")
         if not spec.model or not spec.base_url:
             raise StoreError("A labelling needs a model and a base URL. Fill in both and try again.")
-        labelling_id = labelling.plan(store, spec)
+        labelling_id = labelling.plan(store, spec, allow_too_long=too_long)
         # Of a worker that cannot be started the record has the reason, and the page shows it with the labelling.
         with suppress(StoreError):
             launch.launch(store, labelling_id, engine)

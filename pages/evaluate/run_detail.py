@@ -20,9 +20,10 @@ from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.compositions import CompositionError
 from cimemories.evaluation.costs import Cost, money, raise_cap, sweep_cost
-from cimemories.evaluation.planning import BATCH, plan
+from cimemories.evaluation.estimates import require_fit
+from cimemories.evaluation.planning import BATCH, JudgeSpec, plan
 from cimemories.evaluation.repeating import command_of, spec_of
-from cimemories.evaluation.runs import judge_again, messages_simulated
+from cimemories.evaluation.runs import estimate_judges, judge_again, messages_simulated
 from cimemories.exchange.exporting import export_run
 from cimemories.flows import catalogue
 from cimemories.flows.labels import default_labelling
@@ -57,6 +58,7 @@ from cimemories.text import count, exact_percent, percent, sentence, visible, vi
 from cimemories.ui import once, page, safe, shell, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_engine, run_servers
+from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
 from pages.evaluate.run_judges import MATCHER, any_model, draw_judges, specs
 from pages.start import database_lost
 
@@ -101,10 +103,26 @@ def _judge_again(store: Store, row: RunRow) -> None:
             help="Adds one short call per message",
         )
     key_env = row.manifest.request.api_key_env if row.manifest.request else ""
+    too_long, judges = False, list[JudgeSpec]()
+    with page.Reporting("These judges cannot be used.", StoreError):
+        judges = specs(draft, row.endpoint, key_env, row.model)
+        asked = dict.fromkeys(judge.model for judge in judges if judge.kind == "llm")
+        if asked:
+            draw_prices(draft, [(f"judge.{name}", name) for name in asked], "run")
+            judges = [replace(j, prices=prices(draft, f"judge.{j.model}")) if j.model in asked else j for j in judges]
+    cap = draft.get("cap") or None
     draft.keep()
+    if any(judge.kind == "llm" for judge in judges):
+        too_long = draw_plan(
+            f"runs.again.{row.id}",
+            (judges, check, cap),
+            lambda: estimate_judges(store, row.id, judges, check=check, cap=cap),
+        )
 
     def add() -> str:
-        judge_again(store, row.id, specs(draft, row.endpoint, key_env, row.model), check=check)
+        # Read again where it cannot be: what is wrong with it is said at the button.
+        chosen = judges or specs(draft, row.endpoint, key_env, row.model)
+        judge_again(store, row.id, chosen, check=check, cap=cap, allow_too_long=too_long)
         return row.id
 
     start_button(
@@ -145,7 +163,7 @@ def _repeat(store: Store, row: RunRow) -> None:
     start_button(
         store,
         "Repeat this run",
-        lambda: plan(store, replace(spec, fresh=anew), find_labels=effective_labels),
+        lambda: plan(store, replace(spec, fresh=anew), find_labels=effective_labels, require=require_fit),
         show_run,
         icon=":material/replay:",
         key=f"runs.repeat.{row.id}",

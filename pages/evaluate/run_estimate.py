@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import streamlit as st
 
 from cimemories.compare.sweeps import first_pilot
-from cimemories.evaluation.costs import money
+from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate
 from cimemories.evaluation.planning import RunSpec
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.progress import in_words
 from cimemories.flows.scope import resolve_scope
+from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import SIMULATOR
 from cimemories.metrics import sentences
 from cimemories.metrics.power import POWER, Pilot, Size, around, pilot, pilot_runs
+from cimemories.seeds.reading import SeedError
+from cimemories.simulator.policy import SimulatorError
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 from cimemories.text import count, sentence
 from cimemories.ui import page, safe
 from cimemories.ui.annotator import Draft
+from pages.evaluate.run_judges import cost_cap
 
 THIS_PLAN = "this plan"
 POWER_ROWS = (THIS_PLAN, "twice the profiles", "twice the samples")
@@ -50,20 +56,93 @@ def show(estimated: Estimate) -> None:
     safe.show(
         safe.facts(
             [
-                ("Messages", estimated.size_text),
+                (f"{estimated.counts[1]}s".capitalize(), estimated.size_text),
                 ("Cost", estimated.cost_text),
                 ("Time", _time(estimated)),
             ]
         )
     )
-    for text in filter(None, (estimated.warning, *estimated.unreachable)):
+    for text in filter(None, (*estimated.misfits, estimated.warning, *estimated.unreachable)):
         page.notice(sentence(text))
     if estimated.cap_note:
         safe.inline(sentence(estimated.cap_note), muted=True)
     if estimated.assumptions and estimated.requests:
         assumptions = safe.lines(map(sentence, estimated.assumptions), "ci-point")
         safe.show(safe.tag("div", "Assumptions:", assumptions, cls="ci-muted"))
-    safe.inline("You can pause, cancel and resume the run at any time.", muted=True)
+    safe.inline("You can pause, cancel and resume it at any time.", muted=True)
+
+
+def draw_plan(key: str, of: object, estimate: Callable[[], Estimate], *, submits: bool = False) -> bool:
+    """Draw the button that shows what something would come to, and that plan for as long as it is of these very fields
+    (`of`). Returns whether what does not fit is to be sent all the same. submits: the button is one of a form."""
+    draw = st.form_submit_button if submits else st.button
+    if draw("Show the plan", icon=":material/calculate:", key=f"{key}.show"):
+        wrong = page.Reporting("This cannot be planned yet.", EndpointError, StoreError, SeedError, SimulatorError)
+        with wrong, st.spinner("Counting calls"):
+            st.session_state[f"{key}.plan"] = (of, estimate())
+    planned, estimated = st.session_state.get(f"{key}.plan", (None, None))
+    if estimated is None or planned != of:
+        return False
+    show(estimated)
+    return allow_too_long(key, estimated)
+
+
+def allow_too_long(key: str, estimated: Estimate) -> bool:
+    """Draw the switch for sending what does not fit, where something does not; returns whether it is on."""
+    help = "Such a request is refused by most servers, and counts as missing."
+    return bool(estimated.misfits) and st.toggle("Send also what does not fit", key=f"{key}.too_long", help=help)
+
+
+# ---- prices
+
+
+PER = "In the currency below"
+PRICES = {
+    "prompt": "Prompt per million tokens",
+    "cached": "Cached per million tokens",
+    "completion": "Completion per million tokens",
+}
+
+
+def prices(draft: Draft, field: str) -> Prices | None:
+    """The prices of one model as entered; None where none was. A cached price that is left out is that of others."""
+    given = {name: draft.get(f"price.{field}.{name}") for name in PRICES}
+    if all(value is None for value in given.values()):
+        return None
+    prompt, completion = float(given["prompt"] or 0), float(given["completion"] or 0)
+    # Without a price of their own cached tokens cost what others do, so the cost is not understated.
+    cached = prompt if given["cached"] is None else float(given["cached"])
+    text = f"{prompt}/{cached}/{completion} {str(draft.get('currency') or '').strip()}"
+    return Prices.read(text)
+
+
+def draw_prices(draft: Draft, models: Sequence[tuple[str, str]], what: str) -> None:
+    """Draw the prices of models, the currency and the cap. models: the field of each and its title. what: what the cap
+    is of."""
+    # Its fields are made only while it is open; what was entered stays in the draft.
+    key = f"{draft.name}.box.prices"
+    box = st.expander("Prices and cap", icon=":material/payments:", key=key, on_change="rerun")
+    if not box.open:
+        return
+    with box:
+        safe.inline(
+            "What you pay per million tokens. Without prices the cost is unknown. Leave them empty for a local server.",
+            muted=True,
+        )
+        for field, name in models:
+            title, *columns = st.columns([3, 2, 2, 2], vertical_alignment="bottom")
+            with title:
+                safe.inline(name)
+            for column, (part, label) in zip(columns, PRICES.items(), strict=True):
+                with column:
+                    draft.optional(
+                        label, f"price.{field}.{part}", None, 0.0, placeholder="none", format="%.4g", help=PER
+                    )
+        one, two, _ = st.columns([2, 2, 5])
+        with one:
+            draft.text("Currency", "currency", placeholder="USD", help="Display only")
+        with two:
+            cost_cap(draft, what)
 
 
 def _time(estimated: Estimate) -> str:

@@ -7,8 +7,7 @@ from dataclasses import replace
 import streamlit as st
 
 from cimemories.evaluation.compositions import read_composition
-from cimemories.evaluation.costs import Prices
-from cimemories.evaluation.estimates import Estimate, estimate
+from cimemories.evaluation.estimates import Estimate, estimate, require_fit
 from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, Memory, RunSpec, as_reference, look_up, plan
 from cimemories.evaluation.sessions import ALL, Sessions, read_sessions
 from cimemories.flows.labels import default_labelling
@@ -26,7 +25,7 @@ from cimemories.ui.annotator import Draft
 from pages.evaluate import run_judges
 from pages.evaluate.run_detail import PROBLEMS, show_run, start_button
 from pages.evaluate.run_engine import draw_engine
-from pages.evaluate.run_estimate import draw_power, show
+from pages.evaluate.run_estimate import allow_too_long, draw_power, draw_prices, prices, show
 from pages.evaluate.run_memory import SYSTEM, contradicts, draw_system, label, memory_lines
 from pages.evaluate.run_model import Chosen, chosen, draw_model, is_simulated, preset_of
 
@@ -318,14 +317,6 @@ def _experiment_sampling(draft: Draft) -> str:
 # ---- the run as filled in
 
 
-PER = "In the currency below"
-PRICES = {
-    "prompt": "Prompt per million tokens",
-    "cached": "Cached per million tokens",
-    "completion": "Completion per million tokens",
-}
-
-
 def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     """The run as filled in. Raises StoreError, SeedError or CompositionError for what is missing or cannot be."""
     model = chosen(draft)
@@ -387,18 +378,6 @@ def composition_of(draft: Draft) -> str:
         return label(draft)
     number = int(draft.get("k", 0))
     return f"{kind}-{number}" if kind == RANDOM else f"{kind}+{number}"
-
-
-def prices(draft: Draft, field: str) -> Prices | None:
-    """The prices of one model as entered; None where none was. A cached price that is left out is that of others."""
-    given = {name: draft.get(f"price.{field}.{name}") for name in PRICES}
-    if all(value is None for value in given.values()):
-        return None
-    prompt, completion = float(given["prompt"] or 0), float(given["completion"] or 0)
-    # Without a price of their own cached tokens cost what others do, so the cost is not understated.
-    cached = prompt if given["cached"] is None else float(given["cached"])
-    text = f"{prompt}/{cached}/{completion} {str(draft.get('currency') or '').strip()}"
-    return Prices.read(text)
 
 
 def _judge_wording(draft: Draft) -> Prompt | None:
@@ -472,7 +451,7 @@ def draw_plan(store: Store, draft: Draft, data: list[DatasetRow]) -> None:
     spec, estimated = costed
     if engine is not None:
         with start:
-            _draw_start(store, draft, spec, engine)
+            _draw_start(store, draft, spec, engine, allow_too_long("run_new", estimated))
     draw_power(store, draft, spec, next(row for row in data if row.name == spec.dataset), estimated)
 
 
@@ -501,7 +480,7 @@ def _draw_cost(store: Store, draft: Draft, data: list[DatasetRow]) -> tuple[RunS
     return spec, estimated
 
 
-def _draw_start(store: Store, draft: Draft, spec: RunSpec, engine: Engine) -> None:
+def _draw_start(store: Store, draft: Draft, spec: RunSpec, engine: Engine, too_long: bool) -> None:
     def started(run_id: str) -> None:
         draft.put("step", MODEL)  # where the next one begins
         show_run(run_id)
@@ -509,7 +488,7 @@ def _draw_start(store: Store, draft: Draft, spec: RunSpec, engine: Engine) -> No
     start_button(
         store,
         "Start the run",
-        lambda: plan(store, spec, find_labels=effective_labels),
+        lambda: plan(store, spec, find_labels=effective_labels, require=None if too_long else require_fit),
         started,
         icon=":material/play_arrow:",
         key="run_new.start",
@@ -565,30 +544,7 @@ def _money_fields(draft: Draft) -> None:
     models += [(f"judge.{name}", name) for name in dict.fromkeys(j.model for j in judges if j.kind == "llm")]
     models += [("memory", other)] if (other := _asked_by_memory(draft)) else []
     titles = {"model": "", "memory": " (memory system)"}
-    key = f"{draft.name}.box.prices"
-    # Its fields are made only while it is open; what was entered stays in the draft.
-    box = st.expander("Prices and cap", icon=":material/payments:", key=key, on_change="rerun")
-    if not box.open:
-        return
-    with box:
-        safe.inline(
-            "What you pay per million tokens. Without prices the cost is unknown. Leave them empty for a local server.",
-            muted=True,
-        )
-        for field, name in models:
-            title, *columns = st.columns([3, 2, 2, 2], vertical_alignment="bottom")
-            with title:
-                safe.inline(f"{name}{titles.get(field, ' (judge)')}")
-            for column, (part, label) in zip(columns, PRICES.items(), strict=True):
-                with column:
-                    draft.optional(
-                        label, f"price.{field}.{part}", None, 0.0, placeholder="none", format="%.4g", help=PER
-                    )
-        one, two, _ = st.columns([2, 2, 5])
-        with one:
-            draft.text("Currency", "currency", placeholder="USD", help="Display only")
-        with two:
-            run_judges.cost_cap(draft, "run")
+    draw_prices(draft, [(field, f"{name}{titles.get(field, ' (judge)')}") for field, name in models], "run")
 
 
 # ---- the steps

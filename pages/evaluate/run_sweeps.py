@@ -17,6 +17,7 @@ from cimemories.compare.leaderboard import bounds_text
 from cimemories.compare.sweeps import Cell, SweepTable, over_k, plan_sentence, sweep_table
 from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.costs import Prices, money
+from cimemories.evaluation.estimates import refuse_misfits
 from cimemories.evaluation.planning import MESSAGE_TOKENS, SERVERS_LIMIT, THINKING
 from cimemories.evaluation.sweeps import (
     SweepEstimate,
@@ -46,7 +47,7 @@ from cimemories.ui import page, safe, shell, tables, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_detail, run_engine, run_judges, run_new, run_servers
 from pages.evaluate.run_detail import PROBLEMS, show_run
-from pages.evaluate.run_estimate import show
+from pages.evaluate.run_estimate import allow_too_long, show
 from pages.evaluate.run_model import SIMULATED_MODELS
 from pages.evaluate.run_new import MITIGATIONS, THOUGHTS
 from pages.explore.compare_scope import Columns, show_drawing
@@ -335,10 +336,17 @@ def _plan(store: Store, spec: SweepSpec) -> None:
     draft.keep()
     if engine is None:
         return
+    too_long = allow_too_long("run_sweep", kept[1].total)
+
+    def planned() -> str:
+        if not too_long:
+            refuse_misfits(kept[1].total)
+        return plan(store, spec, find_labels=effective_labels, estimated=kept[1])
+
     run_detail.start_button(
         store,
         "Start the sweep",
-        lambda: plan(store, spec, find_labels=effective_labels, estimated=kept[1]),
+        planned,
         _started,
         icon=":material/play_arrow:",
         key="run_sweep.start",

@@ -61,7 +61,8 @@ def test_killed_at_random_moments(database: Database, slow_simulator: SlowSimula
             break  # few kills may have let nothing be recorded yet
         verb = ["resume", made] if number % 2 else start
         process = Forked(database.environment, *verb, "--concurrency", "1", "--workspace", database.workspace)
-        slow_simulator.wait_for(slow_simulator.chats + chance.randint(1, 4), process)
+        # At the start of a command the server is tested by one request.
+        slow_simulator.wait_for(slow_simulator.chats + chance.randint(2, 5), process)
         time.sleep(chance.uniform(0, 0.15))
         process.kill()
         process.wait()
