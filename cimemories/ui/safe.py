@@ -107,8 +107,8 @@ mark.ci-ambiguous.ci-opens::before {{ content: "?"; background: {AMBIGUOUS}; }}
 .ci-head .ci-chip {{ margin-left: 12px; vertical-align: 5px; }}
 .ci-notice, .ci-error, .ci-empty {{ padding: 10px 14px; border-radius: 6px; line-height: 1.5; overflow-wrap: anywhere;
   border: 1px solid rgba(128,128,128,.3); border-left: 4px solid rgba(128,128,128,.8); }}
-.ci-away {{ position: fixed; inset: 0 0 auto; z-index: 1000001; padding: 12px 20px; text-align: center; line-height: 1.5;
-  color: #1C2329; background: #F3C259; }}
+.ci-away {{ position: fixed; inset: 0 0 auto; z-index: 1000001; padding: 12px 20px; text-align: center;
+  line-height: 1.5; color: #1C2329; background: #F3C259; }}
 .ci-ok {{ border-left-color: {NECESSARY}; }}
 .ci-error {{ border-left-color: {INAPPROPRIATE}; }}
 .ci-error b, .ci-empty b {{ display: block; }}
