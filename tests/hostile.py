@@ -63,7 +63,7 @@ class Reply:
 
 
 Behaviour = Callable[[IncomingRequest], Reply]
-PROBES = frozenset(load_prompt("probe", level).render(thing=THING) for level in ("base", "json"))
+PROBES = frozenset(load_prompt("probe", level).render(thing=THING) for level in ("base", "json", "long"))
 SOON = {"retry-after-ms": "1"}  # spares the tests the client's own patience
 
 

@@ -331,6 +331,8 @@ def run(
     work.cluster(store)
     require = None if planning_options.allow_too_long else require_fit
     run_id = planning.plan(store, spec, find_labels=find_labels, require=require)
+    with store.read() as connection:
+        output.notes(store_runs.named(connection, run_id).manifest.recorded["model"]["notes"])
     if base_url != planning.BATCH:
         work_on(store, run_id, work)
         return

@@ -562,6 +562,8 @@ def estimate(
         raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
     with store.read() as connection:
         stages, assumptions = stages_of(_OfRun(connection, manifests, prepared.judges, prepared), counter)
+    if late := prepared.server.too_slow(spec.max_tokens, spec.timeout):
+        assumptions = (late, *assumptions)
     return Estimate(places, places * spec.samples, stages, assumptions, concurrency, spec.cap, tuple(unreachable))
 
 

@@ -467,6 +467,8 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
     )
     if spec.reference is not None:
         server = replace(server, n=False)
+    if late := server.too_slow(spec.max_tokens, spec.timeout):
+        server = replace(server, notes=(*server.notes, late))
     spec = replace(spec, base_url=server.base_url or spec.base_url)
     judges = tuple(planned_judge(judge, partial(server_of, judge)) for judge in spec.judges)
     refuse_simulated_judges(server.simulated, judges)

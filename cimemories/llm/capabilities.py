@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -58,6 +60,8 @@ FEW_TOKENS, MANY_TOKENS = 64, 2048  # the second for models that think first
 LIMITS = ("max_tokens", "max_completion_tokens")
 RETRIES = 2  # fewer than a run's calls have: a person waits for the answer
 _VERSION_SECONDS = 5.0
+FAST = 50.0  # tokens a second: messages come within any timeout, and a long answer is not asked for to measure more
+MARGIN = 1.5  # of a proposed timeout: a prompt of thousands of tokens has to be read first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +72,7 @@ class Server(ServerInfo):
     seed: whether it takes one; None where none is wanted. temperature: whether it takes the one that was asked for.
     version: as reported at /version. notes: what has to be worked around, as sentences for the manifest. identity:
     which server it is, as in the keys of its calls; None where it is not told yet, or in work from before servers were
-    distinguished.
+    distinguished. speed: tokens of one answer a second, at least; None where the server counts none.
     """
 
     models: tuple[str, ...] = ()
@@ -81,6 +85,7 @@ class Server(ServerInfo):
     version: str | None = None
     notes: tuple[str, ...] = ()
     identity: str | None = None
+    speed: float | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Server:
@@ -90,8 +95,21 @@ class Server(ServerInfo):
 
     def as_json(self) -> dict[str, object]:
         # Without what is as usual, as before it was looked at: runs are compared by what they were planned with.
-        left_out = ("models", "base_url", *(("temperature",) if self.temperature else ()))
+        left_out = ("models", "base_url", "speed", *(("temperature",) if self.temperature else ()))
         return {name: v for name, v in asdict(self).items() if name not in left_out} | {"notes": list(self.notes)}
+
+    def too_slow(self, max_tokens: int | None, timeout: float) -> str:
+        """Return what to tell a person if an answer of so many tokens takes longer than the timeout, in seconds; '' if
+        not, or if that is not known."""
+        if not self.speed or not max_tokens or max_tokens / self.speed <= timeout:
+            return ""
+        seconds = max_tokens / self.speed
+        proposed = math.ceil(MARGIN * seconds / 60) * 60
+        return (
+            f"the server writes about {self.speed:.2g} tokens a second: a message of {max_tokens:,} tokens takes about "
+            f"{seconds:,.0f} s, longer than the request timeout of {timeout:g} s. Set it to {proposed:,} s (on the "
+            f"command line: --timeout {proposed})"
+        )
 
     def accepted(self, fields: Mapping[str, object]) -> dict[str, object]:
         """Return the fields of a request without those that the server refuses."""
@@ -109,6 +127,7 @@ class _Request:
     limit: str = LIMITS[0]
     tokens: int = FEW_TOKENS
     fields: str = "{}"
+    long: bool = False
 
     @property
     def without_temperature(self) -> str:
@@ -117,7 +136,8 @@ class _Request:
     def body(self, model: str) -> dict[str, object]:
         # json_object says nothing of the fields, so the prompt has to; OpenAI also refuses it without the word JSON
         # there.
-        text = load_prompt("probe", "json" if self.schema == "json_object" else "base").render(thing=THING)
+        level = "long" if self.long else "json" if self.schema == "json_object" else "base"
+        text = load_prompt("probe", level).render(thing=THING)
         body: dict[str, object] = {"model": model, "messages": [{"role": "user", "content": text}]}
         body[self.limit] = self.tokens
         if self.n > 1:
@@ -234,6 +254,7 @@ class _Probe:
     info: ServerInfo
     notes: list[str] = field(default_factory=list)
     _reasons_in_text: bool = False
+    _timed: list[tuple[float, float]] = field(default_factory=list)  # answers: tokens of one, and seconds
 
     async def run(self, version: str | None) -> Server:
         request, answers = await self._accepted()
@@ -270,7 +291,24 @@ class _Probe:
             token_limit=request.limit,
             version=version,
             notes=tuple(self.notes),
+            speed=await self._speed(request),
         )
+
+    async def _speed(self, request: _Request) -> float | None:
+        """Return how many tokens of an answer the server writes a second, at least; None if it does not count them."""
+        if not self._timed:
+            return None
+        speed = max(tokens / seconds for tokens, seconds in self._timed)
+        if speed < FAST:
+            # A few tokens tell of the time before the first one: what more of them take longer is the pace.
+            few, short = self._timed[-1]
+            with suppress(EndpointError):
+                await self._ask(replace(request, n=1, schema="none", tokens=FEW_TOKENS, long=True))
+            many, long = self._timed[-1]
+            speed = max(speed, many / long)
+            if many > few and long > short:
+                speed = max(speed, (many - few) / (long - short))
+        return speed
 
     async def _accepted(self) -> tuple[_Request, Sequence[_Answer]]:
         """The request with as many of the wanted features as the server takes, and its answers."""
@@ -353,9 +391,13 @@ class _Probe:
     async def _ask(self, request: _Request) -> Sequence[_Answer] | _Refused:
         """The answers, or the refusal. Raises EndpointError for what no other request would get around."""
         url = self.endpoint.base_url
+        clock = time.perf_counter()
         try:
             raw = await self.client.post("/chat/completions", cast_to=httpx2.Response, body=request.body(self.model))
-            answers = _read(json.loads(raw.content))
+            body = json.loads(raw.content)
+            answers = _read(body)
+            if answers and (tokens := _completion_tokens(body)):
+                self._timed.append((tokens / len(answers), max(time.perf_counter() - clock, 1e-6)))
             self._reasons_in_text |= any(answer.reasons_in_text for answer in answers)
             return answers or _Refused(0, "no completion with a message")
         except openai.APITimeoutError:
@@ -415,6 +457,12 @@ class _Answer:
     def fits(self) -> bool:
         value = _object(self.text)
         return value is not None and set(value) <= {"colour", "shades"} and value.get("colour") in COLOURS
+
+
+def _completion_tokens(body: object) -> int:
+    usage = body.get("usage") if isinstance(body, dict) else None
+    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return tokens if isinstance(tokens, int) and tokens > 0 else 0
 
 
 def _object(text: str) -> Mapping[str, object] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from cimemories.evaluation.planning import look_up
+from cimemories.evaluation.planning import MESSAGE_TOKENS, look_up
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError, probe
 from cimemories.llm.worker import SIMULATOR
@@ -14,7 +14,7 @@ from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.policy import SimulatorError
 from cimemories.store.engine import Store
-from cimemories.text import count, sentence
+from cimemories.text import count, sentence, without_options
 from cimemories.ui import page, safe, url
 from cimemories.ui.annotator import Draft
 from pages.evaluate import run_engine, run_servers
@@ -246,7 +246,9 @@ def _test(draft: Draft, model: Chosen) -> str:
     if not tested or tested[0] != model:
         return ""
     if isinstance(tested[1], Server):
-        safe.show(_capabilities(tested[1]))
+        limit = draft.get("max_tokens", MESSAGE_TOKENS)
+        late = tested[1].too_slow(limit and int(limit), float(draft.get("timeout", 120)))
+        safe.show(_capabilities(tested[1], late))
         return ""
     page.error("This model cannot be used yet.", tested[1])
     return "The connection test failed. Start the server or correct the fields above, then test it again."
@@ -265,8 +267,8 @@ def _list_models(draft: Draft, model: Chosen) -> Chosen:
     return replace(model, model=name)
 
 
-def _capabilities(server: Server) -> safe.Html:
-    """What a server can do and what is worked around, in words."""
+def _capabilities(server: Server, late: str) -> safe.Html:
+    """Show what a server can do and what is worked around, in words. late: what to do if it is too slow."""
     who = "✓ The simulator answers." if server.simulated else "✓ The server answers."
     version = f" Its version is {server.version}." if server.version and not server.simulated else ""
     length = f" Its context window is {count(server.max_model_len, 'token')}." if server.max_model_len else ""
@@ -278,5 +280,6 @@ def _capabilities(server: Server) -> safe.Html:
         FORMS.get(server.schema, ""),
         f"The token limit is sent as {server.token_limit}.",
         *map(sentence, server.notes),
+        sentence(without_options(late)),
     ]
     return safe.lines(dict.fromkeys(filter(None, lines)), "ci-line", box=OK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from functools import partial
 
 import hostile
@@ -283,3 +284,34 @@ def test_the_context_is_read_as_each_server_lists_it(card: dict[str, object], le
     listed = Reply(body={"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "x", **card}]})
     with hostile_server(models=listed) as server:
         assert capabilities_of(server.url).max_model_len == length
+
+
+def test_the_pace_of_a_slow_server_is_measured_and_a_timeout_proposed() -> None:
+    """A tenth of a second before the first token, and a hundredth for each: what a few tokens take is mostly the
+    former."""
+
+    def slow(request: IncomingRequest) -> Reply:
+        tokens = 64 if "100 words" in str(request.body["messages"]) else 2
+        reply = completion(*[FITS] * request.n, usage={"prompt_tokens": 9, "completion_tokens": tokens * request.n})
+        return replace(reply, wait=0.1 + 0.01 * tokens)
+
+    with hostile_server(slow) as server:
+        can = capabilities_of(server.url)
+        assert len(server.chats) == 2, "one more, as the first says too little"
+    assert can.speed is not None
+    assert 20 < can.speed <= 110
+    assert can.too_slow(1024, 120.0) == can.too_slow(None, 1.0) == ""
+    late = can.too_slow(1024, 5.0)
+    assert "tokens a second" in late
+    assert "1,024 tokens" in late
+    assert (
+        replace(can, speed=3.0).too_slow(1024, 120.0).endswith("Set it to 540 s (on the command line: --timeout 540)")
+    )
+
+
+def test_the_pace_of_a_server_that_counts_no_tokens_is_not_known() -> None:
+    with hostile_server(lambda request: replace(completion(*[FITS] * request.n), wait=0.1)) as server:
+        can = capabilities_of(server.url)
+        assert len(server.chats) == 1
+    assert can.speed is None
+    assert can.too_slow(10**6, 1.0) == ""
