@@ -31,11 +31,11 @@ from cimemories.evaluation.estimates import (
     refuse_misfits,
     stages_of,
 )
-from cimemories.evaluation.judging import Nothing, response_format
+from cimemories.evaluation.judging import Nothing
 from cimemories.evaluation.planning import LookUp, look_up, served
 from cimemories.llm import client, worker
 from cimemories.llm.capabilities import Server
-from cimemories.llm.client import Client
+from cimemories.llm.client import Client, response_format
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.executor import Job, Progress
 from cimemories.llm.ray_engine import Cluster
@@ -192,6 +192,11 @@ class AuthoringSpec:
     prices: Prices | None = None
     cap: float | None = None
 
+    @property
+    def fields(self) -> dict[str, object]:
+        """The further fields of its requests, without the limit on tokens."""
+        return {} if self.temperature is None else {"temperature": self.temperature}
+
 
 def estimate(
     store: Store, spec: AuthoringSpec, *, concurrency: int = 32, look_up: LookUp = partial(look_up, retries=1)
@@ -214,7 +219,7 @@ def estimate(
 def _estimated(store: Store, prepared: Prepared) -> Estimate:
     """Each prompt holds what was written before it, by statements of a usual length that stand for the real ones."""
     spec, texts = prepared.spec, authoring_prompts()
-    client = counting_client(store, spec.base_url, prepared.server)
+    asks_nobody = counting_client(store, spec.base_url, prepared.server)
     sizes = [attributes_of(event, spec.per_domain, spec.general) for event in (GENERAL, *("event",) * spec.events)]
     jobs, sentences = [], seeds.load_general().bio
     for person in prepared.people:
@@ -230,7 +235,7 @@ def _estimated(store: Store, prepared: Prepared) -> Estimate:
             )
             form = response_format(answer_schema(size), prepared.server.schema)
             request = ChatRequest(spec.model, (("user", text),), {**prepared.parameters, **form}, prepared.seed)
-            jobs.append(Job("generate", client, request, (0,), Nothing()))
+            jobs.append(Job("generate", asks_nobody, request, (0,), Nothing()))
             written += [STAND_IN] * sum(size.values())
     attributes = sum(sum(size.values()) for size in sizes)
     usual = attributes / len(sizes) * TOKENS_AN_ATTRIBUTE
@@ -422,16 +427,14 @@ class Prepared:
     @property
     def parameters(self) -> dict[str, object]:
         """The further fields of its requests, as sent."""
-        return self._fields(self.server.token_limit)
+        limit, fields = self.server.token_limit, self.server.accepted(self.spec.fields)
+        return fields if self.spec.max_tokens is None else {limit: self.spec.max_tokens, **fields}
 
     @property
     def identity(self) -> dict[str, object]:
-        """The same by the usual name of the limit, for what makes two generations one."""
-        return self._fields("max_tokens")
-
-    def _fields(self, limit: str) -> dict[str, object]:
-        limits = {} if self.spec.max_tokens is None else {limit: self.spec.max_tokens}
-        return limits | ({} if self.spec.temperature is None else {"temperature": self.spec.temperature})
+        """The same as they are asked for, whatever the server takes: by them a plan finds work that is there."""
+        limit = {} if self.spec.max_tokens is None else {"max_tokens": self.spec.max_tokens}
+        return {**limit, **self.spec.fields}
 
     @property
     def asked_seed(self) -> int | None:
@@ -452,7 +455,7 @@ def prepare(store: Store, spec: AuthoringSpec, look_up: LookUp = look_up) -> Pre
     check_money((spec.model, spec.prices), [], None, spec.cap)
     persons = people(spec.profiles, seed=spec.seed, locale=spec.locale, events=spec.events)
     contexts = packs.contexts_of(spec.contexts, store.workspace)
-    server = served(store, spec.base_url, spec.api_key_env, spec.model, 1, spec.model_seed, look_up)
+    server = served(store, spec.base_url, spec.api_key_env, spec.model, 1, spec.model_seed, spec.fields, look_up)
     return Prepared(replace(spec, base_url=server.base_url or spec.base_url), persons, contexts, server)
 
 

@@ -30,7 +30,7 @@ from cimemories.evaluation.estimates import (
     refuse_misfits,
     stages_of,
 )
-from cimemories.evaluation.judging import Step, response_format
+from cimemories.evaluation.judging import Step
 from cimemories.evaluation.planning import LookUp, look_up, served
 from cimemories.llm import client as llm_client
 from cimemories.llm import worker
@@ -131,6 +131,11 @@ class LabellingSpec:
     prices: Prices | None = None
     cap: float | None = None
 
+    @property
+    def fields(self) -> dict[str, object]:
+        """The further fields of its requests, without the limit on tokens."""
+        return {} if self.temperature is None else {"temperature": self.temperature}
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -145,16 +150,14 @@ class Prepared:
     @property
     def parameters(self) -> dict[str, object]:
         """The further fields of its requests, as sent."""
-        return self._fields(self.server.token_limit)
+        limit, fields = self.server.token_limit, self.server.accepted(self.spec.fields)
+        return fields if self.spec.max_tokens is None else {limit: self.spec.max_tokens, **fields}
 
     @property
     def identity(self) -> dict[str, object]:
-        """The same by the usual name of the limit, for what makes votes comparable."""
-        return self._fields("max_tokens")
-
-    def _fields(self, limit: str) -> dict[str, object]:
-        limits = {} if self.spec.max_tokens is None else {limit: self.spec.max_tokens}
-        return limits | ({} if self.spec.temperature is None else {"temperature": self.spec.temperature})
+        """The same as they are asked for, whatever the server takes: by them a plan finds work that is there."""
+        limit = {} if self.spec.max_tokens is None else {"max_tokens": self.spec.max_tokens}
+        return {**limit, **self.spec.fields}
 
     @property
     def asked_seed(self) -> int | None:
@@ -173,7 +176,7 @@ def prepare(store: Store, spec: LabellingSpec, look_up: LookUp = look_up) -> Pre
         raise StoreError("a labelling needs at least one draw for each persona (on the command line: --draws).")
     check_money((spec.model, spec.prices), [], None, spec.cap)
     pack, prompt = packs.persona_pack(spec.personas, store.workspace), seeds.load_prompt("label")
-    server = served(store, spec.base_url, spec.api_key_env, spec.model, spec.draws, spec.seed, look_up)
+    server = served(store, spec.base_url, spec.api_key_env, spec.model, spec.draws, spec.seed, spec.fields, look_up)
     return Prepared(replace(spec, base_url=server.base_url or spec.base_url), pack, prompt, server)
 
 
@@ -409,7 +412,7 @@ class _Asking:
     def jobs(self, record: ProfileRecord, groups: Iterable[BallotGroup]) -> Iterator[Job]:
         # Once a profile: the same text begins the prompts of all its contexts and personas.
         facts = llm_client.numbered([a.statement for a in record.profile.attributes])
-        form = response_format(answer_schema(len(record.attribute_ids)), self.schema)
+        form = llm_client.response_format(answer_schema(len(record.attribute_ids)), self.schema)
         for group in groups:
             context = record.profile.contexts[record.context_ids.index(group.context)]
             persona = self.personas[group.persona]

@@ -857,7 +857,7 @@ def stages_of(known: Experience, counter: Traversal) -> tuple[tuple[StageEstimat
         ratio = measured or CHARACTERS_A_TOKEN
         if counted.requests:
             counts = f"{ratio:.2f} characters a token, as counted in recorded calls of {model}"
-            guess = f"{ratio:g} characters a token: no call of {model} is recorded in a run yet"
+            guess = f"{ratio:g} characters a token: no call of {model} is recorded yet"
             assumptions[counts if measured else guess] = None
         # A message that is not written yet is as long as others of its kind, or as its limit lets it be.
         message, most = known.message(kind)

@@ -94,13 +94,21 @@ def with_identity(store: Store, base_url: str, server: Server) -> Server:
 
 
 def served(
-    store: Store, base_url: str, key_env: str, model: str, draws: int, seed: int | None, look_up: LookUp = look_up
+    store: Store,
+    base_url: str,
+    key_env: str,
+    model: str,
+    draws: int,
+    seed: int | None,
+    fields: Mapping[str, object],
+    look_up: LookUp = look_up,
 ) -> Server:
     """The server of a labelling or a generation, tested as that of a run is. Raises EndpointError where it cannot be
     used, and for the word `batch`."""
     if base_url == BATCH:
         raise EndpointError("only runs can go by batch files. Give the address of a server (--base-url).")
-    return with_identity(store, base_url, look_up(base_url, key_env, model, draws, True, seed))
+    server = look_up(base_url, key_env, model, draws, True, seed, json.dumps(fields))
+    return with_identity(store, base_url, server)
 
 
 # ---- spec
