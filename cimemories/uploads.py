@@ -79,13 +79,14 @@ def review_upload(
     dry_run: bool = False,
     called: str = "",
     annotator: str = "",
+    zone: str = "UTC",
     wanted: Callable[[], bool] = lambda: True,
 ) -> review_events.Imported:
     """Add the review events of an uploaded file to a dataset. skip_unknown: leave out events of what is not
     here. dry_run: only find out what that comes to. called, annotator: what its owner calls the file, and who imports
-    it. Raises like `import_upload`."""
+    it. zone: of times that name none. Raises like `import_upload`."""
     request = {"do": "review", "dataset": dataset, "skip_unknown": skip_unknown, "dry_run": dry_run}
-    request |= {"name": called, "annotator": annotator}
+    request |= {"name": called, "annotator": annotator, "zone": zone}
     answer = _read(store, data, file_name, request, wanted)
     texts = {name: tuple(answer[name]) for name in ("datasets", "skipped", "notes")}
     more: dict[str, Any] = {**answer, **texts}
@@ -208,6 +209,7 @@ def _review(store: Store, request: Mapping[str, Any]) -> dict[str, Any]:
         dry_run=request["dry_run"],
         name=request["name"],
         annotator=request["annotator"],
+        zone=request["zone"],
     )
     # A page shows how many there are, and the first. All of them could be longer than an answer may be, and what has
     # been imported by now would be reported as a failure.

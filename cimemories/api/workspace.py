@@ -307,8 +307,8 @@ class Datasets:
 
 
 class Runs:
-    """The runs of a workspace, read anew each time: by id or unique name with `ws.runs["run-3f9a1c2e"]`, one after the
-    other, or as a frame."""
+    """The runs of a workspace, read again each time: by id, the beginning of one or a unique name with
+    `ws.runs["run-3f9a1c2e"]`, one after the other, or as a frame."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -325,25 +325,27 @@ class Runs:
 
         return catalogue.run_names(self._session.store)
 
+    def _ids(self, key: str) -> list[str]:
+        from cimemories.flows import catalogue
+
+        return catalogue.run_ids(self._session.store, key)
+
     def __getitem__(self, key: str) -> Run:
         """Raises StoreError for an unknown run and for a name that several have; it says what there is."""
         from cimemories.flows import catalogue
 
-        names = self._names()
-        # Ids before names, since a run may be named like the id of another.
-        ids = [key] if key in names else [run_id for run_id, name in names.items() if name == key]
+        ids = self._ids(key)
         if len(ids) > 1:
             raise StoreError(f"{len(ids)} runs are called {_quoted(key)}. Use the id of one: {', '.join(ids)}.")
         if not ids:
-            there = _there(f"{run_id} ({shortened(name, 60)})" for run_id, name in names.items())
+            there = _there(f"{run_id} ({shortened(name, 60)})" for run_id, name in self._names().items())
             raise StoreError(f"there is no run {_quoted(key)} in this workspace. {there}")
         store = self._session.store
         row = catalogue.run_of(store, ids[0])
         return Run(self._session, row, next(d.name for d in catalogue.all_datasets(store) if d.id == row.dataset))
 
     def __contains__(self, key: object) -> bool:
-        names = self._names()
-        return key in names or key in names.values()
+        return isinstance(key, str) and bool(self._ids(key))
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self._rows())

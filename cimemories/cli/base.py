@@ -7,6 +7,7 @@ what), 2 a command that was not understood, 3 work that ended with part of its p
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import signal
 import sys
@@ -42,6 +43,7 @@ cli = typer.Typer(
 
 def main() -> None:
     """Run the command line; every expected error ends as one line on standard error."""
+    _use_utf8()
     interrupt = _interrupter()
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as of a shell's background job: it stays so
@@ -50,6 +52,19 @@ def main() -> None:
     files.adopt_umask()
     with errors_end_with(1):
         cli()
+
+
+def _use_utf8() -> None:
+    """Print UTF-8 whatever the locale says; where it knows ASCII alone, start again in Python's UTF-8 mode.
+
+    LC_ALL=POSIX with PYTHONUTF8=0 would fail at the first other character of an argument, a path or a name.
+    """
+    if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 @contextmanager

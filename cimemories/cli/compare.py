@@ -11,6 +11,7 @@ from typer import Argument, Option
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
+    RUN_ID,
     AsJson,
     AsLatex,
     AsMarkdown,
@@ -118,7 +119,9 @@ def _judges_json(result: JudgesAgreement) -> dict[str, object]:
 @cli.command()
 @grouped
 def compare(
-    run_ids: Annotated[list[str], Argument(metavar="RUN RUN...", help="Runs; the first is the reference.")],
+    run_ids: Annotated[
+        list[str], Argument(metavar="RUN RUN...", callback=RUN_ID, help="Runs; the first is the reference.")
+    ],
     options: NumberOptions,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -206,7 +209,8 @@ NOT_PRINTED = ("Labels", "Memory", "Prompt")  # on a terminal; where they differ
 def leaderboard(
     options: NumberOptions,
     run_ids: Annotated[
-        list[str] | None, Argument(metavar="[RUN...]", help="Runs of one dataset; default: all judged runs.")
+        list[str] | None,
+        Argument(metavar="[RUN...]", callback=RUN_ID, help="Runs of one dataset; default: all judged runs."),
     ] = None,
     dataset: Annotated[
         str | None, Option("--dataset", "-d", help="Dataset; default: the one with the most judged runs.")
@@ -286,7 +290,7 @@ class Sensitivity:
 @cli.command()
 @grouped
 def sensitivity(
-    run_ids: Annotated[list[str], Argument(metavar="RUN [RUN...]", help="Runs of one dataset.")],
+    run_ids: Annotated[list[str], Argument(metavar="RUN [RUN...]", callback=RUN_ID, help="Runs of one dataset.")],
     options: NumberOptions,
     as_json: AsJson = False,
     order_by: Annotated[str, Option(help="Order runs by balanced, violation or completeness.")] = "balanced",

@@ -15,6 +15,7 @@ from cimemories import files
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import (
+    LABELLING_ID,
     AsJson,
     Cap,
     Dataset,
@@ -30,12 +31,14 @@ from cimemories.cli.options import (
     TokenLimit,
     WorkOptions,
     Workspace,
+    full_id,
     grouped,
     open_record,
     token_limit,
 )
 from cimemories.cli.runs import print_plan
 from cimemories.cli.work import find_labels, work_on
+from cimemories.model import WorkKind
 from cimemories.seeds import PersonaPack, packs
 from cimemories.seeds.reading import SeedError
 from cimemories.store import datasets as store_datasets
@@ -65,7 +68,8 @@ OFFLINE_PER_DOMAIN = 5  # as in the released data
 MODEL_PER_DOMAIN = 7  # as in the paper
 
 CardLabelling = Annotated[
-    str | None, Option("--labelling", "-l", help="Id of a labelling; default: the one the numbers use.")
+    str | None,
+    Option("--labelling", "-l", callback=LABELLING_ID, help="Id of a labelling; default: the one the numbers use."),
 ]
 
 
@@ -120,7 +124,8 @@ def import_dataset(
 @cli.command()
 def export(
     dataset: Annotated[
-        str, Argument(metavar="DATASET", help="Name of the dataset; for results and every-eval-ever, id of a run.")
+        str,
+        Argument(metavar="DATASET", help="Name of the dataset; for results and every-eval-ever, id or name of a run."),
     ],
     form: Annotated[
         str,
@@ -139,7 +144,8 @@ def export(
         ),
     ],
     labelling: Annotated[
-        str | None, Option("--labelling", "-l", help="Id of a labelling; default: the newest finished one.")
+        str | None,
+        Option("--labelling", "-l", callback=LABELLING_ID, help="Id of a labelling; default: the newest finished one."),
     ] = None,
     calls: Annotated[bool, Option("--calls/--no-calls", help="Include recorded calls in a bundle.")] = True,
     judge: Annotated[int | None, Option(help="For results: id of a judge; default: the run's first.")] = None,
@@ -172,6 +178,8 @@ def export(
         if is_given and form not in TAKEN_BY[option]:
             raise StoreError(f"{option} changes nothing for {form}: it is for {listed(TAKEN_BY[option])}.")
     store = open_record(workspace)
+    if kind is None:
+        dataset = full_id(store, dataset, WorkKind.RUN)
     if form == EVERY_EVAL_EVER:
         _export_record(store, dataset, out, labelling, judge, organization, workspace, as_json=as_json)
         return

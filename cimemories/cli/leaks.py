@@ -15,6 +15,8 @@ from cimemories import files
 from cimemories.cli import output
 from cimemories.cli.base import cli, errors_end_with
 from cimemories.cli.options import (
+    LABELLING_ID,
+    RUN_ID,
     AsJson,
     AsLatex,
     AsMarkdown,
@@ -343,7 +345,7 @@ def _print_why_plan(store: Store, planned: Attribution, leak: str, concurrency: 
 @cli.command()
 @grouped
 def report(
-    run_ids: Annotated[list[str], Argument(metavar="RUN", help="Runs; the first is the reference.")],
+    run_ids: Annotated[list[str], Argument(metavar="RUN", callback=RUN_ID, help="Runs; the first is the reference.")],
     options: NumberOptions,
     to: Annotated[Path, Option(help="File to write: NAME.html, or NAME.md with a folder of figures.")],
     no_texts: Annotated[
@@ -386,7 +388,9 @@ def report(
 @cli.command()
 @grouped
 def publish(
-    run_ids: Annotated[list[str], Argument(metavar="RUN", help="Runs of one dataset; the first is the reference.")],
+    run_ids: Annotated[
+        list[str], Argument(metavar="RUN", callback=RUN_ID, help="Runs of one dataset; the first is the reference.")
+    ],
     options: NumberOptions,
     to: Annotated[Path, Option(help="Folder to write: new, empty, or with --force a site published before.")],
     no_texts: Annotated[
@@ -455,7 +459,10 @@ class CountOptions:
     """Which labels and which judge decide; --judge says who judges a new run."""
 
     labels: Annotated[
-        str | None, Option(help="`decisions` (default), `consensus`, or a labelling's id, as for `metrics`.")
+        str | None,
+        Option(
+            callback=LABELLING_ID, help="`decisions` (default), `consensus`, or a labelling's id, as for `metrics`."
+        ),
     ] = None
     rule: Annotated[str | None, Option(help="Consensus rule: `paper`, or one of the dataset.")] = None
     by_judge: Annotated[
@@ -500,7 +507,9 @@ def check(
     messages: MessageOptions,
     judge_options: JudgeOptions,
     file: Annotated[Path | None, Argument(help="File of budgets and flows (docs/check.md).")] = None,
-    run_id: Annotated[str | None, Option("--run", metavar="RUN", help="Check this run of the workspace.")] = None,
+    run_id: Annotated[
+        str | None, Option("--run", metavar="RUN", callback=RUN_ID, help="Check this run of the workspace.")
+    ] = None,
     concurrency: Annotated[int, Option(min=1, max=1024, help="Requests at the same time.")] = 32,
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AsJson, NumberOptions, Run, Workspace, grouped, one_of, open_record
+from cimemories.cli.options import RUN_ID, AsJson, NumberOptions, Run, Workspace, grouped, one_of, open_record
 from cimemories.store import datasets as store_datasets
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError
 from cimemories.text import count, listed, percent, sentence, simulated_text
@@ -232,10 +232,11 @@ def _print_judges(numbers: Headline) -> None:
 @cli.command()
 @grouped
 def power(
-    run_id: Annotated[str, Argument(metavar="RUN", help="Pilot run; `cimemories runs` lists them.")],
+    run_id: Annotated[str, Argument(metavar="RUN", callback=RUN_ID, help="Pilot run; `cimemories runs` lists them.")],
     options: NumberOptions,
     second_id: Annotated[
-        str | None, Argument(metavar="[RUN]", help="Second pilot: how alike the two models are is then measured.")
+        str | None,
+        Argument(metavar="[RUN]", callback=RUN_ID, help="Second pilot: how alike the two models are is then measured."),
     ] = None,
     as_json: AsJson = False,
     profiles: Annotated[int | None, Option(min=1, help="Planned profiles; default: those of the pilot.")] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 from typer import Argument, Option
 
-from cimemories.store.engine import Store, StoreError, open_store, record_address, sqlite_path
+from cimemories.model import WorkKind
+from cimemories.store import work as store_work
+from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store, record_address, sqlite_path
 
 if TYPE_CHECKING:
     from cimemories.flows.arrays import IdentifierRule
@@ -31,7 +34,10 @@ def _allow_keys(pairs: list[str] | None) -> list[str] | None:
     return pairs
 
 
-Workspace = Annotated[Path, Option("--workspace", "-w", envvar="CIMEMORIES_WORKSPACE", help="Workspace folder.")]
+# Eager: it is read before the ids that are looked up in it.
+Workspace = Annotated[
+    Path, Option("--workspace", "-w", is_eager=True, envvar="CIMEMORIES_WORKSPACE", help="Workspace folder.")
+]
 
 
 def open_record(workspace: Path) -> Store:
@@ -46,14 +52,62 @@ def open_record(workspace: Path) -> Store:
     return open_store(workspace)
 
 
+def full_ids(*kinds: WorkKind) -> Callable[[typer.Context, Any], Any]:
+    """Return a callback that turns a value, or each of a list, into the full id that it means (store.work.ids_of).
+
+    What means nothing there is left to the command. Raises StoreError for what means several.
+    """
+
+    def full(context: typer.Context, value: Any) -> Any:
+        values = value if isinstance(value, list) else [value]
+        if all(text is None or _FULL_ID.fullmatch(text) for text in values):
+            return value  # without opening the record
+        workspace = Path(context.params.get("workspace", DEFAULT_WORKSPACE))
+        file = sqlite_path(record_address(workspace))
+        if file is not None and not file.exists():
+            return value
+        store = open_store(workspace)
+        try:
+            ids = [full_id(store, text, *kinds) for text in values]
+        finally:
+            store.close()
+        return ids if isinstance(value, list) else ids[0]
+
+    return full
+
+
+_FULL_ID = re.compile(f"({'|'.join(WorkKind)})-[0-9a-f]{{8}}")
+
+
+def full_id(store: Store, text: str, *kinds: WorkKind) -> str:
+    """Return the full id that a text means, or the text if it means none. Raises StoreError if it means several."""
+    with store.read() as connection:
+        ids = store_work.ids_of(connection, text, *kinds)
+    if len(ids) > 1:
+        raise StoreError(f"'{text}' may mean {', '.join(ids)}. Use one of these ids.")
+    return ids[0] if ids else text
+
+
+RUN_ID, LABELLING_ID = full_ids(WorkKind.RUN), full_ids(WorkKind.LABELLING)
+
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
-Run = Annotated[str, Argument(metavar="RUN", help="Id of a run; `cimemories runs` lists them.")]
-Work = Annotated[str, Argument(metavar="ID", help="Id of a run, sweep, labelling or generation.")]
+Run = Annotated[
+    str, Argument(metavar="RUN", callback=RUN_ID, help="Id or name of a run; `cimemories runs` lists them.")
+]
+Work = Annotated[
+    str,
+    Argument(metavar="ID", callback=full_ids(*WorkKind), help="Id of a run, sweep, labelling or generation, or name."),
+]
 Dataset = Annotated[str, Argument(help="Dataset; `cimemories datasets` lists them.")]
 NewDataset = Annotated[str, Option("--dataset", "-d", help="Name of the new dataset.")]
 DatasetName = Annotated[str, Option("--dataset", "-d", help="Dataset; `cimemories datasets` lists them.")]
 LabellingOption = Annotated[
-    str | None, Option("--labelling", "-l", "-L", help="Id of a labelling; default: the newest finished one.")
+    str | None,
+    Option(
+        *("--labelling", "-l", "-L"),
+        callback=LABELLING_ID,
+        help="Id of a labelling; default: the newest finished one.",
+    ),
 ]
 Replace = Annotated[bool, Option("--replace", help="Overwrite an existing file.")]
 
@@ -160,7 +214,10 @@ class LabelOptions:
 
     labels: Annotated[
         str | None,
-        Option(help="`decisions` (of people, then the consensus; default), `consensus`, or a labelling's id."),
+        Option(
+            callback=LABELLING_ID,
+            help="`decisions` (of people, then the consensus; default), `consensus`, or a labelling's id.",
+        ),
     ] = None
     rule: Annotated[str | None, Option(help="Consensus rule: `paper`, or one of the dataset.")] = None
     judge: Annotated[

@@ -70,6 +70,9 @@ def import_review(
         bool, Option("--skip-unknown", help="Skip events whose pair or run is not in this workspace.")
     ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Show what is new, and import nothing.")] = False,
+    zone: Annotated[
+        str, Option(help="Zone of times that name none: a name such as Europe/Berlin, or an offset such as +02:00.")
+    ] = "UTC",
     as_json: AsJson = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -80,15 +83,23 @@ def import_review(
     from cimemories.formats.review_events import import_events
 
     result = import_events(
-        open_record(workspace), file, dataset, skip_unknown=skip_unknown, dry_run=dry_run, annotator=getpass.getuser()
+        open_record(workspace),
+        file,
+        dataset,
+        skip_unknown=skip_unknown,
+        dry_run=dry_run,
+        annotator=getpass.getuser(),
+        zone=zone,
     )
     if as_json:
-        output.as_json(output.attributes(result, "datasets new known skipped notes"))
+        output.as_json(output.attributes(result, "datasets new known skipped notes without_zone"))
         return
     names = ", ".join(f"'{name}'" for name in result.datasets)
     output.line(f"{'new: ' if dry_run else 'imported '}{_counted(result.new)}{f' into {names}' if names else ''}")
     if sum(result.known.values()):
         output.note(f"note: {_counted(result.known)} imported before")
+    if note := result.zone_note(zone):
+        output.note(f"note: {note}; --zone sets it")
     output.notes(result.notes)
     output.notes(result.skipped, "skipped")
 

@@ -13,7 +13,8 @@ from typer import Argument, Option
 from cimemories.access.roles import MAY, Role
 from cimemories.cli import output
 from cimemories.cli.base import cli
-from cimemories.cli.options import AsJson, Workspace, open_record
+from cimemories.cli.options import AsJson, Workspace, full_ids, open_record
+from cimemories.model import WorkKind
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 from cimemories.text import count, without_formula
 
@@ -131,7 +132,8 @@ def purge(
 @cli.command()
 def delete(
     work_id: Annotated[
-        str | None, Argument(metavar="[ID]", help="Id of a run, sweep, labelling or generation.")
+        str | None,
+        Argument(metavar="[ID]", callback=full_ids(*WorkKind), help="Id of a run, sweep, labelling or generation."),
     ] = None,
     dataset: Annotated[str | None, Option("--dataset", "-d", help="Name of a dataset instead.")] = None,
     cascade: Annotated[

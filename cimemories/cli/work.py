@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,6 +40,8 @@ UNITS = {
     WorkKind.LABELLING: "ballots",
     WorkKind.GENERATION: "parts",
 }
+LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
+SPEED_SECONDS = 600.0  # over which the time left is estimated: a slow server answers less than once in rich's own 30
 LOOK_SECONDS = 0.3  # between two looks at the database for the progress of a generation
 
 
@@ -50,10 +54,13 @@ def work_on(
     *,
     queued: bool = False,
 ) -> None:
-    """Execute with a progress line. The id is printed at the end whatever happens, so that a script can resume it.
+    """Execute with its progress on standard error. The id is printed at the end whatever happens, so that a script can
+    resume it; without a terminal it is in the log first of all, for work that is killed.
 
     Ends the command with status 3 where more than the share `allow_missing` of the plan is missing.
     """
+    if not output.err.is_terminal:
+        output.note(f"{work_id}: begins")
     # Imported here: together they take longer to load than most commands take to run.
     from cimemories.curation import authoring, labelling
     from cimemories.evaluation import runs
@@ -157,12 +164,15 @@ def progress(store: Store, work_id: str) -> Iterator[Callable[[Done], None]]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("left"),
+        TextColumn("elapsed,"),
         TimeRemainingColumn(),
+        TextColumn("left"),
         TextColumn("{task.fields[extra]}"),
     )
     # On standard error, so that a script which reads the id from standard output gets nothing else.
-    with _Bar(*columns, console=output.err) as bar:
+    drawn = output.err.is_terminal
+    bar = _Bar(*columns, console=output.err, speed_estimate_period=SPEED_SECONDS, disable=not drawn)
+    with bar, nullcontext() if drawn else _as_lines(bar):
         task = bar.add_task(work_id, total=_remaining(store, work_id), extra="")
 
         from cimemories.evaluation.respond import PREPARING
@@ -200,6 +210,33 @@ class _Bar(Progress):
         yield from super().get_renderables()
         if self.slowed:
             yield Text(self.slowed, style="yellow")
+
+
+@contextmanager
+def _as_lines(bar: _Bar) -> Iterator[None]:
+    """A block in which the state of a progress bar is written as a line every LINE_SECONDS, and once at its end."""
+    ended = threading.Event()
+
+    def write() -> None:
+        for task in bar.tasks:
+            elapsed, left = (timedelta(seconds=int(seconds or 0)) for seconds in (task.elapsed, task.time_remaining))
+            guess = f", {left} left" if task.time_remaining else ""
+            extra = "".join(f", {text}" for text in (task.fields["extra"], bar.slowed) if text)
+            total = f"{task.completed:,.0f}/{task.total:,.0f}"
+            output.note(f"{task.description}: {total}, {elapsed} elapsed{guess}{extra}")
+
+    def write_now_and_then() -> None:
+        while not ended.wait(LINE_SECONDS):
+            write()
+
+    thread = threading.Thread(target=write_now_and_then, name="progress lines", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        write()
 
 
 def _remaining(store: Store, work_id: str) -> int:

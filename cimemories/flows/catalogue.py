@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from cimemories.access.roles import Role
 from cimemories.flows.labels import default_labelling
+from cimemories.model import WorkKind
 from cimemories.store import audits, calls, datasets, decisions, judgements, labellings, reviews, runs, work
 from cimemories.store.calls import ServerId, Source, Tie
 from cimemories.store.datasets import DatasetRow, Hit, ProfileRecord, Summary
@@ -187,6 +188,12 @@ def run_names(store: Store, dataset_id: int | None = None) -> dict[str, str]:
     """Names of runs by id, oldest first; of one dataset where given."""
     with store.read() as connection:
         return runs.names(connection, dataset_id)
+
+
+def run_ids(store: Store, text: str) -> list[str]:
+    """Return the ids of the runs that a text may mean: an id, a name, or the beginning of an id."""
+    with store.read() as connection:
+        return work.ids_of(connection, text, WorkKind.RUN)
 
 
 def decided_pairs(store: Store, dataset_id: int) -> int:

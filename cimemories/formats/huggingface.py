@@ -244,8 +244,8 @@ def _parquet(path: Path, name: str) -> Iterator[dict[str, list[Any]]]:
 
 def _csv(path: Path, name: str) -> Iterator[dict[str, list[Any]]]:
     _check_whole(path, name)
-    try:
-        with opened(path) as stream:
+    with opened(path) as stream:
+        try:
             header = stream.readline(LONGEST_CELL).decode("utf-8-sig")
             delimiter = separator(header)
             chosen = _chosen(next(csv.reader([header], delimiter=delimiter), []), name)
@@ -261,8 +261,9 @@ def _csv(path: Path, name: str) -> Iterator[dict[str, list[Any]]]:
             )
             for batch in reader:
                 yield {column: batch.column(column).to_pylist() for column in batch.schema.names}
-    except (pa.ArrowException, UnicodeDecodeError, KeyError, csv.Error) as error:
-        raise FormatError(f"{name}: not a whole CSV file ({_first_line(error)}); export or download it again") from None
+        except (pa.ArrowException, UnicodeDecodeError, KeyError, csv.Error) as error:
+            reason = _first_line(error)
+            raise FormatError(f"{name}: not a whole CSV file ({reason}); export or download it again") from None
 
 
 def _check_whole(path: Path, name: str) -> None:

@@ -30,9 +30,10 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -126,8 +127,9 @@ def problem_of(row: Any) -> str:
     return ""
 
 
-def completed(row: dict[str, Any]) -> dict[str, Any]:
-    """An event without a problem, with every field: what was left out is None or its default, the time in our form."""
+def completed(row: dict[str, Any], zone: tzinfo = UTC) -> dict[str, Any]:
+    """An event without a problem, with every field: what was left out is None or its default, the time in our form.
+    zone: of a time that names none."""
     event: Event = {}
     for column in FIELDS[row["event"]]:
         value = row.get(column.name)
@@ -135,19 +137,35 @@ def completed(row: dict[str, Any]) -> dict[str, Any]:
         event[column.name] = missing if value in (None, "") else value
     if event.get("seconds") is not None:
         event["seconds"] = float(event["seconds"])
-    event["created"] = moment(row["created"])
+    event["created"] = moment(row["created"], zone)
     return event
 
 
-def moment(text: str) -> str:
-    """A time as the record writes it, in UTC to the millisecond; '' for what is none. Without a zone it is UTC; a date
-    alone is its first moment."""
+def moment(text: str, zone: tzinfo = UTC) -> str:
+    """A time as the record writes it, in UTC to the millisecond; '' for what is none. zone: of a time that names none;
+    a date alone is its first moment."""
     try:
         time = datetime.fromisoformat(text.strip())
-        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        time = (time.replace(tzinfo=zone) if time.tzinfo is None else time).astimezone(UTC)
     except (ValueError, OverflowError):
         return ""
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def zone_of(text: str) -> tzinfo:
+    """Return the time zone of a name such as Europe/Berlin, or of an offset such as +02:00. Raises FormatError."""
+    try:
+        offset = datetime.fromisoformat(f"2000-01-01T00:00{text}").tzinfo
+    except ValueError:
+        offset = None
+    if offset is not None:
+        return offset
+    try:
+        return ZoneInfo(text)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        raise FormatError(
+            f"there is no time zone '{shown(text)}'; use a name such as Europe/Berlin, or an offset such as +02:00"
+        ) from None
 
 
 def write(path: Path, form: Form, events: Mapping[str, Sequence[Event]]) -> None:
@@ -305,7 +323,8 @@ class Exported:
 @dataclass(frozen=True)
 class Imported:
     """The outcome of an import. `new` and `known` by kind; `skipped`: why events match nothing here, and how many
-    more were skipped than are in it; `notes`: what else to know, as sentences."""
+    more were skipped than are in it; `notes`: what else to know, as sentences; `without_zone`: events whose time named
+    no zone."""
 
     datasets: tuple[str, ...]
     new: Mapping[str, int]
@@ -313,6 +332,11 @@ class Imported:
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     more_skipped: int = 0
+    without_zone: int = 0
+
+    def zone_note(self, zone: str) -> str:
+        """Return how many times were read as of this zone because they named none; '' if all named theirs."""
+        return f"{count(self.without_zone, 'time')} without a zone; read as {zone}" if self.without_zone else ""
 
 
 def export_choices(store: Store, dataset_id: int) -> tuple[list[str], list[str]]:
@@ -402,6 +426,7 @@ def import_events(
     dry_run: bool = False,
     name: str = "",
     annotator: str = "",
+    zone: str = "UTC",
 ) -> Imported:
     """Add the events of a file or folder that `export_events` wrote, or that is laid out so, in one transaction.
 
@@ -409,14 +434,16 @@ def import_events(
     FormatError in one line with file, line and field for an event that is none, and for one whose dataset, pair or run
     is not here: then nothing is imported, unless skip_unknown leaves the latter out. dry_run: find out what an import
     would come to, and keep nothing of it. name, annotator: what the file is called (else by its path) and who imports
-    it, for `imports`, which lists what can be undone.
+    it, for `imports`, which lists what can be undone. zone: of times that name none (`zone_of`).
     """
     checked: list[Event] = []
+    without_zone, time_zone = 0, zone_of(zone)
     nameless = {kind: Nameless(kind) for kind in EVENT_KINDS}
     for location, raw in read(path):
         if problem := problem_of(raw):
             raise FormatError(f"{location}: {problem}")
-        event = {**completed(raw), "location": location}
+        event = {**completed(raw, time_zone), "location": location}
+        without_zone += datetime.fromisoformat(raw["created"].strip()).tzinfo is None
         # Made of the content: importing the same file again gives the same uid, and adds nothing.
         event["uid"] = event["uid"] or nameless[event["event"]].uid(event)
         checked.append(event)
@@ -447,6 +474,7 @@ def import_events(
         {kind: item.known for kind, item in totals.items()},
         tuple(problems),
         tuple(changed),
+        without_zone=without_zone,
     )
 
 

@@ -11,6 +11,7 @@ it in its own transaction, and a worker whose token is gone writes nothing more.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 import threading
@@ -190,6 +191,28 @@ def kind_of(work_id: str) -> WorkKind:
     raise StoreError(
         f"'{work_id}' is not the id of a run, sweep, labelling or generation. `cimemories runs` lists runs."
     )
+
+
+def ids_of(connection: sa.Connection, text: str, *kinds: WorkKind) -> list[str]:
+    """Return the ids that a text may mean: the id itself, else those with that name, else those that begin with it.
+
+    A beginning has four hex digits or more, with or without the kind: 'run-3f9a', '3f9a'.
+    """
+    tables = {kind: TABLES[kind] for kind in kinds}
+    if any(connection.scalar(sa.select(table.c.id).where(table.c.id == text)) for table in tables.values()):
+        return [text]
+    queries = []
+    if WorkKind.RUN in tables:
+        queries.append(sa.select(run.c.id).where(run.c.name == text, run.c.explains.is_(None)))
+    if WorkKind.SWEEP in tables:
+        queries.append(sa.select(sweep.c.id).where(sweep.c.name == text))
+    if ids := [work_id for query in queries for work_id in connection.scalars(query)]:
+        return ids
+    for kind, table in tables.items():
+        digits = text.removeprefix(f"{kind}-")
+        if re.fullmatch("[0-9a-f]{4,}", digits):
+            ids += connection.scalars(sa.select(table.c.id).where(table.c.id.startswith(f"{kind}-{digits}")))
+    return ids
 
 
 def table_of(work_id: str) -> sa.Table:

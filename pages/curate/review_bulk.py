@@ -560,18 +560,24 @@ def _import(store: Store, dataset: DatasetRow) -> None:
     if not upload:
         safe.inline("You see what is new before anything is imported.", muted=True)
         return
-    wanted = (upload.file_id, skip, dataset.id)
+    zone = st.text_input(
+        "Time zone of times that name none",
+        "UTC",
+        help="A name such as Europe/Berlin, or an offset such as +02:00.",
+        key="review.exchange.zone",
+    )
+    wanted = (upload.file_id, skip, zone, dataset.id)
     checked = st.session_state.get(_CHECKED)
     if checked is None or checked[0] != wanted:
         if st.button("Check the file", type="primary", icon=":material/fact_check:"):
             with _refusing(), st.spinner("Checking the file", show_time=True):
-                st.session_state[_CHECKED] = (wanted, _read(store, dataset, upload, skip=skip, dry_run=True))
+                st.session_state[_CHECKED] = (wanted, _read(store, dataset, upload, skip=skip, zone=zone, dry_run=True))
                 st.rerun()
         return
     done: Imported = checked[1]
     new, known = sum(done.new.values()), sum(done.known.values())
     safe.inline(f"New here: {_kinds(done.new) or 'nothing'}. {count(known)} are here already.", strong=True)
-    for line in _remarks(done):
+    for line in _remarks(done, zone):
         safe.inline(line, muted=True)
 
     def imported(done: Imported) -> None:
@@ -579,14 +585,14 @@ def _import(store: Store, dataset: DatasetRow) -> None:
         page.keep_notices(
             _OUTCOME,
             f"{count(new)} new events imported, {count(known)} were already here. You can undo this below.",
-            *_remarks(done),
+            *_remarks(done, zone),
         )
         st.session_state.pop(_CHECKED, None)
 
     with _refusing():
         once.button(
             safe.plain_label(f"Import {count(new, 'event')}"),
-            lambda: _read(store, dataset, upload, skip=skip),
+            lambda: _read(store, dataset, upload, skip=skip, zone=zone),
             imported,
             key=f"review.exchange.import.{upload.file_id}",
             doing="Importing the events",
@@ -630,7 +636,7 @@ def _refusing() -> page.Reporting:
     return page.Reporting("These events cannot be imported.", FormatError, StoreError, next="Nothing was imported.")
 
 
-def _read(store: Store, dataset: DatasetRow, upload: Any, *, skip: bool, dry_run: bool = False) -> Imported:
+def _read(store: Store, dataset: DatasetRow, upload: Any, *, skip: bool, zone: str, dry_run: bool = False) -> Imported:
     return uploads.review_upload(
         store,
         upload.getbuffer(),
@@ -641,12 +647,13 @@ def _read(store: Store, dataset: DatasetRow, upload: Any, *, skip: bool, dry_run
         dry_run=dry_run,
         called=upload.name,
         annotator=annotator.name(),
+        zone=zone,
         wanted=page.session_check(),
     )
 
 
-def _remarks(done: Imported) -> list[str]:
-    lines = [sentence(note) for note in done.notes]
+def _remarks(done: Imported, zone: str) -> list[str]:
+    lines = [sentence(note) for note in (done.zone_note(zone), *done.notes) if note]
     if done.skipped:
         lines.append(f"{count(len(done.skipped) + done.more_skipped)} skipped, the first: {done.skipped[0]}")
     return lines

@@ -18,6 +18,7 @@ from worlds import add_dataset, add_labels, make_profile, records
 from cimemories.exchange import exporting
 from cimemories.formats import importing
 from cimemories.formats.bundle import VERSION, columns_of, line_of
+from cimemories.formats.official import FormatError
 from cimemories.formats.review_events import FORMS, Filters, Form, export_events, import_events, imports, undo_import
 from cimemories.model import Label
 from cimemories.store import audits, datasets, decisions, reviews
@@ -87,6 +88,38 @@ def test_filters_say_what_goes_out(sqlite_store: Store, tmp_path: Path, filters:
     lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == sum(kept.values())
     assert {json.loads(line)["simulated"] for line in lines if json.loads(line)["event"] != "audit"} <= {False}
+
+
+@pytest.mark.parametrize(
+    ("zone", "created"),
+    [
+        ("UTC", "2026-01-31T10:00:00.000Z"),
+        ("Europe/Berlin", "2026-01-31T09:00:00.000Z"),
+        ("-05:00", "2026-01-31T15:00:00.000Z"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_times_that_name_no_zone_are_counted_and_read_in_the_zone_that_is_given(
+    sqlite_store: Store, tmp_path: Path, zone: str, created: str, dry_run: bool
+) -> None:
+    row, _ = reviewed(sqlite_store)
+    path = tmp_path / "out.jsonl"
+    export_events(sqlite_store, row.name, path)
+    (first, second, *_) = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    new = [{**first, "uid": "n1", "created": "2026-01-31 10:00"}, {**second, "uid": "n2"}]
+    path.write_text("".join(json.dumps(event) + "\n" for event in new), encoding="utf-8")
+    done = import_events(sqlite_store, path, zone=zone, dry_run=dry_run)
+    assert done.zone_note(zone) == f"1 time without a zone; read as {zone}"
+    times = [event["created"] for event in events(sqlite_store, row.id)["decision"] if event["uid"] == "n1"]
+    assert times == ([] if dry_run else [created])
+
+
+@pytest.mark.parametrize("zone", ["Nowhere/Else", "../etc/passwd", "", "+25:00", "Z+1"])
+def test_a_zone_that_is_none_is_refused(sqlite_store: Store, tmp_path: Path, zone: str) -> None:
+    row, _ = reviewed(sqlite_store)
+    export_events(sqlite_store, row.name, tmp_path / "out.jsonl")
+    with pytest.raises(FormatError, match="there is no time zone"):
+        import_events(sqlite_store, tmp_path / "out.jsonl", zone=zone)
 
 
 def test_labels_of_the_simulator_mark_every_event(sqlite_store: Store, tmp_path: Path) -> None:

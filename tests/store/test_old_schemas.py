@@ -1,8 +1,9 @@
 """Workspaces of older versions: real databases of every schema before this one, written by the tool of that day.
 
 Each holds a dataset of two profiles with four contexts, its labels by the simulator, two decisions by hand and a run
-with its judgements; `schemas.json` is what `metrics --json` of that day said. Schema 0001 exists in two forms: labels
-alone, and, for its first hours, with the tables of runs as well.
+with its judgements; from 0009 on also rows of what is new in it. `schemas.json` is what `metrics --json` of that day
+said. Schema 0001 exists in two forms: labels alone, and, for its first hours, with the tables of runs as well. Until
+0015 the chain ran 0012, 0014, 0013, hence the names of the last two.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import lzma
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,7 @@ from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
 from cimemories.store.reviews import Guideline, Plan
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-SCHEMAS = ["0001", "0001-with-runs", "0002", "0003", "0004"]
+SCHEMAS = sorted(path.name.split(".")[0].removeprefix("schema-") for path in FIXTURES.glob("schema-*.sqlite.xz"))
 NUMBERS: dict[str, dict[str, object]] = json.loads((FIXTURES / "schemas.json").read_text(encoding="utf-8"))
 
 
@@ -38,6 +40,12 @@ def unpack(schema: str, workspace: Path) -> Path:
     return workspace
 
 
+def rows_of(workspace: Path) -> dict[str, int]:
+    with closing(sqlite3.connect(workspace / SQLITE_FILE)) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        return {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for (name,) in names}
+
+
 def set_schema(store: Store, schema: str) -> None:
     with store.write() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = :to"), {"to": schema})
@@ -45,7 +53,11 @@ def set_schema(store: Store, schema: str) -> None:
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_an_old_workspace_is_brought_up_to_date_with_all_it_holds(tmp_path: Path, schema: str) -> None:
-    store = open_store(unpack(schema, tmp_path / "workspace"))
+    workspace = unpack(schema, tmp_path / "workspace")
+    before = rows_of(workspace)
+    store = open_store(workspace)
+    after = rows_of(workspace)
+    assert {name: after[name] for name in before} == before and engine.current_schema(store.engine) == engine.HEAD
     with store.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, tables.metadata) == []
