@@ -1,7 +1,7 @@
 """The shape of the code, read from its syntax trees: which way imports point, and what must not be written where.
 
 The rules are those of the design notes: layers point one way, Streamlit stays in the app, a model's text never reaches
-a widget that renders markdown, SQL and prompts have one place each, and every file can be read in one sitting.
+a widget that renders markdown, SQL and prompts have one place each.
 """
 
 from __future__ import annotations
