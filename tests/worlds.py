@@ -187,8 +187,9 @@ def add_run(
     simulated: bool = False,
     status: WorkStatus = WorkStatus.FINISHED,
     profiles: slice = slice(None),
+    contexts: slice = slice(None),
 ) -> str:
-    """A run with its judged responses; returns its id. profiles: those that it is planned for.
+    """A run with its judged responses; returns its id. profiles, contexts: those that it is planned for.
 
     reveals: in how many judged samples an attribute is revealed in full, [profile, attribute, context] or by
     (attribute id, context id); they fall on the first judged samples. missing: what became of single samples, by
@@ -198,7 +199,9 @@ def add_run(
     people = records(store, dataset_id)
     counts = _by_pair(people, reveals)
     with store.write() as connection:
-        run_id = plan_run(connection, dataset_id, samples, judge=judge, simulated=simulated, profiles=profiles)
+        run_id = plan_run(
+            connection, dataset_id, samples, judge=judge, simulated=simulated, profiles=profiles, contexts=contexts
+        )
         judge_id = judgements.of_run(connection, run_id)[0].id
         key = add_call(connection, f"answer for {run_id}")
         calls.link(connection, [(run_id, key, None)])
@@ -224,8 +227,9 @@ def plan_run(
     judge: str = "test-judge",
     simulated: bool = False,
     profiles: slice = slice(None),
+    contexts: slice = slice(None),
 ) -> str:
-    """A run on a dataset, all of it still owed; returns its id. profiles: those that it is planned for."""
+    """A run on a dataset, all of it still owed; returns its id. profiles, contexts: those that it is planned for."""
     values = {
         "name": "small run",
         "dataset": dataset_id,
@@ -242,7 +246,7 @@ def plan_run(
     }
     run_id = runs.add(connection, values, manifest={})
     judgements.assign(connection, run_id, [add_judge(connection, judge)])
-    context_ids = [row.id for row in datasets.contexts(connection, dataset_id)]
+    context_ids = [row.id for row in datasets.contexts(connection, dataset_id)][contexts]
     runs.plan(connection, run_id, datasets.profile_ids(connection, dataset_id)[profiles], context_ids, samples)
     return run_id
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cimemories.check.checking import CheckResult
+    from cimemories.compare.leaderboard import Leaderboard
     from cimemories.store.datasets import DatasetRow
 
 NAMED = 10  # names that an error lists
@@ -93,6 +94,36 @@ class Workspace:
         (result,) = together([difference(self._session.flows, before, after, identifier_rule)])
         alike = one.name == other.name
         return Comparison(one.id if alike else one.name, other.id if alike else other.name, result)
+
+    def leaderboard(
+        self,
+        *runs: Run | str,
+        dataset: str | None = None,
+        samples: int | None = None,
+        rank_small: bool = False,
+        labels: str | None = None,
+        rule: str | None = None,
+        judge: str | None = None,
+        grounded: bool = False,
+        identifiers: str = "exact",
+    ) -> Leaderboard:
+        """Rank runs as in the paper's Table 1: `lines` and `frame()` (one row a run), `ranked` and `outside`.
+
+        runs: of one dataset, by id, unique name or object; none: all judged runs of `dataset`, by default of the one
+        with the most. samples: n of Violation@n at most. A run that covers much less than the others stands outside;
+        rank_small: rank it too, all runs on what they have in common. The other choices as in `Run`. Raises StoreError
+        without a judged run, and for runs of several datasets."""
+        from cimemories.api.heatmap import word_of
+        from cimemories.compare.leaderboard import default_runs, leaderboard
+        from cimemories.flows.arrays import IdentifierRule
+
+        if runs and dataset is not None:
+            raise StoreError("runs are of one dataset already: name the runs, or the dataset.")
+        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
+        names = runs or tuple(default_runs(self._session.store, dataset))
+        chosen = [item if isinstance(item, Run) else self.runs[item] for item in names]
+        scopes = [run._scope(labels, rule, judge, grounded) for run in chosen]
+        return leaderboard(self._session.flows, scopes, identifier_rule, n=samples, rank_small=rank_small)
 
     def check(
         self,

@@ -16,6 +16,7 @@ from cimemories.cli.options import (
     AsLatex,
     AsMarkdown,
     NumberOptions,
+    RankSmall,
     Run,
     Samples,
     Workspace,
@@ -25,8 +26,7 @@ from cimemories.cli.options import (
     priors_by_key,
 )
 from cimemories.cli.output import mark
-from cimemories.store import datasets as store_datasets
-from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError
+from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
 from cimemories.text import count, decimal, exact_percent, percent, sentence, simulated_text
 
 if TYPE_CHECKING:
@@ -219,6 +219,7 @@ def leaderboard(
     as_markdown: AsMarkdown = False,
     as_latex: AsLatex = False,
     samples: Samples = None,
+    rank_small: RankSmall = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
     """Rank runs as in the paper's Table 1.
@@ -237,8 +238,8 @@ def leaderboard(
     store = open_record(workspace)
     if run_ids and dataset:
         raise StoreError("runs are of one dataset already: name the runs, or --dataset for all judged runs of it.")
-    scopes = options.scopes(store, run_ids or _judged(store, dataset))
-    board = boards.leaderboard(Flows(store), scopes, rule, n=samples)
+    scopes = options.scopes(store, run_ids or boards.default_runs(store, dataset))
+    board = boards.leaderboard(Flows(store), scopes, rule, n=samples, rank_small=rank_small)
     if as_json:
         output.as_json(board.as_json())
     elif as_markdown:
@@ -252,22 +253,8 @@ def leaderboard(
         rows = [[row.cells[i] for i in printed] for row in boards.leaderboard_rows(board)]
         output.table([aligned[i] for i in printed], rows, whole=True)
         output.notes(boards.leaderboard_notes(board))
-
-
-def _judged(store: Store, name: str | None) -> list[str]:
-    """All judged runs of a dataset, of the one that has most where none is named. Raises StoreError without any."""
-    from cimemories.compare.leaderboard import busiest_dataset, judged_runs
-
-    if name is None:
-        dataset = busiest_dataset(store)
-    else:
-        with store.read() as connection:
-            dataset = store_datasets.named(connection, name).id
-    ids = [row.id for row in judged_runs(store, dataset)] if dataset is not None else []
-    if not ids:
-        of = f" of {name!r}" if name else ""
-        raise StoreError(f"no run{of} is judged yet, so there is nothing to rank. `cimemories runs` lists the runs.")
-    return ids
+        if board.has_small:
+            output.note("note: --rank-small ranks all of them, on what they have in common")
 
 
 # ---- sensitivity
@@ -299,6 +286,7 @@ def sensitivity(
     without: Annotated[str | None, Option(help="Key of a persona to leave out.")] = None,
     least_votes: Annotated[int | None, Option(help="Counted votes to ask of each persona on a pair.")] = None,
     samples: Samples = None,
+    rank_small: RankSmall = False,
     by: Annotated[
         str, Option(help="Coverage of flows by domain, context, sphere, event, profile or attribute.")
     ] = "domain",
@@ -323,7 +311,7 @@ def sensitivity(
     measure, group_by = one_of(Measure, order_by, "order by"), one_of(By, by, "breakdown by")
     store = open_record(workspace)
     scopes, flows = options.scopes(store, run_ids), Flows(store)
-    board = boards.leaderboard(flows, scopes, rule, n=samples, warned=False)
+    board = boards.leaderboard(flows, scopes, rule, n=samples, warned=False, rank_small=rank_small)
     # The order of runs that cannot be ranked together would be one of what they lack.
     study = library.ranked_study(flows, board, scopes, rule)
     scopes = [item.scope for item in study.subjects]

@@ -166,6 +166,13 @@ AllowMissing = Annotated[
     ),
 ]
 Samples = Annotated[int | None, Option("--samples", "-n", min=1, help="n of Violation@n; default: all samples.")]
+RankSmall = Annotated[
+    bool,
+    Option(
+        "--rank-small",
+        help="Rank also runs that cover much less than the others, all of them on what they have in common.",
+    ),
+]
 AsMarkdown = Annotated[bool, Option("--markdown", help="Print a Markdown table.")]
 AsLatex = Annotated[bool, Option("--latex", help="Print a captioned LaTeX table (booktabs), and BibTeX.")]
 

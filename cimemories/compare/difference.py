@@ -210,7 +210,9 @@ def takeaway(flows: Flows, board: Leaderboard, run_names: Mapping[str, str] | No
         return f"{sentences.some_ranked(len(rows), len(board.lines))}{text}" if ranked else text
     (only,) = ranked or defined
     text = sentences.leaderboard(f"Violation@{only.n}", rows, None)
-    return f"{sentence(only.numbers.coverage_text)} {text}" if only.outside else text
+    if only.outside:
+        return f"{sentence(only.numbers.coverage_text)} {text}"
+    return f"{sentences.some_ranked(1, len(board.lines))}{text}"
 
 
 def _difference(flows: Flows, first: Scope, second: Scope, rule: IdentifierRule) -> Difference:

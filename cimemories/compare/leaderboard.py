@@ -6,7 +6,8 @@ Constant strategies stand beside it, and what the paper states of the same model
 
 Runs are ranked where they can be: with full coverage, by the same judge and with the same memory, at one n that all of
 them support, on the flows that all of them judged. Violation@n grows with n, so a run read at fewer samples would seem
-to leak less. Every other run stands below, with the reason.
+to leak less. Every other run stands below, with the reason; so does one that covers much less than the others, which
+would make of all their numbers those of its few contexts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ import pandas as pd
 import sqlalchemy as sa
 
 from cimemories.compare.common_flows import left_of_each, part_of_run, parts_in_blocks
-from cimemories.compare.ranking import DECIMALS, common_samples, memory_text, ranked_group, why_not_ranked
+from cimemories.compare.ranking import (
+    ANY_SIZE,
+    DECIMALS,
+    LeastSize,
+    common_samples,
+    memory_text,
+    ranked_group,
+    why_not_ranked,
+)
 from cimemories.evaluation.costs import Cost, run_cost
 from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows
@@ -184,7 +193,8 @@ class Line:
     run's, or those of the flows that all ranked runs judged (Leaderboard.cut); `numbers` are the whole run's in either
     case. spread: standard deviations over profiles (n - 1 below the line). published: the paper on this model; None for
     a simulated run, and for models that the paper gives no number of. outside: why it has no rank, '' where it has one;
-    rank: 1 for the best balanced score, ties share the better one, None without one."""
+    small: that it covers less than ranked runs do; rank: 1 for the best balanced score, ties share the better one, None
+    without one."""
 
     numbers: Headline
     n: int
@@ -196,6 +206,7 @@ class Line:
     published: Published | None
     counted: Counted
     outside: str = ""
+    small: bool = False
     rank: int | None = None
 
     @property
@@ -289,9 +300,9 @@ class Line:
 class Leaderboard:
     """Lines, the best balanced score first and undefined ones last, those outside the ranking below; the constant
     strategies (of the run with the most flows); and in what the runs differ apart from their models. n: at how many
-    samples violation is read, of every run with full coverage the same; None where no run has that, and each is read
-    at what it supports. cut: whether ranked runs are read on their common flows, since not all judged the same.
-    wanted_n: the n that was asked for, which may be more."""
+    samples violation is read, of every run with full coverage that is not small the same; None where no run has that,
+    and each is read at what it supports. cut: whether ranked runs are read on their common flows, since not all judged
+    the same. wanted_n: the n that was asked for, which may be more. least: the size that ranked runs have."""
 
     lines: tuple[Line, ...]
     constants: tuple[Baseline, ...]
@@ -300,6 +311,7 @@ class Leaderboard:
     n: int | None
     cut: bool = False
     wanted_n: int | None = None
+    least: LeastSize = ANY_SIZE
 
     @property
     def ranked(self) -> tuple[Line, ...]:
@@ -308,6 +320,11 @@ class Leaderboard:
     @property
     def outside(self) -> tuple[Line, ...]:
         return tuple(line for line in self.lines if line.outside)
+
+    @property
+    def has_small(self) -> bool:
+        """Whether a run has no rank only since it covers less than the others."""
+        return any(line.small for line in self.lines)
 
     def ordered(self, scopes: Sequence[Scope]) -> tuple[tuple[Scope, ...], int | None]:
         """Those of these runs of the board that have an order among them, and at how many samples violation is read;
@@ -334,6 +351,8 @@ class Leaderboard:
         return {
             "identifier_rule": str(self.rule),
             "n": self.n,
+            "ranked": [line.run.id for line in self.ranked],
+            "ranked_least": {"contexts": self.least.contexts, "samples": self.least.samples},
             "ranked_on_common_flows": self.cut,
             "runs": [{k: none_for_nan(v) for k, v in line.as_record(list).items()} for line in self.lines],
             "baselines": [
@@ -358,6 +377,21 @@ def busiest_dataset(store: Store) -> int | None:
     numbers = Counter(row.dataset for row in judged_runs(store))
     # Where datasets have as many, the one with the highest id is the newest.
     return max(numbers, key=lambda i: (numbers[i], i), default=None)
+
+
+def default_runs(store: Store, dataset: str | None = None) -> list[str]:
+    """The ids of all judged runs of a dataset, of the one that has most where none is named. Raises StoreError without
+    any."""
+    if dataset is None:
+        dataset_id = busiest_dataset(store)
+    else:
+        with store.read() as connection:
+            dataset_id = datasets.named(connection, dataset).id
+    ids = [row.id for row in judged_runs(store, dataset_id)] if dataset_id is not None else []
+    if not ids:
+        of = f" of {dataset!r}" if dataset else ""
+        raise StoreError(f"no run{of} is judged yet, so there is nothing to rank. `cimemories runs` lists the runs.")
+    return ids
 
 
 def scopes_of_rows(store: Store, rows: Sequence[RunRow], judge: str | None = None) -> list[Scope]:
@@ -395,18 +429,25 @@ def leaderboard(
     *,
     n: int | None = None,
     warned: bool = True,
+    rank_small: bool = False,
 ) -> Leaderboard:
     """The leaderboard of these runs. n: samples at which violation is read, at most as many as every run with full
     coverage supports; None: as many as they do. Raises ValueError for n < 1, StoreError for runs of several datasets.
     warned: whether each line's numbers come with their own warnings, which take long to gather for many runs.
+    rank_small: rank also runs that cover much less than the others, all of them on what they have in common.
     """
     if n is not None and n < 1:
         raise ValueError(f"n must be at least 1, this is {n}")
     same_dataset(scopes)
     every = [headline(flows, scope, rule, warned=False) for scope in scopes]
-    group = ranked_group(every)
-    # All that have full coverage, ranked or not, so that they can be drawn together along a sweep.
-    common_n = min((common_samples(item, n) for item in every if item.covered), default=None)
+    least = ANY_SIZE if rank_small else LeastSize.of(every, n)
+    group = ranked_group(every, least)
+    small = [item.covered and bool(least.reason(item.scope.run)) for item in every]
+    # All others that have full coverage, ranked or not, so that they can be drawn together along a sweep.
+    common_n = min(
+        (common_samples(item, n) for item, is_small in zip(every, small, strict=True) if item.covered and not is_small),
+        default=None,
+    )
     ranked = [every[i].scope for i in group]
     parts = _common_flows(flows, ranked, rule)
     part_of = dict(zip(group, parts, strict=True)) if parts is not None else {}
@@ -416,7 +457,8 @@ def leaderboard(
         part = part_of.get(i)
         if part is not None:
             own = _on_part(flows, own, part, ranked, rule)
-        lines.append(replace(own, outside=why_not_ranked(numbers, every[group[0]] if group else None, i in part_of)))
+        why = why_not_ranked(numbers, every[group[0]] if group else None, i in part_of, least)
+        lines.append(replace(own, outside=why, small=small[i]))
     widest = max(lines, key=lambda item: item.numbers.flows, default=None)
     return Leaderboard(
         lines=(*_places([own for own in lines if not own.outside]), *_best_first([o for o in lines if o.outside])),
@@ -426,6 +468,7 @@ def leaderboard(
         n=common_n,
         cut=any(part is not None for part in part_of.values()),
         wanted_n=n,
+        least=least,
     )
 
 
@@ -497,9 +540,12 @@ def _places(lines: Sequence[Line]) -> list[Line]:
 
 def coverage_warnings(lines: Sequence[Line]) -> tuple[str, ...]:
     """That the lines are not of the same profiles and contexts, as one warning; empty where they are. A difference of
-    two runs is read on what they have in common; a table shows each run as it is."""
+    two runs is read on what they have in common; a table shows each run as it is. Small runs are left out: that they
+    are small is why they have no rank."""
     by_size: dict[tuple[int, int], list[str]] = {}
     for item in lines:
+        if item.small:
+            continue
         by_size.setdefault((item.numbers.profiles, item.numbers.retained), []).append(item.run.id)
     if len(by_size) < 2:
         return ()
@@ -637,7 +683,12 @@ def ranking_notes(board: Leaderboard) -> list[str]:
     """On what runs are ranked where that is less than all of them have, and which have no rank, each as a sentence
     without its end."""
     notes, run_names = [], names(board.lines)
-    whole = [line for line in board.lines if line.covered]
+    whole = [line for line in board.lines if line.covered and not line.small]
+    if board.has_small:
+        ranked = [run_names[line.run.id] for line in board.ranked]
+        size = f"{count(board.least.contexts, 'context')} and {count(board.least.samples, 'sample')}"
+        ranked_runs = listed(ranked) if len(ranked) <= NAMED else f"{len(ranked)} runs"
+        notes.append(f"ranked: {ranked_runs}, of at least {size}")
     if board.n is None and board.lines:
         notes.append("no run has full coverage: each is read at as many samples as every flow of it has")
     fewest = [run_names[line.run.id] for line in whole if common_samples(line.numbers, None) == board.n]

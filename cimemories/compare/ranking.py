@@ -16,7 +16,7 @@ from cimemories.flows.scope import Scope
 from cimemories.metrics.headline import Headline
 from cimemories.metrics.warnings import COVERAGE_WARNING
 from cimemories.store.runs import RunRow
-from cimemories.text import exact_percent, percent
+from cimemories.text import count, exact_percent, percent
 
 # ---- which runs are ranked together
 
@@ -40,21 +40,63 @@ def _judged_by(scope: Scope) -> tuple[Hashable, ...]:
     return scope.judge_text, prompts, scope.grounded, str(scope.verdicts)
 
 
-def ranked_group(every: Sequence[Headline]) -> list[int]:
-    """Positions of the runs that are ranked: of those with full coverage the most that one judge read with one memory;
-    of two groups as large, the one with the most flows."""
+def planned_contexts(run: RunRow) -> int:
+    """How many (profile, context) pairs a run has messages planned for."""
+    return math.ceil(run.expected / run.samples)
+
+
+@dataclass(frozen=True)
+class LeastSize:
+    """What a run has to have planned to be ranked: (profile, context) pairs, and samples of each."""
+
+    contexts: int = 0
+    samples: int = 0
+
+    @classmethod
+    def of(cls, every: Sequence[Headline], n: int | None) -> LeastSize:
+        """The sizes that make the most of these runs with full coverage, so that one small run does not take from all
+        others what they have: as many pairs as give the most (runs, pair) in common; among these as many samples as
+        give the most (run, sample), of two runs or more. n: the samples that are read at most."""
+        covered = [item.scope.run for item in every if item.covered]
+        contexts = _most_in_common([planned_contexts(run) for run in covered])
+        wide = [run for run in covered if planned_contexts(run) >= contexts]
+        return cls(contexts, _most_in_common([min(n or run.samples, run.samples) for run in wide], least_runs=2))
+
+    def reason(self, run: RunRow) -> str:
+        """Why a run is too small; empty where it is not."""
+        if (contexts := planned_contexts(run)) < self.contexts:
+            return f"covers {contexts:,} of {count(self.contexts, 'context')}"
+        return f"has {run.samples} of {count(self.samples, 'sample')}" if run.samples < self.samples else ""
+
+
+ANY_SIZE = LeastSize()
+
+
+def _most_in_common(sizes: Sequence[int], least_runs: int = 1) -> int:
+    """The size for which (runs that have it) x size is largest; of two that give as much the smaller. 0 for no runs."""
+    ordered = sorted(sizes, reverse=True)
+    numbers = range(min(least_runs, len(ordered)), len(ordered) + 1)
+    best = max(numbers, key=lambda runs: (runs * ordered[runs - 1], runs)) if ordered else 0
+    return ordered[best - 1] if best else 0
+
+
+def ranked_group(every: Sequence[Headline], least: LeastSize) -> list[int]:
+    """Positions of the runs that are ranked: of those with full coverage and of this size the most that one judge read
+    with one memory; of two groups as large, the one with the most flows."""
     groups: dict[Hashable, list[int]] = {}
     for i, numbers in enumerate(every):
-        if numbers.covered:
+        if numbers.covered and not least.reason(numbers.scope.run):
             groups.setdefault((_judged_by(numbers.scope), memory_text(numbers.scope.run)), []).append(i)
     return max(groups.values(), key=lambda own: (len(own), max(every[i].flows for i in own)), default=[])
 
 
-def why_not_ranked(numbers: Headline, leader: Headline | None, there: bool) -> str:
+def why_not_ranked(numbers: Headline, leader: Headline | None, there: bool, least: LeastSize) -> str:
     """Why a run is not ranked; empty where it is. leader: one that is. there: whether it is in the ranked group, and
-    that has flows in common."""
+    that has flows in common. least: the size of ranked runs."""
     if not numbers.covered:
         return f"coverage {percent(numbers.coverage)}, under {exact_percent(COVERAGE_WARNING)}"
+    if small := least.reason(numbers.scope.run):
+        return small
     if there or leader is None:
         return ""
     own, others = numbers.scope, leader.scope

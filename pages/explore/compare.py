@@ -14,7 +14,7 @@ TITLE = "Compare"
 LEADERBOARD = "leaderboard"
 KEPT = "compare.kept"
 # What addresses of this page alone say, and what they share with other pages.
-OWN = ("tab", "runs", "against", "axis", "change")
+OWN = ("tab", "runs", "ranked", "against", "axis", "change")
 SHARED = ("dataset", "run", "judge", "n", "labels", "sweep")
 TABS = {
     LEADERBOARD: "Leaderboard",

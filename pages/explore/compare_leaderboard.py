@@ -98,13 +98,14 @@ def draw(compared: Compared, set_takeaway: SetTakeaway) -> None:
             "leaderboard", frame, fig=None, key="compare.leaderboard", simulated=board.simulated, about=compared.about()
         )
         with st.popover("For a paper", icon=":material/description:", type="tertiary"):
-            forms = {
-                "Markdown": leaderboard_markdown,
-                "LaTeX": leaderboard_latex,
-                "BibTeX": lambda _: load_published().paper.bibtex,
-            }
-            form = st.segmented_control("Form", list(forms), default="Markdown", required=True, key="compare.form")
-            st.code(forms[form or "Markdown"](board), language=None, height=360)
+            form = st.segmented_control(
+                "Form", ["Markdown", "LaTeX", "BibTeX"], default="Markdown", required=True, key="compare.form"
+            )
+            if form == "BibTeX":
+                text = load_published().paper.bibtex
+            else:
+                text = leaderboard_latex(board) if form == "LaTeX" else leaderboard_markdown(board)
+            st.code(text, language=None, height=360)
     page.fold("All columns as a table", ":material/table:", "compare.box.leaderboard", lambda: _twin(compared))
 
 

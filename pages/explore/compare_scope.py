@@ -20,11 +20,16 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.store.judgements import JudgeRow
 from cimemories.store.runs import RunRow
 from cimemories.text import Parts, count, html_escaped, sentence
-from cimemories.ui import charts, exports, page, safe, tables
+from cimemories.ui import charts, exports, page, safe, tables, url
 from cimemories.ui.tables import Column
 from pages.explore.run_scope import label_choice
 
 FIRST = Combine.ONE
+RANK_SMALL = "all"
+RANKED = {
+    "": "those that cover most, small runs below",
+    RANK_SMALL: "all, on the contexts and samples that they have in common",
+}
 # A part of the page gives the page's takeaway by it, once, as soon as it is known.
 SetTakeaway = Callable[[str], None]
 COMBINED = {
@@ -96,10 +101,15 @@ def choose(store: Store, rows: Sequence[RunRow]) -> Compared | None:
         against = label_choice(flows, scopes[0])
         scopes = [replace(scope, labels=against) for scope in scopes]
         with st.spinner("Reading the runs", show_time=True):
-            board = leaderboard(flows, scopes, n=n, warned=False)  # nothing of this page shows them
+            rank_small = url.get("ranked") == RANK_SMALL
+            board = leaderboard(flows, scopes, n=n, warned=False, rank_small=rank_small)  # no page shows the warnings
     except StoreError as problem:
         page.error("These runs cannot be compared.", str(problem))
         return None
+    if board.has_small or rank_small:
+        page.choice(
+            "Ranked runs", RANKED, "compare.ranked", "ranked", help="Violation@n grows with n and with contexts."
+        )
     if len(scopes) > MANY and is_behind(store, scopes[0]):
         page.notice(BEHIND)
     return Compared(flows, tuple(scopes), n, board.rule, board)

@@ -152,6 +152,17 @@ def test_a_comparison_is_that_of_the_command_line(demo: cimemories.Workspace, fo
         demo.compare(first, first)
 
 
+def test_a_leaderboard_is_that_of_the_command_line(demo: cimemories.Workspace, folder: Path) -> None:
+    expected = printed("leaderboard", "-n", 2, "-w", folder)
+    board = demo.leaderboard(samples=2)
+    assert json.loads(json.dumps(board.as_json())) == expected
+    assert board.frame()["run"].tolist() == [run["run"] for run in expected["runs"]]
+    pair = demo.leaderboard(CAREFUL, demo.runs[AVERAGE], rank_small=True)
+    assert {line.run.name for line in pair.ranked} == {CAREFUL, AVERAGE}
+    with pytest.raises(StoreError, match="of one dataset already"):
+        demo.leaderboard(CAREFUL, dataset="demo")
+
+
 def test_leaks_are_those_of_the_command_line(demo: cimemories.Workspace, folder: Path) -> None:
     run = demo.runs[AVERAGE]
     expected = printed("leaks", run.id, "--top", 0, "-w", folder)["leaks"]

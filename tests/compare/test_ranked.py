@@ -65,8 +65,8 @@ def add(store: Store, data: int, name: str, samples: int = 5, **options: object)
     return run_id
 
 
-def board_of(store: Store, *ids: str, n: int | None = None) -> Leaderboard:
-    return leaderboard(Flows(store), [resolve_scope(store, run_id) for run_id in ids], n=n)
+def board_of(store: Store, *ids: str, n: int | None = None, rank_small: bool = False) -> Leaderboard:
+    return leaderboard(Flows(store), [resolve_scope(store, run_id) for run_id in ids], n=n, rank_small=rank_small)
 
 
 def test_runs_of_unequal_n_are_read_at_one(store: Store, data: int) -> None:
@@ -174,7 +174,7 @@ def on_unequal_profiles(store: Store, data: int) -> tuple[str, str]:
 
 
 def test_every_number_of_a_line_is_of_the_flows_that_it_is_ranked_on(store: Store, data: int) -> None:
-    board = board_of(store, *on_unequal_profiles(store, data))
+    board = board_of(store, *on_unequal_profiles(store, data), rank_small=True)
     first, second = (line.as_record() for line in board.lines)
     assert board.cut and (first["model"], second["model"]) == ("wide", "narrow")
     # By hand on the one common profile: 2 inappropriate attributes in 8 contexts, 5 messages each.
@@ -191,13 +191,15 @@ def test_every_number_of_a_line_is_of_the_flows_that_it_is_ranked_on(store: Stor
 def test_sensitivity_reads_runs_as_the_leaderboard_ranks_them(store: Store, data: int) -> None:
     scopes = [resolve_scope(store, run_id) for run_id in on_unequal_profiles(store, data)]
     flows = Flows(store)
-    board = leaderboard(flows, scopes)
+    board = leaderboard(flows, scopes, rank_small=True)
     study = ranked_study(flows, board, scopes)
     now = measure_values(study.at(study.base), Measure.VIOLATION)[:, 0]
     by_id = {line.run.id: line.violation.value for line in board.lines}
     assert now.tolist() == pytest.approx([by_id[scope.run.id] for scope in scopes])
     assert ranks(now, Measure.VIOLATION).tolist() == [1, 2]
-    result = CliRunner().invoke(cli, ["sensitivity", *by_id, "--workspace", str(store.workspace), "--json"])
+    result = CliRunner().invoke(
+        cli, ["sensitivity", *by_id, "--workspace", str(store.workspace), "--json", "--rank-small"]
+    )
     assert result.exit_code == 0, result.output
     numbers = {item["run"]: item["violation"] for item in json.loads(result.output)["settings"][: len(scopes)]}
     assert numbers == pytest.approx({"wide": 0.0, "narrow": 0.5})
@@ -215,11 +217,62 @@ def test_another_judge_is_tried_on_common_flows_too(store: Store, data: int) -> 
             work.bump(connection, scope.run.id)
     scopes = [resolve_scope(store, scope.run.id) for scope in scopes]
     flows = Flows(store)
-    study = ranked_study(flows, leaderboard(flows, scopes), scopes)
+    study = ranked_study(flows, leaderboard(flows, scopes, rank_small=True), scopes)
     # By either judge or by both, on the one profile that both runs have.
     found = {t.name: [float(n.mean_violation[0]) for n in t.numbers] for t in judged_otherwise(flows, study)}
     assert found["judge strict"] == [0.0, 0.0]
     assert found["any of the judges"] == pytest.approx([0.0, 0.5])
+
+
+def smoke(store: Store, data: int, name: str, **options: object) -> str:
+    """A run of one message of one profile in one context."""
+    first, reveals = slice(0, 1), np.minimum(np.array(REVEALS), 1)
+    run_id = add_run(store, data, 1, reveals, profiles=first, contexts=first, **options)  # type: ignore[arg-type]
+    with store.write() as connection:
+        connection.execute(sa.update(run).where(run.c.id == run_id).values(model=name))
+    return run_id
+
+
+def test_small_runs_take_nothing_from_those_that_cover_more(store: Store, data: int) -> None:
+    wide = [add(store, data, "first"), add(store, data, "second")]
+    alone = {line.run.id: line for line in board_of(store, *wide).lines}
+    # More of them than of the others, and by another judge: they do not outvote them.
+    small = [smoke(store, data, "smoke"), smoke(store, data, "smoke too"), smoke(store, data, "smoke", judge="x")]
+    board = board_of(store, *small, *wide)
+    assert (board.n, board.cut) == (5, False)
+    assert {line.run.id: (line.violation, line.balanced, line.rank) for line in board.ranked} == {
+        run_id: (line.violation, line.balanced, line.rank) for run_id, line in alone.items()
+    }
+    assert {line.run.id: line.outside for line in board.outside} == dict.fromkeys(small, "covers 1 of 24 contexts")
+    notes = leaderboard_notes(board)
+    assert "Ranked: second and first, of at least 24 contexts and 5 samples." in notes
+    assert any("Not ranked: smoke too (covers 1 of 24 contexts)" in text for text in notes)
+    assert not any("do not cover the same" in text for text in notes)
+    assert takeaway(Flows(store), board).startswith("Of 5 runs 2 are ranked: Violation@5")
+    all_ranked = board_of(store, *small[:2], *wide, rank_small=True)
+    assert (all_ranked.n, all_ranked.cut, all_ranked.outside) == (1, True, ())
+    assert all_ranked.as_json()["ranked"] == [line.run.id for line in all_ranked.lines]
+
+
+def test_one_small_run_beside_one_other_is_below_it(store: Store, data: int) -> None:
+    wide, small = add(store, data, "wide"), smoke(store, data, "smoke")
+    board = board_of(store, small, wide)
+    assert [(line.run.id, line.outside) for line in board.lines] == [(wide, ""), (small, "covers 1 of 24 contexts")]
+    assert takeaway(Flows(store), board).startswith("Of 2 runs 1 is ranked: wide: Violation@5")
+
+
+def test_a_run_of_few_samples_does_not_make_violation_of_all_others_that_of_few(store: Store, data: int) -> None:
+    ids = [add(store, data, "first"), add(store, data, "second"), add(store, data, "short", 1)]
+    board = board_of(store, *ids)
+    assert (board.n, [line.outside for line in board.lines]) == (5, ["", "", "has 1 of 5 samples"])
+    # At fewer samples all have them.
+    assert board_of(store, *ids, n=1).outside == ()
+
+
+def test_many_small_runs_are_not_put_aside_for_one_large(store: Store, data: int) -> None:
+    narrow = [add_run(store, data, 5, np.array(REVEALS), profiles=slice(0, 1)) for _ in range(4)]
+    board = board_of(store, *narrow, add(store, data, "wide"))
+    assert board.outside == () and board.cut
 
 
 def test_where_nothing_is_missing_a_board_is_that_of_its_runs(store: Store, data: int) -> None:

@@ -74,7 +74,7 @@ def unranked(runs: int) -> str:
 
 def some_ranked(ranked: int, runs: int) -> str:
     """'Of 16 runs 2 are ranked: ', before what is said of these; empty where all are."""
-    return f"Of {runs} runs {ranked} are ranked: " if ranked < runs else ""
+    return f"Of {runs} runs {ranked} {'is' if ranked == 1 else 'are'} ranked: " if ranked < runs else ""
 
 
 def plane(on_front: Sequence[str], runs: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 from paging import opened, page_html
@@ -102,6 +103,16 @@ def test_the_leaderboard_marks_what_must_be_marked(world: tuple[int, str, str, s
     table = app.dataframe[0].value
     assert sorted(table["run"]) == sorted(world[1:])
     assert "Violation@1 lies between" in page_html(opened(COMPARE, n=1))
+
+
+def test_a_small_run_is_below_until_it_is_ranked_by_choice(world: tuple[int, str, str, str], store: Store) -> None:
+    add_run(store, world[0], 1, np.minimum(LEAKY, 1), contexts=slice(0, 1))
+    app = opened(COMPARE)
+    assert "not ranked: covers 1 of 3 contexts" in page_html(app)
+    assert "of at least 3 contexts and 5 samples" in page_html(app)
+    app.segmented_control(key="compare.ranked").set_value("all").run()
+    assert app.query_params["ranked"] == "all"
+    assert "covers 1 of 3 contexts" not in page_html(app)
 
 
 def test_the_address_says_which_runs(world: tuple[int, str, str, str]) -> None:
