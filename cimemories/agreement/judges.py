@@ -1,13 +1,17 @@
 """How far the judges of one run agree on what its messages reveal.
 
 The places are the (message, attribute) that both of two judges have judged and the message's memory held: some 370,000
-for ten profiles, nearly all of them unrevealed. So they are never listed: claims are sets of numbers, and what nobody
+for ten profiles, nearly all of them unrevealed. So they are never listed: claims are sets of numbers, and what no judge
 claims is what is left of the count of places.
+
+Beside the pooled table stands one for each kind of label. Pooled, judges can seem to agree while they differ where it
+matters: 0.98 over all places once hid 279 against 239 reveals on inappropriate flows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import combinations
 
 import numpy as np
@@ -17,12 +21,26 @@ import sqlalchemy as sa
 
 from cimemories.agreement.statistics import ONE_ANSWER, TOO_FEW, Estimate, cohen_kappa, gwet_ac1, raw_agreement
 from cimemories.flows.flows import Flows, frame_of
-from cimemories.flows.scope import judge_title, messages_first
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
+from cimemories.flows.scope import Scope, judge_title, messages_first
 from cimemories.store import judgements, runs
 from cimemories.store.judgements import JudgeRow, PartialMemories
 from cimemories.store.tables import attribute
 
 Ints = npt.NDArray[np.int64]
+
+
+class LabelGroup(StrEnum):
+    """The places of one label, inappropriate ones apart by whether they can count as violations."""
+
+    INAPPROPRIATE = "inappropriate"
+    IDENTIFIER = "identifier"
+    NECESSARY = "necessary"
+    AMBIGUOUS = "ambiguous"
+    UNLABELLED = "not labelled"
+
+
+GROUPS = tuple(LabelGroup)
 
 
 @dataclass(frozen=True)
@@ -44,19 +62,27 @@ class JudgeCounts:
 
 
 @dataclass(frozen=True)
-class JudgePair:
-    """Two judges on the messages that both have judged. table: [first, second], places not revealed (0) or revealed in
-    full (1) by each; its four cells add up to `places`. The estimates have no interval: places of one message are not
-    independent of each other. Where one is undefined, its `why` says why."""
+class Places:
+    """What two judges say of some places. table: [first, second], places not revealed (0) or revealed in full (1) by
+    each; its four cells add up to `places`. The estimates have no interval: places of one message are not independent
+    of each other. Where one is undefined, its `why` says why."""
 
-    first: JudgeCounts
-    second: JudgeCounts
-    messages: int
     places: int
     table: tuple[tuple[int, int], tuple[int, int]]
     agreement: Estimate
     kappa: Estimate
     ac1: Estimate
+
+
+@dataclass(frozen=True)
+class JudgePair(Places):
+    """Two judges on the messages that both have judged, all places pooled. by_label: the same places by label, groups
+    without a place left out; empty where no labels were asked for."""
+
+    first: JudgeCounts
+    second: JudgeCounts
+    messages: int
+    by_label: dict[LabelGroup, Places]
 
 
 @dataclass(frozen=True)
@@ -71,28 +97,91 @@ class JudgesAgreement:
     simulated: bool = False
 
 
-def judges_agreement(flows: Flows, run_id: str, *, grounded: bool = False) -> JudgesAgreement:
-    """Agreement of the judges of a run, cached until the run changes. grounded: claims whose quote is not in the text
-    are none. Raises StoreError for a run that is not there."""
+def judges_agreement(
+    flows: Flows, run_id: str, *, grounded: bool = False, labels: Scope | None = None
+) -> JudgesAgreement:
+    """Return the agreement of the judges of a run, cached until the run changes. grounded: claims whose quote is not in
+    the text are none. labels: a scope of this run; its effective labels split the places. Raises StoreError for a run
+    that is not there."""
     with flows.store.read() as connection:
         run = runs.named(connection, run_id)
         judges = messages_first(judgements.of_run(connection, run_id))
-    key = ("judges agreement", run_id, run.revision, tuple(judge.id for judge in judges), grounded)
+    version = labels.version if labels else None
+    key = ("judges agreement", run_id, run.revision, tuple(judge.id for judge in judges), grounded, version)
 
     def make() -> JudgesAgreement:
+        groups = _label_groups(flows, labels) if labels and len(judges) > 1 else None
         with flows.store.read() as connection:
-            counted = _agreement(connection, run_id, judges, grounded)
+            counted = _agreement(connection, run_id, judges, grounded, groups)
         return replace(counted, simulated=run.simulated or any(judge.simulated for judge in judges))
 
     return flows.cached(key, make)
 
 
-def _agreement(connection: sa.Connection, run_id: str, judges: list[JudgeRow], grounded: bool) -> JudgesAgreement:
+def pairs_frame(agreement: JudgesAgreement) -> pd.DataFrame:
+    """Lay out the pairs of judges as rows, each pooled (label 'all') and by label. why: why kappa is undefined."""
+    rows = [
+        {
+            "run": agreement.run_id,
+            "first": pair.first.title,
+            "second": pair.second.title,
+            "label": label,
+            "simulated": agreement.simulated,
+            "messages": pair.messages,
+            "places": places.places,
+            "both": places.table[1][1],
+            "first_alone": places.table[1][0],
+            "second_alone": places.table[0][1],
+            "neither": places.table[0][0],
+            "agreement": places.agreement.value,
+            "kappa": places.kappa.value,
+            "ac1": places.ac1.value,
+            "why": places.kappa.why,
+        }
+        for pair in agreement.pairs
+        for label, places in {"all": pair, **pair.by_label}.items()
+    ]
+    columns = [
+        "run",
+        "first",
+        "second",
+        "label",
+        "simulated",
+        "messages",
+        "places",
+        "both",
+        "first_alone",
+        "second_alone",
+        "neither",
+    ]
+    frame = pd.DataFrame(rows, columns=[*columns, "agreement", "kappa", "ac1", "why"])
+    # An undefined figure is missing; a column of None alone would be of objects.
+    return frame.astype(dict.fromkeys(("agreement", "kappa", "ac1"), np.float64))
+
+
+def _label_groups(flows: Flows, scope: Scope) -> pd.DataFrame | None:
+    """Return the label group of each flow, held in a memory or not: profile, attribute, context, group (an index into
+    GROUPS). None for a run without any label."""
+    columns = "profile, attribute, context, label, bio"
+    frame = pd.DataFrame(flows.arrays(scope, f"SELECT {columns} FROM {{pairs}}"))
+    label, bio = frame.pop("label").to_numpy(), frame.pop("bio").to_numpy(np.bool_)
+    group = np.full(len(frame), GROUPS.index(LabelGroup.UNLABELLED), np.int8)
+    group[label == NECESSARY] = GROUPS.index(LabelGroup.NECESSARY)
+    group[label == AMBIGUOUS] = GROUPS.index(LabelGroup.AMBIGUOUS)
+    group[(label == INAPPROPRIATE) & ~bio] = GROUPS.index(LabelGroup.INAPPROPRIATE)
+    group[(label == INAPPROPRIATE) & bio] = GROUPS.index(LabelGroup.IDENTIFIER)
+    return None if (group == GROUPS.index(LabelGroup.UNLABELLED)).all() else frame.assign(group=group)
+
+
+def _agreement(
+    connection: sa.Connection, run_id: str, judges: list[JudgeRow], grounded: bool, groups: pd.DataFrame | None
+) -> JudgesAgreement:
     ids = [judge.id for judge in judges]
     if not ids:
         return JudgesAgreement(run_id, grounded, (), ())
     partial = judgements.partial_memories(connection, run_id)
-    judged = frame_of(judgements.judged_by_any(connection, run_id, ids), ["judge", "response", "profile", "memory"])
+    columns = ["judge", "response", "profile", "context", "memory"]
+    judged = frame_of(judgements.judged_by_any(connection, run_id, ids), columns)
     claims = frame_of(
         judgements.full_claims(connection, run_id, ids, grounded=grounded), ["judge", "response", "attribute"]
     )
@@ -128,15 +217,54 @@ def _agreement(connection: sa.Connection, run_id: str, judges: list[JudgeRow], g
         both = np.intersect1d(positions[one.id], positions[two.id], assume_unique=True)
         # codes // width is the message of a claim: those on messages that both have judged are kept.
         first, second = (codes[judge.id][np.isin(codes[judge.id] // width, response_ids[both])] for judge in (one, two))
-        shared = len(np.intersect1d(first, second, assume_unique=True))
-        places = int(sizes[both].sum())
-        only_first, only_second = len(first) - shared, len(second) - shared
-        # Nobody claims the rest: nearly all of the places, never listed.
-        table = ((places - only_first - only_second - shared, only_second), (only_first, shared))
-        cells = np.array(table, np.float64)
-        estimates = (_estimate(float(f(cells)), places) for f in (raw_agreement, cohen_kappa, gwet_ac1))
-        pairs_of_judges.append(JudgePair(counts[one.id], counts[two.id], len(both), places, table, *estimates))
+        by_label = {}
+        if groups is not None:
+            held = _places_by_group(responses.iloc[both], groups, partial)
+            of_first, of_second = (_group_of(claimed, width, responses, groups) for claimed in (first, second))
+            by_label = {
+                group: _places(first[of_first == number], second[of_second == number], int(held[number]))
+                for number, group in enumerate(GROUPS)
+                if held[number]
+            }
+        pooled = _places(first, second, int(sizes[both].sum()))
+        fields = (pooled.places, pooled.table, pooled.agreement, pooled.kappa, pooled.ac1)
+        pairs_of_judges.append(JudgePair(*fields, counts[one.id], counts[two.id], len(both), by_label))
     return JudgesAgreement(run_id, grounded, tuple(counts.values()), tuple(pairs_of_judges))
+
+
+def _places(first: Ints, second: Ints, places: int) -> Places:
+    """Compare the claims of two judges, as codes, on so many places."""
+    shared = len(np.intersect1d(first, second, assume_unique=True))
+    only_first, only_second = len(first) - shared, len(second) - shared
+    # No judge claims the rest: nearly all of the places, never listed.
+    table = ((places - only_first - only_second - shared, only_second), (only_first, shared))
+    cells = np.array(table, np.float64)
+    return Places(places, table, *(_estimate(float(f(cells)), places) for f in (raw_agreement, cohen_kappa, gwet_ac1)))
+
+
+def _places_by_group(responses: pd.DataFrame, groups: pd.DataFrame, partial: PartialMemories) -> Ints:
+    """Count the places of these responses by label group: [groups]."""
+    whole = ~responses["memory"].isin(set(partial))
+    by_task = groups.groupby(["profile", "context", "group"]).size().rename("places").reset_index()
+    counted = responses[whole].merge(by_task, on=["profile", "context"])
+    total = np.bincount(counted["group"], weights=counted["places"], minlength=len(GROUPS))
+    by_context = {int(context): part for context, part in groups.groupby("context")}
+    # One row a distinct memory and context: samples of a task share both.
+    reduced = responses[~whole].groupby(["context", "memory"]).size()
+    for (context, memory), number in reduced.items():
+        part = by_context[int(context)]
+        held = part.loc[part["attribute"].isin(partial[memory]), "group"]
+        total += number * np.bincount(held, minlength=len(GROUPS))
+    return np.asarray(total, np.int64)
+
+
+def _group_of(claims: Ints, width: int, responses: pd.DataFrame, groups: pd.DataFrame) -> Ints:
+    """Look up the label group of each claim, given as response * width + attribute: [claims]."""
+    context = responses.set_index("response")["context"].to_numpy()
+    at = np.searchsorted(responses["response"].to_numpy(np.int64), claims // width)
+    keys = pd.MultiIndex.from_arrays([claims % width, context[at]])
+    by_flow = groups.set_index(["attribute", "context"])["group"]
+    return by_flow.reindex(keys).to_numpy(np.int64)
 
 
 def _memory_sizes(connection: sa.Connection, responses: pd.DataFrame, partial: PartialMemories) -> Ints:

@@ -305,6 +305,28 @@ class Run:
         scope = self._scope(None, None, judge, grounded)
         return of_frame(response_columns(self._session.store, scope), as_)
 
+    @overload
+    def judges(
+        self, as_: Literal["pandas"] = ..., *, labels: str | None = ..., grounded: bool = ...
+    ) -> pd.DataFrame: ...
+    @overload
+    def judges(self, as_: NEITHER_FRAME, *, labels: str | None = ..., grounded: bool = ...) -> Any: ...
+    def judges(self, as_: Form = "pandas", *, labels: str | None = None, grounded: bool = False) -> Any:
+        """How far each two judges of the run agree: one row for all places, then one for the places of each label.
+
+        run; first, second (judges); label: all, inappropriate, identifier (inappropriate, but a repetition of the
+        biography, so never a violation), necessary, ambiguous or not labelled; simulated; messages both have judged;
+        places (an attribute of the memory in a message); both, first_alone, second_alone, neither: places that they
+        call revealed in full; agreement (share), kappa (Cohen's), ac1 (Gwet's), missing where undefined; why: why
+        kappa is. Empty where no two judges read the same text. as_: as in `flows`.
+        """
+        from cimemories.agreement.judges import judges_agreement, pairs_frame
+
+        checked_form(as_)
+        scope = self._scope(labels, None, None, grounded)
+        agreement = judges_agreement(self._session.flows, self.id, grounded=grounded, labels=scope)
+        return of_frame(pairs_frame(agreement), as_)
+
     def heatmap(
         self,
         rows: str = "domain",

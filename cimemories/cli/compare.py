@@ -30,7 +30,7 @@ from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError
 from cimemories.text import count, decimal, exact_percent, percent, sentence, simulated_text
 
 if TYPE_CHECKING:
-    from cimemories.agreement.judges import JudgesAgreement
+    from cimemories.agreement.judges import JudgesAgreement, Places
     from cimemories.agreement.statistics import Estimate
     from cimemories.compare.ranking import Measure, Swap
     from cimemories.compare.sensitivity import ByProfiles, Range, Setting, Study, Trial, Tried
@@ -51,8 +51,17 @@ def judges(
     """Show a run's judges, and how well they agree.  Example: cimemories judges run-3f9a"""
     from cimemories.agreement.judges import judges_agreement
     from cimemories.flows.flows import Flows
+    from cimemories.flows.scope import resolve_scope
+    from cimemories.store import runs
 
-    result = judges_agreement(Flows(open_record(workspace)), run_id, grounded=grounded)
+    flows = Flows(open_record(workspace))
+    result = judges_agreement(flows, run_id, grounded=grounded)
+    with flows.store.read() as connection:
+        explains = runs.named(connection, run_id).explains
+    if result.pairs and not explains:
+        # A replay that explains a leak has no labels of its own.
+        labels = resolve_scope(flows.store, run_id)
+        result = judges_agreement(flows, run_id, grounded=grounded, labels=labels)
     if as_json:
         output.as_json(_judges_json(result))
         return
@@ -71,17 +80,40 @@ def judges(
             f"first alone {first:,}, by the second alone {second:,}, by neither {neither:,}"
         )
         for name, value in (("agreement", pair.agreement), ("Cohen's kappa", pair.kappa), ("Gwet's AC1", pair.ac1)):
-            shown = f"undefined: {value.why}" if value.value is None else decimal(value.value, 3)
-            output.line(f"  {name:<14} {shown}")
+            output.line(f"  {name:<14} {_shown(value)}")
+        if pair.by_label:
+            output.table(
+                ("by label", ">items", ">both", ">first alone", ">second alone", "kappa"),
+                [
+                    (label, part.places, part.table[1][1], part.table[1][0], part.table[0][1], _shown(part.kappa))
+                    for label, part in pair.by_label.items()
+                ],
+            )
     if not result.pairs:
         output.note("note: agreement needs two judges that read the same text; this run has fewer")
     if result.simulated:
         output.note("note: simulated; says nothing about any real model")
 
 
+def _shown(value: Estimate) -> str:
+    return f"undefined: {value.why}" if value.value is None else decimal(value.value, 3)
+
+
 def _judges_json(result: JudgesAgreement) -> dict[str, object]:
     def estimate(value: Estimate) -> dict[str, object]:
         return {"value": value.value} | ({"why": value.why} if value.why else {})
+
+    def cells(part: Places) -> dict[str, object]:
+        return {
+            "places": part.places,
+            "neither": part.table[0][0],
+            "second_alone": part.table[0][1],
+            "first_alone": part.table[1][0],
+            "both": part.table[1][1],
+            "agreement": estimate(part.agreement),
+            "kappa": estimate(part.kappa),
+            "ac1": estimate(part.ac1),
+        }
 
     return {
         "run": result.run_id,
@@ -99,14 +131,8 @@ def _judges_json(result: JudgesAgreement) -> dict[str, object]:
                 "first": pair.first.judge.id,
                 "second": pair.second.judge.id,
                 "messages": pair.messages,
-                "places": pair.places,
-                "neither": pair.table[0][0],
-                "second_alone": pair.table[0][1],
-                "first_alone": pair.table[1][0],
-                "both": pair.table[1][1],
-                "agreement": estimate(pair.agreement),
-                "kappa": estimate(pair.kappa),
-                "ac1": estimate(pair.ac1),
+                **cells(pair),
+                "by_label": {label: cells(part) for label, part in pair.by_label.items()},
             }
             for pair in result.pairs
         ],

@@ -28,14 +28,14 @@ import json
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 
 from rapidfuzz import fuzz
 
-from cimemories.model import Attribute, Reveal, Scalar, Span, Value, is_bio
+from cimemories.model import Attribute, Reveal, Scalar, Span, Strength, Value, is_bio
 
 # ---- grounding
 #
@@ -208,7 +208,7 @@ def _fuzzy(needle: str, message: Folded) -> Span | None:
 # 3.11.5: matches that end before they begin, and no end of them.
 
 
-Token = tuple[str, int | Decimal] | tuple[str, int, int] | tuple[str, int, int, int]
+Token = tuple[str, int | Decimal] | tuple[str, int | Decimal, int | Decimal] | tuple[str, int, int, int]
 
 _MONTH = (
     "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
@@ -241,6 +241,7 @@ _NUMBER = re.compile(
     (?!\w|[-/.,:]\d)""",
     re.VERBOSE,
 )
+_RATIO = re.compile(r"(?<![\w.,/:$-])(\d{1,6}(?:\.\d{1,3})?)(?: ?/ ?| out of | over )(\d{1,6})(?![\w/]|[.,:-]\d)")
 _BODY = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|(?:0|[1-9]\d*)(?:\.\d+)?")
 _SCALES = {"k": 3, "m": 6, "mn": 6, "b": 9, "bn": 9}
 _SCALES |= {"hundred": 2, "thousand": 3, "grand": 3, "million": 6, "billion": 9}
@@ -275,7 +276,8 @@ def mentions(text: str) -> list[Mention]:
     """All numbers, percentages, dates and times of a folded text, none inside another; order: dates, times, numbers.
 
     Tokens: ("date", year, month, day), ("month", year, month), ("day", month, day), ("time", minutes since midnight),
-    ("number", value), ("money", value) with a currency sign, ("percent", value). Impossible dates and times, and
+    ("number", value), ("money", value) with a currency sign, ("percent", value), and last ("ratio", part, whole), whose
+    numbers may be among the others. Impossible dates and times, and
     malformed numerals, give nothing.
     """
     mentioned: list[Mention] = []
@@ -286,7 +288,9 @@ def mentions(text: str) -> list[Mention]:
             if not any(taken[mention.start : mention.end]):
                 taken[mention.start : mention.end] = b"x" * (mention.end - mention.start)
                 mentioned.append(mention)
-    return mentioned
+    # Beside its numbers: '8 out of 10' states an 8 too.
+    ratios = (("ratio", Decimal(m[1]), Decimal(m[2]), m.span()) for m in _RATIO.finditer(text))
+    return mentioned + [Mention((kind, part, whole), *span, vague=True) for kind, part, whole, span in ratios]
 
 
 def token_of(value: Scalar) -> Token | None:
@@ -303,8 +307,8 @@ def token_of(value: Scalar) -> Token | None:
     if len(text) > 2 * _MAX_DIGITS:
         return None
     mentioned = mentions(text)
-    whole = len(mentioned) == 1 and (mentioned[0].start, mentioned[0].end) == (0, len(text))
-    return mentioned[0].token if whole else None
+    whole = [mention for mention in mentioned if (mention.start, mention.end) == (0, len(text))]
+    return whole[-1].token if whole else None
 
 
 def _dates(text: str) -> Iterator[Mention]:
@@ -460,7 +464,7 @@ def _plain_wording(verb: str) -> str:
     return _singular(verb) if verb.endswith("s") else verb
 
 
-def words(text: str) -> frozenset[str]:
+def words_of(text: str) -> frozenset[str]:
     """The different words of a text or key, folded, without possessive or plural ending."""
     return frozenset(word_of(token)[0] for token in TOKEN.findall(fold(text.replace("_", " ")).text))
 
@@ -487,39 +491,156 @@ def _singular(word: str) -> str:
 # ---- matcher
 
 
-# What counts as distinctive or as restated; rules (b) and (f) above say what each is for.
-_SHARE = 0.9
+# How much of a statement, or of a value's words, a sentence has to hold. Set on half of the benchmark's letters
+# (benchmarks/matcher.py) and kept for the other half.
+_STATEMENT_SHARE = 2 / 3
+_SHORT_SHARE = 0.8
+_WORD_SHARE = 0.6
+_LONG = 5  # words and numbers
+_VALUE_SHARE = 0.75
+_LOOSE_VALUE_SHARE = 0.6
+# How much of what a statement says beside its value tells a number: a small one stands for more things than a large.
+_TOPIC_SHARE = 0.25
+_SMALL_TOPIC_SHARE = 0.4
+_DULL = 0.3  # weight of a word that many attributes share
+_SHARED_BY = 3  # attributes that may share a word which still tells them; in long lists one in twenty
+_RIVAL = 0.15  # by so much another attribute has to be told better to take a value away
 _MIN_WORDS = 3
 _MIN_LETTERS = 6
 _MIN_ITEM_LETTERS = 3
 _MIN_CODE = 5
+_STEM = 6
+_NEAR = 25  # characters
+_BESIDE = 5
+_PARTIAL_FULL = (Strength.PARTIAL, Strength.FULL)
 
 
 # A full stop after one of these, or after a single letter (an initial), ends no sentence.
 _ABBREVIATION = re.compile(r"(?:^|\W)(?:dr|mr|mrs|ms|prof|st|jr|sr|apt|no|inc|vs|esq|e\.g|i\.e|[a-z])\.$")
 _BREAK = re.compile(r"(?<=[.!?])[\"'\u2019\u201d)\]]?\s+|[\r\n]\s*")
+_SUFFIX = re.compile(r"(?:ations?|at(?:es?|ed|ing)|ions?|ments?|ings?|ed|ly|ers?|al)$")
+_ASIDE = re.compile(r"\([^()]*\)|^(?:yes|no),? ")
+
+
+# Said for one another in nearly every message.
+_KIN = {"husband": "spouse", "wife": "spouse", "kid": "child"}
+_Weights = Callable[[frozenset[str]], dict[str, float]]
+
+
+@lru_cache(maxsize=32_768)
+def stem_of(token: str) -> str:
+    """Return what the forms of a word share: 'certified' and 'certification' give 'certif'. At most six letters."""
+    word = word_of(token)[0]
+    word = _KIN.get(word, word)
+    root = _SUFFIX.sub("", _SUFFIX.sub("", word))
+    if len(root) < 4:
+        root = word[:5]
+    root = root.rstrip("e")
+    # 'planning' gives 'plann', and 'process' keeps both.
+    return (root[:-1] if len(root) > 4 and root[-1] == root[-2] and root[-1] not in "sl" else root)[:_STEM]
+
+
+def stems(text: str) -> frozenset[str]:
+    """Return the stems of the words of a folded text, without stop words, negations and numbers."""
+    tokens = TOKEN.findall(text)
+    return frozenset(
+        stem_of(token)
+        for token in tokens
+        if (word := word_of(token))[0] not in STOP and not word[1] and not token.isdecimal()
+    )
+
+
+_COMMON_STEMS = frozenset(map(stem_of, COMMON))
 
 
 @dataclass(frozen=True)
-class _Item:
-    """One value, or one item of a list: it is found by a phrase, a pattern or a token, whichever it has."""
+class _Number:
+    """A number, date or time that has to be stated, in any of these forms."""
 
-    phrases: tuple[str, ...] = ()
+    forms: tuple[Token, ...]
+
+
+@dataclass(frozen=True)
+class _Value:
+    """What has to be found of a value, or of one item of a list.
+
+    phrase: its text, found as it stands; alone: it is distinctive enough to need no telling word. numbers: what of it
+    are numbers, dates and times. stems: its other words with their weights.
+    """
+
+    phrase: str = ""
+    alone: bool = False
     pattern: re.Pattern[str] | None = None
-    needs_clue: bool = False
-    tokens: tuple[Token, ...] = ()
+    numbers: tuple[_Number, ...] = ()
+    stems: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def findable(self) -> bool:
+        return bool(self.phrase or self.pattern or self.numbers)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What to look for, for one attribute. `needed` is empty where rule (f) does not apply."""
+    """What to look for, for one attribute. topic, key: the words of statement and key that are none of the value's,
+    with their weights; statement: those of the whole statement; statement_numbers: the numbers that it has to be stated
+    with."""
 
     statements: tuple[str, ...]
-    items: tuple[_Item, ...]
-    key_clues: frozenset[str]
-    clues: frozenset[str]
-    needed: frozenset[str]
+    values: tuple[_Value, ...]
+    topic: Mapping[str, float]
+    key: Mapping[str, float]
+    statement: Mapping[str, float]
+    statement_numbers: tuple[_Number, ...]
     negated: bool
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """An attribute found in a sentence. told: the share of its statement that the sentence holds; places: where its
+    numbers and phrases begin, which another attribute takes that is told better there."""
+
+    attribute: int
+    start: int
+    end: int
+    strength: Strength
+    told: float
+    places: frozenset[int]
+
+
+class _Sentence:
+    """A sentence: where its words and numbers stand."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        self.stems: dict[str, tuple[int, int]] = {}  # where the first such word stands
+        self.mentions: dict[Token, Mention] = {}
+        self.negations: list[int] = []
+
+    def share(self, weights: Mapping[str, float]) -> float:
+        """Return the weight of those of the words that stand in the sentence, over that of all; 0 for none."""
+        total = sum(weights.values())
+        return sum(w for stem, w in weights.items() if stem in self.stems) / total if total else 0.0
+
+    def telling(self, weights: Mapping[str, float]) -> bool:
+        """Return whether one of the words that few attributes share stands in the sentence."""
+        return any(w == 1 and stem in self.stems for stem, w in weights.items())
+
+    def negates(self, start: int, end: int) -> bool:
+        """Return whether a negation stands in this part of the sentence or right before it."""
+        return any(start - _NEAR <= negation < end for negation in self.negations)
+
+    def span(self, stems: Iterable[str]) -> tuple[int, int]:
+        """Return the part of the sentence from the first to the last of these words, all of which stand in it."""
+        places = [self.stems[stem] for stem in stems]
+        return min(start for start, _ in places), max(end for _, end in places)
+
+    def beside(self, place: Mention, weights: Mapping[str, float]) -> bool:
+        """Return whether one of the words stands right before or after the mention, but for a short word between."""
+        near = (self.stems[stem] for stem in weights if stem in self.stems)
+        return any(0 <= place.start - end <= _BESIDE or 0 <= start - place.end <= _BESIDE for start, end in near)
+
+    def mention(self, number: _Number) -> Mention | None:
+        return next((self.mentions[form] for form in number.forms if form in self.mentions), None)
 
 
 class _Message:
@@ -528,19 +649,21 @@ class _Message:
     def __init__(self, message: str) -> None:
         self.folded = fold(message)
         self.text = _plain(self.folded.text)
-        self.sentence_starts = self._sentences(message)
-        self.sentences_of: dict[str, set[int]] = defaultdict(set)
-        self.negated: set[int] = set()
+        self.starts = self._sentences(message)
+        ends = [*self.starts[1:], len(self.text)]
+        self.sentences = [
+            _Sentence(start, start + len(self.text[start:end].rstrip()))
+            for start, end in zip(self.starts, ends, strict=True)
+        ]
         for token in TOKEN.finditer(self.text):
             sentence = self.sentence_at(token.start())
             word, negation = word_of(token[0])
-            self.sentences_of[word].add(sentence)
             if negation:
-                self.negated.add(sentence)
-        self.mentions: dict[Token, dict[int, Mention]] = defaultdict(dict)
+                sentence.negations.append(token.start())
+            elif word not in STOP:
+                sentence.stems.setdefault(stem_of(token[0]), token.span())
         for mention in mentions(self.text):
-            # By sentence: a vague mention may stand beside a telling word in one and not in another.
-            self.mentions[mention.token].setdefault(self.sentence_at(mention.start), mention)
+            self.sentence_at(mention.start).mentions.setdefault(mention.token, mention)
 
     def _sentences(self, message: str) -> list[int]:
         starts, last = [0], 0
@@ -553,12 +676,8 @@ class _Message:
                 starts.append(bisect_right(self.folded.starts, last - 1))
         return starts
 
-    def sentence_at(self, position: int) -> int:
-        return bisect_right(self.sentence_starts, position) - 1
-
-    def holds_clue(self, sentence: int, clues: frozenset[str]) -> bool:
-        # `in` before the look-up: a defaultdict would grow by every word that is asked for.
-        return any(sentence in self.sentences_of[clue] for clue in clues if clue in self.sentences_of)
+    def sentence_at(self, position: int) -> _Sentence:
+        return self.sentences[bisect_right(self.starts, position) - 1]
 
     def places(self, phrase: str) -> Iterator[tuple[int, int]]:
         """Where the phrase stands as whole words and numbers: '500 shares' does not stand in '2,500 shares'."""
@@ -570,73 +689,127 @@ class _Message:
             # One further, not behind the phrase: places may overlap, and only one of them stand alone.
             start = self.text.find(phrase, start + 1)
 
-    def sentence_span(self, sentence: int) -> tuple[int, int]:
-        start = self.sentence_starts[sentence]
-        following = self.sentence_starts[sentence + 1 : sentence + 2]
-        end = following[0] if following else len(self.text)
-        return start, start + len(self.text[start:end].rstrip())
-
 
 def match(attributes: Sequence[Attribute], message: str) -> list[Reveal]:
-    """The attributes that the message states in full, each once, in the order of the list, with the exact span. An
-    empty message or list gives an empty list. The same input gives the same output; nothing is raised."""
-    if not message.strip():
+    """Return the attributes that the message states, each once, in the order of the list, with the exact span. Strength
+    full, or partial for a bare value. An empty message or list gives an empty list. The same input gives the same
+    output; nothing is raised."""
+    if not message.strip() or not attributes:
         return []
     prepared = _Message(message)
-    names = _names(attributes)
+    # NaN and Infinity survive this round trip: Python writes and reads them, though JSON has none.
+    plans = _plans(
+        tuple((a.key, json.dumps(a.value), a.statement, a.event, a.domain) for a in attributes), _names(attributes)
+    )
+    claims = [claim for number, plan in enumerate(plans) for claim in _claims(number, plan, prepared)]
+    at: dict[int, list[_Claim]] = defaultdict(list)
+    for claim in claims:
+        for place in claim.places:
+            at[place].append(claim)
+    best: dict[int, _Claim] = {}
+    for claim in claims:
+        if any(_takes(rival, claim, plans) for place in claim.places for rival in at[place]):
+            continue
+        if claim.attribute not in best or (best[claim.attribute].strength, claim.strength) == _PARTIAL_FULL:
+            best[claim.attribute] = claim
     reveals = []
-    for index, attribute in enumerate(attributes):
-        # NaN and Infinity survive this round trip: Python writes and reads them, though JSON has none.
-        value = json.dumps(attribute.value)
-        plan = _plan(attribute.key, value, attribute.statement, attribute.event, attribute.domain, names)
-        place = _place(plan, prepared)
-        if place is not None:
-            span: Span = prepared.folded.span(*place)
-            reveals.append(Reveal(index, message[span.start : span.end], span))
+    for claim in best.values():
+        span: Span = prepared.folded.span(claim.start, claim.end)
+        reveals.append(Reveal(claim.attribute, message[span.start : span.end], span, claim.strength))
     return reveals
 
 
-def _place(plan: _Plan, message: _Message) -> tuple[int, int] | None:
+def _takes(rival: _Claim, claim: _Claim, plans: Sequence[_Plan]) -> bool:
+    """Return whether a place of the claim is stated for another attribute: one that is told clearly better there. Equal
+    texts take nothing from each other: who states one states both."""
+    if rival.attribute == claim.attribute or rival.told < claim.told + _RIVAL:
+        return False
+    texts = [tuple(value.phrase for value in plans[item.attribute].values) for item in (rival, claim)]
+    return texts[0] != texts[1] or not any(texts[0])
+
+
+def _claims(number: int, plan: _Plan, message: _Message) -> Iterator[_Claim]:
     for statement in plan.statements:
-        if (stated := next(message.places(statement), None)) is not None:
-            return stated
-    first = None
-    for item in plan.items:
-        span = _item_place(item, plan, message)
-        if span is None:
-            break
-        # The first item's place stands for the list; a for without a break means that no item is missing.
-        first = first or span
+        for start, end in message.places(statement):
+            yield _Claim(number, start, end, Strength.FULL, 1.0, frozenset())
+    if len(plan.values) > 1:
+        # The first item's place stands for the list; items may stand in different sentences.
+        items = [_item_place(value, plan, message) for value in plan.values]
+        if all(items) and items[0] is not None:
+            yield _Claim(number, *items[0], Strength.FULL, 1.0, frozenset())
+    for sentence in message.sentences:
+        if (claim := _claim(number, plan, sentence, message)) is not None:
+            yield claim
+
+
+def _claim(number: int, plan: _Plan, sentence: _Sentence, message: _Message) -> _Claim | None:
+    told = sentence.share(plan.statement)
+    if len(plan.values) == 1:
+        found = _value_in(plan.values[0], plan, sentence, message)
+        if found is not None and found[0] == Strength.FULL:
+            return _Claim(number, found[1], found[2], found[0], told, found[3])
     else:
-        if first is not None:
-            return first
-    return _restated(plan, message) if plan.needed else None
+        found = None
+    stated = [sentence.mention(item) for item in plan.statement_numbers]
+    words = [stem for stem in plan.statement if stem in sentence.stems]
+    # Of a short statement one other word makes another statement.
+    least = _STATEMENT_SHARE if len(plan.statement) + len(stated) >= _LONG else _SHORT_SHARE
+    enough = len(words) >= _WORD_SHARE * len(plan.statement) and len(words) + len(stated) >= _MIN_WORDS
+    if enough and told >= least and all(stated) and sentence.negates(*sentence.span(words)) == plan.negated:
+        places = frozenset(mention.start for mention in stated if mention)
+        return _Claim(number, sentence.start, sentence.end, Strength.FULL, told, places)
+    return _Claim(number, found[1], found[2], found[0], told, found[3]) if found else None
 
 
-def _item_place(item: _Item, plan: _Plan, message: _Message) -> tuple[int, int] | None:
-    for phrase in item.phrases:
-        for start, end in message.places(phrase):
-            if not item.needs_clue or message.holds_clue(message.sentence_at(start), plan.clues):
-                return start, end
-    if item.pattern is not None and (hit := item.pattern.search(message.text)):
-        return hit.start(), hit.end()
-    for token in item.tokens:
-        clues = plan.key_clues if token[0] == "day" else plan.clues
-        for sentence, mention in message.mentions.get(token, {}).items():
-            if not mention.vague or message.holds_clue(sentence, clues):
-                return mention.start, mention.end
+def _value_in(
+    value: _Value, plan: _Plan, sentence: _Sentence, message: _Message
+) -> tuple[Strength, int, int, frozenset[int]] | None:
+    """Find a value in a sentence: how far it is stated, its span, and the places that other attributes may contest."""
+    topic = max(sentence.share(plan.topic), sentence.share(plan.key))
+    telling = sentence.telling(plan.topic) or sentence.telling(plan.key)
+    if value.phrase and (value.alone or telling):
+        for start, end in message.places(value.phrase):
+            if sentence.start <= start < sentence.end:
+                return Strength.FULL, start, end, frozenset({start})
+    if value.pattern and (hit := value.pattern.search(message.text, sentence.start)) and hit.start() < sentence.end:
+        return Strength.FULL, hit.start(), hit.end(), frozenset()
+    stated = [mention for item in value.numbers if (mention := sentence.mention(item))]
+    if len(stated) < len(value.numbers) or not (stated or value.stems):
+        return None
+    share, words = sentence.share(value.stems), [stem for stem in value.stems if stem in sentence.stems]
+    if not stated and not words:
+        return None
+    places = frozenset(mention.start for mention in stated)
+    span = (stated[0].start, stated[0].end) if stated else sentence.span(words)
+    full = Strength.FULL, *span, places
+    if any(w == 1 for w in value.stems.values()):
+        told = sum(value.stems[stem] == 1 for stem in words)
+        enough = share >= (_LOOSE_VALUE_SHARE if stated or topic >= 0.5 else _VALUE_SHARE)
+        known = told > 1 or (told and (stated or telling))
+        if known and enough and sentence.negates(*sentence.span(words)) == plan.negated:
+            return full
+        return full if len(stated) > 1 and telling else None
+    if not stated:
+        return None
+    if share == 1 and len(words) >= _MIN_WORDS:
+        return full
+    vague = all(mention.vague for mention in stated)
+    if vague and value.stems and share < 0.5 and topic < 0.5:
+        return None
+    telling = telling or any(sentence.beside(mention, plan.topic) for mention in stated)
+    if telling and topic >= (_SMALL_TOPIC_SHARE if vague else _TOPIC_SHARE):
+        return full
+    return None if vague else (Strength.PARTIAL, *span, places)
+
+
+def _item_place(value: _Value, plan: _Plan, message: _Message) -> tuple[int, int] | None:
+    """Find one item of a list anywhere in the message."""
+    for sentence in message.sentences:
+        found = _value_in(value, plan, sentence, message)
+        # A bare value will do: the other items of the list tell what it is about.
+        if found is not None:
+            return found[1], found[2]
     return None
-
-
-def _restated(plan: _Plan, message: _Message) -> tuple[int, int] | None:
-    """Rule (f): the first sentence that holds nearly all words of the statement, negated like it."""
-    counts = Counter(sentence for word in plan.needed for sentence in message.sentences_of.get(word, ()))
-    enough = [
-        sentence
-        for sentence, count in counts.items()
-        if count >= _SHARE * len(plan.needed) and (sentence in message.negated) == plan.negated
-    ]
-    return message.sentence_span(min(enough)) if enough else None
 
 
 def _names(attributes: Sequence[Attribute]) -> tuple[str, ...]:
@@ -653,37 +826,99 @@ def _plain(folded: str) -> str:
     return folded.replace("_", " ")
 
 
-@lru_cache(maxsize=32_768)
-def _plan(key: str, value_json: str, statement: str, event: str, domain: str, names: tuple[str, ...]) -> _Plan:
-    """The plan of one attribute. The value comes as JSON: a list cannot be a cache key, and True must not meet 1."""
-    value = json.loads(value_json)
-    folded = _plain(fold(statement).text).strip().rstrip(". ")
-    known = frozenset(word for name in names for word in name.split())
-    # The name, and the words of event and domain, stand with many attributes: beside a number they tell none of them.
-    dull = STOP | NEGATIONS | COMMON | known | words(event) | words(domain)
-    key_clues = _lettered(words(key) - dull)
-    clues = key_clues | _lettered(words(folded) - dull)
-    values = _scalars(value)
-    items = tuple(_item(item, f"{key.casefold()} {folded}", isinstance(value, list)) for item in values)
+# Of the profiles that a run works on at the same time.
+@lru_cache(maxsize=64)
+def _plans(attributes: tuple[tuple[str, str, str, str, str], ...], names: tuple[str, ...]) -> tuple[_Plan, ...]:
+    """Return the plans of the attributes of one memory, each (key, value as JSON, statement, event, domain). As JSON: a
+    list cannot be a cache key, and True must not meet 1."""
+    texts = [(_key_text(key), _statement_text(statement)) for key, _, statement, _, _ in attributes]
+    number_of = Counter(stem for key, statement in texts for stem in stems(key) | stems(statement))
+    many = max(_SHARED_BY, len(attributes) // 20)
+    shared = _COMMON_STEMS | {stem for stem, number in number_of.items() if number > many}
+    names_stems = frozenset(stem_of(word) for name in names for word in TOKEN.findall(name))
+    plans = []
+    for (_, value_json, _, event, domain), (key, statement) in zip(attributes, texts, strict=True):
+        # The words of event and domain stand with many attributes, and tell none of them.
+        dull = shared | stems(_key_text(event)) | stems(_key_text(domain))
+
+        def weights(words: frozenset[str], dull: frozenset[str] = dull) -> dict[str, float]:
+            return {stem: _DULL if stem in dull else 1.0 for stem in sorted(words - names_stems)}
+
+        plans.append(_plan(json.loads(value_json), key, statement, names, weights))
+    return tuple(plans)
+
+
+def _key_text(key: str) -> str:
+    return fold(key.replace("_", " ")).text
+
+
+def _statement_text(statement: str) -> str:
+    return _plain(fold(statement).text).strip().rstrip(". ")
+
+
+def _plan(value: Value, key: str, statement: str, names: tuple[str, ...], weights: _Weights) -> _Plan:
+    values = tuple(
+        _value(item, f"{key} {statement}", weights, listed=isinstance(value, list)) for item in _scalars(value)
+    )
     # One item that cannot be looked for leaves the whole list open: half of a list is no reveal in full.
-    findable = bool(items) and all(item.phrases or item.pattern or item.tokens for item in items)
-    # Negations are compared by themselves: a message may negate with another word.
-    needed = words(folded) - STOP - known - NEGATIONS
-    weak = not findable and len(needed) >= _MIN_WORDS and not isinstance(value, list)
-    negated = any(word_of(token)[1] for token in TOKEN.findall(folded))
+    values = values if all(item.findable for item in values) else ()
+    own = frozenset(stem for item in values for stem in item.stems)
+    in_statement = _numbers_in(statement)
+    numbers = tuple(_Number(_forms(mention.token, statement)) for mention in in_statement)
+    whole = weights(stems(_without(statement, in_statement)))
     return _Plan(
-        statements=voices(folded, names) if " " in folded else (),
-        items=items if findable else (),
-        key_clues=key_clues,
-        clues=clues,
-        needed=needed if weak else frozenset(),
-        negated=negated,
+        statements=voices(statement, names) if " " in statement else (),
+        values=values,
+        topic={stem: w for stem, w in whole.items() if stem not in own} or weights(stems(key) - own),
+        key={stem: w for stem, w in weights(stems(key)).items() if stem not in own},
+        statement=whole,
+        statement_numbers=numbers,
+        negated=any(word_of(token)[1] for token in TOKEN.findall(statement)),
     )
 
 
-def _lettered(clues: frozenset[str]) -> frozenset[str]:
-    """The words that are no number: the statement holds the value, which would be the telling word beside itself."""
-    return frozenset(word for word in clues if not word.isdecimal())
+def _value(value: Scalar, statement: str, weights: _Weights, *, listed: bool) -> _Value:
+    token = token_of(value)
+    if token is not None:
+        return _Value(numbers=(_Number(_forms(token, statement)),))
+    if not isinstance(value, str):
+        return _Value()
+    phrase = _ASIDE.sub("", _plain(fold(value).text).strip()).strip(" '\".;,")
+    numbers = _numbers_in(phrase)
+    words = weights(stems(_without(phrase, numbers)))
+    telling = [word for word in words_of(phrase) if word not in STOP | NEGATIONS | COMMON]
+    letters = sum(character.isalpha() for character in phrase)
+    digits = any(character.isdigit() for character in phrase)
+    # Codes such as CR-2024-0189 need no company: hardly another text looks like them.
+    code = digits and letters > 0 and len(phrase) >= _MIN_CODE
+    least = _MIN_ITEM_LETTERS if listed else _MIN_LETTERS
+    lettered = any(any(character.isalpha() for character in word) for word in telling)
+    alone = lettered and (" " in phrase or letters >= least or code)
+    return _Value(
+        phrase=phrase if alone or (digits and len(phrase) > 2) else "",
+        alone=alone,
+        pattern=_lines(value) if alone else None,
+        numbers=tuple(_Number(_forms(mention.token, statement)) for mention in numbers),
+        stems=words,
+    )
+
+
+def _numbers_in(text: str) -> list[Mention]:
+    """Return what a folded text states in numbers; of '8 out of 10' the ratio alone."""
+    stated = mentions(text)
+    ratios = [mention for mention in stated if mention.token[0] == "ratio"]
+    return ratios + [
+        mention
+        for mention in stated
+        if mention.token[0] != "ratio" and not any(r.start <= mention.start < r.end for r in ratios)
+    ]
+
+
+def _without(text: str, numbers: Sequence[Mention]) -> str:
+    """Return the text with blanks in place of its numbers."""
+    for mention in numbers:
+        text = text[: mention.start] + " " * (mention.end - mention.start) + text[mention.end :]
+    return text
 
 
 def _scalars(value: Value) -> list[Scalar]:
@@ -691,25 +926,6 @@ def _scalars(value: Value) -> list[Scalar]:
     if not isinstance(value, list):
         return [value]
     return [inner for item in value for inner in (item.values() if isinstance(item, dict) else (item,))]
-
-
-def _item(value: Scalar, statement: str, listed: bool) -> _Item:
-    token = token_of(value)
-    if token is not None:
-        return _Item(tokens=_forms(token, statement))
-    if not isinstance(value, str):
-        return _Item()
-    phrase = _plain(fold(value).text).strip().rstrip(". ")
-    telling = [word for word in words(phrase) if word not in STOP | NEGATIONS | COMMON]
-    digits = any(character.isdigit() for character in phrase)
-    letters = sum(character.isalpha() for character in phrase)
-    lettered = [word for word in telling if any(character.isalpha() for character in word)]
-    # Codes such as CR-2024-0189 need no company: hardly another text looks like them.
-    code = digits and letters > 0 and len(phrase) >= _MIN_CODE
-    least = _MIN_ITEM_LETTERS if listed else _MIN_LETTERS
-    if lettered and (" " in phrase or letters >= least or code):
-        return _Item(phrases=(phrase,), pattern=_lines(value))
-    return _Item(phrases=(phrase,), needs_clue=True) if digits and len(phrase) > 2 else _Item()
 
 
 def _forms(token: Token, text: str) -> tuple[Token, ...]:

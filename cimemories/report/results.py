@@ -205,7 +205,7 @@ def judges_section(basis: Basis) -> Section:
         name = basis.run_names[line.run.id]
         blocks += [Heading(name)] if basis.several else []
         blocks.append(Text(sentence(f"Counted is the word of {line.scope.judge_text}")))
-        agreement = judges_agreement(basis.flows, line.run.id, grounded=line.scope.grounded)
+        agreement = judges_agreement(basis.flows, line.run.id, grounded=line.scope.grounded, labels=line.scope)
         rows = [
             (
                 item.title + (SIMULATED if item.judge.simulated else ""),
@@ -225,18 +225,19 @@ def judges_section(basis: Basis) -> Section:
         blocks.append(table(caption, columns, rows, simulated=simulated, text_columns=(0, 1, 2, 7)))
         pairs = [
             (
-                f"{pair.first.title} and {pair.second.title}",
+                f"{pair.first.title} and {pair.second.title}{label and f': {label}'}",
                 f"{pair.messages:,}",
-                f"{pair.places:,}",
+                f"{places.places:,}",
                 # table: [first, second], 1 where the judge claims the place as revealed.
-                f"{pair.table[1][1]:,}",
-                f"{pair.table[1][0]:,}",
-                f"{pair.table[0][1]:,}",
-                _statistic(pair.agreement),
-                _statistic(pair.kappa),
-                _statistic(pair.ac1),
+                f"{places.table[1][1]:,}",
+                f"{places.table[1][0]:,}",
+                f"{places.table[0][1]:,}",
+                _statistic(places.agreement),
+                _statistic(places.kappa),
+                _statistic(places.ac1),
             )
             for pair in agreement.pairs
+            for label, places in {"": pair, **pair.by_label}.items()
         ]
         if pairs:
             heads = ("Judges", "Messages", "Places", "Revealed by both", "first alone", "second alone", "Agreement")

@@ -255,9 +255,9 @@ def claims_on_audited(
 
 
 def judged_by_any(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> sa.CursorResult[tuple]:
-    """Every response that one of these judges has judged: columns judge, response, profile, memory."""
+    """Every response that one of these judges has judged: columns judge, response, profile, context, memory."""
     return connection.execute(
-        sa.select(judgement.c.judge, judgement.c.response, response.c.profile, response.c.memory)
+        sa.select(judgement.c.judge, judgement.c.response, response.c.profile, response.c.context, response.c.memory)
         .join(response, judgement.c.response == response.c.id)
         .where(*_judged_by(run_id, judge_ids))
     )

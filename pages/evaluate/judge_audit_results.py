@@ -15,7 +15,7 @@ from cimemories.agreement.judge_audit import (
     cell_items,
     judge_audit,
 )
-from cimemories.agreement.judges import JudgeCounts, JudgePair, JudgesAgreement, judges_agreement
+from cimemories.agreement.judges import JudgeCounts, JudgesAgreement, Places, judges_agreement, pairs_frame
 from cimemories.agreement.statistics import Estimate
 from cimemories.charts.bars import Bounded, IntervalSeries, interval_rows
 from cimemories.charts.theme import GREY, MODEL
@@ -39,19 +39,20 @@ def draw_agreement(flows: Flows, scope: Scope) -> None:
     """The section; nothing for a run of one judge."""
     if len(catalogue.judges_of_runs(flows.store, [scope.run.id])[scope.run.id]) < 2:
         return
-    agreement = judges_agreement(flows, scope.run.id)
+    agreement = judges_agreement(flows, scope.run.id, labels=scope)
     safe.heading(f"Judges against judges: {_agreement_headline(agreement)}")
     _judges(agreement)
     if not agreement.pairs:
         page.notice("No two judges of this run read the same text, so there is no agreement to show.")
         return
     _pairs(agreement)
-    frame = pd.DataFrame([_row(agreement, pair) for pair in agreement.pairs])
+    frame = pairs_frame(agreement)
     tables.csv_button(frame, f"judges-agreement-{agreement.run_id}.csv", key="judge_audit.csv.agreement")
     safe.inline(
         "An item is one attribute of the memory in one message that both have judged; it counts as revealed if the "
         "judge claims it in full. Agreement does not prove that judges are right: see people's verdicts above. There "
-        "is no interval, because items of one message are not independent.",
+        "is no interval, because items of one message are not independent. Identifiers are attributes that repeat the "
+        "biography and are inappropriate here; they never count as violations.",
         muted=True,
     )
 
@@ -97,22 +98,27 @@ def _pairs(agreement: JudgesAgreement) -> None:
     rows: list[Html] = []
     reasons: dict[str, None] = {}
     for pair in agreement.pairs:
-        (neither, second), (first, both) = pair.table
         on = f"{count(pair.places, 'item')} of {count(pair.messages, 'message')}"
-        cells = [tag("td", join([pair.first.title, " and ", pair.second.title, tag("div", on, cls="ci-muted")]))]
-        cells += [safe.number(count(n)) for n in (both, first, second, neither)]
-        for figure in (pair.agreement, pair.kappa, pair.ac1):
-            if figure.value is None:
-                cells.append(_undefined(figure))
-                reasons[figure.why] = None
-            else:
-                is_share = figure is pair.agreement
-                # Adding 0.0 turns a rounded -0.0 into 0.0.
-                text = percent(figure.value) if is_share else decimal(figure.value)
-                cells.append(safe.number(tag("b", text)))
-        rows.append(tag("tr", *cells))
+        named = join([pair.first.title, " and ", pair.second.title, tag("div", on, cls="ci-muted")])
+        rows.append(tag("tr", tag("td", named), *_figures_of(pair, reasons)))
+        for label, part in pair.by_label.items():
+            on_label = tag("div", f"{label}: {count(part.places, 'item')}", cls="ci-muted")
+            rows.append(tag("tr", tag("td", on_label), *_figures_of(part, reasons)))
     safe.show(safe.wide(safe.grid(names, rows), "Judges against judges"))
     _undefined_where(reasons)
+
+
+def _figures_of(places: Places, reasons: dict[str, None]) -> list[Html]:
+    (neither, second), (first, both) = places.table
+    cells = [safe.number(count(n)) for n in (both, first, second, neither)]
+    for figure in (places.agreement, places.kappa, places.ac1):
+        if figure.value is None:
+            cells.append(_undefined(figure))
+            reasons[figure.why] = None
+        else:
+            is_share = figure is places.agreement
+            cells.append(safe.number(tag("b", percent(figure.value) if is_share else decimal(figure.value))))
+    return cells
 
 
 def _undefined(figure: Estimate) -> Html:
@@ -122,26 +128,6 @@ def _undefined(figure: Estimate) -> Html:
 def _undefined_where(reasons: Iterable[str]) -> None:
     if reasons:
         safe.inline(f"Undefined where {'; or where '.join(reasons)}.", muted=True)
-
-
-def _row(agreement: JudgesAgreement, pair: JudgePair) -> dict[str, object]:
-    (neither, second), (first, both) = pair.table
-    return {
-        "run": agreement.run_id,
-        "first": pair.first.title,
-        "second": pair.second.title,
-        "simulated": agreement.simulated,
-        "messages": pair.messages,
-        "places": pair.places,
-        "both": both,
-        "first_alone": first,
-        "second_alone": second,
-        "neither": neither,
-        "agreement": pair.agreement.value,
-        "kappa": pair.kappa.value,
-        "ac1": pair.ac1.value,
-        "why": pair.kappa.why,
-    }
 
 
 # ---- figures of the judges with their intervals, drawn

@@ -10,18 +10,18 @@ import pytest
 import sqlalchemy as sa
 from judging_worlds import judged_world
 from sklearn.metrics import cohen_kappa_score
-from worlds import add_call, add_dataset, add_labels, add_run, ask, records
+from worlds import add_call, add_dataset, add_judge, add_labels, add_run, ask, records
 
 from cimemories import seeds
 from cimemories.agreement.judges import judges_agreement
 from cimemories.compare.leaderboard import run_lines
 from cimemories.flows.flows import Flows
-from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
 from cimemories.leaks.message import leak_view, samples
 from cimemories.metrics.headline import headline
 from cimemories.metrics.warnings import comparison_warnings, run_warnings, task_checks, unread_warning
-from cimemories.model import JudgementStatus, ResponseStatus
+from cimemories.model import JudgementStatus, ResponseStatus, Reveal, Span
 from cimemories.store import judgements, runs, tables, work
 from cimemories.store.calls import PromptSize
 from cimemories.store.engine import Store
@@ -68,6 +68,7 @@ def test_agreement_is_that_of_every_place_written_out(store: Store, grounded: bo
         first, second = zip(*verdicts, strict=True)
         assert pair.kappa.value == pytest.approx(cohen_kappa_score(first, second))
         assert pair.agreement.value == pytest.approx(np.trace(table) / len(verdicts))
+        assert not pair.by_label  # no labels were asked for
     for judge, counts in zip(world.judges, agreement.judges, strict=True):
         full = [c for by_judge in world.claims.values() for c in by_judge.get(judge, {}).values() if c[0] == "full"]
         assert (counts.claims, counts.ungrounded) == (len(full), sum(not g for _, g in full))
@@ -178,6 +179,57 @@ def test_a_message_that_does_not_do_its_task_does_not_shine(store: Store) -> Non
     with store.read() as connection:
         told = [item.task for item in samples(connection, scope, profile)]
     assert (told[0], told[2]) == ("yes", "no")
+
+
+@pytest.mark.parametrize("grounded", [False, True])
+def test_agreement_by_label_is_that_of_the_places_of_each_label(store: Store, grounded: bool) -> None:
+    world = judged_world(store, seed=5)
+    scope = resolve_scope(store, world.run_id)
+    agreement = judges_agreement(Flows(store), world.run_id, grounded=grounded, labels=scope)
+    names = {N: "necessary", X: "inappropriate", AMBIGUOUS: "ambiguous"}
+    for pair, (one, two) in zip(agreement.pairs, combinations(world.judges, 2), strict=True):
+        verdicts: dict[str, list[tuple[bool, bool]]] = {}
+        for number, claims in world.claims.items():
+            if one not in claims or two not in claims:
+                continue
+            p, c = world.place[number]
+            for a, attribute in enumerate(world.attributes[p]):
+                if attribute in world.held[number]:
+                    own = [claims[judge].get(attribute) for judge in (one, two)]
+                    full = [x is not None and x[0] == "full" and (x[1] or not grounded) for x in own]
+                    verdicts.setdefault(names[int(world.labels[p, a, c])], []).append((full[0], full[1]))
+        assert {str(label): part.places for label, part in pair.by_label.items()} == {
+            label: len(both) for label, both in verdicts.items()
+        }
+        for label, part in pair.by_label.items():
+            first, second = zip(*verdicts[label], strict=True)
+            assert part.kappa.value == pytest.approx(cohen_kappa_score(first, second)), label
+        assert np.sum([part.table for part in pair.by_label.values()], axis=0).tolist() == np.array(pair.table).tolist()
+
+
+def test_pooled_agreement_can_hide_what_is_inappropriate(sqlite_store: Store) -> None:
+    """Two judges who agree on nine necessary attributes and on nothing inappropriate."""
+    dataset = add_dataset(sqlite_store, profiles=1, attributes=10, contexts=1)
+    add_labels(sqlite_store, dataset.id, [[[X]] + [[N]] * 9])
+    run_id = add_run(sqlite_store, dataset.id, 4, [[[4]] + [[2]] * 9])
+    with sqlite_store.write() as connection:
+        second = add_judge(connection, "second")
+        judgements.assign(connection, run_id, [second])
+        first = judgements.of_run(connection, run_id)[0].id
+        profile = runs.profile_ids(connection, run_id)[0]
+        ids = records(sqlite_store, dataset.id)[0].attribute_ids
+        for item in judgements.owed(connection, run_id, second, profile):
+            claimed = judgements.claims(connection, first, [item.response])[item.response]
+            reveals = [Reveal(a, "All of it", Span(0, 9)) for a in claimed if a != ids[0]]
+            judgements.settle(connection, item.response, second, status=JudgementStatus.OK, reveals=reveals)
+        work.bump(connection, run_id)
+    flows = Flows(sqlite_store)
+    [pair] = judges_agreement(flows, run_id, labels=resolve_scope(sqlite_store, run_id)).pairs
+    assert pair.kappa.value is not None and pair.kappa.value > 0.75
+    assert {str(label): part.kappa.value for label, part in pair.by_label.items()} == {
+        "inappropriate": 0.0,
+        "necessary": 1.0,
+    }
 
 
 def judge_of(store: Store, run_id: str, **values: object) -> None:

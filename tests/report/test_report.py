@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from reports import Page
 from worlds import add_dataset, add_judge, add_labels, add_run, ask, plan_run, records, settle_judgement
 
-from cimemories.agreement.judges import judges_agreement
+from cimemories.agreement.judges import LabelGroup, judges_agreement
 from cimemories.compare.difference import difference
 from cimemories.compare.leaderboard import bounds_text
 from cimemories.flows.arrays import IdentifierRule
@@ -421,6 +421,10 @@ def test_judges_and_decisions_are_said(world: tuple[Store, str, str]) -> None:
     row = page.table("Agreement of the judges")["test-judge and other"]
     assert row[:3] == [str(agreement.messages), str(agreement.places), str(agreement.table[1][1])]
     assert row[-2:] == [f"{agreement.kappa.value:.3f}", f"{agreement.ac1.value:.3f}"]
+    by_label = judges_agreement(shared_flows(store), first, labels=resolve_scope(store, first)).pairs[0].by_label
+    for label in ("inappropriate", "necessary"):
+        row = page.table("Agreement of the judges")[f"test-judge and other: {label}"]
+        assert row[1] == str(by_label[LabelGroup(label)].places)
     # What somebody took out of the ambiguous is in the measures, and no longer among what enters neither.
     decided = "People decided 1 pair; their decision overrides the votes. With them 3 pairs are necessary, 6"
     assert f"{decided} inappropriate, and 0 ambiguous, which enter neither measure." in page.text

@@ -13,6 +13,8 @@ from paging import opened, page_html
 from typer.testing import CliRunner
 from worlds import add_run
 
+import cimemories
+from cimemories.agreement.judges import LabelGroup, judges_agreement
 from cimemories.cli import cli
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
@@ -58,10 +60,14 @@ def test_the_pages_count_as_their_address_says(store: Store, world: JudgedWorld)
     assert "in the link is not one of this run" in page_html(alone)  # one judge cannot be combined
 
 
-def test_the_audit_page_sets_judges_beside_each_other(world: JudgedWorld) -> None:
+def test_the_audit_page_sets_judges_beside_each_other(store: Store, world: JudgedWorld) -> None:
     page = page_html(opened(AUDIT, run=world.run_id))
     assert "Judges against judges: kappas from" in page
     assert "judge 0 and judge 2" in page.replace("</b>", "")
+    flows, scope = Flows(store), resolve_scope(store, world.run_id)
+    for pair in judges_agreement(flows, world.run_id, labels=scope).pairs:
+        for label in ("inappropriate", "necessary"):
+            assert f"{label}: {pair.by_label[LabelGroup(label)].places} items" in page
     assert 'class="ci-wide" role="region" aria-label="Judges against judges"' in page, "on a phone it scrolls"
 
 
@@ -97,7 +103,16 @@ def test_the_command_line_asks_the_same(store: Store, world: JudgedWorld) -> Non
     pairs = json.loads(out("judges", world.run_id, "--json"))["pairs"]
     for pair in pairs:
         assert pair["neither"] + pair["both"] + pair["first_alone"] + pair["second_alone"] == pair["places"]
-    assert "Cohen's kappa" in out("judges", world.run_id)
+        parts = pair["by_label"].values()
+        for cell in ("places", "neither", "both", "first_alone", "second_alone"):
+            assert sum(part[cell] for part in parts) == pair[cell]
+        assert {"necessary", "inappropriate"} <= set(pair["by_label"])
+    printed_text = out("judges", world.run_id)
+    assert "Cohen's kappa" in printed_text and "inappropriate" in printed_text
+    frame = cimemories.open(store.workspace).runs[world.run_id].judges()
+    assert len(frame) == sum(1 + len(pair["by_label"]) for pair in pairs)
+    inappropriate = frame[frame["label"] == "inappropriate"]["kappa"].tolist()
+    assert inappropriate == [pair["by_label"]["inappropriate"]["kappa"]["value"] for pair in pairs]
     other = add_run(store, numbers.scope.run.dataset, 2, {})
     both = json.loads(out("compare", world.run_id, other, "--json"))
     assert [item["run"] for item in both["runs"]] == [world.run_id, other]
