@@ -189,7 +189,8 @@ def _record(store: Store, shown: DatasetRow) -> None:
 
     def decided(owner: tuple[int, str], events: list[Event]) -> Collection[str]:
         done = record(store, *owner, events, source="single")
-        if any(event.kind == "undo" and event.of is None for event in events):
+        last = events[-1]  # after it the person has decided nothing else
+        if last.kind == "undo" and last.of is None:
             back.append((owner[0], done.back))
         return done.gone
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from desks import browser, mount, page, queue_data
+from desks import browser, drawing, mount, page, queue_data
 from playwright.sync_api import Page
+
+from cimemories.ui import matrix, workbench
 
 __all__ = ["browser", "page"]
 CARDS = [f"{number}.1" for number in range(1, 10)]
@@ -97,3 +99,28 @@ def test_an_undo_of_an_earlier_visit_leads_to_its_pair_unless_another_key_was_pr
     mount(page, "workbench", *SCRIPTS)
     before, after = page.evaluate(UNDO, [queue_data(monkeypatch, CARDS), key])
     assert after == (CARDS[0] if leads else before)
+
+
+LIST_UNDO = """async ([data, key]) => {
+    const list = components.pair_list();
+    list.receive(data);
+    list.root.querySelector("table").focus();
+    const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key }));
+    press("z");
+    press(key);
+    list.receive({ ...data, cursor: data.rows[2].id });
+    return list.root.querySelector("[aria-selected=true]").id;
+}"""
+
+
+@pytest.mark.parametrize(("key", "row"), [("", 2), ("n", 0), ("j", 1)])
+def test_an_undo_of_an_earlier_visit_leads_the_list_to_its_pair_unless_another_key_was_pressed(
+    page: Page, monkeypatch: pytest.MonkeyPatch, key: str, row: int
+) -> None:
+    keys = [workbench.Key("n", "necessary", "N", "green")]
+    rows = [matrix.Listed(number, ["fact", ""], "?", "ambiguous", "") for number in range(3)]
+    columns = [("Attribute", "name"), ("Label", "plain")]
+    with drawing(monkeypatch, matrix, "_list_component") as data:
+        matrix.pair_list("Pairs", columns, rows, label=1, key="list", context=7, cursor=0, keys=keys, owner="ada")
+    mount(page, "pair_list", *SCRIPTS, "deciding")
+    assert page.evaluate(LIST_UNDO, [data, key]) == f"pair-{row}"

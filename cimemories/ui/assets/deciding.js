@@ -85,6 +85,8 @@ class Deciding {
     if (!owner) return this.status("Enter your name beside the pairs, then decide.");
     if (key && !card) return this.status("There is no pair to decide here.");
     if (last) this.forget(last.uid);
+    // Only the server knows the pair of an undo that is still on its way. It leads there no more once another one is decided.
+    if (key && this.log.events.some((event) => event.kind === "undo" && !event.card)) this.host.step(0);
     this.sent = true;
     const event = {
       uid: newUid(), kind: key ? "say" : "undo", card: key ? card : last?.card ?? "", says: key?.says ?? null, text: "",

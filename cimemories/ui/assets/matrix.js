@@ -164,8 +164,9 @@ class Matrix extends Drawing {
     this.say();
   }
 
-  // The next cell that the filters ask for, row by row, round the end.
+  // The next cell that the filters ask for, row by row, round the end; with 0 the cursor stays.
   step(by) {
+    if (!by) return this.move(...this.cursor, REST_MS);
     const { matched, columns } = this.data;
     const here = this.cursor[0] * columns.length + this.cursor[1];
     for (let k = 1; k <= matched.length; k++) {
