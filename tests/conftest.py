@@ -61,6 +61,8 @@ LONG = (
     "test_access_served.py",
     "test_wheel.py",
     "test_link_browser.py",
+    "test_queue_script.py",
+    "test_keyboards.py",
     "test_exchange_fuzz.py",
     "test_costs.py",
     "test_leaderboard.py",

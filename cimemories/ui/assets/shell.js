@@ -164,7 +164,7 @@ const AWAY = "This app's server does not answer: it was stopped, or the connecti
   + "again with the same command; otherwise tell the person who did. This page then continues by itself. Decisions that you "
   + "make meanwhile are kept, and saved then.";
 const AWAY_MS = 1000; // a shorter break heals by itself
-const connected = () => document.querySelector(".stApp")?.dataset.testConnectionState === "CONNECTED";
+const connected = () => (document.querySelector(".stApp")?.dataset.testConnectionState ?? "CONNECTED") === "CONNECTED";
 if (!document.documentElement.dataset.away) {
   document.documentElement.dataset.away = "watched";
   let since = null;
