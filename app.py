@@ -104,6 +104,8 @@ def show() -> None:
         annotator.header(partial(catalogue.people, shared_store()))
         if shared_store().read_only:
             page.notice("This workspace is read-only: you can view everything, and save or start nothing.")
+        if warning := shared_store().share_warning:
+            page.notice(warning)
         try:
             chosen.run()
             once.forget()

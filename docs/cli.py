@@ -42,6 +42,10 @@ HEAD = """\
   Those that bring something in make the folder; those about what it holds say where there is none.
   `CIMEMORIES_DATABASE_URL` uses PostgreSQL instead ([workspace](workspace.md)).
 - Results go to standard output, progress and errors to standard error. Most commands print JSON with `--json`.
+- Where an id is asked for, its beginning will do (`run-3f9a`, `3f9a`), and of a run or sweep its name, as long as only
+  one is meant.
+- Without a terminal (a log, a batch system) the id of new work is printed first, and progress as a line every 30
+  seconds. Output is UTF-8 whatever the locale says.
 - Exit status: 0 success, 1 an error, 2 a command that was not understood, 3 work that ended with part of its plan
   missing ([runs](runs.md#when-it-ends)); `check` has its own ([check](check.md)).
 

@@ -21,7 +21,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -195,6 +195,7 @@ CONNECT_SECONDS, SILENT_SECONDS = 5, 30
 CHUNK = 2000  # values of one IN list, or rows of one INSERT of up to 15 columns
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_warned: set[Path] = set()  # workspaces on a network share that this process has warned of
 _waiting: set[sa.Engine] = set()  # those whose database is being waited for
 _returned = threading.Condition()  # notified when a connection of this process is given back
 
@@ -217,6 +218,7 @@ class Store:
 
     read_only: the folder or the file cannot be written, or the app was started read-only (access/readonly.py);
     everything can be read, `write` raises StoreError, and the database refuses what goes past it.
+    share: the file system of the network share that a SQLite file is on, e.g. 'nfs4'; '' on a disk of this machine.
     fence: called at the start of every write transaction; what it raises prevents the write (work.Claim.hold).
     patience_s: how long a transaction waits to begin while the database does not answer; `give_up`, once set, ends the
     wait.
@@ -228,6 +230,18 @@ class Store:
     fence: Callable[[sa.Connection], None] | None = None
     patience_s: float = 0.0
     give_up: threading.Event | None = None
+    share: str = ""
+
+    @property
+    def share_warning(self) -> str:
+        """Return what to know of a workspace on a network share, in a sentence or two; '' on a disk of this machine."""
+        if not self.share:
+            return ""
+        return (
+            f"The workspace {self.workspace} is on a network share ({self.share}). SQLite can lose data there when two "
+            f"machines use it, or when the network breaks off. Move it to a disk of this machine, or use PostgreSQL "
+            f"({DATABASE_URL})."
+        )
 
     @contextmanager
     def read(self, *, at_once: bool = False) -> Iterator[sa.Connection]:
@@ -434,7 +448,11 @@ def open_store(workspace: Path | str = DEFAULT_WORKSPACE, url: str | None = None
         next_step = known.next if known else "Check the address, the rights and the free disk space."
         kind = DatabaseLost if problems.is_lost(error) else StoreError
         raise kind(f"the database {_shown(engine.url)} cannot be opened: {what}. {next_step}") from error
-    return Store(engine, folder, read_only)
+    store = Store(engine, folder, read_only, share=_network_share(file) if file and not read_only else "")
+    if store.share and folder not in _warned:
+        _warned.add(folder)
+        _log.warning("%s", store.share_warning)
+    return store
 
 
 def _when_free(task: Callable[[], T]) -> T:
@@ -483,6 +501,34 @@ def sqlite_path(address: str) -> Path | None:
         return None
     in_file = url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
     return Path(str(url.database)) if in_file else None
+
+
+# File systems of other machines, and what the host of a virtual machine lends it. The index of SQLite's write-ahead log
+# is shared memory, which two machines do not share (sqlite.org/wal.html), and locks often do not hold.
+_SHARE = re.compile(
+    "(fuse[.]|macfuse_)?"
+    "(9p|acfs|afp|afpfs|afs|beegfs|blobfuse2?|ceph|cephfs|cifs|coda|curlftpfs|davfs2?|drvfs|gcsfuse|gfs2|glusterfs|goofys|"
+    "gpfs|grpcfuse|gvfsd-fuse|juicefs|lustre|moosefs|mount-s3|ncpfs|nfs4?|ocfs2|orangefs|osxfs|panfs|prl_fs|pvfs2|rclone|"
+    "s3fs|s3ql|smb3|smbfs|smbnetfs|sshfs|vboxsf|virtiofs|vmhgfs|vmhgfs-fuse|webdav)"
+)
+
+
+def _network_share(file: Path) -> str:
+    """Return the type of the network file system that a file is on, '' if it is on none or the system does not say."""
+    import psutil
+
+    path, mount = file.resolve(), None
+    with suppress(OSError, psutil.Error):
+        for part in psutil.disk_partitions(all=True):
+            # The innermost mount holds the file; of several on one folder (autofs, then NFS) the last.
+            if path.is_relative_to(part.mountpoint) and len(part.mountpoint) >= len(mount.mountpoint if mount else ""):
+                mount = part
+    if mount is None or mount.mountpoint == "/":  # that of a container or a machine without disks: its own all the same
+        return ""
+    kind = str(mount.fstype).lower()
+    if _SHARE.fullmatch(kind):
+        return kind
+    return "network drive" if "remote" in mount.opts.split(",") else ""  # how Windows says so
 
 
 def _writable(file: Path) -> bool:

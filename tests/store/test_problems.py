@@ -10,7 +10,9 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 import sqlalchemy as sa
 from evaluating import add_labelled, cli, cli_inside, outside, simulated
@@ -153,6 +155,42 @@ def test_a_read_only_workspace_is_read_and_says_why_nothing_is_written(sqlite_st
         assert {path.name for path in workspace.iterdir()} & {f"{SQLITE_FILE}-wal", f"{SQLITE_FILE}-shm"} == set()
     writable = cli(outside(), "metrics", run_id, "--json", "-w", workspace)
     assert writable.stdout == shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("mounts", "share"),
+    [
+        ([("", "ext4", "rw")], ""),
+        ([("", "nfs4", "rw")], "nfs4"),
+        ([("", "cifs", "rw")], "cifs"),
+        ([("", "9p", "rw")], "9p"),
+        ([("", "smbfs", "rw")], "smbfs"),  # macOS
+        ([("", "fuse.sshfs", "rw")], "fuse.sshfs"),
+        ([("", "fuse.gocryptfs", "rw")], ""),
+        ([("", "NTFS", "rw,remote")], "network drive"),  # Windows
+        ([("", "autofs", "rw"), ("", "nfs", "rw")], "nfs"),
+        ([("", "nfs", "rw"), ("workspace", "xfs", "rw")], ""),
+        ([("workspace", "nfs", "rw"), ("", "ext4", "rw")], "nfs"),
+        ([("workspace/other", "nfs", "rw"), ("work", "nfs", "rw")], ""),
+    ],
+)
+def test_a_workspace_on_a_network_share_is_warned_of(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    mounts: list[tuple[str, str, str]],
+    share: str,
+) -> None:
+    parts = [SimpleNamespace(mountpoint=str(tmp_path / below), fstype=kind, opts=opts) for below, kind, opts in mounts]
+    root = SimpleNamespace(mountpoint="/", fstype="ext4", opts="rw")
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: [root, *parts])
+    for _ in range(2):  # warned of once a process
+        store = open_store(tmp_path / "workspace")
+        store.close()
+        assert (store.share, bool(store.share_warning)) == (share, bool(share))
+    warnings = [record.getMessage() for record in caplog.records]
+    assert warnings == ([store.share_warning] if share else [])
+    assert not share or (f"({share})" in warnings[0] and str(tmp_path) in warnings[0])
 
 
 def test_an_older_read_only_workspace_says_that_it_cannot_be_brought_up_to_date(sqlite_store: Store) -> None:
