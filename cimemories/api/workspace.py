@@ -204,8 +204,8 @@ class Workspace:
         button) keeps what was answered. Warns where a part of the plan is missing at the end. progress: show a bar.
         allow_too_long: send also what does not fit into a server's context.
 
-        Raises StoreError for what is not there or does not fit, or a read-only workspace, EndpointError for a server that cannot be
-        used, and WorkError where the work ended early.
+        Raises StoreError for what is not there or does not fit, or a read-only workspace, EndpointError for a server
+        that cannot be used, and WorkError where the work ended early.
         """
         from cimemories.api import running
         from cimemories.cli.runs import JudgeOptions, MessageOptions

@@ -318,14 +318,12 @@ def test_a_cap_ends_the_work_and_a_higher_one_lets_it_go_on(sqlite_store: Store,
         assert str(work.load(connection, work_id)["status"]).startswith("finished")
 
 
-@pytest.mark.parametrize("kind", ["label", "generate"])
-def test_a_cap_needs_a_price(sqlite_store: Store, kind: str) -> None:
+def test_a_cap_needs_a_price(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=CONTEXTS))
     with pytest.raises(StoreError, match="a cap needs the prices"):
-        if kind == "label":
-            labelling.plan(sqlite_store, label_spec(cap=1.0))
-        else:
-            authoring.plan(sqlite_store, authored.spec(cap=1.0))
+        labelling.plan(sqlite_store, label_spec(cap=1.0))
+    with pytest.raises(StoreError, match="a cap needs the prices"):
+        authoring.plan(sqlite_store, authored.spec(cap=1.0))
 
 
 def test_prices_of_generations_from_before_are_read(sqlite_store: Store) -> None:
