@@ -300,7 +300,7 @@ def test_the_arrows_are_what_they_are_said_to_be() -> None:
     assert allowed("ui", "model")
     for here, there in [
         ("store", "llm"),
-        ("curation", "evaluation"),
+        ("evaluation", "curation"),
         ("llm", "formats"),
         ("model", "seeds"),
         ("ui", "store"),

@@ -16,6 +16,7 @@ from cimemories.cli import output
 from cimemories.cli.runs import JudgeOptions, MessageOptions, run_spec
 from cimemories.cli.work import find_labels, progress
 from cimemories.evaluation import planning, repeating, runs
+from cimemories.evaluation.estimates import require_fit
 from cimemories.flows import catalogue
 from cimemories.metrics.headline import warm
 from cimemories.model import WorkStatus
@@ -35,6 +36,8 @@ def run(
     messages: MessageOptions,
     judges: JudgeOptions,
     concurrency: int,
+    *,
+    allow_too_long: bool,
     shown: bool,
 ) -> str:
     """Plan a run, or find the one that was planned alike, and do what it owes; returns its id. what: dataset, model and
@@ -52,8 +55,9 @@ def run(
 
         with store.read() as connection:
             there = alike(connection)
+        require = None if allow_too_long else require_fit
         # Once more where it is written: the same may have been asked for at the same moment.
-        return there or planning.plan(store, spec, find_labels=find_labels, instead=alike)
+        return there or planning.plan(store, spec, find_labels=find_labels, instead=alike, require=require)
 
     return _waited(store, plan, concurrency, shown)
 

@@ -192,6 +192,7 @@ class Workspace:
         cap: float | None = None,
         fresh: bool = False,
         name: str | None = None,
+        allow_too_long: bool = False,
         concurrency: int = 32,
         progress: bool = True,
     ) -> Run:
@@ -201,9 +202,10 @@ class Workspace:
         Called again with the same choices it goes on where it stopped, and a run that is finished is returned as it is;
         fresh=True makes a new one, and asks again what other work has recorded. An interrupt (the notebook's stop
         button) keeps what was answered. Warns where a part of the plan is missing at the end. progress: show a bar.
+        allow_too_long: send also what does not fit into a server's context.
 
-        Raises StoreError for what is not there or a read-only workspace, EndpointError for a server that cannot be
-        used, and WorkError where the work ended early.
+        Raises StoreError for what is not there or does not fit, or a read-only workspace, EndpointError for a server
+        that cannot be used, and WorkError where the work ended early.
         """
         from cimemories.api import running
         from cimemories.cli.runs import JudgeOptions, MessageOptions
@@ -235,7 +237,9 @@ class Workspace:
             judge_price=_list(judge_price),
         )
         store = self._session.store
-        return self.runs[running.run(store, (dataset, model, base_url), messages, judges, concurrency, progress)]
+        what = dataset, model, base_url
+        run_id = running.run(store, what, messages, judges, concurrency, allow_too_long=allow_too_long, shown=progress)
+        return self.runs[run_id]
 
     def resume(self, run: Run | str, *, concurrency: int = 32, progress: bool = True) -> Run:
         """Go on with a run that is not finished; failed calls are retried. Waits, warns and raises as `run` does."""

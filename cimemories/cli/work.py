@@ -73,6 +73,7 @@ def work_on(
         store_work.load(connection, work_id)
     if kind is WorkKind.SWEEP and (base_url or judge_base_url):
         raise StoreError("each run of a sweep may use another server: move one with `cimemories resume RUN`.")
+    base_url, judge_base_url = _corrected(base_url), _corrected(judge_base_url)
     try:
         if kind is WorkKind.SWEEP:
             _execute_sweep(store, work_id, options.concurrency, cluster, queued=queued)
@@ -95,6 +96,17 @@ def work_on(
         exit_if_incomplete(store, work_id, options.allow_missing)
     finally:
         output.line(work_id)
+
+
+def _corrected(address: str | None) -> str | None:
+    """The address that a server has moved to, with what was missing of it; said where it is another."""
+    if address is None:
+        return None
+    from cimemories.llm.endpoint import right_address
+
+    right = right_address(address)
+    output.notes([f"{address} was corrected to {right}"] if right != address else [])
+    return right
 
 
 def server_notes(store: Store, work_id: str) -> list[str]:

@@ -346,6 +346,11 @@ def _cost(
     )
 
 
+def writes_no_more(row: RunRow) -> bool:
+    """Whether a run asks its model for nothing any more: its messages are there, or came from a file."""
+    return row.endpoint == runs.IMPORTED or not any(row.responses.get(status) for status in runs.RETRIABLE)
+
+
 def raise_cap(store: Store, work_id: str, cap: float) -> None:
     """Give a piece of work another cap. Raises StoreError for one that is not above what has been paid, and for prices
     that miss."""
@@ -353,9 +358,15 @@ def raise_cap(store: Store, work_id: str, cap: float) -> None:
     if not cap > 0:
         raise StoreError(f"a cap on cost must be above 0, not {cap:g}.")
     cost = cost_of(store, work_id)
-    if cost.unpriced:
+    unpriced = list(cost.unpriced)
+    if work.kind_of(work_id) is WorkKind.RUN:
+        with store.read() as connection:
+            row = runs.named(connection, work_id)
+        # Where only judgements are owed the model's own price does not matter.
+        unpriced = [model for model in unpriced if model != row.model or not writes_no_more(row)]
+    if unpriced:
         raise StoreError(
-            f"{work_id} has no prices for {', '.join(cost.unpriced)}, so it cannot have a cap. Plan it again with "
+            f"{work_id} has no prices for {', '.join(unpriced)}, so it cannot have a cap. Plan it again with "
             "prices: recorded answers cost nothing."
         )
     if cost.cannot_be_capped:

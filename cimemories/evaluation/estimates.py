@@ -292,10 +292,10 @@ class StageEstimate:
     """One kind of call to one model. draws: all planned; recorded: of them, what the record answers at no cost.
 
     requests, tokens and seconds are of what is still to be asked; `least` where an answer decides about them.
-    cacheable: prompt tokens in a beginning that the prompt before had too. completion_known: from recorded calls; else
-    the limit. seconds: of all exchanges one after the other; None where nothing is recorded. context: the tokens that
-    the server takes in one request, None where it does not say. too_long: how many requests exceed it, and longest: the
-    tokens of the longest, with the answer that it allows where that counts.
+    cacheable: prompt tokens in a beginning that the prompt before had too. completion_known: as expected, mostly from
+    recorded calls; else the limit. seconds: of all exchanges one after the other; None where nothing is recorded.
+    context: the tokens that the server takes in one request, None where it does not say. too_long: how many requests
+    exceed it, and longest: the tokens of the longest, with the answer that it allows where that counts.
     """
 
     kind: str
@@ -715,6 +715,11 @@ class Experience(ABC):
     def server(self, kind: str, model: str) -> Server | None:
         """The server that is asked; None where it is not known."""
 
+    @property
+    def limits_are_bounds(self) -> bool:
+        """Whether completions are at most as long as `limit` says; else about as long."""
+        return True
+
     def message(self, kind: str) -> tuple[Learned | None, float]:
         """Of messages that are not written yet: what was learned, and the most tokens that one may have."""
         return None, 0.0
@@ -741,6 +746,10 @@ class OneKind(Experience):
 
     def sent_limit(self, kind: str, model: str) -> int | None:
         return self.max_tokens
+
+    @property
+    def limits_are_bounds(self) -> bool:
+        return self.usual is None
 
     def limit(self, kind: str, model: str) -> tuple[int, str]:
         return self.usual or _limit([(self.max_tokens, self.asks)])
@@ -885,7 +894,7 @@ def stages_of(known: Experience, counter: Traversal) -> tuple[tuple[StageEstimat
             prompt_tokens_least=round((counted.least + (unknown if message else 0)) / ratio),
             cacheable=round(counted.shared / ratio),
             completion_tokens=round(counted.owed * (learned.completion_tokens if learned else limit)),
-            completion_known=learned is not None,
+            completion_known=learned is not None or not known.limits_are_bounds,
             seconds=learned.seconds * counted.requests if learned else None,
             prices=known.prices(kind, model),
             context=context,

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from cimemories import seeds
 from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
-from cimemories.evaluation.costs import JUDGE, MODEL, Prices, capped, check_money, price_list
+from cimemories.evaluation.costs import JUDGE, MODEL, Prices, capped, check_money, price_list, writes_no_more
 from cimemories.evaluation.estimates import (
     Estimate,
     OfJudges,
@@ -663,9 +663,7 @@ def _check_prices(
     known, _ = price_list([item.manifest for item in together])
     there = [(name, prices) for (role, name), prices in known.items() if role == JUDGE]
     model = known.get((MODEL, row.model))
-    # Messages that came from a file or are all there cost nothing any more.
-    free = row.endpoint == IMPORTED or not any(row.responses.get(status) for status in runs.RETRIABLE)
-    if model is None and free:
+    if model is None and writes_no_more(row):
         model = replace(
             next((prices for _, prices in added if prices), Prices(0, 0, 0)), prompt=0, cached=0, completion=0
         )

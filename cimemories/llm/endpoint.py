@@ -590,6 +590,16 @@ def probe(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
     return event_loop.run(look_up(endpoint, model, retries))
 
 
+def right_address(address: str) -> str:
+    """Return the address of the API at a server's address, as far as the server says so without a key."""
+    if origin(address) is None:
+        return address
+    try:
+        return probe(Endpoint(address, ""), "", retries=0).base_url or address
+    except EndpointError:
+        return without_route(address)
+
+
 async def look_up(endpoint: Endpoint, model: str, retries: int = 3) -> ServerInfo:
     """Do what `probe` does, in an event loop. An address that ends in a route of the API, or lacks its /v1, is
     corrected where the right one lists its models; `base_url` of the result says so."""

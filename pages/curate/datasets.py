@@ -17,7 +17,7 @@ from cimemories import launch, uploads
 from cimemories.curation import authoring, editing
 from cimemories.curation.authoring import AuthoringSpec
 from cimemories.curation.offline import LOCALE_NAMES, generate_dataset
-from cimemories.evaluation.costs import money
+from cimemories.evaluation.costs import cost_of, money
 from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
 from cimemories.exchange.exporting import Format
@@ -40,6 +40,7 @@ from cimemories.text import count, listed, sentence
 from cimemories.ui import annotator, once, page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from pages.curate.label_matrix import RESUMABLE, named, pace_sentence, worker_button, worker_log
+from pages.evaluate.run_detail import raise_and_resume
 from pages.evaluate.run_engine import draw_engine, draw_served
 from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
 from pages.start import database_lost
@@ -493,8 +494,11 @@ def _stopped(store: Store, row: GenerationRow) -> None:
         "Try another model, or a larger token limit." if all_settled else f"{done}. Resume to make the rest.",
     )
     worker_log(store, row.id)
+    cost = cost_of(store, row.id)
+    if cost.cap_reached and not all_settled:
+        raise_and_resume(store, row.id, cost)
     with st.container(horizontal=True):
-        if not all_settled:
+        if not all_settled and not cost.cap_reached:
             worker_button(store, row.id, "Resume", key=f"new.resume.{row.id}", icon=":material/play_arrow:")
         once.button(
             "Discard",

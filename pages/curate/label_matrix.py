@@ -15,6 +15,7 @@ from streamlit.delta_generator import DeltaGenerator
 from cimemories import launch
 from cimemories.curation import labelling
 from cimemories.curation.labelling import LabellingSpec
+from cimemories.evaluation.costs import cost_of
 from cimemories.flows import catalogue
 from cimemories.flows.labels import TOO_FEW_NAME
 from cimemories.flows.progress import in_words
@@ -34,6 +35,7 @@ from cimemories.ui import matrix, once, page, safe, tables, url
 from cimemories.ui.annotator import Draft
 from cimemories.ui.workbench import Key
 from pages.curate.profile_view import display_name
+from pages.evaluate.run_detail import raise_and_resume
 from pages.evaluate.run_engine import draw_engine, draw_served
 from pages.evaluate.run_estimate import draw_plan, draw_prices, prices
 from pages.start import database_lost
@@ -351,6 +353,10 @@ def _stopped(store: Store, row: LabellingRow) -> None:
         )
         _failures(store, row.id)
         worker_log(store, row.id)
+    cost = cost_of(store, row.id)
+    if cost.cap_reached:
+        raise_and_resume(store, row.id, cost)
+        return
     with right:
         worker_button(store, row.id, "Resume", key=f"resume.{row.id}", icon=":material/play_arrow:", width="stretch")
 

@@ -234,6 +234,9 @@ def _test(draft: Draft, model: Chosen) -> str:
                     model = _list_models(draft, model)
                 if model.model:
                     server = look_up(model.base_url, model.key_env, model.model, SAMPLES_TRIED, True, None)
+                    if server.base_url is not None:
+                        draft.put("base_url", server.base_url)
+                        model = replace(model, base_url=server.base_url)
                     draft.put("tested", (model, server))
         except (EndpointError, SimulatorError) as problem:
             draft.put("tested", (model, sentence(problem)))
@@ -259,11 +262,15 @@ def _list_models(draft: Draft, model: Chosen) -> Chosen:
     served. Raises EndpointError."""
     draft.put("listed", None)
     # Without retries: somebody is waiting for the page.
-    names = probe(Endpoint(model.base_url, model.key_env), "", retries=0).models
+    info = probe(Endpoint(model.base_url, model.key_env), "", retries=0)
+    names = info.models
+    if names and info.base_url is not None:
+        draft.put("base_url", info.base_url)
+        model = replace(model, base_url=info.base_url)
     name = names[0] if len(names) == 1 and not model.model else model.model
     if names and (not name or name in names):
         draft.put("served", name or None)
-        draft.put("listed", (_place(draft), names))
+        draft.put("listed", ((model.base_url, model.key_env), names))
     return replace(model, model=name)
 
 

@@ -70,7 +70,8 @@ def test_started_with_the_simulator_and_shown_when_it_is_done(store: Store, star
     app.text_input(key="new.name").set_value(HOSTILE).run()
     for key, value in (("new.count.The simulator", 1), ("new.per_domain", 1), ("new.events", 1), ("new.general", 2)):
         app.number_input(key=key).set_value(value).run()
-    assert "This comes to 2 calls for 11 attributes" in page_html(app)
+    button(app, "Show the plan").click().run()
+    assert "1 profile × 11 attributes = 11 attributes" in page_html(app)
     button(app, "Start writing").click().run()
     assert len(started) == 1
     app.run()
@@ -85,14 +86,27 @@ def test_started_with_the_simulator_and_shown_when_it_is_done(store: Store, star
     assert names(store) == ["first", HOSTILE]
 
 
-def test_what_is_entered_stays_while_other_pages_are_looked_at(store: Store) -> None:
+def test_the_form_shows_what_writing_comes_to(store: Store) -> None:
     app = opened(PAGE, view="new")
+    app.segmented_control(key="new.how").set_value("The simulator").run()
+    app.text_input(key="new.name").set_value("mine").run()
+    app.number_input(key="new.count.The simulator").set_value(2).run()
+    button(app, "Show the plan").click().run()
+    assert not app.exception
+    assert "2 profiles × 199 attributes = 398 attributes" in page_html(app)
+    assert "asked for again" in page_html(app)
+    app.number_input(key="new.count.The simulator").set_value(1).run()
+    assert "398" not in page_html(app), "a plan is of the fields that it was made of"
+
+
+def test_what_is_entered_stays_while_other_pages_are_looked_at(store: Store) -> None:
+    app = opened(PAGE, "new.box.prices", view="new")
     app.segmented_control(key="new.how").set_value("A model").run()
     for key, text in (("new.name", "mine"), ("new.model", "m"), ("new.url", "http://127.0.0.1:9/v1")):
         app.text_input(key=key).set_value(text).run()
     app.number_input(key="new.count.A model").set_value(7).run()
     app.number_input(key="new.max_tokens").set_value(None).run()
-    app.number_input(key="new.price_in").set_value(0.5).run()
+    app.number_input(key="new.price.model.prompt").set_value(0.5).run()
     app.switch_page(HOME).run()
     app.switch_page(PAGE)
     app.query_params["view"] = "new"
@@ -104,7 +118,9 @@ def test_what_is_entered_stays_while_other_pages_are_looked_at(store: Store) -> 
         "m",
         "http://127.0.0.1:9/v1",
     ]
-    numbers = [app.number_input(key=f"new.{name}").value for name in ("count.A model", "max_tokens", "price_in")]
+    numbers = [
+        app.number_input(key=f"new.{name}").value for name in ("count.A model", "max_tokens", "price.model.prompt")
+    ]
     assert numbers == [7, None, 0.5]
 
 

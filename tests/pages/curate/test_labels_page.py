@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hostile import Reply, hostile_server
 from paging import button, double_click, nodes, opened, page_html
 from streamlit.testing.v1 import AppTest
 from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, make_profile, records
@@ -340,6 +341,33 @@ def test_a_labelling_is_planned_and_launched(store: Store, monkeypatch: pytest.M
     assert launched == [row.id]
     assert (row.simulated, row.draws, row.expected) == (True, 2, 1 * 2 * 3 * 2)
     assert app.query_params["labelling"] == row.id
+
+
+def test_the_form_shows_the_plan_and_what_does_not_fit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = add_dataset(store, profiles=2, attributes=3, contexts=2)
+    monkeypatch.setattr("cimemories.launch.launch", lambda _store, work_id, _engine=None: None)
+    models = Reply(body={"object": "list", "data": [{"id": "m", "object": "model", "max_model_len": 100}]})
+    with hostile_server(models=models) as server:
+        app = opened(LABELS, "start.on.box.prices", dataset=dataset.id)
+        app.number_input(key="start.on.price.model.prompt").set_value(2.0)
+        app.number_input(key="start.on.price.model.completion").set_value(6.0)
+        app.number_input(key="start.on.cap").set_value(5.0).run()
+        next(item for item in app.text_input if item.label == "Model").set_value("m")
+        next(item for item in app.text_input if item.label == "Base URL").set_value(server.url)
+        app.number_input(key="start.draws").set_value(2)
+        button(app, "Show the plan").click().run()
+        assert "4 user-task pairs × 6 ballots = 24 ballots" in page_html(app)
+        assert "not fit into the 100 tokens" in page_html(app)
+        button(app, "Start").click().run()
+        assert "Nothing was started." in page_html(app)
+        assert not server.chats
+        app.toggle(key="start.too_long").set_value(True)
+        button(app, "Start").click().run()
+        assert not app.exception
+    with store.read() as connection:
+        (row,) = labellings.all_rows(connection, dataset.id)
+    assert row.manifest["prices"] == {"prompt": 2.0, "cached": 2.0, "completion": 6.0, "currency": ""}
+    assert row.manifest["cap"] == 5.0
 
 
 def test_a_server_that_is_not_there_is_one_clear_line(store: Store) -> None:
