@@ -164,7 +164,7 @@ COVERED = """() => [...document.querySelectorAll(".js-plotly-plot")].filter((plo
 def test_on_a_phone_taps_move_and_a_button_closes(page: Page) -> None:
     browser = page.context.browser
     assert browser is not None
-    phone = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True).new_page()
+    phone = serving.new_context(browser, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True).new_page()
     phone.goto(f"{page.url}&present=1")
     shows(phone, 1)
     phone.touchscreen.tap(300, 400)
