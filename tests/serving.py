@@ -98,7 +98,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def new_context(browser: Browser, **options: Any) -> BrowserContext:
-    """A context whose pages move nothing by and by, and can be asked whether they are at rest (`settled`)."""
+    """A context whose pages draw without transitions and animations, and tell whether they are at rest (`settled`)."""
     context = browser.new_context(reduced_motion="reduce", **options)
     context.add_init_script(WATCHED)
     return context
@@ -138,8 +138,8 @@ def leave(page: Page) -> None:
         context.close()
 
 
-# Nothing runs or is to be drawn, the script of the shell is there, no message is without an answer, and none of this has
-# changed since the browser had a moment with nothing to do.
+# Nothing runs or is to be drawn, the script of the shell is there, no message is without an answer, and the browser has
+# had a moment with nothing to do since.
 SETTLED = """(unanswered) => {
     const rests = document.querySelector(".stApp")?.dataset.testScriptState === "notRunning"
         && !document.querySelector('[data-testid="stStatusWidget"], [data-testid="stSkeleton"], [data-stale="true"]')
