@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urljoin
 
 import pytest
@@ -96,6 +97,13 @@ def chromium() -> Iterator[Browser]:
     assert not _forbidden, "\n".join(_forbidden)
 
 
+def new_context(browser: Browser, **options: Any) -> BrowserContext:
+    """A context whose pages draw without transitions and animations, and tell whether they are at rest (`settled`)."""
+    context = browser.new_context(reduced_motion="reduce", **options)
+    context.add_init_script(WATCHED)
+    return context
+
+
 def open_page(browser: Browser, address: str) -> Page:
     """A page of the app, drawn to its head, of somebody whom the browser does not know.
 
@@ -104,7 +112,7 @@ def open_page(browser: Browser, address: str) -> Page:
     """
     context = _kept.get(browser)
     if context is None or context.pages:
-        context = browser.new_context(viewport={"width": 1440, "height": 1000})
+        context = new_context(browser, viewport={"width": 1440, "height": 1000})
         _kept.setdefault(browser, context)
         context.on("request", lambda request: request.url.startswith(OWN) or _forbidden.append(request.url))
         page = context.new_page()
@@ -130,15 +138,41 @@ def leave(page: Page) -> None:
         context.close()
 
 
-SETTLED = """() => document.querySelector(".stApp")?.dataset.testScriptState === "notRunning"
-    && !document.querySelector('[data-testid="stStatusWidget"], [data-stale="true"]')"""
+# Nothing runs or is to be drawn, the script of the shell is there, no message is without an answer, and the browser has
+# had a moment with nothing to do since.
+SETTLED = """(unanswered) => {
+    const rests = document.querySelector(".stApp")?.dataset.testScriptState === "notRunning"
+        && !document.querySelector('[data-testid="stStatusWidget"], [data-testid="stSkeleton"], [data-stale="true"]')
+        && (document.documentElement.dataset.tables || !document.querySelector(".st-key-shell"))
+        && (!(window.sentAt > window.answeredAt) || performance.now() - window.sentAt > unanswered);
+    const idle = rests && window.idle;
+    window.idle = false;
+    if (rests && !idle) requestIdleCallback(() => (window.idle = true));
+    return idle;
+}"""
+UNANSWERED_MS = 3000  # the server does not answer what comes from a part of a page that is gone
+WATCHED = """
+const still = new CSSStyleSheet();
+still.replaceSync("*, *::before, *::after { transition: none !important; animation: none !important; }");
+document.adoptedStyleSheets = [still];
+[window.sentAt, window.answeredAt] = [0, 0];
+window.WebSocket = class extends WebSocket {
+    constructor(...given) {
+        super(...given);
+        this.addEventListener("message", () => (window.answeredAt = performance.now()));
+    }
+    send(message) {
+        window.sentAt = performance.now();
+        super.send(message);
+    }
+};
+"""
 
 
 def settled(page: Page) -> None:
-    """Wait until Streamlit has nothing more to draw."""
+    """Wait until the page is at rest: Streamlit has drawn all of it, and the shell has done its part."""
     # By default it is asked in every frame, which the browser then has to draw: a fifth of a test's processor time.
-    page.wait_for_function(SETTLED, polling=100)
-    page.wait_for_timeout(300)
+    page.wait_for_function(SETTLED, arg=UNANSWERED_MS, polling=100)
 
 
 def used(process: int, session: CDPSession) -> tuple[float, float]:

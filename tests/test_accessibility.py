@@ -144,7 +144,7 @@ def page(app: str, browser: Browser) -> Iterator[Page]:
 
 THEMED = """(dark) => {
     const [red] = getComputedStyle(document.querySelector(".stApp")).backgroundColor.match(/\\d+/g);
-    return (red < 128) === dark && !document.getAnimations().some((change) => change instanceof CSSTransition);
+    return (red < 128) === dark;
 }"""
 
 
@@ -153,16 +153,11 @@ def look(page: Page, at: Look) -> None:
     page.set_viewport_size({"width": at[1][0], "height": at[1][1]})
     if page.locator(".stApp").count():
         page.wait_for_function(THEMED, arg=at[0] == "dark", polling=100)
-        serving.settled(page)  # the app draws again for another theme; what is to go fades
-        page.wait_for_function(THEMED, arg=at[0] == "dark", polling=100)
-
-
-STILL = "() => !document.getAnimations().some((change) => change instanceof CSSTransition)"
+        serving.settled(page)  # the app draws again for another theme
 
 
 def violations(page: Page, within: str) -> list[str]:
     """What axe finds below `within`, without what is Streamlit's own."""
-    page.wait_for_function(STILL, polling=100)  # what a slow run has drawn anew still fades in, and is paler meanwhile
     if not page.evaluate("() => Boolean(window.axe)"):
         page.evaluate((Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
     return list(page.evaluate(AUDIT, [within, RULES, [[rule, those] for rule, those, _ in STREAMLITS]]))
@@ -350,7 +345,7 @@ SHORT = """() => {
 
 
 def test_axe_finds_nothing_in_the_report(workspace: Path, browser: Browser) -> None:
-    page = browser.new_page()
+    page = serving.new_context(browser).new_page()
     page.goto((workspace.parent / "report.html").as_uri())
     page.evaluate(SHORT)
     faults = []
@@ -372,7 +367,7 @@ ONE_OF_EACH = """() => document.querySelectorAll(
 
 
 def test_axe_finds_nothing_in_the_site_which_is_small_and_soon_there(workspace: Path, browser: Browser) -> None:
-    folder, page, requests = workspace.parent / "site", browser.new_page(), list[str]()
+    folder, page, requests = workspace.parent / "site", serving.new_context(browser).new_page(), list[str]()
     page.on("request", lambda request: requests.append(request.url))
     faults = []
     for name, _ in SITE_PAGES:

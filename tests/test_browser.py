@@ -281,8 +281,30 @@ def test_a_run_that_ends_after_back_leaves_its_address_alone(app: str, browser: 
     serving.leave(page)
 
 
+# The scripts of components wait until they are let go, as on a slow machine that loads the app for the first time.
+SLOW_SCRIPTS = """
+window.loaded = new Promise((go) => (window.load = go));
+const address = URL.createObjectURL;
+URL.createObjectURL = (script) => address(new Blob(["await window.loaded;", script], { type: script.type }));
+"""
+
+
+def test_defaults_of_a_page_that_was_left_stay_out_of_the_next_address(app: str, browser: Browser) -> None:
+    page = serving.new_context(browser).new_page()
+    page.add_init_script(SLOW_SCRIPTS)
+    page.goto(f"{app}/accumulation")
+    expect(page.locator(".stApp[data-test-script-state='notRunning'] .st-key-shell")).to_be_attached()
+    page.get_by_test_id("stSidebarNav").get_by_text("Profiles", exact=True).click()
+    expect(page.locator(".ci-head h2")).to_have_text("Profiles")
+    page.evaluate("() => window.load()")
+    page.wait_for_function("() => location.search")
+    serving.settled(page)
+    assert set(parse_qs(urlparse(page.url).query)) <= OWN["Profiles"]
+    serving.leave(page)
+
+
 def test_a_finger_on_a_link_leads_on_from_a_field_that_was_typed_into(app: str, browser: Browser) -> None:
-    context = browser.new_context(viewport={"width": 1180, "height": 820}, has_touch=True)
+    context = serving.new_context(browser, viewport={"width": 1180, "height": 820}, has_touch=True)
     page = context.new_page()
     page.set_default_timeout(serving.LOOK_MS)
     # Busy: what the finger brings about is there before any timer that began with it.

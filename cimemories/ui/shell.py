@@ -5,6 +5,8 @@ is."""
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import streamlit as st
 
 from cimemories.ui import annotator, component, url
@@ -46,6 +48,7 @@ def draw() -> None:
         "named": bool(annotator.name()),
         "before": before,
         "after": after,
+        "path": urlsplit(st.context.url or "").path.rstrip("/"),
         "steps": steps,
         "screen": screen(),
         "tops": st.session_state.get(_TOPS, 0),

@@ -209,7 +209,7 @@ def test_in_a_browser_the_token_is_typed_once_or_comes_with_the_printed_address(
         streamlit_run(workspace, CIMEMORIES_ACCESS="token") as (address, log),
         serving.chromium() as browser,
     ):
-        page = browser.new_context().new_page()
+        page = serving.new_context(browser).new_page()
         page.set_default_timeout(serving.LOOK_MS)
         page.goto(address)
         expect(page.get_by_role("heading")).to_have_text("Enter the token of this app")

@@ -57,7 +57,7 @@ def test_people_log_in_by_a_provider_are_held_to_their_roles_and_log_out(
 
             # An account of the same name and address, which nobody has verified, is somebody else, and looks. After
             # the login they are where the link led.
-            other = browser.new_context().new_page()
+            other = serving.new_context(browser).new_page()
             other.goto(f"{address}/team?tab=people&next=https%3A%2F%2Fevil.test")
             log_in(other, "Mallory")
             expect(other.locator(".st-key-who")).to_contain_text("Ada (2)")

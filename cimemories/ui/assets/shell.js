@@ -9,11 +9,12 @@ const sorted = (query) => {
 
 // Streamlit pushes each change of the query, so defaults come here instead. Only where the address is still the one that
 // the server replaces, or what was last written here for that one: a run that began before it was written knows the one
-// before. The person may have gone elsewhere since, by Back to a view whose defaults were written here too.
+// before. The person may have gone elsewhere since: to another page, whose address has no query yet as this one's had, or
+// by Back to a view whose defaults were written here too.
 let replaced = null;
 let written = null;
-const replace = (before, after) => {
-  if (before === null) return;
+const replace = (path, before, after) => {
+  if (before === null || location.pathname.replace(/\/$/, "") !== path) return;
   const now = sorted(location.search);
   if (now !== sorted(before) && !(now === written && replaced === sorted(before))) return;
   history.replaceState(history.state, "", location.pathname + (after ? `?${after}` : ""));
@@ -203,10 +204,10 @@ export default function ({ data, setStateValue }) {
   };
   measure();
   // Once: the same data come again while another page is opened, whose address they are not of.
-  const now = JSON.stringify([data.before, data.after, data.steps]);
+  const now = JSON.stringify([data.path, data.before, data.after, data.steps]);
   if (now !== last) {
     last = now;
-    replace(data.before, data.after);
+    replace(data.path, data.before, data.after);
   }
   if (tops !== null && data.tops > tops) document.querySelector("[data-testid='stMain']")?.scrollTo(0, 0);
   tops = data.tops;

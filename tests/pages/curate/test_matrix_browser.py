@@ -367,7 +367,7 @@ def test_filters_dim_and_j_goes_to_the_next_match(app: str, browser: Browser) ->
 
 
 def test_hostile_text_is_text_in_the_matrix(app: str, browser: Browser) -> None:
-    page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+    page = serving.new_context(browser, viewport={"width": 1440, "height": 1000}).new_page()
     page.set_default_timeout(serving.LOOK_MS)
     requests: list[str] = []
     dialogs: list[str] = []

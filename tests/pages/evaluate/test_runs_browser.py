@@ -145,7 +145,7 @@ def test_the_runs_of_a_sweep_stand_together_and_make_a_matrix_with_intervals(
 
 
 def test_a_phone_shows_the_panel_alone(app: str, browser: Browser) -> None:
-    page = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
+    page = serving.new_context(browser, viewport={"width": 390, "height": 844}).new_page()
     page.goto(f"{app}/runs")
     page.get_by_role("button", name="whole", exact=True).click()
     expect(page.locator(".st-key-panel .ci-heading").first).to_be_visible()

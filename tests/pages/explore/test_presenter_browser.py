@@ -46,6 +46,7 @@ def page(world: tuple[Path, str]) -> Iterator[Page]:
     with serving.running_app(folder, "--no-demo") as (address, _), serving.chromium() as browser:
         page = serving.open_page(browser, f"{address}/accumulation?run={run_id}")
         page.on("pageerror", lambda error: FAILED.append(str(error)))
+        page.emulate_media(reduced_motion="no-preference")  # so that the curve moves from task to task
         page.get_by_role("button", name="Present").wait_for()
         serving.settled(page)
         yield page
@@ -164,7 +165,8 @@ COVERED = """() => [...document.querySelectorAll(".js-plotly-plot")].filter((plo
 def test_on_a_phone_taps_move_and_a_button_closes(page: Page) -> None:
     browser = page.context.browser
     assert browser is not None
-    phone = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True).new_page()
+    size = {"width": 390, "height": 844}
+    phone = serving.new_context(browser, viewport=size, has_touch=True, is_mobile=True).new_page()
     phone.goto(f"{page.url}&present=1")
     shows(phone, 1)
     phone.touchscreen.tap(300, 400)
