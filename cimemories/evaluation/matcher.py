@@ -1,25 +1,15 @@
-"""The judge that needs no model: which attributes a message states in full, by rules on the text alone.
+"""The judge that needs no model: which attributes a message states, by rules on the text alone.
 
     match([Attribute(key="rent", value=1450, ...)], "We pay $1,450 in rent.")
     ->  [Reveal(attribute=0, quote="$1,450", span=Span(7, 13), strength="full")]
 
-An attribute is revealed when the first of these holds. All compare folded text (grounding.fold), at word boundaries.
-(a) The whole memory statement stands in the message, as written or with the person changed ('Her rent is' for 'My rent
-    is', 'I have' for 'She has'; the user's name is taken from the name attributes in the list).
-(b) A text value stands in it, if distinctive: a word of at least 6 letters, a code of letters and digits, or two words
-    and more of which one is no common word. Commas and line breaks of a multi-line value are interchangeable.
-(c) A number or percentage stands in it, in any of its spellings. Numbers under 1000, percentages, bare
-    years, times, and values of digits and common words only ('45 minutes', '145/90') count only in a sentence that also
-    holds a telling word of the attribute's key or statement: none of its event or domain, no common word, no number.
-(d) A date stands in it, in any of its spellings; without its year only beside a telling word of the key.
-(e) Every item of a list value stands in it by (b) to (d), short items included; the quote is the first item's.
-(f) Booleans, null, and values that are common words or too short: one sentence holds at least 90 % of the statement's
-    words (stop words and the name left out, at least 3 words), and both or neither are negated.
+The rules, and how far they are right, are in docs/metrics.md#the-matcher. In short: a message is read sentence by
+sentence, words by their stems. An attribute is revealed in full where a sentence holds (a) its statement as it stands,
+also with the person changed, or most of its words and all of its numbers; (b) its value, if the value is distinctive by
+itself; (c) its value and what tells it from others: words of its statement or key. A bare number, sum or date is
+partial. Where several attributes share a value, the one that its sentence tells best has it.
 
-What it cannot see: paraphrase, anything inferred, a value spread over two sentences (but for lists), a number in the
-same sentence that belongs to another thing ('my 2 children and 3 dogs' states 3 for children), a date or sum that two
-attributes share (both count), parts of a value. It errs on the side of silence, so it is a lower bound and a second
-opinion, and no stand-in for the paper's judge.
+It does not see paraphrase in other words, anything inferred, or a value spread over two sentences (but for lists).
 """
 
 from __future__ import annotations
@@ -664,6 +654,11 @@ class _Message:
                 sentence.stems.setdefault(stem_of(token[0]), token.span())
         for mention in mentions(self.text):
             self.sentence_at(mention.start).mentions.setdefault(mention.token, mention)
+        # By word and number, the sentences that hold it: an attribute is looked for in few of them.
+        self.holding: dict[str | Token, list[int]] = defaultdict(list)
+        for number, sentence in enumerate(self.sentences):
+            for held in (*sentence.stems, *sentence.mentions):
+                self.holding[held].append(number)
 
     def _sentences(self, message: str) -> list[int]:
         starts, last = [0], 0
@@ -678,6 +673,15 @@ class _Message:
 
     def sentence_at(self, position: int) -> _Sentence:
         return self.sentences[bisect_right(self.starts, position) - 1]
+
+    def sentences_with(self, weights: Mapping[str, float], least: float) -> set[int]:
+        """Return the sentences that hold at least this share of the words, by weight."""
+        held: dict[int, float] = defaultdict(float)
+        for stem, weight in weights.items():
+            for number in self.holding.get(stem, ()):
+                held[number] += weight
+        least *= sum(weights.values())
+        return {number for number, weight in held.items() if weight >= least - 1e-9}
 
     def places(self, phrase: str) -> Iterator[tuple[int, int]]:
         """Where the phrase stands as whole words and numbers: '500 shares' does not stand in '2,500 shares'."""
@@ -737,9 +741,26 @@ def _claims(number: int, plan: _Plan, message: _Message) -> Iterator[_Claim]:
         items = [_item_place(value, plan, message) for value in plan.values]
         if all(items) and items[0] is not None:
             yield _Claim(number, *items[0], Strength.FULL, 1.0, frozenset())
-    for sentence in message.sentences:
-        if (claim := _claim(number, plan, sentence, message)) is not None:
+    numbers = message.sentences_with(plan.statement, _STATEMENT_SHARE)
+    if len(plan.values) == 1:
+        numbers |= _sentences_of(plan.values[0], message)
+    for place in sorted(numbers):
+        if (claim := _claim(number, plan, message.sentences[place], message)) is not None:
             yield claim
+
+
+def _sentences_of(value: _Value, message: _Message) -> set[int]:
+    """Return the sentences in which a value may stand."""
+    if value.numbers:
+        # All of its numbers have to be there; a phrase or pattern holds them too, if in another reading.
+        numbers = {place for form in value.numbers[0].forms for place in message.holding.get(form, ())}
+    else:
+        numbers = message.sentences_with(value.stems, _LOOSE_VALUE_SHARE) if value.stems else set()
+    if value.phrase:
+        numbers |= {bisect_right(message.starts, start) - 1 for start, _ in message.places(value.phrase)}
+    if value.pattern:
+        numbers |= {bisect_right(message.starts, hit.start()) - 1 for hit in value.pattern.finditer(message.text)}
+    return numbers
 
 
 def _claim(number: int, plan: _Plan, sentence: _Sentence, message: _Message) -> _Claim | None:
@@ -803,11 +824,9 @@ def _value_in(
 
 
 def _item_place(value: _Value, plan: _Plan, message: _Message) -> tuple[int, int] | None:
-    """Find one item of a list anywhere in the message."""
-    for sentence in message.sentences:
-        found = _value_in(value, plan, sentence, message)
-        # A bare value will do: the other items of the list tell what it is about.
-        if found is not None:
+    """Find one item of a list anywhere in the message. A bare value will do: the other items tell what it is about."""
+    for place in sorted(_sentences_of(value, message)):
+        if (found := _value_in(value, plan, message.sentences[place], message)) is not None:
             return found[1], found[2]
     return None
 

@@ -31,7 +31,7 @@ from cimemories.llm.client import (
 from cimemories.llm.endpoint import NO_SERVERS, EndpointError, checked_address
 from cimemories.llm.source import listed
 from cimemories.memory.systems import Line, MemorySystem, Question, Recalled, SystemSpec
-from cimemories.model import GENERAL, LONGEST_STATEMENT, Attribute, Context, Profile
+from cimemories.model import GENERAL, LONGEST_STATEMENT, Attribute, Context, Profile, Strength
 from cimemories.seeds.prompts import load_prompt
 from cimemories.store.datasets import ProfileRecord, RecalledLine, RecallRecord
 from cimemories.store.engine import StoreError, storable
@@ -124,7 +124,9 @@ class Ingested:
     def _attributes_of(self, text: str) -> tuple[int, ...]:
         if text not in self.attributes_by_line:
             reveals = match(self.record.profile.attributes, text)
-            self.attributes_by_line[text] = tuple(reveal.attribute for reveal in reveals)
+            # A bare number in a line says too little of whose it is.
+            full = tuple(reveal.attribute for reveal in reveals if reveal.strength == Strength.FULL)
+            self.attributes_by_line[text] = full
         return self.attributes_by_line[text]
 
 

@@ -245,12 +245,78 @@ def test_a_restated_statement_counts_when_nearly_all_its_words_stand_in_one_sent
     assert quote(True, "Owned it is.", "own", "It is owned.") is None
 
 
+@pytest.mark.parametrize(
+    ("value", "statement", "message"),
+    [
+        (1_200, "I paid $1,200 in legal fees.", "I took $1,200 in paid leave."),
+        ("2024-12-01", "A permit was obtained on December 1, 2024.", "The lease ends on December 1, 2024."),
+        ("$12,000", "Her bank balance is $12,000.", "I would like to borrow $12,000."),
+    ],
+)
+def test_a_bare_value_is_partial_at_most(value: Value, statement: str, message: str) -> None:
+    [reveal] = match([attribute(value, "thing", statement)], message)
+    assert reveal.strength is Strength.PARTIAL
+    [reveal] = match([attribute(value, "thing", statement)], statement)
+    assert reveal.strength is Strength.FULL
+
+
+def test_small_numbers_and_durations_without_a_word_are_nothing() -> None:
+    assert quote("45 minutes", "We can talk for 45 minutes.", "commute", "My commute takes 45 minutes.") is None
+    assert quote(7, "Please answer within 7 days.", "confidence", "My confidence is 7 out of 10.") is None
+
+
+def test_a_value_is_the_attributes_that_is_told_best_beside_it() -> None:
+    rent = Attribute("monthly_rent", 1_300, "housing", "divorce", "Her monthly rent is $1,300.")
+    deposit = Attribute("security_deposit", 1_300, "housing", "divorce", "She paid a $1,300 security deposit.")
+    message = "I always paid the rent on time and paid a security deposit of $1,300."
+    assert [reveal.attribute for reveal in match([rent, deposit], message)] == [1]
+    both = f"{message} The monthly rent is $1,300."
+    assert [reveal.attribute for reveal in match([rent, deposit], both)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "statement", "message"),
+    [
+        (
+            "Garden Law by J. Moss",
+            "I read 'Garden Law' by J. Moss to understand the dispute.",
+            "I have read \u201cGarden Law\u201d by J. Moss.",
+        ),
+        (
+            "Certified Beekeeping Instructor (2023)",
+            "I earned the Certified Beekeeping Instructor credential in 2023.",
+            "As you know, I am certified as a Certified Beekeeping Instructor.",
+        ),
+        ("Weekly fencing lessons", "She copes by taking weekly fencing lessons.", "I take a fencing lesson each week."),
+        ("7/10", "Her stress level is 7 out of 10.", "I would put my level of stress at 7 out of 10."),
+        ("122/78 mmHg", "Her blood pressure reads 122 over 78.", "My blood pressure was 122/78."),
+        (
+            True,
+            "His employer approved remote work during the renovation.",
+            "My employer has approved remote work during the renovation.",
+        ),
+    ],
+)
+def test_titles_quotation_marks_and_inflections_do_not_hide_a_statement(
+    value: Value, statement: str, message: str
+) -> None:
+    [reveal] = match([attribute(value, "thing", statement)], message)
+    assert reveal.strength is Strength.FULL
+
+
+def test_a_negation_elsewhere_in_the_sentence_is_none_of_the_statement() -> None:
+    fields = {"key": "home", "statement": "She currently rents a two-bedroom apartment."}
+    value = "Rents a two-bedroom apartment"
+    assert quote(value, "I rent a two-bedroom apartment in town, and have no children.", **fields) is not None
+    assert quote(value, "I do not rent any two-bedroom apartment.", **fields) is None
+
+
 def test_order_and_once_each() -> None:
     held = [attribute(72_000), attribute("Naltrexone"), attribute(72_000), attribute("Absent thing")]
     message = "Naltrexone, naltrexone, 72k and 72,000: Naltrexone."
     reveals = match(held, message)
     assert [reveal.attribute for reveal in reveals] == [0, 1, 2]
-    assert all(reveal.strength is Strength.FULL for reveal in reveals)
+    assert [str(reveal.strength) for reveal in reveals] == ["partial", "full", "partial"]
     assert reveals == match(held, message)
     assert match([], message) == match(held, "") == match(held, " \n") == []
 
