@@ -17,7 +17,7 @@ from cimemories.model import Attribute, WorkStatus
 from cimemories.store import versions, work
 from cimemories.store.calls import TOKEN_SUMS
 from cimemories.store.engine import StoreError, canonical_json, in_chunks, new_id, now, plain_name, values_of
-from cimemories.store.runs import ModelCalls, usage
+from cimemories.store.runs import NOT_NOTED, ModelCalls, usage
 from cimemories.store.tables import call, generation, generation_part
 
 OWED, FAILED = "owed", "failed"
@@ -268,7 +268,7 @@ def calls_by_model(connection: sa.Connection, generation_id: str, since: str | N
     time."""
     total: dict[tuple[str, str], ModelCalls] = {}
     for chunk in in_chunks(_call_keys(connection, generation_id)):
-        used = sa.select(call.c.key.label("call"), sa.null().label("asked")).where(call.c.key.in_(chunk))
+        used = sa.select(call.c.key.label("call"), NOT_NOTED).where(call.c.key.in_(chunk))
         for part in usage(connection, used, since):
             key = part.kind, part.model
             total[key] = replace(total[key].plus(part), model=part.model) if key in total else part

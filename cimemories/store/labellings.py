@@ -27,7 +27,7 @@ from cimemories.store.engine import (
     values_of,
 )
 from cimemories.store.rows import insert_rows
-from cimemories.store.runs import ModelCalls, usage
+from cimemories.store.runs import NOT_NOTED, ModelCalls, usage
 from cimemories.store.tables import (
     attribute,
     ballot,
@@ -379,7 +379,7 @@ def failures(connection: sa.Connection, labelling_id: str) -> list[tuple[str, st
 
 def calls_by_model(connection: sa.Connection, labelling_id: str, since: str | None = None) -> list[ModelCalls]:
     """What a labelling used, by kind and model. since: only what was asked at or after that time."""
-    asked = sa.null().label("asked")
+    asked = NOT_NOTED
     return usage(
         connection, sa.select(ballot.c.call, asked).where(ballot.c.labelling == labelling_id).distinct(), since
     )

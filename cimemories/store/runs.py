@@ -669,6 +669,10 @@ def calls_by_model(connection: sa.Connection, run_ids: Sequence[str], since: str
     return usage(connection, used, since)
 
 
+# For work that notes no `asked`. With a type: PostgreSQL takes a bare null in a subquery for a text.
+NOT_NOTED = sa.cast(sa.null(), sa.Integer).label("asked")
+
+
 def usage(connection: sa.Connection, used: sa.Select[Any], since: str | None = None) -> list[ModelCalls]:
     """What calls used, by kind and model. used: selects the keys as `call`, each once, and `asked`, which is 1 for what
     counts whatever its time, 0 for what does not count since a time, and null where that time decides."""
