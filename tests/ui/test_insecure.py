@@ -9,6 +9,7 @@ from playwright.sync_api import Page
 from cimemories.ui import ASSETS
 
 __all__ = ["browser", "page"]
+pytestmark = pytest.mark.browser
 SECURE_ONLY = ("crypto.randomUUID", "crypto.subtle", "caches.", "navigator.serviceWorker", "navigator.storage")
 
 

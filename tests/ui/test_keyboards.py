@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 from cimemories.ui import matrix, presses, workbench
 
 __all__ = ["browser", "page"]
+pytestmark = pytest.mark.browser
 ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm", "1234")
 LAYOUTS = {
     "English": ROWS,

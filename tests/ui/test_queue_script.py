@@ -9,6 +9,7 @@ from playwright.sync_api import Page
 from cimemories.ui import matrix, workbench
 
 __all__ = ["browser", "page"]
+pytestmark = pytest.mark.browser
 CARDS = [f"{number}.1" for number in range(1, 10)]
 KEYS = "nskjz"
 SCRIPTS = ("leaving", "uid", "unsaved", "keys")

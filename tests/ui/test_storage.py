@@ -7,6 +7,7 @@ from desks import browser, mount, page, queue_data
 from playwright.sync_api import Dialog, Page, expect
 
 __all__ = ["browser", "page"]
+pytestmark = pytest.mark.browser
 DENIED = '() => { throw new DOMException("denied", "SecurityError"); }'
 BLOCKED = {
     "reading": f"""Object.defineProperty(window, "localStorage", {{ get: {DENIED} }});
