@@ -172,7 +172,7 @@ def test_single_failures_do_not_stop_the_work(sqlite_store: Store) -> None:
 
     def refuses_one(request: IncomingRequest) -> Reply:
         refused = "Task 3\n" in request.body["messages"][0]["content"] and not is_judging(request)
-        return error(400, "content policy") if refused else answering(request)
+        return error(400, "the prompt is too long") if refused else answering(request)
 
     with hostile_server(refuses_one, MODELS) as server:
         run_id = planning.plan(sqlite_store, spec(server.url))

@@ -278,7 +278,9 @@ def test_while_votes_arrive_the_page_says_so_and_discards_nothing(
     dataset, labelling = labelled
     with store.write() as connection:
         work.claim(connection, labelling)
+        work.slow_down(connection, labelling, "the server limits requests: about 60 a minute")
     app = opened(LABELS, dataset=dataset.id)
+    assert "The server limits requests: about 60 a minute." in page_html(app)
     assert [column["discarded"] for column in drawing(app)["columns"]] == [False, False]
     assert "1 of 2 contexts retained. So far: a labelling is in progress." in page_html(app)
     assert "The personas are voting: 24 of 24 ballots, measuring the pace. Of this profile: 12 of 12." in page_html(app)

@@ -34,7 +34,7 @@ from cimemories.llm.worker import WorkError
 from cimemories.memory import systems
 from cimemories.memory.systems import MemorySystemError, read_system
 from cimemories.metrics import headline
-from cimemories.model import Label, ResponseStatus, WorkKind
+from cimemories.model import Label, ResponseStatus, WorkKind, WorkStatus
 from cimemories.store import datasets, work
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store
@@ -232,6 +232,21 @@ def test_pause_and_cancel_reach_the_worker(store: Store) -> None:
         with store.read() as connection:
             assert store_runs.sweep_named(connection, sweep_id).status == status
     assert button(app, "Cancel").disabled and "Cancelling: dropping calls in flight." in page_html(app)
+
+
+def test_what_slows_a_run_down_is_on_its_page(store: Store) -> None:
+    data = add_dataset(store, profiles=1, attributes=3, contexts=2)
+    with store.write() as connection:
+        run_id = plan_run(connection, data.id, 2)
+        work.claim(connection, run_id)
+        work.slow_down(connection, run_id, "the server limits requests: about 60 a minute")
+    app = opened(RUNS, run=run_id)
+    assert "The server limits requests: about 60 a minute." in page_html(app)
+    assert 'class="ci-error' not in page_html(app), "it is no error"
+    with store.write() as connection:
+        work.finish(connection, run_id, WorkStatus.INTERRUPTED, "the disk is full")
+        work.slow_down(connection, run_id, "the server limits requests: about 60 a minute")
+    assert rows(store)[0].error == "the disk is full", "a late heartbeat takes no reason away"
 
 
 def test_a_cap_that_is_reached_is_raised_on_the_page(store: Store, at_once: None) -> None:
