@@ -10,6 +10,7 @@ matters: 0.98 over all places once hid 279 against 239 reveals on inappropriate 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import combinations
@@ -84,6 +85,11 @@ class JudgePair(Places):
     messages: int
     by_label: dict[LabelGroup, Places]
 
+    @property
+    def parts(self) -> list[tuple[str, Places]]:
+        """All places as 'all', then those of each label."""
+        return [("all", self), *((str(label), places) for label, places in self.by_label.items())]
+
 
 @dataclass(frozen=True)
 class JudgesAgreement:
@@ -139,7 +145,7 @@ def pairs_frame(agreement: JudgesAgreement) -> pd.DataFrame:
             "why": places.kappa.why,
         }
         for pair in agreement.pairs
-        for label, places in {"all": pair, **pair.by_label}.items()
+        for label, places in pair.parts
     ]
     columns = [
         "run",
@@ -248,12 +254,12 @@ def _places_by_group(responses: pd.DataFrame, groups: pd.DataFrame, partial: Par
     by_task = groups.groupby(["profile", "context", "group"]).size().rename("places").reset_index()
     counted = responses[whole].merge(by_task, on=["profile", "context"])
     total = np.bincount(counted["group"], weights=counted["places"], minlength=len(GROUPS))
-    by_context = {int(context): part for context, part in groups.groupby("context")}
-    # One row a distinct memory and context: samples of a task share both.
-    reduced = responses[~whole].groupby(["context", "memory"]).size()
-    for (context, memory), number in reduced.items():
+    by_context = {int(str(context)): part for context, part in groups.groupby("context")}
+    # Samples of a task that share a memory are counted at once.
+    reduced = responses[~whole]
+    for (context, memory), number in Counter(zip(reduced["context"], reduced["memory"], strict=True)).items():
         part = by_context[int(context)]
-        held = part.loc[part["attribute"].isin(partial[memory]), "group"]
+        held = part["group"][part["attribute"].isin(partial[memory])]
         total += number * np.bincount(held, minlength=len(GROUPS))
     return np.asarray(total, np.int64)
 

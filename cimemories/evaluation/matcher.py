@@ -500,6 +500,7 @@ _MIN_LETTERS = 6
 _MIN_ITEM_LETTERS = 3
 _MIN_CODE = 5
 _STEM = 6
+_LONGEST_LINES = 200  # characters of a value of several lines behind its first sentence
 _NEAR = 25  # characters
 _BESIDE = 5
 _PARTIAL_FULL = (Strength.PARTIAL, Strength.FULL)
@@ -683,15 +684,17 @@ class _Message:
         least *= sum(weights.values())
         return {number for number, weight in held.items() if weight >= least - 1e-9}
 
-    def places(self, phrase: str) -> Iterator[tuple[int, int]]:
-        """Where the phrase stands as whole words and numbers: '500 shares' does not stand in '2,500 shares'."""
-        start = self.text.find(phrase)
+    def places(self, phrase: str, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
+        """Where the phrase stands as whole words and numbers, if it begins from first to before last: '500 shares' does
+        not stand in '2,500 shares'."""
+        stop = len(self.text) if last is None else last + len(phrase) - 1
+        start = self.text.find(phrase, first, stop)
         while start >= 0:
             end = start + len(phrase)
             if _bounded(self.text, start, end):
                 yield start, end
             # One further, not behind the phrase: places may overlap, and only one of them stand alone.
-            start = self.text.find(phrase, start + 1)
+            start = self.text.find(phrase, start + 1, stop)
 
 
 def match(attributes: Sequence[Attribute], message: str) -> list[Reveal]:
@@ -788,11 +791,11 @@ def _value_in(
     """Find a value in a sentence: how far it is stated, its span, and the places that other attributes may contest."""
     topic = max(sentence.share(plan.topic), sentence.share(plan.key))
     telling = sentence.telling(plan.topic) or sentence.telling(plan.key)
-    if value.phrase and (value.alone or telling):
-        for start, end in message.places(value.phrase):
-            if sentence.start <= start < sentence.end:
-                return Strength.FULL, start, end, frozenset({start})
-    if value.pattern and (hit := value.pattern.search(message.text, sentence.start)) and hit.start() < sentence.end:
+    phrase = value.phrase if value.alone or telling else ""
+    if phrase and (place := next(message.places(phrase, sentence.start, sentence.end), None)):
+        return Strength.FULL, *place, frozenset({place[0]})
+    # A value of several lines begins in a sentence and may end in a later one.
+    if value.pattern and (hit := value.pattern.search(message.text, sentence.start, sentence.end + _LONGEST_LINES)):
         return Strength.FULL, hit.start(), hit.end(), frozenset()
     stated = [mention for item in value.numbers if (mention := sentence.mention(item))]
     if len(stated) < len(value.numbers) or not (stated or value.stems):

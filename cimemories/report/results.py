@@ -225,7 +225,7 @@ def judges_section(basis: Basis) -> Section:
         blocks.append(table(caption, columns, rows, simulated=simulated, text_columns=(0, 1, 2, 7)))
         pairs = [
             (
-                f"{pair.first.title} and {pair.second.title}{label and f': {label}'}",
+                f"{pair.first.title} and {pair.second.title}{'' if places is pair else f': {label}'}",
                 f"{pair.messages:,}",
                 f"{places.places:,}",
                 # table: [first, second], 1 where the judge claims the place as revealed.
@@ -237,7 +237,7 @@ def judges_section(basis: Basis) -> Section:
                 _statistic(places.ac1),
             )
             for pair in agreement.pairs
-            for label, places in {"": pair, **pair.by_label}.items()
+            for label, places in pair.parts
         ]
         if pairs:
             heads = ("Judges", "Messages", "Places", "Revealed by both", "first alone", "second alone", "Agreement")

@@ -399,6 +399,9 @@ def test_a_released_profile_is_matched_in_milliseconds_when_warm() -> None:
         "children 3 ",
         "$",
         "'",
+        "aaaaaaaa bbbb. ",
+        "a street, b, c. ",
+        "It is 72,000 for three children. ",
     ],
 )
 def test_hostile_text_takes_linear_time(piece: str) -> None:
