@@ -29,7 +29,7 @@ from cimemories.cli.options import (
     open_record,
 )
 from cimemories.cli.runs import JudgeOptions, MessageOptions, print_costs, run_spec
-from cimemories.cli.work import exit_if_incomplete, find_labels, outcome, progress
+from cimemories.cli.work import announce, exit_if_incomplete, find_labels, outcome, progress
 from cimemories.store import datasets as store_datasets
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
@@ -259,6 +259,7 @@ def why(
         _print_why_plan(store, planned, leak.text, concurrency, as_json)
         return
     own = attribution.plan_attribution(store, planned)
+    announce(own)
     with store.read() as connection:
         is_done = store_runs.named(connection, own).status.is_finished
     if not is_done:
@@ -608,6 +609,7 @@ def _run_first(
         raise StoreError("a check waits for its answers: batch files have no server. Import them, then use --run.")
     spec = run_spec(*what, messages, judge_options)
     run_id = planning.plan(store, spec, find_labels=find_labels)
+    announce(run_id)
     with progress(store, run_id) as report:
         runs.execute(store.patient(), run_id, concurrency=concurrency, on_progress=report)
     outcome(store, run_id)

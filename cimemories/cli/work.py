@@ -59,8 +59,7 @@ def work_on(
 
     Ends the command with status 3 where more than the share `allow_missing` of the plan is missing.
     """
-    if not output.err.is_terminal:
-        output.note(f"{work_id}: begins")
+    announce(work_id)
     # Imported here: together they take longer to load than most commands take to run.
     from cimemories.curation import authoring, labelling
     from cimemories.evaluation import runs
@@ -120,6 +119,12 @@ def server_notes(store: Store, work_id: str) -> list[str]:
     ]
     notes = (note for part in parts if isinstance(part, dict) for note in part.get("notes", ()))
     return list(dict.fromkeys(map(str, notes)))
+
+
+def announce(work_id: str) -> None:
+    """Write the id of new work to a log, before anything is done: work that is killed is found by it."""
+    if not output.err.is_terminal:
+        output.note(f"{work_id}: begins")
 
 
 def find_labels(store: Store, dataset: int) -> LabelSource | None:

@@ -218,7 +218,8 @@ def _of_settings() -> Iterator[tuple[str, str | None]]:
     path = _settings_path()
     try:
         with open_regular(path) as stream:
-            settings = tomllib.loads(stream.read(_LARGEST_SETTINGS).decode("utf-8"))
+            # Notepad writes a byte order mark.
+            settings = tomllib.loads(stream.read(_LARGEST_SETTINGS).decode("utf-8-sig"))
     except (FileNotFoundError, NotADirectoryError):
         return
     except (OSError, ValueError) as error:

@@ -269,11 +269,12 @@ def test_a_run_from_elsewhere_sends_no_key_when_it_is_resumed(sqlite_store: Stor
         assert {chat.authorization for chat in server.chats} == {"Bearer no-key-needed"}
 
 
-def test_the_settings_file_names_servers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_the_settings_file_names_servers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
     settings = tmp_path / "settings.toml"
     monkeypatch.setenv(endpoint.SETTINGS, str(settings))
     assert not endpoint.may_send("LAB_API_KEY", "https://llm.lab.example/v1")
-    settings.write_text('[keys]\nLAB_API_KEY = ["https://llm.lab.example", "http://localhost:8000/v1"]\n')
+    settings.write_text('[keys]\nLAB_API_KEY = ["https://llm.lab.example", "http://localhost:8000/v1"]\n', encoding)
     assert endpoint.may_send("LAB_API_KEY", "https://llm.lab.example:443/v1")
     assert endpoint.may_send("LAB_API_KEY", "http://LOCALHOST:8000/v1/")
     for url in ("http://llm.lab.example/v1", "https://llm.lab.example:8443", "https://llm.lab.example.evil.example"):

@@ -266,10 +266,12 @@ def test_events_are_exported_and_taken_in_once(store: Store) -> None:
     assert not app.exception
     data = app.session_state["review.exchange.ready"][2]
     assert json.loads(data.splitlines()[-1])["uid"] == "one"
-    more = json.dumps(json.loads(data.splitlines()[-1]) | {"uid": "two", "annotator": "Bob"}).encode()
+    new = {"uid": "two", "annotator": "Bob", "created": "2026-01-31 10:00"}
+    more = json.dumps(json.loads(data.splitlines()[-1]) | new).encode()
     for content in (data, data + more):
         app = opened(PAGE, tab="exchange")
         app.file_uploader[0].set_value(("events.jsonl", content, "application/jsonl")).run()
+        app.text_input(key="review.exchange.zone").set_value("+02:00").run()
         button(app, "Check the file").click().run()  # nothing is imported yet
         with store.read() as connection:
             assert len(decisions.history(connection, dataset)) == 1
@@ -279,13 +281,13 @@ def test_events_are_exported_and_taken_in_once(store: Store) -> None:
             )
             continue
         assert "New here: 1 decision. 1 are here already." in page_html(app)
+        assert "1 time without a zone; read as +02:00" in page_html(app)
         button(app, "Import 1 event").click().run()
         assert "1 new events imported, 1 were" in page_html(app)
     with store.read() as connection:
-        assert [(d.annotator, d.uid) for d in decisions.history(connection, dataset)] == [
-            ("Ada", "one"),
-            ("Bob", "two"),
-        ]
+        bob, ada = decisions.history(connection, dataset)  # by time
+    assert [(d.annotator, d.uid) for d in (ada, bob)] == [("Ada", "one"), ("Bob", "two")]
+    assert bob.created == "2026-01-31T08:00:00.000Z"
 
 
 def test_an_imported_file_is_listed_and_undone_with_one_click(store: Store) -> None:
