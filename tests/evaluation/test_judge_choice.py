@@ -98,6 +98,22 @@ def test_a_simulated_judge_of_real_messages_is_refused_everywhere(store: Store, 
     judge_again(store, simulated_run, [SIMULATED_JUDGE])
 
 
+def test_the_form_of_another_judge_shows_what_it_comes_to(store: Store) -> None:
+    run_id = planning.plan(store, simulated(samples=1, judge=JudgeSpec()))
+    runs.execute(store, run_id)
+    again = f"runs.again.{run_id}"
+    app = opened(RUNS, "runs.box.judge", f"{again}.box.prices", run=run_id)
+    app.selectbox(key=f"{again}.judge.0.kind").set_value("simulated").run()
+    app.number_input(key=f"{again}.price.judge.sim-judge.prompt").set_value(2.0).run()
+    app.number_input(key=f"{again}.cap").set_value(3.0).run()
+    button(app, "Show the plan").click().run()
+    assert not app.exception
+    assert "2 messages × 1 judgement = 2 judgements" in page_html(app)
+    assert "he cap of 3.00" in unescape(page_html(app))
+    judges = row_of(store, run_id).manifest.judges
+    assert [judge.kind for judge in judges] == ["matcher"], "a plan adds none"
+
+
 def test_a_real_run_does_not_move_to_a_simulator(store: Store, real: Any) -> None:
     run_id = planning.plan(store, spec(real.url, judge=JudgeSpec("llm", "m", real.url)))
     for moved in ({"base_url": "simulator"}, {"judge_base_url": "simulator"}):
