@@ -51,6 +51,8 @@ def write_calls(store: Store, path: Path, *, simulated: bool | None = None) -> i
                 file.write(f'{{"request": {row["body"]}}}\n')
                 last = row["request"]
             answer = {name: row[name] for name in (*_FIELDS, *_TOKENS)} | {"content": row["response"]}
+            # Only where there is one, so that files of answers that name no other model stay as they were.
+            answer |= {"served_model": row["served_model"]} if row["served_model"] is not None else {}
             line = {key: row[key] for key in ("kind", "draw", "simulated", "endpoint")}
             line |= ({"server": row["server"]} if row["server"] is not None else {}) | {"answer": answer}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")

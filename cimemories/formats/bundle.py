@@ -98,7 +98,8 @@ TABLES: dict[str, tuple[Column, ...]] = {
     "calls": columns(
         "key:text request:integer kind:text model:text endpoint:text simulated:truth draw:integer exchange:text "
         "status:text error:text? response:text? reasoning:text? finish_reason:text? prompt_tokens:integer? "
-        "cached_tokens:integer? completion_tokens:integer? seconds:real started:text attempts:integer server:text?"
+        "cached_tokens:integer? completion_tokens:integer? seconds:real started:text attempts:integer server:text? "
+        "served_model:text?"
     ),
     "ballots": columns(
         "labelling:integer profile:integer context:integer persona:integer draw:integer status:text cause:text? "
@@ -124,11 +125,12 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
 }
 DERIVED = ("labels",)
-VERSION = 3
+VERSION = 4
 # Columns that bundles of an earlier version do not have; they are read as empty.
 ADDED: dict[int, dict[str, tuple[str, ...]]] = {
     2: {"decisions": ("uid", "guideline", "cause")},
     3: {"calls": ("server",)},
+    4: {"calls": ("served_model",)},
 }
 
 
@@ -252,7 +254,7 @@ class Manifest(_Part):
     """What a bundle says of itself. `content`: the hash that tells it from others."""
 
     format: Literal["cimemories-bundle"]
-    version: Literal[1, 2, 3]
+    version: Literal[1, 2, 3, 4]
     encoding: Encoding
     content: str
     simulated: bool
