@@ -116,7 +116,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (rank.get(item.path.name, len(LONG)), -sizes[item.path], item.path))
 
 
-def pytest_configure() -> None:
+class FailuresAtOnce:
+    """Prints the error of a test when it fails, not only at the end of a run of many minutes."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self.terminal = terminal
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.terminal.write_sep("_", f"{report.nodeid} ({report.when})", red=True)
+            report.toterminal(self.terminal._tw)
+            self.terminal.flush()
+
+
+@pytest.hookimpl(trylast=True)  # the terminal's reporter is there by then
+def pytest_configure(config: pytest.Config) -> None:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(terminal))
     # Typer makes the whole command line anew each time that it is called: 0.08 s of the processor.
     typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
 

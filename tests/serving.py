@@ -142,12 +142,12 @@ def leave(page: Page) -> None:
 # had a moment with nothing to do since.
 SETTLED = """(unanswered) => {
     const rests = document.querySelector(".stApp")?.dataset.testScriptState === "notRunning"
-        && !document.querySelector('[data-testid="stStatusWidget"], [data-testid="stSkeleton"], [data-stale="true"]')
+        && !document.querySelector('[data-testid="stStatusWidget"], [data-stale="true"]')
         && (document.documentElement.dataset.tables || !document.querySelector(".st-key-shell"))
         && (!(window.sentAt > window.answeredAt) || performance.now() - window.sentAt > unanswered);
     const idle = rests && window.idle;
     window.idle = false;
-    if (rests && !idle) requestIdleCallback(() => (window.idle = true));
+    if (rests && !idle) requestIdleCallback(() => (window.idle = true), { timeout: 1000 });
     return idle;
 }"""
 UNANSWERED_MS = 3000  # the server does not answer what comes from a part of a page that is gone
@@ -162,7 +162,8 @@ window.WebSocket = class extends WebSocket {
         this.addEventListener("message", () => (window.answeredAt = performance.now()));
     }
     send(message) {
-        window.sentAt = performance.now();
+        // Of several without an answer the first: a part that is gone may go on to ask.
+        if (!(window.sentAt > window.answeredAt)) window.sentAt = performance.now();
         super.send(message);
     }
 };
