@@ -88,10 +88,14 @@ def test_what_slows_work_down_stands_in_its_progress(
     sqlite_store: Store, run_id: str, monkeypatch: pytest.MonkeyPatch, drawn: bool
 ) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr(output, "err", Console(file=screen, force_terminal=drawn, width=200, color_system=None))
+    monkeypatch.setattr(
+        output, "err", Console(file=screen, force_terminal=drawn, width=60, color_system=None, soft_wrap=True)
+    )
+    slow = Trouble(limited=True, per_minute=60.0, timed_out=2, seconds=120.0)
     with work.progress(sqlite_store, run_id) as report:
-        report(Progress(troubles={"http://a/v1": Trouble(limited=True, per_minute=60.0)}))
-    assert "the server limits requests: about 60 a minute" in screen.getvalue()
+        report(Progress(troubles={"http://a/v1": slow}))
+    for text in ("the server limits requests: about 60 a minute", "timed out after 120 s", "--timeout"):
+        assert text in screen.getvalue()
 
 
 def test_commands_take_the_beginning_of_an_id_and_a_name(sqlite_store: Store) -> None:
