@@ -226,7 +226,8 @@ class _Bar(Progress):
     def get_renderables(self) -> Iterator[RenderableType]:
         yield from super().get_renderables()
         if self.slowed:
-            yield Text(self.slowed, style="yellow")
+            # Our console wraps nothing by itself, for those who copy ids from it.
+            yield from Text(self.slowed, style="yellow").wrap(self.console, self.console.width)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from cimemories.cli import output, work
 from cimemories.cli.options import WorkOptions
 from cimemories.evaluation import planning, runs
 from cimemories.llm.executor import Progress
+from cimemories.llm.traffic import Trouble
 from cimemories.model import WorkKind
 from cimemories.store import work as store_work
 from cimemories.store.engine import Store
@@ -80,6 +81,21 @@ def test_a_terminal_reads_what_has_elapsed_and_what_is_left(
     with work.progress(sqlite_store, run_id) as report:
         report(Progress(fresh=2))
     assert re.search(r"2/2 \d:\d\d:\d\d elapsed, \d:\d\d:\d\d left", screen.getvalue())
+
+
+@pytest.mark.parametrize("drawn", [True, False], ids=["terminal", "log"])
+def test_what_slows_work_down_stands_in_its_progress(
+    sqlite_store: Store, run_id: str, monkeypatch: pytest.MonkeyPatch, drawn: bool
+) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        output, "err", Console(file=screen, force_terminal=drawn, width=60, color_system=None, soft_wrap=True)
+    )
+    slow = Trouble(limited=True, per_minute=60.0, timed_out=2, seconds=120.0)
+    with work.progress(sqlite_store, run_id) as report:
+        report(Progress(troubles={"http://a/v1": slow}))
+    for text in ("the server limits requests: about 60 a minute", "timed out after 120 s", "--timeout"):
+        assert text in screen.getvalue()
 
 
 def test_commands_take_the_beginning_of_an_id_and_a_name(sqlite_store: Store) -> None:
