@@ -157,14 +157,14 @@ def _adjusted(
         (int(p), int(c)): frozenset(part["attribute"]) for (p, c), part in exposed.groupby(["profile", "context"])
     }
     of_message: dict[int, set[int]] = defaultdict(set)
-    for response, attribute in claims[["response", "attribute"]].itertuples(index=False):
-        of_message[int(response)].add(int(attribute))
+    for response, attribute in claims[["response", "attribute"]].to_numpy(np.int64).tolist():
+        of_message[response].add(attribute)
     rows = []
     for response, profile, context, memory, length in messages.itertuples(index=False):
-        own = of_task.get((int(profile), int(context)), set())
+        own = of_task.get((int(profile), int(context)), set[int]())
         own = own & partial[memory] if memory in partial else own
         if own:
-            rows.append((int(profile), length, len(own), len(own & of_message.get(int(response), set()))))
+            rows.append((int(profile), length, len(own), len(own & of_message.get(int(response), set[int]()))))
     if not rows:
         return Estimate.undefined(items, NO_RATE)
     people, lengths, exposures, found = np.array(rows, np.float64).T
