@@ -153,14 +153,14 @@ def _adjusted(
     partial: judgements.PartialMemories,
     items: int,
 ) -> Estimate:
-    of_task = {
-        (int(p), int(c)): frozenset(part["attribute"]) for (p, c), part in exposed.groupby(["profile", "context"])
-    }
+    of_task: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for person, attribute, task in exposed[["profile", "attribute", "context"]].to_numpy(np.int64).tolist():
+        of_task[person, task].add(attribute)
     of_message: dict[int, set[int]] = defaultdict(set)
     for response, attribute in claims[["response", "attribute"]].to_numpy(np.int64).tolist():
         of_message[response].add(attribute)
     rows = []
-    for response, profile, context, memory, length in messages.itertuples(index=False):
+    for response, profile, context, memory, length in zip(*(messages[name].tolist() for name in MESSAGES), strict=True):
         own = of_task.get((int(profile), int(context)), set[int]())
         own = own & partial[memory] if memory in partial else own
         if own:
