@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from cimemories.agreement.statistics import Estimate
     from cimemories.compare.ranking import Measure, Swap
     from cimemories.compare.sensitivity import ByProfiles, Range, Setting, Study, Trial, Tried
+    from cimemories.flows.flows import Flows
     from cimemories.metrics.breakdown import FlowCoverage
     from cimemories.metrics.headline import Headline
+    from cimemories.metrics.judge_uncertainty import LengthDependence
 
 
 # ---- judges
@@ -52,6 +54,7 @@ def judges(
     from cimemories.agreement.judges import judges_agreement
     from cimemories.flows.flows import Flows
     from cimemories.flows.scope import resolve_scope
+    from cimemories.metrics.judge_uncertainty import length_sentence
     from cimemories.store import runs
 
     flows = Flows(open_record(workspace))
@@ -62,8 +65,9 @@ def judges(
         # A replay that explains a leak has no labels of its own.
         labels = resolve_scope(flows.store, run_id)
         result = judges_agreement(flows, run_id, grounded=grounded, labels=labels)
+    lengths = [] if explains or not result.judges else _lengths(flows, run_id)
     if as_json:
-        output.as_json(_judges_json(result))
+        output.as_json(_judges_json(result) | {"errors_by_length": [_length_json(item) for item in lengths]})
         return
     output.table(
         (">id", "judge", "reads", ">judged", ">revealed", ">ungrounded", ">of full claims", ""),
@@ -89,10 +93,44 @@ def judges(
                     for label, part in pair.by_label.items()
                 ],
             )
+    for item in lengths:
+        output.line(f"\n{sentence(length_sentence(item))}")
+        if item.adjusted.value is not None:
+            low, high = item.adjusted.low, item.adjusted.high
+            ends = "" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
+            output.line(f"  leak rate adjusted for it: {percent(item.adjusted.value)}{ends}")
     if not result.pairs:
         output.note("note: agreement needs two judges that read the same text; this run has fewer")
     if result.simulated:
         output.note("note: simulated; says nothing about any real model")
+
+
+def _lengths(flows: Flows, run_id: str) -> list[LengthDependence]:
+    """How the errors of each judge depend on length, by the newest audit of the run; empty without one."""
+    from cimemories.agreement.judge_audit import judge_audit, of_run
+    from cimemories.flows.scope import resolve_scope
+    from cimemories.metrics.judge_uncertainty import length_dependence
+
+    scope = resolve_scope(flows.store, run_id)
+    audited = of_run(flows, scope)
+    if not audited:
+        return []
+    audit = judge_audit(flows, scope, audited[0].id)
+    judges = [item.judge for item in audit.judges if item.judge is not None]
+    return [length_dependence(flows, scope, audit, judge) for judge in judges] if audit.audited else []
+
+
+def _length_json(item: LengthDependence) -> dict[str, object]:
+    def estimate(value: Estimate) -> dict[str, object]:
+        return {"value": value.value, "interval": [value.low, value.high], "items": value.items, "why": value.why}
+
+    return {
+        "judge": item.judge.id,
+        "items": item.items,
+        "odds_of_missing_when_twice_as_long": estimate(item.missed),
+        "odds_of_wrong_claim_when_twice_as_long": estimate(item.wrong),
+        "adjusted_leak_rate": estimate(item.adjusted),
+    }
 
 
 def _shown(value: Estimate) -> str:

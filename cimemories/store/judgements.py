@@ -263,6 +263,18 @@ def judged_by_any(connection: sa.Connection, run_id: str, judge_ids: Sequence[in
     )
 
 
+def judged_lengths(connection: sa.Connection, run_id: str, judge_id: int) -> sa.CursorResult[tuple]:
+    """Every response that a judge has judged: columns response, profile, context, memory, length (characters of the
+    text that it read)."""
+    channel = sa.select(judge.c.channel).where(judge.c.id == judge_id).scalar_subquery()
+    text = sa.case((channel == REASONING, response.c.reasoning), else_=response.c.text)
+    return connection.execute(
+        sa.select(response.c.id, response.c.profile, response.c.context, response.c.memory, sa.func.length(text))
+        .join(judgement, judgement.c.response == response.c.id)
+        .where(*_judged_by(run_id, [judge_id]))
+    )
+
+
 def claims_of_judge(connection: sa.Connection, run_id: str, judge_id: int) -> sa.CursorResult[tuple]:
     """Every claim of a judge in a run, of any strength: columns response, attribute, context, strength, memory;
     ordered."""

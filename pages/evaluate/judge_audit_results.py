@@ -23,7 +23,13 @@ from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope
 from cimemories.metrics import sentences
-from cimemories.metrics.judge_uncertainty import Correction, correction, verdicts_needed
+from cimemories.metrics.judge_uncertainty import (
+    Correction,
+    correction,
+    length_dependence,
+    length_sentence,
+    verdicts_needed,
+)
 from cimemories.metrics.sentences import audit_left
 from cimemories.metrics.warnings import KAPPA_WARNING
 from cimemories.store.judgements import JudgeRow
@@ -241,6 +247,7 @@ def draw(flows: Flows, scope: Scope, audit: JudgeAudit) -> str:
     )
     _confusion(flows, scope, audit, own)
     _correction(scope, mine, corrections)
+    _lengths(flows, scope, audit)
     return _takeaway(scope, own, mine)
 
 
@@ -447,6 +454,41 @@ def _correction(scope: Scope, mine: Correction, corrections: list[Correction]) -
         wanted = wanted_width()
         more = verdicts_needed(mine, wanted)
         safe.inline(sentence(audit_left(wanted, more, (high - low) / 2, "verdict")))
+
+
+def _lengths(flows: Flows, scope: Scope, audit: JudgeAudit) -> None:
+    """Whether the judges' errors depend on how long a message is."""
+    if not audit.audited:
+        return
+    items = [length_dependence(flows, scope, audit, item.judge) for item in audit.judges if item.judge is not None]
+    own = next(item for item in items if item.judge.id == scope.judge.id)
+    safe.heading(sentence(length_sentence(own)))
+    tables.listing(
+        items,
+        range(len(items)),
+        {
+            "judge": ("text", "Judge", lambda item: judge_text(item.judge)),
+            "missed": ("text", "Misses, odds ratio", lambda item: _odds(item.missed)),
+            "wrong": ("text", "Wrong claims, odds ratio", lambda item: _odds(item.wrong)),
+            "adjusted": ("text", "Leak rate adjusted", lambda item: share_text(item.adjusted)),
+            "items": ("count", "Audited items", lambda item: item.items),
+        },
+        key=f"judge_audit.lengths.{scope.run.id}",
+        alt="Whether the errors of each judge depend on the length of messages",
+    )
+    safe.inline(
+        "Odds ratio of an error for a message twice as long, among audited inappropriate pairs; 1 is no dependence. "
+        "Adjusted: the leak rate corrected with the errors at each message's length. 95 % intervals resample audited "
+        "messages and users.",
+        muted=True,
+    )
+
+
+def _odds(figure: Estimate) -> str:
+    if figure.value is None:
+        return f"undefined: {figure.why}"
+    ends = "" if figure.low is None or figure.high is None else f" [{figure.low:.2f}, {figure.high:.2f}]"
+    return f"{figure.value:.2f}{ends}"
 
 
 def correction_text(item: Correction) -> str:

@@ -21,11 +21,12 @@ REFERENCE_SETS = (
     "temperature 0 that read all attributes at once."
 )
 SIM_JUDGE = "sim-judge"
-MATCHER, SIMULATED, SAME, OTHER = "matcher", "simulated", "same", "other"
+MATCHER, SIMULATED, ITSELF, SAME, OTHER = "matcher", "simulated", "itself", "same", "other"
 JUDGE_KINDS = {
     MATCHER: "Matcher, no model",
     SIMULATED: "Simulated judge",
-    SAME: "Model on the same server",
+    ITSELF: "The model under test itself",
+    SAME: "Other model on the same server",
     OTHER: "Model on another server",
 }
 KEY_HELP = "Name of an environment variable of this app. The key itself is never stored or shown."
@@ -61,7 +62,7 @@ def draw_judges(draft: Draft, *, simulated: bool, first: Sequence[str], same: bo
     simulated: the messages are; only then a simulated judge may read them. first: kinds of the judges that stand there
     at first. same: the model under test has a server that a judge may be asked at; model: its name there.
     """
-    options = [MATCHER, *([SAME] if same and not simulated else []), OTHER, *([SIMULATED] if simulated else [])]
+    options = [MATCHER, *([ITSELF, SAME] if same and not simulated else []), OTHER, *([SIMULATED] if simulated else [])]
     if draft.get("judges_first") != list(first):
         # Judges that were meant for another kind of model are not kept: one of them may be simulated.
         for i in draft.get("judges") or ():
@@ -100,14 +101,18 @@ def _judge_line(draft: Draft, i: int, options: list[str], default: str, model: s
             help="A model reads all attributes and says which ones the message reveals. The matcher looks for their "
             "values verbatim: free, but it misses paraphrases.",
         )
+    if kind == ITSELF:
+        with who:
+            st.text_input("Judge model", safe.option(model), key=f"{draft.name}.{name}.itself.{model}", disabled=True)
+        with where:
+            safe.inline("It may judge its own messages mildly. Choose a model of another family.", muted=True)
     if kind in (SAME, OTHER):
         with who:
             draft.text(
                 "Judge model",
                 f"{name}.model",
-                placeholder=safe.option(model) if kind == SAME and model else "as its server names it",
-                help="Use a model of another family: models may judge their own family mildly. Empty, on the same "
-                "server: the model under test.",
+                placeholder="as its server names it",
+                help="Use a model of another family: models may judge their own family mildly.",
             )
     if kind == OTHER:
         left, right = where.columns(2)
@@ -197,7 +202,7 @@ def any_model(draft: Draft) -> bool:
 
 def specs(draft: Draft, base_url: str, key_env: str, model: str = "") -> list[JudgeSpec]:
     """The judges as filled in, those of the reasoning behind the others. base_url, key_env, model: of the model under
-    test, which judges on its server where no other name is given. Raises StoreError for what is missing or cannot be
+    test, for a judge that is this model or on its server. Raises StoreError for what is missing or cannot be
     read."""
     messages: list[JudgeSpec] = []
     reasoning: list[JudgeSpec] = []
@@ -218,9 +223,10 @@ def _spec(draft: Draft, name: str, number: int, base_url: str, key_env: str, sam
     limit = draft.get(f"{name}.max_tokens", JUDGE_TOKENS)
     if kind == SIMULATED:
         return JudgeSpec("llm", SIM_JUDGE, SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS, split=split)
-    model = str(draft.get(f"{name}.model") or "").strip() or (same if kind == SAME else "")
-    url = base_url if kind == SAME else str(draft.get(f"{name}.base_url") or "").strip()
-    key = key_env if kind == SAME else str(draft.get(f"{name}.key_env") or DEFAULT_KEY_ENV).strip()
+    model = same if kind == ITSELF else str(draft.get(f"{name}.model") or "").strip()
+    beside = kind in (ITSELF, SAME)
+    url = base_url if beside else str(draft.get(f"{name}.base_url") or "").strip()
+    key = key_env if beside else str(draft.get(f"{name}.key_env") or DEFAULT_KEY_ENV).strip()
     if not model or not url:
         raise StoreError(f"judge {number} needs {'a model' if not model else 'a base URL'}.")
     fields = fields_of(draft.get(f"{name}.fields"), number)

@@ -8,7 +8,16 @@ import streamlit as st
 
 from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.estimates import Estimate, estimate, require_fit
-from cimemories.evaluation.planning import MESSAGE_TOKENS, THINKING, Memory, RunSpec, as_reference, look_up, plan
+from cimemories.evaluation.planning import (
+    MESSAGE_TOKENS,
+    THINKING,
+    JudgeSpec,
+    Memory,
+    RunSpec,
+    as_reference,
+    look_up,
+    plan,
+)
 from cimemories.evaluation.sessions import ALL, Sessions, read_sessions
 from cimemories.flows.labels import default_labelling
 from cimemories.labels.whatif import effective_labels
@@ -95,7 +104,7 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
         missing = _experiment_sampling(draft) or missing
     safe.heading("Judges")
     simulated = is_simulated(draft)
-    first = (run_judges.SIMULATED,) if simulated else (run_judges.SAME, run_judges.MATCHER)
+    first = (run_judges.SIMULATED,) if simulated else (run_judges.ITSELF, run_judges.MATCHER)
     run_judges.draw_judges(draft, simulated=simulated, first=first, model=model.model)
     with st.columns([1, 2])[0]:
         run_judges.check(draft)
@@ -511,8 +520,7 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
     limits = [count(n, what) for n, what in ((spec.profiles, "profile"), (spec.contexts, "context")) if n]
     sent = dict(spec.sampling) | ({"temperature": spec.temperature} if spec.temperature is not None else {})
     judges = [
-        ("matcher" if judge.kind != "llm" else judge.model) + (" on reasoning" if judge.channel != "message" else "")
-        for judge in spec.judges
+        _judge_name(spec, judge) + (" on reasoning" if judge.channel != "message" else "") for judge in spec.judges
     ]
     limit = (
         "with the server's token limit" if spec.max_tokens is None else f"of at most {count(spec.max_tokens, 'token')}"
@@ -534,6 +542,13 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
         ("Judges", ", ".join(judges)),
         ("Task check", run_judges.CHECKS[spec.check]),
     ]
+
+
+def _judge_name(spec: RunSpec, judge: JudgeSpec) -> str:
+    if judge.kind != "llm":
+        return "matcher"
+    itself = (judge.model, judge.base_url) == (spec.model, spec.base_url)
+    return f"{judge.model} (the model under test)" if itself else judge.model
 
 
 def _money_fields(draft: Draft) -> None:

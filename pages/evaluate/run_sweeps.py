@@ -114,7 +114,7 @@ def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec 
     with st.popover("Judges and task check", icon=":material/gavel:"):
         simulated = bool(models) and all(model["base_url"] == SIMULATOR for model in models)
         # As in a new run: a model judges beside the matcher, here the first of the models under test.
-        first = (run_judges.SIMULATED,) if simulated else (run_judges.SAME, run_judges.MATCHER)
+        first = (run_judges.SIMULATED,) if simulated else (run_judges.ITSELF, run_judges.MATCHER)
         run_judges.draw_judges(draft, simulated=simulated, first=first, model=_real(models)[0])
         run_judges.check(draft)
     if not models:

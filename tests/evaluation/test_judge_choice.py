@@ -154,11 +154,27 @@ def test_the_page_offers_no_simulated_judge_for_an_endpoint(store: Store, real: 
     app.text_input(key="run_new.model").set_value("m").run()
     button(app, "To the experiment").click().run()
     kinds = [app.selectbox(key=f"run_new.judge.{i}.kind") for i in (0, 1)]
-    assert [kind.value for kind in kinds] == ["same", "matcher"], "not what was chosen for the simulator"
+    assert [kind.value for kind in kinds] == ["itself", "matcher"], "not what was chosen for the simulator"
     assert all("Simulated judge" not in kind.options for kind in kinds)
     button(app, "To the plan").click().run()
     assert not app.exception
-    assert "m, matcher" in page_html(app)
+    assert "m (the model under test), matcher" in page_html(app)
+
+
+def test_the_form_says_that_the_model_under_test_judges_itself_and_offers_another(store: Store, real: Any) -> None:
+    app = step_one(real.url)
+    button(app, "To the experiment").click().run()
+    kind = app.selectbox(key="run_new.judge.0.kind")
+    assert kind.options[:3] == ["Matcher, no model", "The model under test itself", "Other model on the same server"]
+    [named] = [field for field in app.text_input if field.label == "Judge model"]
+    assert (named.value, named.disabled) == ("m", True)
+    assert "may judge its own messages mildly" in page_html(app)
+    kind.set_value("same").run()
+    # Another model has a name: an empty field is not filled in with the model under test.
+    assert "Judge 1 needs a model." in page_html(app) and "mildly. Choose" not in page_html(app)
+    app.text_input(key="run_new.judge.0.model").set_value("another").run()
+    button(app, "To the plan").click().run()
+    assert "another, matcher" in page_html(app)
 
 
 def test_a_connection_test_without_a_name_lists_the_models_of_the_server(store: Store, real: Any) -> None:

@@ -5,4 +5,5 @@ attributes (violation.py), the per-exposure leak rate by audits of single judgem
 # ruff: noqa: F403 - the one entry: who asks for a correction need not know which file has it
 
 from cimemories.metrics.judge_uncertainty.leak_rate import *
+from cimemories.metrics.judge_uncertainty.length import *
 from cimemories.metrics.judge_uncertainty.violation import *

@@ -434,7 +434,7 @@ def test_the_form_of_a_sweep_offers_the_judge_of_a_new_run_and_says_at_the_field
     app.multiselect(key="run_sweep.models").set_value([real]).run()
     assert not app.exception
     kinds = [app.selectbox(key=f"run_sweep.judge.{i}.kind").value for i in (0, 1)]
-    assert kinds == ["same", "matcher"], "as in a new run"
+    assert kinds == ["itself", "matcher"], "as in a new run"
     assert "judged by m, the matcher" in page_html(app)
     app.text_input(key="run_sweep.price.m.0").set_value("cheap").run()
     assert "These prices cannot be read." in page_html(app) and "This sweep cannot be planned" not in page_html(app)
