@@ -504,14 +504,13 @@ class Runs:
         judged (messages), coverage (their share), simulated, created and finished (datetimes in UTC), sweep (its id),
         judges (names); then its settings, a column each.
 
-        endpoint, prompt_level, memory, mitigation, thinking and seed are known of every run. The others are what was
-        asked for, as the manifest records it under `asked`, parts of a setting joined by an underscore: temperature,
-        max_tokens, sampling_top_p, memory_order, sessions_kept, judge_model, prompts_respond_sha256 and so on. A list
-        is its JSON text. Missing where a run does not have the setting: it was imported, or planned before there was
-        one."""
+        endpoint, prompt_level, memory, memory_order, sessions_kept, mitigation, thinking and seed are known of every
+        run. The others are what was asked for, as the manifest records it under `asked`, parts of a setting joined by
+        an underscore: temperature, max_tokens, sampling_top_p, judge_model, prompts_respond_sha256 and so on. A list is
+        its JSON text. Missing where a run does not have the setting: it was imported, or planned before there was one.
+        """
         import pandas as pd
 
-        from cimemories.compare.ranking import memory_text
         from cimemories.flows.catalogue import judges_of_runs
 
         runs = self._rows()
@@ -529,7 +528,9 @@ class Runs:
             recorded = {
                 "endpoint": row.endpoint,
                 "prompt_level": row.prompt_level,
-                "memory": memory_text(row),
+                "memory": row.composition,
+                "memory_order": manifest.memory.order,
+                "sessions_kept": manifest.sessions.kept if manifest.sessions else None,
                 "mitigation": manifest.mitigation.kind,
                 "thinking": manifest.thinking,
                 "seed": row.seed,
