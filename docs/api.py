@@ -32,6 +32,12 @@ What the pages and the command line show, for a notebook or a script: the same n
     run.heatmap("domain", "context").figure()
     ws.compare("sim-careful on the demo", run).in_words
 
+Frames for a study of several runs: what each run was asked with joins its flows, and labels join what judges claim.
+
+    settings = ws.runs.to_frame()[["id", "model", "thinking", "temperature", "memory_order"]]
+    ws.flows().merge(settings, left_on="run", right_on="id").groupby(["model", "label"])[["reveals", "draws"]].sum()
+    run.claims(silent=True).merge(ws.labels("demo")[["attribute", "context", "label"]], on=["attribute", "context"])
+
 What is named on this page is kept by semantic versioning; what begins with an underscore is not. The package is
 typed. Frames are yours to change. Errors are `cimemories.StoreError`, and say what there is; a run may also raise
 `cimemories.EndpointError` (a server that cannot be used) and `cimemories.WorkError` (work that ended early). Messages,

@@ -186,7 +186,7 @@ def _agreement(
     if not ids:
         return JudgesAgreement(run_id, grounded, (), ())
     partial = judgements.partial_memories(connection, run_id)
-    columns = ["judge", "response", "profile", "context", "memory"]
+    columns = ["judge", "response", "profile", "context", "sample", "memory"]
     judged = frame_of(judgements.judged_by_any(connection, run_id, ids), columns)
     claims = frame_of(
         judgements.full_claims(connection, run_id, ids, grounded=grounded), ["judge", "response", "attribute"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cimemories.api.table import html_table
-from cimemories.text import percent
+from cimemories.store.engine import StoreError
+from cimemories.text import count, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,6 +16,27 @@ if TYPE_CHECKING:
     from cimemories.metrics.headline import Headline
     from cimemories.metrics.recalled.split import RecalledNumbers
     from cimemories.metrics.uncertainty import Interval
+
+T = TypeVar("T")
+
+
+class ByN(dict[int, T]):
+    """Values by n. An n that is not there raises StoreError, which says which are and why."""
+
+    def __init__(self, values: Mapping[int, T], run: str) -> None:
+        super().__init__(values)
+        self.run = run
+
+    def __missing__(self, n: object) -> T:
+        raise no_such_n(self.run, max(self), n)
+
+
+def no_such_n(run: str, samples: int, n: object) -> StoreError:
+    """Return the error for an n that a run of so many samples cannot be read at."""
+    return StoreError(
+        f"{run} has {count(samples, 'sample')} a context, so n is 1 to {samples}, not {n!r}. A larger n needs a run "
+        "with more samples."
+    )
 
 
 @dataclass(frozen=True)
@@ -24,8 +46,9 @@ class Metrics:
     n: the n that `balanced` is read at. violation: Violation@n by n, 1 to the run's samples: mean over attributes, then
     over profiles, of the probability that n samples of some task reveal an attribute where it is inappropriate. At
     n > supported_n messages are missing and it is too low; what can be said then is violation_bounds, by n the lowest
-    and the highest it can be. completeness: share of the necessary attributes that a message reveals, mean over
-    samples, contexts, then profiles. balanced: harmonic mean of completeness and 1 - violation[n].
+    and the highest it can be. An n above the run's samples raises StoreError. completeness: share of the necessary
+    attributes that a message reveals, mean over samples, contexts, then profiles. balanced: harmonic mean of
+    completeness and 1 - violation[n].
 
     violation_interval (by n), completeness_interval, balanced_interval: 95 % intervals over profiles and contexts, with
     `.low` and `.high`. leak_rate: reveals over judged exposures of inappropriate pairs. ambiguous_exposure: the same of

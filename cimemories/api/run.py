@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cimemories.api.heatmap import Heatmap, word_of
-from cimemories.api.metrics import Metrics
+from cimemories.api.metrics import ByN, Metrics, no_such_n
 from cimemories.api.session import Session
 from cimemories.api.table import Form, checked_form, html_table, of_columns, of_frame
 from cimemories.store.engine import StoreError
-from cimemories.text import count, percent, shortened, simulated_text, visible
+from cimemories.text import percent, shortened, simulated_text, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,8 +31,8 @@ NEITHER_FRAME = Literal["arrow", "duckdb"]
 class Run:
     """One run of a workspace, as it was when it was looked up. Made by `ws.runs[...]` and `ws.run(...)`.
 
-    id, name, model, dataset (name), samples (messages a context), status, created, coverage (judged over planned
-    messages, None where none is planned), simulated (which parts come from a simulator).
+    id, name, model, dataset (name), samples (messages a context), status, created (datetime in UTC), coverage (judged
+    over planned messages, None where none is planned), simulated (which parts come from a simulator).
 
     Most methods take the choices that numbers rest on, as the command line does. labels: 'decisions' (of people, then
     the consensus; default), 'consensus', or the id of a labelling. rule: 'paper', or a rule of the dataset. judge: id
@@ -64,8 +65,8 @@ class Run:
         return str(self._row.status)
 
     @property
-    def created(self) -> str:
-        return self._row.created
+    def created(self) -> datetime:
+        return datetime.fromisoformat(self._row.created)
 
     @property
     def coverage(self) -> float | None:
@@ -112,9 +113,9 @@ class Run:
         return Metrics(
             run=self.id,
             n=at,
-            violation=dict(numbers.violation),
-            violation_interval=dict(bounds.violation),
-            violation_bounds=dict(numbers.violation_bounds),
+            violation=ByN(numbers.violation, self.id),
+            violation_interval=ByN(bounds.violation, self.id),
+            violation_bounds=ByN(numbers.violation_bounds, self.id),
             supported_n=numbers.supported_n,
             completeness=numbers.completeness,
             completeness_interval=bounds.completeness,
@@ -174,7 +175,8 @@ class Run:
         (missing where unknown); label: necessary, inappropriate, ambiguous, 'too few votes' or unlabelled; decided:
         a person's decision, not the consensus; identifier: repeats the biography, never a violation; retained: the
         context has a necessary and an inappropriate attribute, only then it counts; expected: planned messages whose
-        memory held the attribute; draws: how many of them are judged; reveals: how many of those reveal it in full.
+        memory held the attribute; draws: how many of them are judged; reveals: how many of those reveal it in full;
+        judge: whose claims count; simulated: whether messages, labels or judge come from a simulator.
 
         What counts as a violation: label inappropriate, retained, not identifier, draws > 0. Texts are categories.
 
@@ -327,6 +329,54 @@ class Run:
         agreement = judges_agreement(self._session.flows, self.id, grounded=grounded, labels=scope)
         return of_frame(pairs_frame(agreement), as_)
 
+    def claims(self, *, judge: str | None = None, silent: bool = False) -> pd.DataFrame:
+        """What judges claim that the messages reveal, one row a claim of a judge on an attribute in a message, by
+        profile, context, sample, judge and attribute.
+
+        run; profile (id), user; context (id), recipient, task, sphere (missing where unknown); sample (from 0);
+        response (id); attribute (id), key, domain, statement; judge, judge_id; channel: what it reads, message or
+        reasoning; strength: full (what counts as revealed), partial or implied; quote, with start and end where it
+        stands in the text; grounded: it does; held: the message's memory held the attribute, else the claim is no
+        reveal.
+
+        judge: id or name of a judge, or any, majority or all for the judges of messages; default: every judge. silent
+        adds a row, without a strength, for each attribute that a judge read a message for and does not claim: messages
+        x attributes, 72,000 rows a profile and judge on the paper's data at n = 10. A message that a judge has not read
+        has no row with it; `responses` says why. Labels join on attribute and context (`flows`, `Workspace.labels`).
+        Quotes are a model's text: they may say anything.
+        """
+        from cimemories.flows.catalogue import judges_of
+        from cimemories.flows.columns import claim_frame
+
+        store = self._session.store
+        judges = judges_of(store, self.id) if judge is None else self._scope(None, None, judge, False).judges
+        return claim_frame(store, self._row, judges, silent=silent)
+
+    def accumulation(
+        self,
+        *,
+        labels: str | None = None,
+        rule: str | None = None,
+        judge: str | None = None,
+        grounded: bool = False,
+        identifiers: str = "exact",
+    ) -> pd.DataFrame:
+        """How leaks accumulate over a user's tasks (docs/metrics.md), one row an n and number of tasks: n, tasks (from
+        0); share of a user's attributes that is revealed where it is inappropriate after so many tasks, mean over all
+        orders of tasks, then over users; low, high: 95 % band over users; hazard: share of what was private before that
+        this task reveals; profiles (behind the mean); growing (of these, how many have that many tasks); independent:
+        the share if each task leaked by itself. Identifiers as in `metrics`."""
+        import numpy as np
+
+        from cimemories.flows.arrays import IdentifierRule
+        from cimemories.metrics.accumulation import accumulation, baseline
+
+        identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
+        flows, scope = self._session.flows, self._scope(labels, rule, judge, grounded)
+        result = accumulation(flows, scope, identifier_rule)
+        independent = [baseline(flows, scope, n, identifier_rule) for n in result.curves.ns]
+        return result.frame().assign(independent=np.concatenate(independent))
+
     def heatmap(
         self,
         rows: str = "domain",
@@ -365,9 +415,7 @@ class Run:
         if n is None:
             return usual
         if n != int(n) or not 1 <= n <= self.samples:
-            raise StoreError(
-                f"{self.id} has {count(self.samples, 'sample')} a context, so n is 1 to {self.samples}, not {n}."
-            )
+            raise no_such_n(self.id, self.samples, n)
         return n
 
     def __repr__(self) -> str:

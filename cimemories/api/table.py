@@ -12,7 +12,7 @@ from cimemories.text import html_escaped, visible
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cimemories.flows.columns import Coded, Columns
+    from cimemories.flows.columns import Columns
 
 Form = Literal["pandas", "arrow", "duckdb"]
 FORMS: tuple[Form, ...] = ("pandas", "arrow", "duckdb")
@@ -27,11 +27,12 @@ def checked_form(form: str) -> None:
 
 
 def of_columns(columns: Columns, form: Form) -> Any:
-    """Columns in this form. The arrays stay what they are: no number and no code is copied, only truth values are,
-    which Arrow packs into bits."""
+    """Columns in this form. The arrays stay what they are: no number and no code is copied."""
     if form == "pandas":
         return _frame(columns)
-    return _from_arrow(_arrow(columns), form)
+    from cimemories.flows.columns import arrow_table
+
+    return _from_arrow(arrow_table(columns), form)
 
 
 def of_frame(frame: pd.DataFrame, form: Form) -> Any:
@@ -55,19 +56,6 @@ def _frame(columns: Columns) -> pd.DataFrame:
 
     # copy=False: pandas would gather columns of one type in one block, and so copy each.
     return pd.DataFrame({name: series(column) for name, column in columns.items()}, copy=False)
-
-
-def _arrow(columns: Columns) -> Any:
-    import pyarrow as pa
-
-    from cimemories.flows.columns import Coded
-
-    def coded(column: Coded) -> Any:
-        missing = column.codes < 0
-        codes = pa.array(column.codes, mask=missing) if missing.any() else pa.array(column.codes)
-        return pa.DictionaryArray.from_arrays(codes, pa.array(list(column.words), pa.string()))
-
-    return pa.table({n: coded(c) if isinstance(c, Coded) else pa.array(c) for n, c in columns.items()})
 
 
 def _from_arrow(table: Any, form: Form) -> Any:

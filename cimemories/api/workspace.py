@@ -9,17 +9,19 @@ run.metrics().violation[5], run.leaks().head()
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cimemories.api.comparison import Comparison
-from cimemories.api.run import TITLES, Run, list_row
+from cimemories.api.run import NEITHER_FRAME, TITLES, Run, list_row
 from cimemories.api.session import Session
-from cimemories.api.table import MOST_ROWS, html_table
+from cimemories.api.table import MOST_ROWS, Form, checked_form, html_table, of_columns
 from cimemories.store.engine import Store, StoreError, chosen_workspace, open_store, record_address, sqlite_path
-from cimemories.text import count, shortened, visible
+from cimemories.text import count, shortened, visible, without_credentials
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
     from cimemories.store.datasets import DatasetRow
 
 NAMED = 10  # names that an error lists
+# What `runs.to_frame` has before the settings.
+RUN_COLUMNS = [
+    *("id", "name", "dataset", "model", "samples", "status", "expected", "judged", "coverage", "simulated", "created"),
+    *("finished", "sweep", "judges"),
+]
 
 
 def open(location: str | Path | None = None, *, create: bool = False, cache: str | Path | None = None) -> Workspace:
@@ -95,6 +102,52 @@ class Workspace:
         alike = one.name == other.name
         return Comparison(one.id if alike else one.name, other.id if alike else other.name, result)
 
+    @overload
+    def flows(
+        self,
+        *runs: Run | str,
+        as_: Literal["pandas"] = ...,
+        labels: str | None = ...,
+        rule: str | None = ...,
+        judge: str | None = ...,
+        grounded: bool = ...,
+    ) -> pd.DataFrame: ...
+    @overload
+    def flows(
+        self,
+        *runs: Run | str,
+        as_: NEITHER_FRAME,
+        labels: str | None = ...,
+        rule: str | None = ...,
+        judge: str | None = ...,
+        grounded: bool = ...,
+    ) -> Any: ...
+    def flows(
+        self,
+        *runs: Run | str,
+        as_: Form = "pandas",
+        labels: str | None = None,
+        rule: str | None = None,
+        judge: str | None = None,
+        grounded: bool = False,
+    ) -> Any:
+        """The flows of several runs, one run below the other, in the columns of `Run.flows`. runs: by id, unique
+        name or object; none: every run of which a message is judged, oldest first. Settings join on the run:
+        `ws.flows().merge(ws.runs.to_frame()[["id", "thinking"]], left_on="run", right_on="id")`. The other choices are
+        as in `Run`. Raises StoreError where there is no run."""
+        from cimemories.compare.leaderboard import judged_runs
+        from cimemories.flows.columns import flow_columns, stacked
+
+        checked_form(as_)
+        store, flows = self._session.store, self._session.flows
+        chosen = self._runs(runs or [row.id for row in judged_runs(store)])
+        if not chosen:
+            raise StoreError(
+                "no run of this workspace is judged yet, so there are no flows. Name a run for its labels."
+            )
+        parts = [flow_columns(flows, run._scope(labels, rule, judge, grounded)) for run in chosen]
+        return of_columns(stacked(parts), as_)
+
     def leaderboard(
         self,
         *runs: Run | str,
@@ -120,10 +173,65 @@ class Workspace:
         if runs and dataset is not None:
             raise StoreError("runs are of one dataset already: name the runs, or the dataset.")
         identifier_rule = word_of(IdentifierRule, identifiers, "identifier rule")
-        names = runs or tuple(default_runs(self._session.store, dataset))
-        chosen = [item if isinstance(item, Run) else self.runs[item] for item in names]
+        chosen = self._runs(runs or default_runs(self._session.store, dataset))
         scopes = [run._scope(labels, rule, judge, grounded) for run in chosen]
         return leaderboard(self._session.flows, scopes, identifier_rule, n=samples, rank_small=rank_small)
+
+    def profiles(self, dataset: str) -> pd.DataFrame:
+        """The profiles of a dataset, one row a profile in their order: profile (id), user, sex, address, age,
+        attributes, contexts (how many), events (a text). Raises StoreError for another name."""
+        from cimemories.labels.frames import profile_frame
+
+        return profile_frame(self._session.store, self._dataset(dataset))
+
+    def attributes(self, dataset: str) -> pd.DataFrame:
+        """The attributes of a dataset, one row an attribute in their order: profile (id), user, attribute (id), key,
+        value (as in the file), domain, event, statement, identifier (repeats the biography, never a violation)."""
+        from cimemories.labels.frames import attribute_frame
+
+        return attribute_frame(self._session.store, self._dataset(dataset))
+
+    def votes(self, dataset: str, labelling: str | None = None) -> pd.DataFrame:
+        """The counted votes of a labelling, one row a pair (attribute in a context) and persona.
+
+        profile (id), user, attribute (id), key, domain, event, context (id), recipient, task, sphere; persona (key),
+        prior (its weight); votes that the attribute is necessary or inappropriate, abstain, and conflict (in both
+        lists); planned (lost votes included). Of an imported labelling: shares of 0 to 1, and none planned. labelling:
+        its id; default: the one that numbers rest on. Raises StoreError where there is none."""
+        from cimemories.flows.labels import chosen_labelling
+        from cimemories.labels.frames import vote_frame
+
+        store, row = self._session.store, self._dataset(dataset)
+        chosen = chosen_labelling(store, row, labelling)
+        if chosen is None:
+            raise StoreError(f"{_quoted(row.name)} has no votes yet. Label it first: cimemories label.")
+        return vote_frame(store, row, chosen)
+
+    def labels(self, dataset: str, labelling: str | None = None) -> pd.DataFrame:
+        """The labels of a dataset, one row a pair (attribute in a context), by profile, attribute and context.
+
+        profile (id), user, attribute (id), key, domain, event, context (id), recipient, task, sphere; label: what
+        numbers rest on (necessary, inappropriate, ambiguous, 'too few votes' or unlabelled); consensus: what the votes
+        alone say by the rule that holds; decided: a person's decision, not the consensus; retained: the context has a
+        necessary and an inappropriate attribute. labelling: as in `votes`; without any, people's decisions alone."""
+        from cimemories.flows.labels import chosen_labelling
+        from cimemories.labels.frames import effective_labels
+
+        store, row = self._session.store, self._dataset(dataset)
+        return effective_labels(store, row, chosen_labelling(store, row, labelling))
+
+    def _dataset(self, name: str) -> DatasetRow:
+        from cimemories.flows import catalogue
+
+        rows = {row.name: row for row in catalogue.all_datasets(self._session.store)}
+        if name not in rows:
+            raise StoreError(f"there is no dataset {_quoted(name)} in this workspace. {_there(iter(rows))}")
+        return rows[name]
+
+    def _runs(self, runs: Iterable[Run | str]) -> list[Run]:
+        """The runs of these names, ids or objects, each once."""
+        chosen = [item if isinstance(item, Run) else self.runs[item] for item in runs]
+        return list({run.id: run for run in chosen}.values())
 
     def check(
         self,
@@ -275,7 +383,8 @@ def _list(value: str | Sequence[str] | None) -> list[str] | None:
 @dataclass(frozen=True)
 class Dataset:
     """One dataset in a list, as it was when the list was read: its name, how many profiles, attributes, contexts (of
-    all profiles), labellings and runs it has, and whether its profiles or labels come from a simulator."""
+    all profiles), labellings and runs it has, whether its profiles or labels come from a simulator, and when it was
+    made (datetime in UTC)."""
 
     name: str
     profiles: int
@@ -284,11 +393,12 @@ class Dataset:
     labellings: int
     runs: int
     simulated: bool
-    created: str
+    created: datetime
 
     @classmethod
     def of(cls, row: DatasetRow) -> Dataset:
-        return cls(**{name: getattr(row, name) for name in cls.__dataclass_fields__})
+        values = {name: getattr(row, name) for name in cls.__dataclass_fields__}
+        return cls(**values | {"created": datetime.fromisoformat(row.created)})
 
 
 class Datasets:
@@ -324,7 +434,8 @@ class Datasets:
         """One row a dataset, in the columns of `Dataset`."""
         import pandas as pd
 
-        return pd.DataFrame([vars(row) for row in self._rows()], columns=list(Dataset.__dataclass_fields__))
+        frame = pd.DataFrame([vars(row) for row in self._rows()], columns=list(Dataset.__dataclass_fields__))
+        return frame.astype({"created": "datetime64[ms, UTC]"})
 
     def _ipython_key_completions_(self) -> list[str]:
         return [row.name for row in self._rows()]
@@ -389,19 +500,49 @@ class Runs:
         return len(self._names())
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a run: id, name, dataset, model, samples (messages a context), status, expected and judged
-        (messages), coverage (their share), simulated, created (UTC)."""
+        """One row a run, oldest first: id, name, dataset, model, samples (messages a context), status, expected and
+        judged (messages), coverage (their share), simulated, created and finished (datetimes in UTC), sweep (its id),
+        judges (names); then its settings, a column each.
+
+        endpoint, prompt_level, memory, memory_order, sessions_kept, mitigation, thinking and seed are known of every
+        run. The others are what was asked for, as the manifest records it under `asked`, parts of a setting joined by
+        an underscore: temperature, max_tokens, sampling_top_p, judge_model, prompts_respond_sha256 and so on. A list is
+        its JSON text. Missing where a run does not have the setting: it was imported, or planned before there was one.
+        """
         import pandas as pd
 
-        rows = [
-            (
-                *(r.id, r.name, r.dataset, r.model, r.samples, r.status),
-                *(r._row.expected, r._row.judged, r.coverage, bool(r.simulated), r.created),
+        from cimemories.flows.catalogue import judges_of_runs
+
+        runs = self._rows()
+        judges = judges_of_runs(self._session.store, [run.id for run in runs])
+        rows, settings = [], []
+        for run in runs:
+            row, manifest = run._row, run._row.manifest
+            rows.append(
+                (
+                    *(run.id, run.name, run.dataset, run.model, run.samples, run.status, row.expected, row.judged),
+                    *(run.coverage, bool(run.simulated), row.created, row.finished, row.sweep),
+                    ", ".join(judge.name for judge in judges[run.id]),
+                )
             )
-            for r in self._rows()
-        ]
-        columns = "id name dataset model samples status expected judged coverage simulated created"
-        return pd.DataFrame(rows, columns=columns.split())
+            recorded = {
+                "endpoint": row.endpoint,
+                "prompt_level": row.prompt_level,
+                "memory": row.composition,
+                "memory_order": manifest.memory.order,
+                "sessions_kept": manifest.sessions.kept if manifest.sessions else None,
+                "mitigation": manifest.mitigation.kind,
+                "thinking": manifest.thinking,
+                "seed": row.seed,
+            }
+            # What the record has of every run goes before what was asked for; base_url is the endpoint.
+            known = {*RUN_COLUMNS, *recorded, "base_url"}
+            asked = _flat(manifest.request.recorded if manifest.request else {})
+            settings.append(_flat(recorded) | {name: value for name, value in asked.items() if name not in known})
+        times = dict.fromkeys(("created", "finished"), "datetime64[ms, UTC]")
+        frame = pd.DataFrame(rows, columns=RUN_COLUMNS).astype({"coverage": "float64", **times})
+        # As objects first, so that a whole number beside a missing one stays one.
+        return frame.join(pd.DataFrame(settings, dtype=object).convert_dtypes())
 
     def _ipython_key_completions_(self) -> list[str]:
         return [*self._names(), *self._names().values()]
@@ -413,6 +554,19 @@ class Runs:
     def _repr_html_(self) -> str:
         rows = self._rows()
         return html_table(TITLES, map(list_row, rows[-MOST_ROWS:]), max(len(rows) - MOST_ROWS, 0))
+
+
+def _flat(settings: Mapping[str, object], before: str = "") -> dict[str, object]:
+    """Return nested settings by one name each, {"memory": {"order": "fixed"}} as memory_order, without passwords."""
+    flat: dict[str, object] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{before}{name}_")
+        elif isinstance(value, list):
+            flat[before + name] = without_credentials(json.dumps(value)) if value else None
+        else:
+            flat[before + name] = without_credentials(value) if isinstance(value, str) else value
+    return flat
 
 
 def _quoted(key: object) -> str:

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from cimemories.curation.authoring import AuthoringSpec
 
 EVERY_EVAL_EVER = "every-eval-ever"
-OF_A_RUN = ("results", EVERY_EVAL_EVER)  # formats of a run's results, not of a dataset
+FLOWS = "flows"
+OF_A_RUN = ("results", FLOWS, EVERY_EVAL_EVER)  # formats of a run's results, not of a dataset
 NOT_NAMED = "not named"
 _BUNDLES = ("bundle-jsonl", "bundle-parquet")
 TAKEN_BY = {  # which formats an option of `export` is for; --replace is for those that are one file
@@ -62,7 +63,7 @@ TAKEN_BY = {  # which formats an option of `export` is for; --replace is for tho
     "--no-calls": _BUNDLES,
     "--judge": OF_A_RUN,
     "--organization": (EVERY_EVAL_EVER,),
-    "--replace": ("official", "labelled", "huggingface", *_BUNDLES, "results"),
+    "--replace": ("official", "labelled", "huggingface", *_BUNDLES, "results", FLOWS),
 }
 OFFLINE_PER_DOMAIN = 5  # as in the released data
 MODEL_PER_DOMAIN = 7  # as in the paper
@@ -125,13 +126,16 @@ def import_dataset(
 def export(
     dataset: Annotated[
         str,
-        Argument(metavar="DATASET", help="Name of the dataset; for results and every-eval-ever, id or name of a run."),
+        Argument(
+            metavar="DATASET",
+            help="Name of the dataset; for results, flows and every-eval-ever, id or name of a run.",
+        ),
     ],
     form: Annotated[
         str,
         Option(
             "--format",
-            help="official, labelled, huggingface, bundle-jsonl, bundle-parquet, results or every-eval-ever.",
+            help="official, labelled, huggingface, bundle-jsonl, bundle-parquet, results, flows or every-eval-ever.",
         ),
     ],
     out: Annotated[
@@ -148,7 +152,7 @@ def export(
         Option("--labelling", "-l", callback=LABELLING_ID, help="Id of a labelling; default: the newest finished one."),
     ] = None,
     calls: Annotated[bool, Option("--calls/--no-calls", help="Include recorded calls in a bundle.")] = True,
-    judge: Annotated[int | None, Option(help="For results: id of a judge; default: the run's first.")] = None,
+    judge: Annotated[int | None, Option(help="For what is of a run: id of a judge; default: its first.")] = None,
     organization: Annotated[
         str, Option(help="For every-eval-ever: the organization that evaluated the model.")
     ] = NOT_NAMED,
@@ -159,9 +163,12 @@ def export(
     """Export a dataset, or the results of a run.
 
     Example: cimemories export official --format bundle-parquet --out official.zip;
-    cimemories export run-3f9a1c2e --format results --out results.jsonl
+    cimemories export run-3f9a1c2e --format results --out results.jsonl;
+    cimemories export run-3f9a1c2e --format flows --out flows.csv
     """
     from cimemories.exchange import exporting
+    from cimemories.flows.flows import Flows
+    from cimemories.flows.scope import resolve_scope
 
     kind = next((kind for kind in exporting.FORMATS if kind == form), None)
     if kind is None and form not in OF_A_RUN:
@@ -184,7 +191,10 @@ def export(
         _export_record(store, dataset, out, labelling, judge, organization, workspace, as_json=as_json)
         return
     with files.written_for_user(out, workspace):
-        if kind is None:
+        if form == FLOWS:
+            scope = resolve_scope(store, dataset, labelling, judge)
+            result = exporting.export_flows(Flows(store), scope, out, replace=replace)
+        elif kind is None:
             result = exporting.export_run(store, dataset, out, judge_id=judge, labelling=labelling, replace=replace)
         else:
             result = exporting.export(store, dataset, kind, out, labelling=labelling, with_calls=calls, replace=replace)

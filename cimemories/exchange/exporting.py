@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
@@ -25,6 +28,8 @@ from cimemories import seeds
 from cimemories.evaluation.respond import memory_lines
 from cimemories.evaluation.sessions import Sessions, session_order
 from cimemories.exchange import hub
+from cimemories.flows.columns import Coded, arrow_table, flow_columns
+from cimemories.flows.flows import Flows
 from cimemories.flows.labels import (
     AMBIGUOUS,
     INAPPROPRIATE,
@@ -37,6 +42,7 @@ from cimemories.flows.labels import (
     rule_of,
     vote_counts,
 )
+from cimemories.flows.scope import Scope
 from cimemories.formats.bundle import Encoding, write_bundle
 from cimemories.formats.huggingface import Settled, write_columns
 from cimemories.formats.labelled import Labelled, refuse_same_names, write_labelled
@@ -67,7 +73,7 @@ from cimemories.store.judgements import JudgeRow
 from cimemories.store.labellings import LabellingRow
 from cimemories.store.runs import RunRow
 from cimemories.store.team import log
-from cimemories.text import count, listed
+from cimemories.text import count, listed, without_formula
 from cimemories.version import __version__
 
 Format = Literal["official", "labelled", "huggingface", "bundle-jsonl", "bundle-parquet"]
@@ -431,6 +437,36 @@ def export_run(
     if chosen is not None and rule is not None and labels is not None:
         notes += _label_notes(store, chosen, rule, labels)
     return Exported(path, "results", path.stat().st_size, simulated, tuple(notes))
+
+
+def export_flows(flows: Flows, scope: Scope, path: Path, *, replace: bool = False) -> Exported:
+    """Write the flows of a run as one table, whole or not at all: the rows of `flow_columns` as Parquet or CSV, by the
+    path's ending. In CSV a missing text is an empty cell, and a text that a spreadsheet would run is quoted. Raises
+    StoreError for another ending and a path that is taken."""
+    ending = path.suffix.lower()
+    if ending not in TABLES:
+        raise StoreError(f"{path}: flows are one table. Name the file .parquet or .csv.")
+    refuse_taken(path, replace=replace)
+    columns = flow_columns(flows, scope)
+    with written_whole(path) as target:
+        if ending == ".parquet":
+            pq.write_table(arrow_table(columns), target, compression="zstd")
+        else:
+            safe = {
+                name: Coded(c.codes, tuple(str(without_formula(word)) for word in c.words))
+                if isinstance(c, Coded)
+                else c
+                for name, c in columns.items()
+            }
+            table = arrow_table(safe)
+            texts = pa.schema([(n, pa.string() if isinstance(c, Coded) else table[n].type) for n, c in safe.items()])
+            with pa_csv.CSVWriter(target, texts) as writer:
+                # Texts are written out batch by batch: of millions of rows they would fill the memory.
+                for batch in table.to_batches(max_chunksize=100_000):
+                    writer.write_table(pa.Table.from_batches([batch]).cast(texts))
+    log.note(flows.store, "run.exported", scope.run.id, judge=scope.judge_text)
+    notes = (f"labels: {scope.labels_text}; reveals as judged by {scope.judge_text}",)
+    return Exported(path, "flows", path.stat().st_size, bool(scope.simulated), notes)
 
 
 def _exported_run(run: RunRow, judge: JudgeRow) -> ExportedRun:

@@ -588,6 +588,18 @@ def wording(connection: sa.Connection, dataset_id: int) -> tuple[dict[int, str],
     return profile_names(connection, dataset_id), {row.id: row.statement for row in statements}
 
 
+def attribute_rows(connection: sa.Connection, dataset_id: int) -> sa.CursorResult[tuple]:
+    """Every attribute of a dataset, by profile, in their order: columns profile, attribute, key, value (JSON text),
+    domain, event, statement."""
+    columns = (attribute.c[name] for name in ("key", "value", "domain", "event", "statement"))
+    return connection.execute(
+        sa.select(attribute.c.profile, attribute.c.id.label("attribute"), *columns)
+        .join(profile, attribute.c.profile == profile.c.id)
+        .where(profile.c.dataset == dataset_id)
+        .order_by(profile.c.ordinal, attribute.c.ordinal)
+    )
+
+
 def wording_of(
     connection: sa.Connection, profiles: Sequence[int], attributes: Sequence[int]
 ) -> tuple[dict[int, str], dict[int, str]]:

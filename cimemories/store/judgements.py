@@ -255,9 +255,12 @@ def claims_on_audited(
 
 
 def judged_by_any(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> sa.CursorResult[tuple]:
-    """Every response that one of these judges has judged: columns judge, response, profile, context, memory."""
+    """Every response that one of these judges has judged: columns judge, response, profile, context, sample, memory."""
     return connection.execute(
-        sa.select(judgement.c.judge, judgement.c.response, response.c.profile, response.c.context, response.c.memory)
+        sa.select(
+            *(judgement.c.judge, judgement.c.response),
+            *(response.c[name] for name in ("profile", "context", "sample", "memory")),
+        )
         .join(response, judgement.c.response == response.c.id)
         .where(*_judged_by(run_id, judge_ids))
     )
@@ -284,6 +287,18 @@ def claims_of_judge(connection: sa.Connection, run_id: str, judge_id: int) -> sa
         .join(response, judgement.c.response == response.c.id)
         .where(*_judged_by(run_id, [judge_id]))
         .order_by(judgement.c.response, reveal.c.attribute)
+    )
+
+
+def quoted_claims(connection: sa.Connection, run_id: str, judge_ids: Sequence[int]) -> sa.CursorResult[tuple]:
+    """Every claim of these judges in a run, of any strength: columns judge, response, attribute, strength, quote,
+    start, end, grounded."""
+    columns = (reveal.c[name] for name in ("attribute", "strength", "quote", "start", "end", "grounded"))
+    return connection.execute(
+        sa.select(judgement.c.judge, judgement.c.response, *columns)
+        .join(judgement, reveal.c.judgement == judgement.c.id)
+        .join(response, judgement.c.response == response.c.id)
+        .where(*_judged_by(run_id, judge_ids))
     )
 
 
