@@ -590,9 +590,13 @@ def line(
 
 
 def names(lines: Sequence[Line]) -> dict[str, str]:
-    """A name for each run, by its id: its model; where several are of one model, also in what they differ; and its id
-    where even that is the same."""
-    called = {item.run.id: item.run.model for item in lines}
+    """A name for each run, by its id: the one that a person gave it alone, else its model; where several are of one
+    model, also in what they differ; and its id where even that is the same."""
+    given = Counter(item.run.given_name for item in lines)
+    called = {
+        item.run.id: item.run.given_name if given[item.run.given_name] == 1 and item.run.given_name else item.run.model
+        for item in lines
+    }
     kinds: list[Callable[[RunRow], str]] = [
         lambda run: run.prompt_level,
         memory_text,
@@ -779,7 +783,7 @@ def _run(line: Line, name: str, n: int | None) -> Row:
     return Row(
         "run",
         (
-            name,
+            name if line.run.model in name else f"{name} ({line.run.model})",
             violation_measured(line, n),
             measured(line.completeness, line.completeness_spread),
             measured(line.balanced),
