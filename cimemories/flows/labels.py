@@ -313,17 +313,30 @@ class VoteCounts:
 
 
 def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
-    """The labelling that numbers rest on unless another is asked for: the newest finished one, else the newest with a
-    vote, else None. One that came with somebody's results, beside others, only where there is no other: to import a run
-    must not move the numbers of the runs that are there."""
+    """The labelling that numbers rest on unless another is asked for: the one that a person chose last, else of the
+    finished ones, or of all with a vote where none is finished, the one that covers most (profile, context) pairs, of
+    two alike the newest; None without votes. A labelling of one context so moves no number of the others. One that came
+    with somebody's results, beside others, only where there is no other: to import a run must not move the numbers of
+    the runs that are there."""
     with store.read() as connection:
         rows = labellings.all_rows(connection, dataset_id)
     voted = [row for row in rows if row.imported or row.ballots.get(labellings.OK)]
+    if chosen := [row for row in voted if row.chosen]:
+        return max(chosen, key=lambda row: row.chosen)
     # Under a labelling that is under way every number would move as its votes come in.
     finished = [row for row in voted if row.status.is_finished]
     own_finished, own = ([row for row in rows if not row.from_results] for rows in (finished, voted))
-    # The rows are oldest first.
-    return next(iter((own_finished or own or finished or voted)[-1:]), None)
+    # The rows are oldest first; max takes the first of equals.
+    candidates = (own_finished or own or finished or voted)[::-1]
+    if len(candidates) < 2:
+        return next(iter(candidates), None)
+    return max(candidates, key=lambda row: _covered_pairs(store, row.id, row.revision, imported=row.imported))
+
+
+@workspace_cached(most=1_000)
+def _covered_pairs(store: Store, labelling_id: str, revision: int, *, imported: bool) -> int:
+    with store.read() as connection:
+        return labellings.covered_pairs(connection, labelling_id, imported=imported)
 
 
 def chosen_labelling(store: Store, dataset: DatasetRow, labelling_id: str | None) -> LabellingRow | None:
