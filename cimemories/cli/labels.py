@@ -176,6 +176,7 @@ def show_consensus(
 
     Example: cimemories consensus -d official --json
     """
+    from cimemories.flows.labels import unlabelled_text
     from cimemories.labels import survival
     from cimemories.metrics.warnings import family_warnings
 
@@ -188,6 +189,8 @@ def show_consensus(
         output.as_json(_consensus_json(dataset, row, result, contexts, table2, warnings))
         return
     _print_consensus(result, contexts, table2)
+    if without := unlabelled_text(store, row):
+        output.notes([f"{without}; Table 2 leaves them out"])
     if result.imported:
         output.notes(["imported as shares, no votes"])
     if row.simulated:

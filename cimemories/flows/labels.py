@@ -32,7 +32,7 @@ from cimemories.store import datasets, labellings, versions, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow, RuleRow
-from cimemories.text import exact_percent
+from cimemories.text import count, exact_percent
 
 # Codes of labels: small integers, so that they fit dense arrays. Below AMBIGUOUS nothing is a label.
 TOO_FEW: Final = -2
@@ -337,6 +337,19 @@ def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
 def _covered_pairs(store: Store, labelling_id: str, revision: int, *, imported: bool) -> int:
     with store.read() as connection:
         return labellings.covered_pairs(connection, labelling_id, imported=imported)
+
+
+def unlabelled_text(store: Store, row: LabellingRow | None, most: int | None = None) -> str:
+    """Say how many profiles of its dataset a labelling has no vote for: '8 of 10 profiles have no label by
+    labelling-3f9a'; empty where each has one, and without a labelling. most: of the first so many profiles."""
+    if row is None:
+        return ""
+    with store.read() as connection:
+        profiles = datasets.profile_ids(connection, row.dataset, most)
+        covered = labellings.covered_profiles(connection, row.id, imported=row.imported)
+    missing = len(set(profiles) - covered)
+    have = "has" if missing == 1 else "have"
+    return f"{missing:,} of {count(len(profiles), 'profile')} {have} no label by {row.id}" if missing else ""
 
 
 def chosen_labelling(store: Store, dataset: DatasetRow, labelling_id: str | None) -> LabellingRow | None:

@@ -349,14 +349,25 @@ def _shares(connection: sa.Connection, labelling_id: str, profile_id: int | None
 
 def covered_pairs(connection: sa.Connection, labelling_id: str, *, imported: bool) -> int:
     """Count the (profile, context) pairs that a labelling has usable ballots, or imported shares, for."""
-    if imported:
-        shares = imported_vote.join(attribute, imported_vote.c.attribute == attribute.c.id)
-        pairs = sa.select(attribute.c.profile, imported_vote.c.context).select_from(shares)
-        pairs = pairs.where(imported_vote.c.labelling == labelling_id)
-    else:
-        pairs = sa.select(ballot.c.profile, ballot.c.context)
-        pairs = pairs.where(ballot.c.labelling == labelling_id, ballot.c.status == OK)
-    return int(connection.execute(sa.select(sa.func.count()).select_from(pairs.distinct().subquery())).scalar_one())
+    pairs = _covered(labelling_id, imported).distinct().subquery()
+    return int(connection.execute(sa.select(sa.func.count()).select_from(pairs)).scalar_one())
+
+
+def covered_profiles(connection: sa.Connection, labelling_id: str, *, imported: bool) -> set[int]:
+    """Return the profiles that a labelling has usable ballots, or imported shares, for."""
+    pairs = _covered(labelling_id, imported).subquery()
+    return set(connection.execute(sa.select(pairs.c.profile).distinct()).scalars())
+
+
+def _covered(labelling_id: str, imported: bool) -> sa.Select[tuple[int, int]]:
+    if not imported:
+        return sa.select(ballot.c.profile, ballot.c.context).where(
+            ballot.c.labelling == labelling_id, ballot.c.status == OK
+        )
+    # A share names no profile: it is of the one whose attribute it names.
+    shares = imported_vote.join(attribute, imported_vote.c.attribute == attribute.c.id)
+    pairs = sa.select(attribute.c.profile, imported_vote.c.context).select_from(shares)
+    return pairs.where(imported_vote.c.labelling == labelling_id)
 
 
 def choose(connection: sa.Connection, labelling_id: str) -> None:
