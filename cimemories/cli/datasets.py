@@ -145,7 +145,7 @@ def export(
     ],
     labelling: Annotated[
         str | None,
-        Option("--labelling", "-l", callback=LABELLING_ID, help="Id of a labelling; default: the newest finished one."),
+        Option("--labelling", "-l", callback=LABELLING_ID, help="Id of a labelling; default: the one numbers rest on."),
     ] = None,
     calls: Annotated[bool, Option("--calls/--no-calls", help="Include recorded calls in a bundle.")] = True,
     judge: Annotated[int | None, Option(help="For results: id of a judge; default: the run's first.")] = None,
