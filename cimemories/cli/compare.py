@@ -221,14 +221,17 @@ def compare(
     _print_side_by_side(numbers)
     for result in differences:
         counts = result.tallied
+        first, second = (scope.run.given_name or scope.run.id for scope in (result.first, result.second))
+        # Two runs of one name would be one run that leaks less than itself.
+        first, second = (result.first.run.id, result.second.run.id) if first == second else (first, second)
         output.line("")
-        for text in result.sentences(result.first.run.id, result.second.run.id):
+        for text in result.sentences(first, second):
             output.line(text)
-        if corrected := result.corrected_sentence(result.first.run.id, result.second.run.id):
+        if corrected := result.corrected_sentence(first, second):
             output.line(corrected)
         output.line(f"  {sentences.on_common_flows(result.paired, counts.flows, result.necessary)}")
         output.line(f"  {sentences.changed_flows(counts)}; {counts.both:,} leak in both")
-        output.line(f"  {sentences.domains(result.domains, result.first.run.id, result.second.run.id)}")
+        output.line(f"  {sentences.domains(result.domains, first, second)}")
         if floor := sentences.noise_floor(result.noise, result.paired.n):
             output.line(f"  {floor}")
     output.notes(warnings, "warning")
@@ -241,6 +244,7 @@ def _print_side_by_side(numbers: Sequence[Headline]) -> None:
     most = max(item.scope.run.samples for item in numbers)
     ids = [item.scope.run.id for item in numbers]
     rows: list[tuple[object, ...]] = [
+        ("name", *(item.scope.run.name for item in numbers)),
         ("model", *(item.scope.run.model for item in numbers)),
         *((f"violation@{n}", *(_violation(item, n) for item in numbers)) for n in range(1, most + 1)),
         ("completeness", *(percent(item.completeness) for item in numbers)),

@@ -149,7 +149,7 @@ def export(
     ],
     labelling: Annotated[
         str | None,
-        Option("--labelling", "-l", callback=LABELLING_ID, help="Id of a labelling; default: the newest finished one."),
+        Option("--labelling", "-l", callback=LABELLING_ID, help="Id of a labelling; default: the one numbers rest on."),
     ] = None,
     calls: Annotated[bool, Option("--calls/--no-calls", help="Include recorded calls in a bundle.")] = True,
     judge: Annotated[int | None, Option(help="For what is of a run: id of a judge; default: its first.")] = None,
@@ -522,13 +522,13 @@ def freeze(
     Example: cimemories freeze mine --by Ada
     """
     from cimemories.exchange import freezing
-    from cimemories.flows.labels import default_labelling
+    from cimemories.flows.labels import chosen_labelling, unlabelled_text
 
     store = open_record(workspace)
     with store.read() as connection:
         row = store_datasets.named(connection, dataset)
-    default = default_labelling(store, row.id)
-    result = freezing.freeze(store, row.id, labelling_id=labelling or (default.id if default else None), annotator=by)
+    chosen = chosen_labelling(store, row, labelling)
+    result = freezing.freeze(store, row.id, labelling_id=chosen.id if chosen else None, annotator=by)
     if as_json:
         output.as_json({"dataset": dataset, **vars(result)})
         return
@@ -536,6 +536,7 @@ def freeze(
         f"{int(result.counts[name]):,} {name}" for name in ("profiles", "attributes", "votes", "decisions")
     )
     output.note(f"frozen '{dataset}' with {counts}; labels: {result.labelling or 'none'}")
+    output.notes([unlabelled_text(store, chosen)], "warning")
     output.line(result.hash)
 
 

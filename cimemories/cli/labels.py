@@ -110,18 +110,40 @@ def label(
 
 
 @cli.command()
-def labellings(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) -> None:
-    """List the labellings.  Example: cimemories labellings --json"""
-    with open_record(workspace).read() as connection:
+def labellings(
+    use: Annotated[
+        str | None, Option("--use", metavar="LABELLING", help="Let all numbers of its dataset rest on this one.")
+    ] = None,
+    as_json: AsJson = False,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+) -> None:
+    """List the labellings, and choose the one that numbers rest on.
+
+    Unless one was chosen, numbers rest on the finished labelling that covers most, of two alike on the newest.
+
+    Example: cimemories labellings --json
+    """
+    from cimemories.flows import catalogue
+    from cimemories.flows.labels import default_labelling
+
+    store = open_record(workspace)
+    if use is not None:
+        catalogue.choose_labelling(store, use)
+    with store.read() as connection:
         rows = store_labellings.all_rows(connection)
         names = {row.id: row.name for row in store_datasets.all_rows(connection)}
+    defaults = {row.id for row in (default_labelling(store, i) for i in {row.dataset for row in rows}) if row}
     if as_json:
-        output.as_json([_labelling_json(row, names[row.dataset]) for row in rows])
+        output.as_json([_labelling_json(row, names[row.dataset]) | {"default": row.id in defaults} for row in rows])
         return
     output.table(
-        ("id", "dataset", "model", "status", ">ballots", ">of", ""),
+        ("id", "dataset", "model", "status", ">ballots", ">of", "", ""),
         [
-            (r.id, names[r.dataset], r.model, r.status, r.ballots.get("ok", 0), r.expected, output.mark(r.simulated))
+            (
+                *(r.id, names[r.dataset], r.model, r.status, r.ballots.get("ok", 0), r.expected),
+                "numbers rest on it" if r.id in defaults else "",
+                output.mark(r.simulated),
+            )
             for r in rows
         ],
     )
@@ -154,6 +176,7 @@ def show_consensus(
 
     Example: cimemories consensus -d official --json
     """
+    from cimemories.flows.labels import unlabelled_text
     from cimemories.labels import survival
     from cimemories.metrics.warnings import family_warnings
 
@@ -166,6 +189,8 @@ def show_consensus(
         output.as_json(_consensus_json(dataset, row, result, contexts, table2, warnings))
         return
     _print_consensus(result, contexts, table2)
+    if without := unlabelled_text(store, row):
+        output.notes([f"{without}; Table 2 leaves them out"])
     if result.imported:
         output.notes(["imported as shares, no votes"])
     if row.simulated:

@@ -106,7 +106,7 @@ LabellingOption = Annotated[
     Option(
         *("--labelling", "-l", "-L"),
         callback=LABELLING_ID,
-        help="Id of a labelling; default: the newest finished one.",
+        help="Id of a labelling; default: the one numbers rest on.",
     ),
 ]
 Replace = Annotated[bool, Option("--replace", help="Overwrite an existing file.")]

@@ -320,6 +320,7 @@ def run(
     """
     from cimemories.evaluation import planning
     from cimemories.evaluation.estimates import estimate, require_fit
+    from cimemories.flows.labels import default_labelling, unlabelled_text
     from cimemories.model import WorkStatus
 
     spec = run_spec(dataset, model, base_url, messages, judge_options, serve or ())
@@ -327,6 +328,10 @@ def run(
     if planning_options.plan:
         estimated = estimate(store, spec, find_labels=find_labels, concurrency=work.concurrency)
         print_plan(estimated, as_json=planning_options.as_json)
+        with store.read() as connection:
+            data = store_datasets.named(connection, spec.dataset)
+        if without := unlabelled_text(store, default_labelling(store, data.id), spec.profiles):
+            output.notes([f"{without}; violation and completeness leave them out"], "warning")
         return
     work.cluster(store)
     require = None if planning_options.allow_too_long else require_fit

@@ -41,7 +41,7 @@ from cimemories.metrics.blocks import Counted, counted_numbers, each_block, judg
 from cimemories.metrics.breakdown import Baseline, run_baselines
 from cimemories.metrics.headline import Headline, headline
 from cimemories.metrics.intervals import intervals, shared
-from cimemories.metrics.uncertainty import Interval
+from cimemories.metrics.uncertainty import LEAST_USERS, Interval
 from cimemories.metrics.warnings import COVERAGE_WARNING, comparison_warnings, coverage_warning, task_check
 from cimemories.seeds.published import Figure, Published, PublishedMeasure, load_published
 from cimemories.store import audits, datasets, judgements, runs, work
@@ -590,9 +590,13 @@ def line(
 
 
 def names(lines: Sequence[Line]) -> dict[str, str]:
-    """A name for each run, by its id: its model; where several are of one model, also in what they differ; and its id
-    where even that is the same."""
-    called = {item.run.id: item.run.model for item in lines}
+    """A name for each run, by its id: the one that a person gave it alone, else its model; where several are of one
+    model, also in what they differ; and its id where even that is the same."""
+    given = Counter(item.run.given_name for item in lines)
+    called = {
+        item.run.id: item.run.given_name if given[item.run.given_name] == 1 and item.run.given_name else item.run.model
+        for item in lines
+    }
     kinds: list[Callable[[RunRow], str]] = [
         lambda run: run.prompt_level,
         memory_text,
@@ -626,7 +630,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 NAMED = 3  # runs that a note names
-SPREAD = "± is the standard deviation over profiles; brackets are 95 % intervals over users and contexts."
+SPREAD = "± is the standard deviation over profiles; brackets are 95 % intervals over"
 
 
 @dataclass(frozen=True)
@@ -665,10 +669,7 @@ def leaderboard_rows(board: Leaderboard) -> list[Row]:
 
 def leaderboard_notes(board: Leaderboard) -> list[str]:
     """What has to stand under the table."""
-    users = {line.completeness.users for line in board.lines}
-    notes = [SPREAD]
-    if any(0 < number < 5 for number in users):
-        notes.append("With fewer than 5 profiles an interval describes attributes, not users.")
+    notes = [_spread_note(board)]
     notes += [sentence(text) for text in ranking_notes(board)]
     if any(line.published for line in board.lines):
         paper = load_published().paper
@@ -677,6 +678,14 @@ def leaderboard_notes(board: Leaderboard) -> list[str]:
     if board.simulated:
         notes.append("Simulated rows show how the tool works and say nothing about any real model.")
     return notes
+
+
+def _spread_note(board: Leaderboard) -> str:
+    users = {line.completeness.users for line in board.lines} - {0}
+    if users and max(users) < LEAST_USERS:
+        return f"{SPREAD} attributes and contexts: fewer than {LEAST_USERS} profiles say nothing of other users."
+    few = f", of runs with fewer than {LEAST_USERS} profiles over attributes and contexts"
+    return f"{SPREAD} users and contexts{few if any(number < LEAST_USERS for number in users) else ''}."
 
 
 def ranking_notes(board: Leaderboard) -> list[str]:
@@ -756,7 +765,7 @@ def _caption(board: Leaderboard) -> str:
     measures = f"{board.violation_name}, completeness and balanced score"
     datasets = listed(list(dict.fromkeys(line.scope.dataset_name for line in board.lines)))
     simulated = " Simulated runs say nothing about any real model." if board.simulated else ""
-    return f"{measures} of {count(len(board.lines), 'run')} on the dataset {datasets}. {SPREAD}{simulated}"
+    return f"{measures} of {count(len(board.lines), 'run')} on the dataset {datasets}. {_spread_note(board)}{simulated}"
 
 
 def _latex_escaped(texts: Sequence[str]) -> list[str]:
@@ -779,7 +788,7 @@ def _run(line: Line, name: str, n: int | None) -> Row:
     return Row(
         "run",
         (
-            name,
+            name if line.run.model in name else f"{name} ({line.run.model})",
             violation_measured(line, n),
             measured(line.completeness, line.completeness_spread),
             measured(line.balanced),

@@ -12,7 +12,7 @@ from itertools import islice
 
 import pandas as pd
 
-from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, none_for_nan
+from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, names, none_for_nan
 from cimemories.compare.ranking import common_samples, memory_text
 from cimemories.evaluation.compositions import CompositionError, Kind, read_composition
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
@@ -465,14 +465,14 @@ def reasons(run: RunRow) -> str | None:
 
 def _figure(axis: Axis, lines: Sequence[Line]) -> SweepFigure:
     grouped: dict[Hashable, list[Point]] = {}
-    left_out = []
+    left_out, run_names = [], names(lines)
     for line in lines:
         if not line.covered:
-            left_out.append(f"{line.run.model} ({line.run.id}): {line.outside or line.warning}")
+            left_out.append(f"{run_names[line.run.id]}: {line.outside or line.warning}")
             continue
         position = _place(axis, line.run)
         if position is None:
-            left_out.append(f"{line.run.model} ({line.run.id}): {_unknown(axis, line.run)}")
+            left_out.append(f"{run_names[line.run.id]}: {_unknown(axis, line.run)}")
             continue
         grouped.setdefault(_fixed(axis, line), []).append(Point(line, *position))
     series_points = []
@@ -482,9 +482,7 @@ def _figure(axis: Axis, lines: Sequence[Line]) -> SweepFigure:
         if len(newest) < 2:
             continue
         kept = {point.line.run.id for point in newest.values()}
-        left_out += [
-            f"{p.line.run.model} ({p.line.run.id}): a newer run repeats it" for p in points if p.line.run.id not in kept
-        ]
+        left_out += [f"{run_names[p.line.run.id]}: a newer run repeats it" for p in points if p.line.run.id not in kept]
         series_points.append((key, sorted(newest.values(), key=lambda point: point.x)))
     series_points.sort(key=lambda item: -len(item[1]))
     series_names = _series_names(axis, [points[0].line for _, points in series_points])

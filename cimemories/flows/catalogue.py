@@ -69,6 +69,12 @@ def labellings_of(store: Store, dataset_id: int, *, voted: bool = False) -> dict
     return {row.id: row for row in sorted(rows, key=lambda row: default is None or row.id != default.id)}
 
 
+def choose_labelling(store: Store, labelling_id: str) -> None:
+    """Let all numbers of its dataset rest on a labelling. Raises StoreError as labellings.choose does."""
+    with store.write(Role.CURATOR) as connection:
+        labellings.choose(connection, labelling_id)
+
+
 def labelling_failures(store: Store, labelling_id: str) -> list[tuple[str, str, int]]:
     """Why votes are missing: (status, cause, count), the most frequent first."""
     with store.read() as connection:

@@ -32,7 +32,7 @@ from cimemories.store import datasets, labellings, versions, work
 from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError, content_hash
 from cimemories.store.labellings import LabellingRow, RuleRow
-from cimemories.text import exact_percent
+from cimemories.text import count, exact_percent
 
 # Codes of labels: small integers, so that they fit dense arrays. Below AMBIGUOUS nothing is a label.
 TOO_FEW: Final = -2
@@ -313,17 +313,43 @@ class VoteCounts:
 
 
 def default_labelling(store: Store, dataset_id: int) -> LabellingRow | None:
-    """The labelling that numbers rest on unless another is asked for: the newest finished one, else the newest with a
-    vote, else None. One that came with somebody's results, beside others, only where there is no other: to import a run
-    must not move the numbers of the runs that are there."""
+    """The labelling that numbers rest on unless another is asked for: the one that a person chose last, else of the
+    finished ones, or of all with a vote where none is finished, the one that covers most (profile, context) pairs, of
+    two alike the newest; None without votes. A labelling of one context so moves no number of the others. One that came
+    with somebody's results, beside others, only where there is no other: to import a run must not move the numbers of
+    the runs that are there."""
     with store.read() as connection:
         rows = labellings.all_rows(connection, dataset_id)
     voted = [row for row in rows if row.imported or row.ballots.get(labellings.OK)]
+    if chosen := [row for row in voted if row.chosen]:
+        return max(chosen, key=lambda row: row.chosen)
     # Under a labelling that is under way every number would move as its votes come in.
     finished = [row for row in voted if row.status.is_finished]
     own_finished, own = ([row for row in rows if not row.from_results] for rows in (finished, voted))
-    # The rows are oldest first.
-    return next(iter((own_finished or own or finished or voted)[-1:]), None)
+    # The rows are oldest first; max takes the first of equals.
+    candidates = (own_finished or own or finished or voted)[::-1]
+    if len(candidates) < 2:
+        return next(iter(candidates), None)
+    return max(candidates, key=lambda row: _covered_pairs(store, row.id, row.revision, imported=row.imported))
+
+
+@workspace_cached(most=1_000)
+def _covered_pairs(store: Store, labelling_id: str, revision: int, *, imported: bool) -> int:
+    with store.read() as connection:
+        return labellings.covered_pairs(connection, labelling_id, imported=imported)
+
+
+def unlabelled_text(store: Store, row: LabellingRow | None, most: int | None = None) -> str:
+    """Say how many profiles of its dataset a labelling has no vote for: '8 of 10 profiles have no label by
+    labelling-3f9a'; empty where each has one, and without a labelling. most: of the first so many profiles."""
+    if row is None:
+        return ""
+    with store.read() as connection:
+        profiles = datasets.profile_ids(connection, row.dataset, most)
+        covered = labellings.covered_profiles(connection, row.id, imported=row.imported)
+    missing = len(set(profiles) - covered)
+    have = "has" if missing == 1 else "have"
+    return f"{missing:,} of {count(len(profiles), 'profile')} {have} no label by {row.id}" if missing else ""
 
 
 def chosen_labelling(store: Store, dataset: DatasetRow, labelling_id: str | None) -> LabellingRow | None:

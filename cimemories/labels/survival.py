@@ -330,15 +330,17 @@ class Statistic:
 
 
 def table2(store: Store, labelling_id: str) -> tuple[Statistic, ...]:
-    """The statistics of a labelling, by effective labels. All attributes count, those of the biography too, and all
-    profiles of the dataset; a profile without a labelled context has none retained. Raises StoreError for an unknown
-    labelling."""
+    """The statistics of a labelling, by effective labels. All attributes count, those of the biography too. Profiles
+    without any label are left out (`unlabelled_text` counts them): with 0 retained contexts they would pull the mean
+    down. Raises StoreError for an unknown labelling."""
     with store.read() as connection:
         dataset_id = int(work.load(connection, labelling_id)["dataset"])
         attributes = _by_profile(connection, dataset_id, attribute)
         tested = _by_profile(connection, dataset_id, profile_context)
     frame = contexts(store, labelling_id).frame
     kept = frame[frame["reason"] == ""]
+    labelled = set(frame["profile"])
+    attributes, tested = ({p: n for p, n in each.items() if p in labelled} for each in (attributes, tested))
     by_profile = kept["profile"].value_counts()
     retained = [int(by_profile.get(profile_id, 0)) for profile_id in attributes]
     number = float(len(attributes))

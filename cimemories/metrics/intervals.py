@@ -48,6 +48,7 @@ from cimemories.metrics.label_uncertainty import (
     posterior,
 )
 from cimemories.metrics.uncertainty import (
+    ROUNDING,
     UNDEFINED,
     Interval,
     LeftOut,
@@ -298,12 +299,30 @@ def intervals_by_terms(
     for n in exposed if ends else ():
         low, high = (share_interval(end[n], labels.get(n, math.nan)) for end in ends)
         bounds[n] = (low.low, high.high)
-    return Intervals(
-        violation,
-        share_interval(conveyed, labels_needed),
-        {n: _balanced_interval(exposed[n], conveyed, labels.get(n, math.nan), labels_needed) for n in exposed},
-        bounds,
-    )
+    completeness = share_interval(conveyed, labels_needed)
+    balanced_at = {}
+    for n, terms in exposed.items():
+        score = _balanced_interval(terms, conveyed, labels.get(n, math.nan), labels_needed)
+        balanced_at[n] = _with_what_does_not_vary(score, violation[n], completeness)
+    return Intervals(violation, completeness, balanced_at, bounds)
+
+
+def _with_what_does_not_vary(score: Interval, violation: Interval, completeness: Interval) -> Interval:
+    """The balanced score with an interval by those of its parts (MOVER; Zou and Donner, Statistics in Medicine 27,
+    2008, 1693-1702) where one of them does not vary: a linearised score has no width of that part then, while the part
+    itself has one. With parts that vary, as it is."""
+    if math.isnan(score.value) or all(part.error**2 > ROUNDING for part in (violation, completeness)):
+        return score
+    kept, conveyed, value = 1 - violation.value, completeness.value, score.value
+
+    def bound(kept_end: float, conveyed_end: float) -> float:
+        moved = balanced(1 - kept_end, conveyed) - value, balanced(1 - kept, conveyed_end) - value
+        outermost = balanced(1 - kept_end, conveyed_end)
+        # No further than with both parts at their ends.
+        return value + math.copysign(min(math.hypot(*moved), abs(outermost - value)), outermost - value)
+
+    low, high = bound(1 - violation.high, completeness.low), bound(1 - violation.low, completeness.high)
+    return replace(score, low=min(low, value), high=max(high, value))
 
 
 def _balanced_interval(violation: Terms, completeness: Terms, labels: float, labels_needed: float) -> Interval:

@@ -20,6 +20,7 @@ from cimemories.store.engine import (
     content_hash,
     in_chunks,
     insert_ignore,
+    later_than,
     new_id,
     now,
     one_line,
@@ -95,6 +96,11 @@ class LabellingRow:
         """Whether its labels came with somebody's results, beside those that the dataset had: no number rests on them
         unless they are asked for."""
         return bool(self.manifest.get("from_results"))
+
+    @property
+    def chosen(self) -> str:
+        """When a person chose that all numbers of the dataset rest on it; empty where nobody has."""
+        return str(self.manifest.get("chosen") or "")
 
     @property
     def expected(self) -> int:
@@ -339,6 +345,50 @@ def _shares(connection: sa.Connection, labelling_id: str, profile_id: int | None
         own = sa.select(attribute.c.id).where(attribute.c.profile == profile_id)
         query = query.where(shares.attribute.in_(own))
     return connection.execute(query)
+
+
+def covered_pairs(connection: sa.Connection, labelling_id: str, *, imported: bool) -> int:
+    """Count the (profile, context) pairs that a labelling has usable ballots, or imported shares, for."""
+    pairs = _covered(labelling_id, imported).distinct().subquery()
+    return int(connection.execute(sa.select(sa.func.count()).select_from(pairs)).scalar_one())
+
+
+def covered_profiles(connection: sa.Connection, labelling_id: str, *, imported: bool) -> set[int]:
+    """Return the profiles that a labelling has usable ballots, or imported shares, for."""
+    pairs = _covered(labelling_id, imported).subquery()
+    return set(connection.execute(sa.select(pairs.c.profile).distinct()).scalars())
+
+
+def _covered(labelling_id: str, imported: bool) -> sa.Select[tuple[int, int]]:
+    if not imported:
+        return sa.select(ballot.c.profile, ballot.c.context).where(
+            ballot.c.labelling == labelling_id, ballot.c.status == OK
+        )
+    # A share names no profile: it is of the one whose attribute it names.
+    shares = imported_vote.join(attribute, imported_vote.c.attribute == attribute.c.id)
+    pairs = sa.select(attribute.c.profile, imported_vote.c.context).select_from(shares)
+    return pairs.where(imported_vote.c.labelling == labelling_id)
+
+
+def choose(connection: sa.Connection, labelling_id: str) -> None:
+    """Let all numbers of the dataset rest on this labelling, whatever others cover. Raises StoreError for one that is
+    not there or has no votes, and for a frozen dataset."""
+    rows = all_rows(connection)
+    row = next((row for row in rows if row.id == labelling_id), None)
+    if row is None:
+        raise StoreError(f"there is no labelling '{labelling_id}'. `cimemories labellings` lists what is there.")
+    if not (row.imported or row.ballots.get(OK)):
+        raise StoreError(f"'{labelling_id}' has no votes yet, so no number can rest on it.")
+    if connection.execute(sa.select(freeze.c.dataset).where(freeze.c.dataset == row.dataset)).first():
+        raise StoreError("this dataset is frozen with its labels. Choose another labelling on the next version.")
+    # The revision is what everything computed from labels is held under.
+    connection.execute(sa.update(dataset).where(dataset.c.id == row.dataset).values(revision=dataset.c.revision + 1))
+    before = max(other.chosen for other in rows if other.dataset == row.dataset)
+    manifest = {**row.manifest, "chosen": later_than(before, now())}
+    connection.execute(
+        sa.update(labelling).where(labelling.c.id == labelling_id).values(manifest=canonical_json(manifest))
+    )
+    log.add(connection, "labelling.chosen", labelling_id, dataset=log.dataset_name(connection, row.dataset))
 
 
 def planned_draws(

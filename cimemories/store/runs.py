@@ -310,6 +310,14 @@ class RunRow:
     explains: str | None = None
 
     @property
+    def given_name(self) -> str:
+        """The name that a person gave the run, as `asked` for or in the file it came from; empty where it is called
+        after its model and dataset."""
+        asked = self.manifest.request.recorded.get("name") if self.manifest.request else None
+        given = self.name if asked or self.manifest.imported else ""
+        return "" if given.startswith(f"{self.model} on ") else given
+
+    @property
     def counts_whole_profiles(self) -> bool:
         """Whether an attribute that a message's memory left out counts as unrevealed in it, as in the authors' code,
         instead of being no flow: so with their memory compositions alone."""

@@ -11,7 +11,7 @@ import streamlit as st
 from cimemories.agreement.models import ORDER, Agreement, agreement, agreements
 from cimemories.charts.bars import LABEL_PARTS, BarPart, count_bars, share_bars
 from cimemories.flows import catalogue
-from cimemories.flows.labels import LABELS
+from cimemories.flows.labels import LABELS, unlabelled_text
 from cimemories.labels.survival import (
     ALL_ABSTAIN,
     ANY_OF_SEVERAL,
@@ -417,6 +417,8 @@ def draw_contexts(
     _context_bars(result, labelling)
     _contexts_table(result, dataset, labelling)
     _table2(table2(store, labelling.id), labelling, result.unlabelled)
+    if without := unlabelled_text(store, labelling):
+        safe.inline(f"{without}; Table 2 leaves them out.", muted=True)
 
 
 def _contexts_takeaway(contexts: Contexts) -> str:

@@ -267,6 +267,21 @@ def _profile(
             pair_panel.draw(store, labels.record, labelling, chosen)
 
 
+def _default(store: Store, dataset: DatasetRow, labelling: LabellingRow | None) -> None:
+    """Where numbers rest on another labelling than the one in sight: which, and a button that changes it."""
+    default = next(iter(catalogue.labellings_of(store, dataset.id, voted=True).values()), None)
+    if labelling is None or default is None or labelling.id == default.id:
+        return
+    safe.inline(f"Numbers of this dataset rest on another labelling: {default.id}, by {default.model}.", muted=True)
+    if st.button("Rest all numbers on this labelling", key="labels.choose", icon=":material/check:"):
+        try:
+            catalogue.choose_labelling(store, labelling.id)
+        except StoreError as problem:
+            page.error("The labelling was not changed.", str(problem))
+            return
+        st.rerun()
+
+
 def main() -> None:
     store = shared_store()
     rows = catalogue.all_datasets(store)
@@ -286,6 +301,7 @@ def main() -> None:
         profile = page.select("Profile", list(names), lambda i: names[i], "labels.profile", "profile")
     with fourth:
         shown = page.choice("View", VIEWS, "labels.show", "show", default=MATRIX)
+    _default(store, dataset, labelling)
     label_matrix.watch(store, labelling, profile)
     owner = _owner(store, dataset)  # first: in a new session the browser may already send what it had kept
     _record(store, dataset)

@@ -113,8 +113,9 @@ def _ranked(line: Line, name: str, n: int | None) -> list[Html]:
     """The cells of a line that the order of lines comes from. n: at how many samples the table reads violation."""
     outside = tag("div", f"! not ranked: {line.warning or line.outside}", cls="ci-muted") if line.outside else ""
     reads = "" if line.n == n else f"at n = {line.n}"
+    about = line.run.id if line.run.model in name else f"{line.run.model}, {line.run.id}"
     return [
-        tag("td", tag("b", name), " ", page.simulated_badge(line.simulated), _muted(line.run.id), outside),
+        tag("td", tag("b", name), " ", page.simulated_badge(line.simulated), _muted(about), outside),
         _measured(line.violation, line.violation_spread, line.counted.attributes, "attributes", reads),
         _measured(line.completeness, line.completeness_spread, line.retained, "retained contexts"),
         _measured(line.balanced),

@@ -384,7 +384,9 @@ def test_worse_than_the_baseline_fails_and_alike_passes(sqlite_store: Store, fil
     counts[1, 1] = 1
     alike = decided(sqlite_store, many(sqlite_store, counts), file, BASELINE)
     assert outcomes(alike) == ["passed", "passed"]
-    assert "3.3 points more" in alike.checks[0].text and "points worse is not excluded at 95 %" in alike.checks[0].text
+    assert (
+        "3.3 points, 95 % CI" in alike.checks[0].text and "points worse is not excluded at 95 %" in alike.checks[0].text
+    )
     counts = counts_with(3)
     counts[0, 4], counts[:, 0, 0] = 0, [0, 1, 0, 1, 0, 0]
     worse = decided(sqlite_store, many(sqlite_store, counts), file, BASELINE)
@@ -409,7 +411,7 @@ def test_a_margin_passes_only_where_the_interval_stays_below_it(sqlite_store: St
         return outcomes(of_ready(flows_and_scope, file, text))[0]
 
     plain = of_ready(flows_and_scope, file, "budgets: violation@3 no worse than baseline.json").checks[0]
-    assert plain.outcome is Outcome.FAILED and "16.7 points more" in plain.text
+    assert plain.outcome is Outcome.FAILED and "leaks more than the baseline: 16.7 points, 95 % CI" in plain.text
     assert [with_margin(points) for points in (1, 16.7, 60)] == ["failed", "undecided", "passed"]
 
 

@@ -29,6 +29,7 @@ from cimemories.compare.leaderboard import (
     leaderboard,
     leaderboard_latex,
     leaderboard_markdown,
+    leaderboard_notes,
     leaderboard_rows,
     names,
     scopes_of_rows,
@@ -251,6 +252,12 @@ def test_a_table_for_a_paper_has_a_caption_and_the_entry_that_it_cites(board: Le
     assert cited is not None and f"% @misc{{{cited[1]}," in lines
     # Text outside of the environment would be printed.
     assert all(line.startswith("%") for line in lines[lines.index(r"\end{table*}") + 1 :])
+
+
+def test_notes_say_in_one_way_what_intervals_are_over(board: Leaderboard) -> None:
+    notes = " ".join(leaderboard_notes(board))
+    assert max(line.completeness.users for line in board.lines) < 5
+    assert "over attributes and contexts" in notes and "over users" not in notes
 
 
 def test_runs_of_one_model_are_told_apart(world: tuple[Store, list[str]]) -> None:

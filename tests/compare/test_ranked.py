@@ -19,6 +19,7 @@ from cimemories.compare.leaderboard import (
     leaderboard,
     leaderboard_notes,
     leaderboard_rows,
+    names,
     run_lines,
 )
 from cimemories.compare.ranking import Measure, ranks
@@ -63,6 +64,13 @@ def add(store: Store, data: int, name: str, samples: int = 5, **options: object)
     with store.write() as connection:
         connection.execute(sa.update(run).where(run.c.id == run_id).values(model=name, **options))
     return run_id
+
+
+def call(store: Store, run_id: str, name: str) -> None:
+    """Give a run a name, as `run --name` does."""
+    with store.write() as connection:
+        manifest = json.dumps({"asked": {"name": name}})
+        connection.execute(sa.update(run).where(run.c.id == run_id).values(name=name, manifest=manifest))
 
 
 def board_of(store: Store, *ids: str, n: int | None = None, rank_small: bool = False) -> Leaderboard:
@@ -269,6 +277,21 @@ def test_a_run_of_few_samples_does_not_make_violation_of_all_others_that_of_few(
     assert board_of(store, *ids, n=1).outside == ()
 
 
+def test_a_run_is_called_by_the_name_that_it_was_given(store: Store, data: int) -> None:
+    given, plain = add(store, data, "gpt-5"), add(store, data, "other")
+    call(store, given, "strict prompt")
+    board = board_of(store, given, plain)
+    assert names(board.lines) == {given: "strict prompt", plain: "other"}
+    assert {row.cells[0] for row in leaderboard_rows(board) if row.kind == "run"} == {"strict prompt (gpt-5)", "other"}
+    place = ["--workspace", str(store.workspace)]
+    out = CliRunner().invoke(cli, ["compare", given, plain, *place]).stdout
+    assert "from strict prompt" in out
+    # Two of one name are told apart by what they are.
+    twice = add(store, data, "third")
+    call(store, twice, "strict prompt")
+    assert names(board_of(store, given, plain, twice).lines) == {given: "gpt-5", plain: "other", twice: "third"}
+
+
 def test_many_small_runs_are_not_put_aside_for_one_large(store: Store, data: int) -> None:
     narrow = [add_run(store, data, 5, np.array(REVEALS), profiles=slice(0, 1)) for _ in range(4)]
     board = board_of(store, *narrow, add(store, data, "wide"))
@@ -290,4 +313,4 @@ def test_a_series_has_no_run_that_lost_messages(store: Store, data: int) -> None
     part = add(store, data, "one", prompt_level="medium", missing=lost)
     figure = sweep_figures(list(board_of(store, *ids, part).lines))[Axis.PROMPT]
     assert {point.line.run.id for series in figure.series for point in series.points} == set(ids)
-    assert figure.left_out == (f"one ({part}): coverage 90.0 %, under 99 %",)
+    assert figure.left_out == ("one, medium: coverage 90.0 %, under 99 %",)

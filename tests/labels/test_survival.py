@@ -9,11 +9,13 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 from vote_strategies import priors_, thresholds, votes
 from worlds import PERSONAS, add_dataset, add_labels, records
 
 from cimemories.agreement.models import ORDER, agreement, agreements, label_confusion
 from cimemories.agreement.statistics import cohen_kappa
+from cimemories.cli import cli
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, UNLABELLED, consensus, custom_rule, paper_rule
 from cimemories.labels import survival as labels_survival
 from cimemories.labels.survival import contexts, dissent, survival, table2
@@ -21,7 +23,7 @@ from cimemories.labels.votes import NO_SPHERE, GroupBy
 from cimemories.model import Label, Persona
 from cimemories.store import decisions, labellings, work
 from cimemories.store.engine import Store, StoreError
-from cimemories.store.tables import imported_vote
+from cimemories.store.tables import ballot, imported_vote
 
 X, N, A, U = INAPPROPRIATE, NECESSARY, AMBIGUOUS, UNLABELLED
 KEYS = [p.key for p in PERSONAS]
@@ -212,7 +214,25 @@ def test_nothing_labelled_is_no_crash_and_no_zero(sqlite_store: Store) -> None:
     assert contexts(sqlite_store, labelling).frame.empty
     lines = {line.name: line for line in table2(sqlite_store, labelling)}
     assert math.isnan(lines["Necessary attributes per context"].mean)
-    assert lines["Contexts per profile, retained"].mean == 0
+    assert math.isnan(lines["Contexts per profile, retained"].mean)
+
+
+def test_profiles_without_a_label_are_left_out_of_table_2_and_told(sqlite_store: Store) -> None:
+    data = add_dataset(sqlite_store, profiles=3, attributes=2, contexts=2)
+    labels = [[[NECESSARY] * 2, [INAPPROPRIATE] * 2], *[[[UNLABELLED] * 2] * 2] * 2]
+    labelling_id = add_labels(sqlite_store, data.id, labels)
+    with sqlite_store.write() as connection:
+        first = sa.select(sa.func.min(ballot.c.profile)).where(ballot.c.labelling == labelling_id).scalar_subquery()
+        others = sa.delete(ballot).where(ballot.c.labelling == labelling_id, ballot.c.profile != first)
+        connection.execute(others)
+    lines = {line.name: line for line in table2(sqlite_store, labelling_id)}
+    assert (lines["Profiles"].mean, lines["Contexts per profile, retained"].mean) == (1, 2)
+    told = f"2 of 3 profiles have no label by {labelling_id}"
+    place = ["--workspace", str(sqlite_store.workspace)]
+    plan = ["run", "-d", data.name, "-m", "sim-careful", "--base-url", "simulator", "--plan"]
+    for command in (["consensus", "-d", data.name], plan, ["freeze", data.name, "--by", "Ada"]):
+        result = CliRunner().invoke(cli, [*command, *place])
+        assert result.exit_code == 0 and told in " ".join(result.output.split()), (command, result.output)
 
 
 def test_kappa_of_a_known_table() -> None:

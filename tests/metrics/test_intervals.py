@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -102,6 +103,30 @@ def test_an_interval_holds_its_number_and_is_the_same_every_time(data: FlowArray
     for item in (first.violation[n], first.completeness):
         assert math.isnan(item.value) == math.isnan(item.low)
         assert math.isnan(item.value) or item.low - 1e-9 <= item.value <= item.high + 1e-9
+
+
+@given(some_arrays(profiles=3), st.integers(1, 3), st.sampled_from([0, 1, None]))
+@settings(max_examples=60, deadline=None)
+def test_a_balanced_score_does_not_contradict_its_parts(data: FlowArrays, n: int, silent: int | None) -> None:
+    """silent: where nothing (0) or everything (1) necessary is conveyed, completeness does not vary and has an interval
+    all the same, which the score follows as far as violation's lets it."""
+    if silent is not None:
+        needed = data.labels == NECESSARY
+        data = replace(data, reveals=np.where(needed, silent * data.draws, data.reveals))
+    item = intervals_of(data, (n,))
+    violation, completeness, score = item.violation[n], item.completeness, item.balanced
+    if math.isnan(score.value):
+        return
+    ends = [
+        metrics_violation.balanced(leaks, conveys)
+        for leaks, conveys in ((violation.high, completeness.low), (violation.low, completeness.high))
+    ]
+    assert score.low <= score.value <= score.high
+    if completeness.error == 0 and violation.error == 0:
+        assert ends[0] - 1e-9 <= score.low and score.high <= ends[1] + 1e-9
+    if silent == 0 and violation.value < 1:
+        alone = metrics_violation.balanced(violation.value, completeness.high)
+        assert score.high >= alone - 1e-9, "completeness may be so high, and with it the score"
 
 
 @given(some_arrays(profiles=5), st.integers(1, 3))

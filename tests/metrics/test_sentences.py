@@ -87,23 +87,19 @@ def say(tested: sentences.Tested) -> str:
 
 # ---- differences
 
+NONE = "No detectable difference of B from A in violation@5"
+
 
 @pytest.mark.parametrize(
     ("interval", "sentence"),
     [
-        ((-0.041, 0.01282), "B leaks 4.1 points less than A [1.2, 7.0]; the interval does not include 0."),
-        ((0.041, 0.01282), "B leaks 4.1 points more than A [1.2, 7.0]; the interval does not include 0."),
-        (
-            (-0.01, 0.00884),
-            "B leaks perhaps as much as A: 1.0 points less [-1.0, 3.0]; the interval includes 0, so they may be alike.",
-        ),
-        ((0.0, 0.00884), "B leaks as much as A [-2.0, 2.0]; the interval includes 0, so they may be alike."),
+        ((-0.041, 0.01282), "B leaks less than A: -4.1 points, 95 % CI -7.0 to -1.2 (p = 0.011)."),
+        ((0.041, 0.01282), "B leaks more than A: 4.1 points, 95 % CI 1.2 to 7.0 (p = 0.011)."),
+        ((-0.01, 0.00884), f"{NONE}: -1.0 points, 95 % CI -3.0 to 1.0 (p = 0.287)."),
+        ((0.0, 0.00884), f"{NONE}: 0.0 points, 95 % CI -2.0 to 2.0 (p = 1.000)."),
         # Small, but no tie: as many digits as it takes to see that 0 lies outside.
-        ((0.0004, 0.0001326), "B leaks 0.04 points more than A [0.01, 0.07]; the interval does not include 0."),
-        (
-            (0.0, 0.0),
-            "B leaks as much as A [0.0, 0.0]; the interval includes 0, so they may be alike.",
-        ),
+        ((0.0004, 0.0001326), "B leaks more than A: 0.04 points, 95 % CI 0.01 to 0.07 (p = 0.015)."),
+        ((0.0, 0.0), f"{NONE}: 0.0 points, 95 % CI 0.0 to 0.0 (p = 1.000)."),
         ((math.nan, math.nan), "B and A have no common flow on which violation@5 could be compared."),
     ],
 )
@@ -114,11 +110,11 @@ def test_a_difference_in_words(interval: tuple[float, float], sentence: str) -> 
 def test_where_nothing_varies_no_test_tells_two_apart() -> None:
     certain = Interval(0.5, 0.3, 0.7, 6, error=0.0, freedom=5.0)
     assert not alone(certain).claimed
-    assert "no test tells them apart" in say(alone(certain))
+    assert "nothing varies in what they have in common" in say(alone(certain))
 
 
 def test_few_users_are_said_with_the_claim() -> None:
-    assert "of these attributes and not of users" in say(alone(apart(0.3, 0.01, users=1)))
+    assert "of these attributes, with too few users to say more" in say(alone(apart(0.3, 0.01, users=1)))
     assert "users" not in say(alone(apart(0.3, 0.01, users=5)))
 
 
@@ -127,9 +123,10 @@ def test_one_of_many_comparisons_is_no_finding_by_itself() -> None:
     assert alone(one).claimed and not one.has_zero
     tested = family([one, *(apart(0.001, 0.0118) for _ in range(6))])
     assert not tested[0].claimed
-    assert say(tested[0]).startswith("B leaks perhaps as much as A: 3.0 points more [0.3, 5.7]; one of 7 comparisons")
+    assert say(tested[0]).startswith(f"{NONE}: 3.0 points, 95 % CI 0.3 to 5.7 (p = 0.")
+    assert say(tested[0]).endswith(", Holm over 7 comparisons).")
     sure = family([apart(0.2, 0.01), *(apart(0.001, 0.0118) for _ in range(6))])
-    assert say(sure[0]).endswith("does not include 0 (p < 0.001 among 7 comparisons).")
+    assert say(sure[0]).endswith("(p < 0.001, Holm over 7 comparisons).")
 
 
 numbers = (
@@ -144,18 +141,20 @@ def test_a_difference_is_claimed_only_where_its_adjusted_p_says_so(values: list[
     adjusted = holm([item.apart.p for item in tested])
     for item, p in zip(tested, adjusted, strict=True):
         text = say(item)
-        claimed = "does not include 0" in text
+        claimed = not text.startswith("No detectable difference")
         if claimed:
             assert p < 0.05 and not item.apart.has_zero
-        assert claimed == ("perhaps" not in text and " as much as " not in text)
-        assert ("includes 0" in text) <= item.apart.has_zero
-        # What is printed says the same as what was decided on.
-        low, high = (float(x) for x in re.search(r"\[(.*?), (.*?)\]", text).groups())  # type: ignore[union-attr]
+        # What is printed says the same as what was decided on, value and interval in one sense and order.
+        numbers = re.search(r": (\S+) points, 95 % CI (\S+) to (\S+) \(p", text)
+        assert numbers is not None
+        value, low, high = map(float, numbers.groups())
         assert (low <= 0 <= high) == item.apart.has_zero
-        size = re.search(r"([\d.e-]+) points", text)
-        assert (float(size[1]) > 0) if size else abs(item.apart.value) <= sentences.TIE
+        assert low <= value <= high and np.sign(value) == (
+            0 if abs(item.apart.value) <= sentences.TIE else np.sign(item.apart.value)
+        )
+        assert ("less than" in text) == (claimed and value < 0)
         assert sentences.difference_short(item, "leaks") == (
-            "leaks perhaps as much" if not claimed else "leaks less" if item.apart.value < 0 else "leaks more"
+            "no detectable difference" if not claimed else "leaks less" if item.apart.value < 0 else "leaks more"
         )
 
 
@@ -186,7 +185,7 @@ def test_eight_equal_runs_against_the_first_are_rarely_told_apart() -> None:
         runs = generator.normal(0, 1, (10, 1)) + generator.normal(0, 1, (10, 9))
         d = runs[:, 1:] - runs[:, :1]
         differences = [apart(m, s) for m, s in zip(d.mean(axis=0), d.std(axis=0, ddof=1) / math.sqrt(10), strict=True)]
-        false += any("does not include 0" in say(item) for item in family(differences))
+        false += any(not say(item).startswith("No detectable") for item in family(differences))
         single += any(not item.has_zero for item in differences)
     assert single > 0.15 * 600 > 0.065 * 600 > false
 

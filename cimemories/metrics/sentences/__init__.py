@@ -10,7 +10,7 @@ All are made here, of results that know their uncertainty, so that none claims m
     counts      what was judged, not what was planned
 
     difference(tested, "B", "A", "leaks", "violation@5")
-    'B leaks 4.1 points less than A [1.2, 7.0]; the interval does not include 0.'
+    'B leaks less than A: -4.1 points, 95 % CI -7.0 to -1.2 (p = 0.001).'
 """
 
 # ruff: noqa: F403 - the one entry: pages and commands write sentences.difference, and need not know which file has it

@@ -11,7 +11,7 @@ import pandas as pd
 from cimemories.metrics.intervals import Paired, Tallied
 from cimemories.metrics.power import Noise
 from cimemories.metrics.sentences.families import in_so_many
-from cimemories.metrics.sentences.numbers import TIE, TITLE_NAMES, decimals, number, p_text
+from cimemories.metrics.sentences.numbers import TITLE_NAMES, decimals, number, p_text
 from cimemories.metrics.separation import separates
 from cimemories.metrics.uncertainty import Interval, holm
 from cimemories.text import count, listed, percent
@@ -44,37 +44,28 @@ def family(intervals: Sequence[Interval]) -> list[Tested]:
 
 
 def difference(tested: Tested, who: str, whom: str, does: str, of: str, what: str = "") -> str:
-    """A difference in percentage points. who: the second run; whom: the first; does: 'leaks', 'conveys'; of: the
-    number; what: of what. The bounds are of its size: 'less' by so much."""
-    apart = tested.apart
-    if math.isnan(apart.value):
+    """Say how far the second run lies from the first, second minus first: 'B leaks less than A: -4.1 points, 95 % CI
+    -7.0 to -1.2 (p = 0.002).' who: the second run; whom: the first; does: 'leaks', 'conveys'; of: the number; what: of
+    what."""
+    if math.isnan(tested.apart.value):
         return f"{who} and {whom} have no common flow on which {of} could be compared."
-    sign = -1 if apart.value < 0 else 1
-    # Turned with the sign, the bounds change places.
-    low, high = sorted((100 * sign * apart.low, 100 * sign * apart.high))
-    value = 100 * abs(apart.value)
-    digits = decimals(value, low, high)
-    interval = f"[{number(low, digits)}, {number(high, digits)}]"
-    direction = "less" if sign < 0 else "more"
-    size = f"{number(value, digits)} points {direction}"
     if tested.claimed:
-        among = f" ({p_text(tested.p)} among {tested.family} comparisons)" if tested.family > 1 else ""
-        of_users = "" if apart.speaks_for == "users" else ", of these attributes and not of users,"
-        return f"{who} {does} {size}{what} than {whom} {interval}; the interval{of_users} does not include 0{among}."
-    if abs(apart.value) <= TIE:
-        start = f"{who} {does} as much{what} as {whom} {interval}"
-    else:
-        start = f"{who} {does} perhaps as much{what} as {whom}: {size} {interval}"
-    return f"{start}; {_unclear(tested)}."
+        direction = "less" if tested.apart.value < 0 else "more"
+        return f"{who} {does} {direction}{what} than {whom}: {_estimate(tested)}."
+    return f"No detectable difference of {who} from {whom} in {of}: {_estimate(tested)}."
 
 
-def _unclear(tested: Tested) -> str:
-    """Why a difference is not claimed."""
-    if tested.apart.has_zero:
-        return "the interval includes 0, so they may be alike"
-    if tested.family > 1 and separates(tested.apart.p):
-        return f"one of {tested.family} comparisons may differ so much by chance ({p_text(tested.p)}, Holm)"
-    return "nothing varies in what they have in common, so no test tells them apart"
+def _estimate(tested: Tested) -> str:
+    """'-1.0 points, 95 % CI -3.0 to 1.0 (p = 0.41)'; with what limits it behind."""
+    apart = tested.apart
+    low, high = 100 * apart.low, 100 * apart.high
+    digits = decimals(100 * apart.value, low, high)
+    value = f"{number(100 * apart.value, digits)} points, 95 % CI {number(low, digits)} to {number(high, digits)}"
+    test = f"{p_text(tested.p)}, Holm over {tested.family} comparisons" if tested.family > 1 else p_text(tested.p)
+    limits = "" if apart.speaks_for == "users" else "; of these attributes, with too few users to say more"
+    # Where nothing varies there is no test that could have found something.
+    nothing = "; nothing varies in what they have in common" if not apart.has_zero and tested.apart.p == 1 else ""
+    return f"{value} ({test}){limits}{nothing}"
 
 
 def on_common_flows(paired: Paired, inappropriate: int, necessary: int) -> str:
@@ -89,11 +80,11 @@ def on_common_flows(paired: Paired, inappropriate: int, necessary: int) -> str:
 
 
 def difference_short(tested: Tested, does: str) -> str:
-    """'leaks less', 'leaks perhaps as much', for a table."""
+    """'leaks less', 'no detectable difference', for a table."""
     if math.isnan(tested.apart.value):
         return "cannot be compared"
     if not tested.claimed:
-        return f"{does} perhaps as much"
+        return "no detectable difference"
     return f"{does} {'less' if tested.apart.value < 0 else 'more'}"
 
 
