@@ -23,7 +23,7 @@ import openai
 from openai import AsyncOpenAI
 
 from cimemories.llm import event_loop
-from cimemories.llm.client import BOUNDS, Schema, answer_form, response_format
+from cimemories.llm.client import BOUNDS, MALFORMED_ATTEMPTS, Schema, answer_form, response_format
 from cimemories.llm.endpoint import (
     AnswerRefused,
     Endpoint,
@@ -389,7 +389,16 @@ class _Probe:
         return "none"
 
     async def _ask(self, request: _Request) -> Sequence[_Answer] | _Refused:
-        """The answers, or the refusal. Raises EndpointError for what no other request would get around."""
+        """Return the answers, or the refusal; what is no completion is asked for again, as in a run. Raises what
+        `_ask_once` does."""
+        for _ in range(MALFORMED_ATTEMPTS):
+            outcome = await self._ask_once(request)
+            if not (isinstance(outcome, _Refused) and outcome.status == 0):
+                break
+        return outcome
+
+    async def _ask_once(self, request: _Request) -> Sequence[_Answer] | _Refused:
+        """Return the answers, or the refusal. Raises EndpointError for what no other request would get around."""
         url = self.endpoint.base_url
         clock = time.perf_counter()
         try:

@@ -25,10 +25,10 @@ CONTEXTS = 4
 
 
 def refuses_one(request: IncomingRequest) -> Reply:
-    """One of the contexts is refused; all others are answered, labels included."""
+    """One of the contexts fails for good; all others are answered, labels included."""
     text = request.body["messages"][0]["content"]
     if "Task 3\n" in text or "Task 3." in text:
-        return error(400, "content policy")
+        return error(400, "the prompt is too long")
     return completion(*['{"revealed": [], "necessary": [], "inappropriate": []}'] * request.n)
 
 

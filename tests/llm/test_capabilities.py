@@ -140,6 +140,16 @@ def test_a_server_that_leaves_reasoning_in_the_text_is_told_to_use_a_parser() ->
     assert "reasoning parser" in can.notes[0]
 
 
+def test_one_broken_answer_makes_no_server_unusable() -> None:
+    def flaky(request: IncomingRequest) -> Reply:
+        return Reply(body=b'{"choices": [{"ind') if request.number % 3 < 2 else completion(*[FITS] * request.n)
+
+    with hostile_server(flaky) as server:
+        can = capabilities_of(server.url)
+        assert len(server.chats) == 3
+    assert (can.schema, can.notes) == ("json_schema", ())
+
+
 def keywords_of(value: object) -> set[str]:
     """Return the names of all fields in a JSON value."""
     if isinstance(value, dict):
