@@ -481,7 +481,7 @@ def _singular(word: str) -> str:
 # ---- matcher
 
 
-# How much of a statement, or of a value's words, a sentence has to hold. Set on half of the benchmark's letters
+# How much of a statement, or of a value's words, a sentence has to hold. Set on 20 of the benchmark's 26 letters
 # (benchmarks/matcher.py) and kept for the other half.
 _STATEMENT_SHARE = 2 / 3
 _SHORT_SHARE = 0.8
