@@ -153,7 +153,9 @@ SETTLED = """(unanswered) => {
 UNANSWERED_MS = 3000  # the server does not answer what comes from a part of a page that is gone
 WATCHED = """
 const still = new CSSStyleSheet();
-still.replaceSync("*, *::before, *::after { transition: none !important; animation: none !important; }");
+// Streamlit fades what it draws again. Without the transition it is pale at once, in the middle of what axe reads.
+still.replaceSync("*, *::before, *::after { transition: none !important; animation: none !important; } "
+    + "[data-stale='true'] { opacity: 1 !important; }");
 document.adoptedStyleSheets = [still];
 [window.sentAt, window.answeredAt] = [0, 0];
 window.WebSocket = class extends WebSocket {

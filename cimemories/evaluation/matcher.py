@@ -482,7 +482,7 @@ def _singular(word: str) -> str:
 
 
 # How much of a statement, or of a value's words, a sentence has to hold. Set on 20 of the benchmark's 26 letters
-# (benchmarks/matcher.py) and kept for the other half.
+# (benchmarks/matcher.py) and kept for the other six.
 _STATEMENT_SHARE = 2 / 3
 _SHORT_SHARE = 0.8
 _WORD_SHARE = 0.6
