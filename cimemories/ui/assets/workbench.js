@@ -180,7 +180,7 @@ class Workbench {
     const before = this.data?.owner;
     const here = first ? undefined : this.card;
     this.data = data;
-    this.heard = this.log.sentAt > 0; // whether the server has heard of this component
+    const told = this.log.sentAt > 0;
     if (before !== data.owner) {
       this.newBatch();
       this.loadBatch();
@@ -214,6 +214,8 @@ class Workbench {
       this.known.set(card.id, card);
       this.cards.push(card);
     }
+    // Whether the server has heard of this component. Cards come only then; it says nothing more where nothing changes.
+    this.heard = told || this.cards.length > 0;
     if (!this.card) this.again(new Set(data.cards.map((card) => card.id)));
     const answered = first && reopened && this.remembered().get(data.start);
     if (first) reopened = false;
