@@ -67,7 +67,7 @@ def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
 
 def test_the_command_line(database: Database) -> None:
     with running_simulator() as url:
-        sizes = ("--profiles", 1, "--events", 1, "--per-domain", 1, "--general", 2, "--price-in", 1, "--price-out", 2)
+        sizes = ("--profiles", 1, "--events", 1, "--per-domain", 1, "--general", 2, "--price", "1/1/2 USD")
         where = ("-m", "sim-average", "--base-url", url, "--workspace", database.workspace)
         made = cli_inside(database.environment, "generate", "-d", "new", *sizes, *where)
     assert made.returncode == 0, made.stderr
