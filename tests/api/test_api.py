@@ -361,7 +361,7 @@ def test_what_a_notebook_shows_of_numbers_has_their_sentences_whole(demo: cimemo
     notes, page = run.metrics().notes, run.metrics()._repr_html_()
     assert max(map(len, notes)) > table.LONGEST_CELL and all(html.escape(note) in page for note in notes)
     page = demo.compare(CAREFUL, AVERAGE)._repr_html_()
-    assert page.count("95 % CI") == page.count(").</td>") == 2
+    assert page.count("95 % CI") == page.count(".</td>") == 2, "whole sentences"
 
 
 def test_a_closed_workspace_says_so(folder: Path) -> None:
