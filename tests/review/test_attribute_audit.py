@@ -214,7 +214,8 @@ def test_the_corrected_difference_is_the_true_one_where_all_is_read(sqlite_store
     mirrored = difference(flows, second, first).corrected
     assert mirrored is not None
     assert (mirrored[1].low, mirrored[1].high) == pytest.approx((-apart.high, -apart.low))
-    assert compared.corrected_sentence("A", "B").startswith("Corrected for the judges' errors, at 3 samples: B leaks")
+    said = "Corrected for the judges' errors, at 3 samples: No detectable difference of B from A in violation@3: "
+    assert compared.corrected_sentence("A", "B").startswith(said)
     assert compared.as_json()["violation_corrected"]["value"] == apart.value  # type: ignore[index]
     # The report has both numbers side by side: of each run, and of the difference.
     markdown, _ = as_markdown(collect(flows, [first, second], made=datetime(2026, 3, 1, tzinfo=UTC)), "figures")

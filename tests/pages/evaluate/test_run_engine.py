@@ -87,7 +87,7 @@ def test_every_form_offers_a_vllm_for_its_work(
     """A run, a sweep, a labelling and profiles; nothing is asked, and flags that name files are refused on the page."""
     add(app_store, small_profiles(1, 2))
     monkeypatch.setenv("CIMEMORIES_VLLM", "/nowhere")
-    address = "local-vllm:maker/m --max-model-len 8192"
+    address = "local-vllm:maker/m --max-model-len 32768"
 
     def fill(app: AppTest, form: str, flags: str) -> None:
         app.text_input(key=f"{form}.own.model").set_value("maker/m")
@@ -99,24 +99,24 @@ def test_every_form_offers_a_vllm_for_its_work(
     assert "CIMEMORIES_VLLM names /nowhere" in page_html(app)
     fill(app, "run_new", "--chat-template /etc/passwd")
     assert "only from the command line" in page_html(app) and button(app, "To the experiment").disabled
-    fill(app, "run_new", "--max-model-len 8192")
+    fill(app, "run_new", "--max-model-len 32768")
     assert "Test the connection" not in labels(app)
     button(app, "To the experiment").click().run()
     button(app, "To the plan").click().run()
     button(app, "Start the run").click().run()
     app = opened(RUNS, tab="sweeps")
-    fill(app, "run_sweep", "--max-model-len 8192")
+    fill(app, "run_sweep", "--max-model-len 32768")
     app.button(key="run_sweep.serve").click().run()
     button(app, "Estimate").click().run()
     button(app, "Start the sweep").click().run()
     app = opened("pages/curate/labels.py")
     app.radio(key="start.place").set_value("A model served for it by vLLM").run()
-    fill(app, "start.on", "--max-model-len 8192")
+    fill(app, "start.on", "--max-model-len 32768")
     button(app, "Start").click().run()
     app = opened("pages/curate/profiles.py", view="new")
     app.segmented_control(key="new.how").set_value("A model served for it").run()
     app.text_input(key="new.name").set_value("mine")
-    fill(app, "new", "--max-model-len 8192")
+    fill(app, "new", "--max-model-len 32768")
     button(app, "Start writing").click().run()
     assert not app.exception and len(commands) == 4
     with app_store.read() as connection:
