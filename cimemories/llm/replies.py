@@ -42,16 +42,23 @@ _GRANITE = re.compile(
     r"Here(?:'s| is) my thought process:\s*(.*?)(?:\s*Here(?:'s| is) my response:\s*(.*))?\Z", re.DOTALL
 )
 
+_FIRST_WORDS = ("analysis", "Here")
+
 
 def split_reasoning(text: str) -> tuple[str, str | None, str | None]:
     """Return (message, reasoning, problem) of a text that may hold both. problem: why the message is empty although
     there is text. A text without marks is a message as it stands, with its white space."""
+    # From the start of the text: a letter may well speak of an analysis.
+    if text[:100].lstrip().startswith(_FIRST_WORDS):
+        for pattern in (_STRIPPED, _GRANITE):
+            if match := pattern.match(text.lstrip()):
+                whole = match[2] is not None
+                return (match[2].strip(), match[1].strip(), None) if whole else ("", text.strip(), UNCLEAR)
+    # Most texts have none of the signs that marks begin with: looking for the marks takes 20 times as long.
+    if "<" not in text and "[" not in text and "◁" not in text:
+        return text, None, None
     if "<|channel|>" in text:
         return _of_channels(text)
-    for pattern in (_STRIPPED, _GRANITE):
-        # From the start of the text: a letter may well speak of an analysis.
-        if match := pattern.match(text.lstrip()):
-            return (match[2].strip(), match[1].strip(), None) if match[2] is not None else ("", text.strip(), UNCLEAR)
     outside, inside, end, thinking = "", "", 0, False
     for mark in _MARK.finditer(text):
         if mark["closing"] and not thinking:
