@@ -157,10 +157,19 @@ def look(page: Page, at: Look) -> None:
 
 
 def violations(page: Page, within: str) -> list[str]:
-    """What axe finds below `within`, without what is Streamlit's own."""
+    """Return what axe finds below `within` at rest, without what is Streamlit's own."""
     if not page.evaluate("() => Boolean(window.axe)"):
         page.evaluate((Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
-    return list(page.evaluate(AUDIT, [within, RULES, [[rule, those] for rule, those, _ in STREAMLITS]]))
+    excepted = [[rule, those] for rule, those, _ in STREAMLITS]
+    # A queue renews its reservation now and then; what is drawn again meanwhile is pale, and axe takes a second.
+    for _ in range(5):
+        if page.locator(".stApp").count():  # a report or a site is at rest as it is
+            serving.settled(page)
+        sent = page.evaluate("() => window.sentAt")
+        faults = list(page.evaluate(AUDIT, [within, RULES, excepted]))
+        if not faults or page.evaluate("() => window.sentAt") == sent:
+            break
+    return faults
 
 
 def next_part(page: Page, done: set[tuple[str, str]]) -> tuple[str, str] | None:
