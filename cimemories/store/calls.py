@@ -768,7 +768,8 @@ def stand_ins(connection: sa.Connection, run_id: str) -> list[StandIn]:
     query = (
         sa.select(*columns, sa.func.count().label("answers"))
         .join(call, call.c.key == run_call.c.call)
-        .where(run_call.c.run == run_id, call.c.status == OK)
+        # A refusal has no text, and names no model.
+        .where(run_call.c.run == run_id, call.c.status == OK, call.c.response != "")
         .group_by(*columns)
     )
     rows = connection.execute(query).all()

@@ -51,6 +51,8 @@ def test_a_server_that_cuts_prompts_and_stands_in_is_told_beside_the_numbers(dat
     usage = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}
 
     def answer(request: IncomingRequest) -> Reply:
+        if request.number == 4:
+            return error(403, "Your input was flagged.")
         whole = completion("Dear landlord, I would like to renew my lease.", usage=usage)
         assert isinstance(whole.body, dict)
         return Reply(body={**whole.body, "model": "a-smaller-model" if request.number < 2 else "m"})
@@ -59,7 +61,7 @@ def test_a_server_that_cuts_prompts_and_stands_in_is_told_beside_the_numbers(dat
         run_id = planning.plan(store, planning.RunSpec(DATASET, "m", server.url, samples=1))
         runs.execute(store, run_id)
     notes = headline(Flows(store), resolve_scope(store, run_id)).notes
-    assert "2 of 6 messages come from a-smaller-model, not from m as asked" in notes
+    assert "2 of 5 messages come from a-smaller-model, not from m as asked" in notes
     assert any("read about 100 tokens of" in note for note in notes)
 
 
