@@ -163,9 +163,9 @@ def violations(page: Page, within: str) -> list[str]:
     excepted = [[rule, those] for rule, those, _ in STREAMLITS]
     # A queue renews its reservation now and then; what is drawn again meanwhile is pale, and axe takes a second.
     for _ in range(5):
+        sent = page.evaluate("() => window.sentAt")
         if page.locator(".stApp").count():  # a report or a site is at rest as it is
             serving.settled(page)
-        sent = page.evaluate("() => window.sentAt")
         faults = list(page.evaluate(AUDIT, [within, RULES, excepted]))
         if not faults or page.evaluate("() => window.sentAt") == sent:
             break

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from cimemories.ui import annotator, component, url
+from cimemories.ui import annotator, component, login, url
 
 _component = component("shell")
 _KEY, _SCREEN = "shell.component", "shell.screen"
@@ -51,6 +51,7 @@ def draw() -> None:
         "path": urlsplit(st.context.url or "").path.rstrip("/"),
         "steps": steps,
         "screen": screen(),
+        "login": st.context.cookies.get(login.CHANGED),
         "tops": st.session_state.get(_TOPS, 0),
     }
     with st.container(key="shell"):

@@ -143,17 +143,22 @@ if (!document.documentElement.dataset.tables) {
 // that is on its way out: a reload would keep it from the provider's own log-out.
 const CHANGED_MS = 2000;
 const OUT_MS = 30000;
-const who = () => /(?:^|; )cimemories_login=([^;]*)/.exec(document.cookie)?.[1];
+const logins = () => [...document.cookie.matchAll(/(?:^|; )cimemories_login=([^;]*)/g)].map(([, value]) => value);
 if (!document.documentElement.dataset.login) {
   document.documentElement.dataset.login = "watched";
-  const began = who();
+  const began = String(logins());
+  // The session may have begun before this file was there, and the log-out have come between.
+  const changed = () => {
+    const session = document.documentElement.dataset.sessionLogin;
+    return String(logins()) !== began || (session && !logins().includes(session));
+  };
   let out = -Infinity;
   document.addEventListener(
     "click",
     (event) => event.target.closest?.("[data-testid='stSidebar'] button") && (out = performance.now()),
     true,
   );
-  const look = () => who() !== began && performance.now() - out > OUT_MS && location.reload();
+  const look = () => changed() && performance.now() - out > OUT_MS && location.reload();
   setInterval(look, CHANGED_MS);
   document.addEventListener("visibilitychange", look);
 }
@@ -203,6 +208,7 @@ export default function ({ data, setStateValue }) {
     setStateValue("screen", screen);
   };
   measure();
+  document.documentElement.dataset.sessionLogin ??= data.login ?? "";
   // Once: the same data come again while another page is opened, whose address they are not of.
   const now = JSON.stringify([data.path, data.before, data.after, data.steps]);
   if (now !== last) {
