@@ -16,14 +16,15 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from cimemories import seeds
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning
 from cimemories.evaluation.planning import JudgeSpec, RunSpec
-from cimemories.evaluation.recalling import Ingested, Recall, ingest
+from cimemories.evaluation.recalling import ingesting
 from cimemories.evaluation.respond import memory_lines
 from cimemories.memory.systems import missing, read_system
 from cimemories.model import Context, Profile
@@ -31,6 +32,7 @@ from cimemories.store import datasets
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, open_store
 
+T = TypeVar("T")
 DATASET = "benchmark"
 MOST_SECONDS = 10.0  # of bm25 for 10 profiles in 49 contexts
 SYSTEMS = {
@@ -51,13 +53,21 @@ def recall_all(records: Sequence[ProfileRecord], label: str, *, built: bool) -> 
     """Every profile taken in, and a recall for each of its contexts; built: with the prompt of each."""
     spec = read_system(label)
     for record in records:
-        system = ingest(spec, record, ())
-        assert isinstance(system, Ingested), "this system asks a model"
+        system = result(ingesting(spec, record))
         for context in record.profile.contexts:
-            recalled = system.recall(context, context.task, ())
-            assert isinstance(recalled, Recall), "this system asks a model"
+            recalled = result(system.recalling(context, context.task))
             if built:
                 prompt(recalled.shown, context)
+
+
+def result(asking: Generator[Any, Any, T]) -> T:
+    """Return what a memory system gives. Raises AssertionError if it asks a model."""
+    try:
+        next(asking)
+    except StopIteration as end:
+        given: T = end.value
+        return given
+    raise AssertionError("this system asks a model")
 
 
 def build_all(records: Sequence[ProfileRecord]) -> None:

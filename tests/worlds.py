@@ -280,16 +280,8 @@ def settle_response(
     connection: sa.Connection, response_id: int, key: str, *, status: ResponseStatus = ResponseStatus.OK
 ) -> bool:
     good = status is ResponseStatus.OK
-    return runs.settle(
-        connection,
-        response_id,
-        status=status,
-        cause=None if good else f"test: {status}",
-        text="All of it." if good else None,
-        reasoning=None,
-        finish_reason="stop",
-        call_key=key,
-    )
+    outcome = (status, None, "All of it.") if good else (status, f"test: {status}", None)
+    return runs.settle_all(connection, [runs.Settled(response_id, *outcome, None, "stop", key)])[0]
 
 
 def settle_judgement(

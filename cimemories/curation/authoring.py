@@ -31,7 +31,6 @@ from cimemories.evaluation.estimates import (
     refuse_misfits,
     stages_of,
 )
-from cimemories.evaluation.judging import Nothing
 from cimemories.evaluation.planning import LookUp, look_up, served
 from cimemories.llm import client, worker
 from cimemories.llm.capabilities import Server
@@ -40,6 +39,7 @@ from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.executor import Job, Progress
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.replies import status_of, truncated
+from cimemories.llm.scripts import Ask, Branch, asking
 from cimemories.llm.source import SIMULATOR, MakeClient, Source, Unit
 from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, Profile, ResponseStatus, WorkStatus
 from cimemories.seeds import packs
@@ -221,7 +221,7 @@ def _estimated(store: Store, prepared: Prepared) -> Estimate:
     spec, texts = prepared.spec, authoring_prompts()
     asks_nobody = counting_client(store, spec.base_url, prepared.server)
     sizes = [attributes_of(event, spec.per_domain, spec.general) for event in (GENERAL, *("event",) * spec.events)]
-    jobs, sentences = [], seeds.load_general().bio
+    branches, sentences = [], seeds.load_general().bio
     for person in prepared.people:
         written: list[Attribute] = []
         for event, size in zip((GENERAL, *person.events), sizes, strict=True):
@@ -235,13 +235,13 @@ def _estimated(store: Store, prepared: Prepared) -> Estimate:
             )
             form = response_format(answer_schema(size), prepared.server.schema)
             request = ChatRequest(spec.model, (("user", text),), {**prepared.parameters, **form}, prepared.seed)
-            jobs.append(Job("generate", asks_nobody, request, (0,), Nothing()))
+            branches.append([Branch(partial(asking, Ask("generate", asks_nobody, request)))])
             written += [STAND_IN] * sum(size.values())
     attributes = sum(sum(size.values()) for size in sizes)
     usual = attributes / len(sizes) * TOKENS_AN_ATTRIBUTE
     with store.read() as connection:
         counter = Traversal(connection, set())
-        counter.count(jobs)
+        counter.count(branches)
         rows = reversed(generations.all_rows(connection))
         before = [row.id for row in rows if row.model == spec.model and row.simulated == prepared.server.simulated]
         known = OneKind(

@@ -30,17 +30,17 @@ from cimemories.evaluation.estimates import (
     refuse_misfits,
     stages_of,
 )
-from cimemories.evaluation.judging import Step
 from cimemories.evaluation.planning import LookUp, look_up, served
 from cimemories.llm import client as llm_client
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
-from cimemories.llm.executor import Job, Progress, opening_of
+from cimemories.llm.executor import Deferred, Job, Progress, opening_of
 from cimemories.llm.local_vllm import is_local
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.replies import status_of
+from cimemories.llm.scripts import Ask, Branch, Keep, Script, begun
 from cimemories.llm.source import SIMULATOR, MakeClient, Source, Unit
 from cimemories.model import ChatRequest, Persona, ResponseStatus, Verdict
 from cimemories.seeds import PersonaPack, packs
@@ -271,7 +271,7 @@ def _estimated(store: Store, prepared: Prepared, *, longest: bool = False) -> Es
             draws = dict.fromkeys(range(spec.draws), 0)
             tested = [context for context in record.context_ids if context in contexts]
             groups = [BallotGroup(profile_id, context, persona, draws) for context in tested for persona in personas]
-            counter.count(list(asks.jobs(record, groups)))
+            counter.count(asks.branches(record, groups))
             pairs, ballots = pairs + len(tested), ballots + spec.draws * len(groups)
         rows = reversed(labellings.all_rows(connection))
         before = [row.id for row in rows if row.model == spec.model and row.simulated == prepared.server.simulated]
@@ -387,7 +387,8 @@ def _jobs_by_unit(
 
     def jobs(unit: Unit) -> Iterator[Job]:
         # Read whole before jobs go out, so that no transaction is open while calls are made.
-        yield from asks.jobs(*store.retry(partial(remaining, unit)))
+        for branches in asks.branches(*store.retry(partial(remaining, unit))):
+            yield from Deferred(partial(begun, branches)).jobs(store)
 
     with store.read() as connection:
         personas = labellings.personas(connection, labelling_id)
@@ -409,7 +410,8 @@ class _Asking:
     seed: int | None
     personas: Mapping[int, Persona]
 
-    def jobs(self, record: ProfileRecord, groups: Iterable[BallotGroup]) -> Iterator[Job]:
+    def branches(self, record: ProfileRecord, groups: Iterable[BallotGroup]) -> Iterator[list[Branch]]:
+        """Yield the scripts of each group, one a draw."""
         # Once a profile: the same text begins the prompts of all its contexts and personas.
         facts = llm_client.numbered([a.statement for a in record.profile.attributes])
         form = llm_client.response_format(answer_schema(len(record.attribute_ids)), self.schema)
@@ -422,44 +424,29 @@ class _Asking:
                 task=llm_client.one_line(context.task),
                 persona=f"{persona.name}. {persona.description.strip()}",
             )
-            yield Job(
-                kind="label",
-                client=self.client,
-                request=ChatRequest(self.model, (("user", text),), {**self.parameters, **form}, self.seed),
-                draws=tuple(sorted(group.ballots)),
-                settle=_Settle(record.attribute_ids, group.ballots),
-                opening=opening_of(text, facts),
-            )
+            request = ChatRequest(self.model, (("user", text),), {**self.parameters, **form}, self.seed)
+            ask = Ask("label", self.client, request, opening=opening_of(text, facts))
+            ids = record.attribute_ids
+            yield [Branch(partial(_voting, ask, ids, ballot), draw) for draw, ballot in sorted(group.ballots.items())]
 
 
-@dataclass(frozen=True)
-class _Settle(Step):
-    """Writes the votes of one request. ballots: draw -> ballot id."""
+def _voting(ask: Ask, attribute_ids: Sequence[int], ballot_id: int) -> Script:
+    answer = yield ask
+    yield Keep(labellings.settle, partial(_settled, attribute_ids, ballot_id, answer))
 
-    attribute_ids: Sequence[int]
-    ballots: Mapping[int, int]
 
-    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        labellings.settle(connection, [self._one(self.ballots[draw], answer) for draw, answer in outcomes.items()])
-        return ()
-
-    def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        return ()
-
-    def made_up(self, message: str) -> tuple[str, ...]:
-        return ()
-
-    def _one(self, ballot_id: int, answer: Answer) -> Settled:
-        status, cause = status_of(answer)
-        if status == ResponseStatus.FAILED:
-            return Settled(ballot_id, "failed", answer.status, answer.key)
-        if status == ResponseStatus.TRUNCATED:
-            return Settled(ballot_id, "truncated", "the answer was cut at the token limit", answer.key)
-        if cause is not None:
-            return Settled(ballot_id, "unparsed", cause, answer.key)
-        try:
-            ballot = read_ballot(answer.content, len(self.attribute_ids))
-        except llm_client.AnswerError as error:
-            return Settled(ballot_id, "unparsed", str(error), answer.key)
-        votes = list(zip(self.attribute_ids, ballot.verdicts, strict=True))
-        return Settled(ballot_id, "ok", None, answer.key, votes, ballot.conflicts, ballot.unknown)
+def _settled(attribute_ids: Sequence[int], ballot_id: int, answer: Answer) -> Settled:
+    """Return the votes in an answer, or why there are none."""
+    status, cause = status_of(answer)
+    if status == ResponseStatus.FAILED:
+        return Settled(ballot_id, "failed", answer.status, answer.key)
+    if status == ResponseStatus.TRUNCATED:
+        return Settled(ballot_id, "truncated", "the answer was cut at the token limit", answer.key)
+    if cause is not None:
+        return Settled(ballot_id, "unparsed", cause, answer.key)
+    try:
+        ballot = read_ballot(answer.content, len(attribute_ids))
+    except llm_client.AnswerError as error:
+        return Settled(ballot_id, "unparsed", str(error), answer.key)
+    votes = list(zip(attribute_ids, ballot.verdicts, strict=True))
+    return Settled(ballot_id, "ok", None, answer.key, votes, ballot.conflicts, ballot.unknown)

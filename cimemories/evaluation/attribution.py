@@ -136,8 +136,7 @@ class Attribution:
 
     def slots(self) -> list[Slot]:
         """Where the messages of each variant are written."""
-        memory = restrict(self.record, self.held)
-        context = self.record.profile.contexts[self.record.context_ids.index(self.leak.context)]
+        memory, context = restrict(self.record, self.held), self.leak.context
         responses = {number: number for number in self.numbers}
         return [
             Slot(memory, context, responses, replay=replay(self.record, v.shown, self._reworded(v), self._asked(v)))

@@ -18,7 +18,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from typing import cast
@@ -27,7 +27,7 @@ import sqlalchemy as sa
 
 from cimemories.evaluation.compositions import FindLabels, LabelsFor, LabelSource, compose, restrict
 from cimemories.evaluation.costs import JUDGE, MODEL, Prices, models_in, money, role_of
-from cimemories.evaluation.judging import Step, at_work
+from cimemories.evaluation.judging import at_work
 from cimemories.evaluation.planning import (
     JUDGE_TOKENS,
     JudgeSpec,
@@ -48,20 +48,20 @@ from cimemories.evaluation.respond import (
     PARAPHRASE,
     RESPOND,
     REWRITE,
-    Lost,
     MemoryModel,
     Mitigation,
     Slot,
     Writer,
-    response_job,
-    response_jobs,
+    keep_lost,
+    message_branches,
 )
-from cimemories.evaluation.sessions import Sessions, Task, beginnings, session_order
+from cimemories.evaluation.sessions import session_order
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import MOST_AT_ONCE, Client
 from cimemories.llm.endpoint import Endpoint, EndpointError
 from cimemories.llm.executor import Job
 from cimemories.llm.identity import origin_of
+from cimemories.llm.scripts import WRITTEN, Ask, Branch, Keep, Moves, Waiting, asked_next, jobs_of
 from cimemories.llm.worker import SIMULATOR
 from cimemories.manifest import JudgePart, RunManifest, SystemPart
 from cimemories.store import calls, datasets
@@ -71,8 +71,6 @@ from cimemories.store.engine import Store, StoreError
 from cimemories.text import count
 
 # ---- counting
-
-MESSAGE = "\x00message\x00"  # stands for a message that is not written yet; no prompt holds it
 
 
 class CountingClient(Client):
@@ -109,9 +107,9 @@ class Counted:
 
     def prompt(self, text: str, shortest: str, times: int) -> None:
         """Count a prompt that is to be asked so many times. shortest: what it may be instead."""
-        bare, least = text.replace(MESSAGE, ""), shortest.replace(MESSAGE, "")
-        self.unknown += times * (len(text) - len(bare)) // len(MESSAGE)
-        self.lengths[len(least), (len(shortest) - len(least)) // len(MESSAGE)] += times
+        bare, least = text.replace(WRITTEN, ""), shortest.replace(WRITTEN, "")
+        self.unknown += times * (len(text) - len(bare)) // len(WRITTEN)
+        self.lengths[len(least), (len(shortest) - len(least)) // len(WRITTEN)] += times
         shared = common(self.last, bare)
         self.characters += len(bare) * times
         self.least += len(least) * times
@@ -134,8 +132,8 @@ def common(first: str, second: str) -> int:
 
 @dataclass(frozen=True)
 class _Planned:
-    """A job of the run. times: for how many samples alike. shortest: the job that it may be instead, where a made-up
-    answer led to it; no such job is in the record."""
+    """A job of the run. times: for how many samples alike. shortest: the job that it may be instead, where a
+    placeholder led to it; no such job is in the record."""
 
     job: Job
     times: int = 1
@@ -144,17 +142,21 @@ class _Planned:
 
 @dataclass
 class Traversal:
-    """Follows the jobs of a run to their end. known: keys of calls that have been counted, here or in a run before.
-    unnamed: draws to be asked that the record answers by servers that are not known."""
+    """Follows the scripts of a run to their end. known: keys of calls that have been counted, here or in a run before.
+    unnamed: draws to be asked that the record answers by servers that are not known. lost: why messages would not be
+    asked for."""
 
     connection: sa.Connection
     known: set[str]
     kinds: dict[tuple[str, str], Counted] = field(default_factory=dict)
     unnamed: int = 0
+    lost: dict[str, None] = field(default_factory=dict)
 
-    def count(self, jobs: Sequence[Job]) -> None:
-        """Count these jobs, and all that follow from them."""
-        wave = [_Planned(job) for job in jobs]
+    def count(self, branches: Iterable[Sequence[Branch]]) -> None:
+        """Count all that these scripts ask. branches: in groups that are begun together."""
+        wave = [
+            _Planned(job) for group in branches for job in self._jobs([(branch, branch.begin()) for branch in group])
+        ]
         while wave:
             # One look-up for a whole wave: a profile has hundreds of calls, and a query costs more than a key.
             answers = iter(self._recorded([item.job for item in wave if item.shortest is None]))
@@ -163,7 +165,7 @@ class Traversal:
     def _recorded(self, jobs: Sequence[Job]) -> Iterator[Mapping[int, Answer | None]]:
         """Count these jobs; gives what the record answers of each, by draw."""
         wanted = [Wanted(canonical_body(job.request), job.draws, job.client.origin(job.request.model)) for job in jobs]
-        looked_up = list(self._look_up(wanted, [bool(_step(job).made_up(MESSAGE)) for job in jobs]))
+        looked_up = list(self._look_up(wanted, [bool(_waiting(job).ask.placeholders) for job in jobs]))
         # Asked under the keys of servers that are not known: what a person could declare to be this server's answers.
         unnamed = [
             Wanted(item.body, list(keys), Origin(item.origin.simulated))
@@ -215,38 +217,50 @@ class Traversal:
         counted.prompt(text, shortest, requests)
 
     def _after(self, item: _Planned, answers: Mapping[int, Answer | None]) -> Iterator[_Planned]:
-        """What follows from the recorded answers of a job, and from made-up ones where there are none."""
-        job, step = item.job, _step(item.job)
-        # Made up, so nothing of it can be in the record: counted here, where the others were counted when looked up.
+        """Yield what follows from the recorded answers of a job, and from placeholders where there are none."""
+        job, waiting = item.job, _waiting(item.job)
+        # Of a placeholder, so nothing of it can be in the record: counted here, where the others were counted when
+        # looked up.
         if item.shortest is not None:
-            counted = self._counted(job)
-            # Behind a gate a made-up answer leads to one sample, behind a memory system's to all of a message.
-            counted.draws += item.times * len(job.draws)
+            # Behind a gate a placeholder leads to one sample, behind a memory system to all of a message.
+            self._counted(job).draws += item.times * len(job.draws)
             self._ask(item, item.times * len(job.draws))
-        texts = step.made_up(MESSAGE)
-        if not texts:
+        if not waiting.ask.placeholders:
             return
-        if answers:
-            yield from map(_Planned, step.following({draw: answer for draw, answer in answers.items() if answer}))
-        missing = [draw for draw in job.draws if draw not in answers]
-        if missing:
-
-            def following(of: Step, text: str) -> Sequence[Job]:
-                made_up = Answer("", missing[0], calls.OK, "", 0.0, "", content=text, reasoning=text)
-                return of.following({missing[0]: made_up})
-
-            # One made-up answer stands for all that are missing: alike, they lead to the same jobs (`times`). Behind an
-            # answer made up before, what is shortest follows from the shortest.
-            least = step if item.shortest is None else _step(item.shortest)
-            longest, shortest = following(step, texts[0]), following(least, least.made_up(MESSAGE)[-1])
-            # Made-up summaries may differ in whether the judge is asked about their lines.
+        draw_of = {branch: 0 if waiting.ask.shared else branch.draw for branch in waiting.branches}
+        recorded = [(branch, answers.get(draw)) for branch, draw in draw_of.items()]
+        yield from map(_Planned, self._jobs([branch.after(answer) for branch, answer in recorded if answer]))
+        missing = [branch for branch, draw in draw_of.items() if draw not in answers]
+        if not missing:
+            return
+        # One placeholder stands for all samples that are missing: alike, they lead to the same jobs (`times`).
+        times = item.times if waiting.ask.shared else item.times * len(missing)
+        longest = self._followed(missing, waiting.ask, 0)
+        shortest = longest
+        if len(set(waiting.ask.placeholders)) > 1 or item.shortest not in (None, job):
+            # Behind another placeholder, what is shortest follows from the shortest.
+            least = waiting if item.shortest is None else _waiting(item.shortest)
+            shortest = self._followed(missing if least is waiting else least.branches, least.ask, -1)
+            # Summaries may differ in whether the judge is asked about their lines.
             shortest = shortest if len(shortest) == len(longest) else longest
-            times = item.times * len(missing)
-            yield from (_Planned(long, times, short) for long, short in zip(longest, shortest, strict=True))
+        yield from (_Planned(long, times, short) for long, short in zip(longest, shortest, strict=True))
+
+    def _followed(self, branches: Sequence[Branch], ask: Ask, which: int) -> list[Job]:
+        """Return the jobs that follow from a placeholder: of all branches if they share the answer, else of one."""
+        text = ask.placeholders[which]
+        answer = Answer("", 0, calls.OK, "", 0.0, "", content=text, reasoning=text)
+        return self._jobs([branch.after(answer) for branch in (branches if ask.shared else branches[:1])])
+
+    def _jobs(self, moves: Moves) -> list[Job]:
+        return jobs_of(asked_next(moves, self._keep))
+
+    def _keep(self, kept: Keep) -> None:
+        if kept.write is keep_lost:
+            self.lost[kept.row().cause.removeprefix("memory: ")] = None
 
 
-def _step(job: Job) -> Step:
-    return cast(Step, job.settle)
+def _waiting(job: Job) -> Waiting:
+    return cast(Waiting, job.settle)
 
 
 def slots_of(
@@ -260,8 +274,8 @@ def slots_of(
         return restrict(record, [record.attribute_ids[p] for p in positions])
 
     return [
-        Slot(record if memories is None else memory(memories[context_id]), context, responses)
-        for context_id, context in zip(record.context_ids, record.profile.contexts, strict=True)
+        Slot(record if memories is None else memory(memories[context_id]), context_id, responses)
+        for context_id in record.context_ids
         if context_id in contexts and (memories is None or context_id in memories)
     ]
 
@@ -571,7 +585,7 @@ def _traversed(
     store: Store, prepared: Prepared, source: LabelSource | None, profile_ids: Sequence[int], counted: set[str]
 ) -> tuple[int, Traversal, list[str]]:
     """How many pairs of these profiles a run asks about, its calls counted, and what of them cannot be."""
-    spec, what, places, lost = prepared.spec, prepared.composition, 0, []
+    spec, what, places = prepared.spec, prepared.composition, 0
     writer = _writer(store, prepared)
     with store.read() as connection:
         counter = Traversal(connection, counted)
@@ -583,12 +597,10 @@ def _traversed(
             slots = slots_of(record, spec.samples, memories, contexts)
             places += len(slots)
             if spec.sessions is not None:
-                held_in = [c for c in record.context_ids if c in contexts and (memories is None or c in memories)]
-                slots = _first(spec.sessions, record, dict(zip(held_in, slots, strict=True)))
-            items = list(response_jobs(writer, slots))
-            counter.count([item for item in items if isinstance(item, Job)])
-            causes = [item.why.cause for item in items if isinstance(item, Lost)]
-            lost += [f"the memory system fails, and its messages are not counted: {cause}" for cause in causes]
+                by_id = {slot.context_id: slot for slot in slots}
+                slots = [by_id[context] for context in session_order(spec.sessions, record, by_id)]
+            counter.count(message_branches(writer, slots))
+    lost = [f"the memory system fails, and its messages are not counted: {cause}" for cause in counter.lost]
     return places, counter, lost
 
 
@@ -618,19 +630,12 @@ def refuse_misfits(estimated: Estimate) -> None:
         )
 
 
-def _first(sessions: Sessions, record: ProfileRecord, by_id: Mapping[int, Slot]) -> list[Slot]:
-    """Where the sessions of a profile begin. by_id: its slots by the id of their context."""
-    order = session_order(sessions, record, by_id)
-    tasks = [Task(c, by_id[c].context, by_id[c].memory, by_id[c].responses, {}) for c in order]
-    return [Slot.at(place, responses) for place, responses in beginnings(sessions, tasks)]
-
-
 def estimate_slots(store: Store, prepared: Prepared, slots: Sequence[Slot], *, concurrency: int = 32) -> Estimate:
     """What the messages of these slots and their judgements would come to, by the servers of `prepared`."""
     writer = _writer(store, prepared)
     with store.read() as connection:
         counter = Traversal(connection, set())
-        counter.count([response_job(writer, slot) for slot in slots])
+        counter.count(message_branches(writer, slots))
         known = _OfRun(connection, calls.manifests(connection), prepared.judges, prepared)
         stages, assumptions = stages_of(known, counter)
     responses = sum(len(slot.responses) for slot in slots)
@@ -686,6 +691,7 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
         prepared.server.schema,
         system.planned if system is not None else None,
         memory_model,
+        spec.sessions,
     )
 
 

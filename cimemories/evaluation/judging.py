@@ -18,12 +18,11 @@ rules never say `partly`.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -33,8 +32,9 @@ from cimemories.evaluation.matcher import folded_text, ground, match
 from cimemories.evaluation.reference import Reference
 from cimemories.llm import client
 from cimemories.llm.client import Client, response_format
-from cimemories.llm.executor import Deferred, Job, Together, opening_of
+from cimemories.llm.executor import opening_of
 from cimemories.llm.replies import status_of
+from cimemories.llm.scripts import Ask, Asking, Keep, Script
 from cimemories.model import Attribute, ChatRequest, Context, JudgementStatus, ResponseStatus, Reveal, Strength
 from cimemories.seeds.prompts import KEYS, Prompt
 from cimemories.store import judgements
@@ -225,7 +225,7 @@ def _sentence(value: object) -> str | None:
     return None if texts and not sentences else next((item for item in sentences if item.strip()), "")
 
 
-# ---- calls and their steps
+# ---- judging
 
 
 LLM = "llm"
@@ -289,80 +289,87 @@ class JudgeInput:
         return self.reasoning if channel == REASONING else self.message
 
 
-class Step(ABC):
-    """What comes after a call of a run: a call that was answered is settled, and jobs may follow from it. A plan is
-    priced with the same steps: `following` makes the jobs that a run would go on with, and writes nothing."""
-
-    @abstractmethod
-    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job | Deferred]:
-        """Write what these outcomes (by draw) are, in the transaction that records them; returns the jobs that come
-        next."""
-
-    @abstractmethod
-    def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        """The jobs that come next, from outcomes that may be made up."""
-
-    @abstractmethod
-    def made_up(self, message: str) -> tuple[str, ...]:
-        """Answers that nobody gave, from the one that leads to the longest prompts to the one that leads to the
-        shortest; empty where nothing follows, whatever is answered. message: what stands for a written one."""
-
-
-class Nothing(Step):
-    """The step after a call from which nothing follows, for a plan that is only priced."""
-
-    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job | Deferred]:
-        raise NotImplementedError("a plan asks nobody")
-
-    def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        return ()
-
-    def made_up(self, message: str) -> tuple[str, ...]:
-        return ()
-
-
-def judgement_job(judge: Judge, read: JudgeInput) -> Job | None:
-    """The call, or the first of the calls, in which a model reads a response; None where none is needed: the judge is
-    no model, or there is nothing to read."""
+def judging(judge: Judge, read: JudgeInput) -> Script:
+    """Judge a response, and record what came of it. A judgement without a call is recorded too: a response without one
+    would be owed for good."""
     text = read.text(judge.channel) or ""
-    if judge.client is None or judge.prompt is None or not text.strip():
-        return None
-    if judge.kind == CHECK:
-        context = {name: client.one_line(getattr(read.context, name)) for name in ("recipient", "task")}
-        # Without memories: whether a message serves its purpose must not depend on what it could have revealed.
-        prompt = judge.prompt.render(message=read.message, **context)
-        form = client.answer_form("serves", {"serves": {"type": "string", "enum": [str(item) for item in Serves]}})
-        request = _request(judge, prompt, response_format(form, judge.schema))
-        return Job("check", judge.client, request, (0,), _CheckStep(judge, read))
-    parts = tuple(parts_of(len(read.memory.attribute_ids), judge.split))
-    return _JudgeStep(judge, judge.client, judge.prompt, read, parts).job()
-
-
-def at_once(judge: Judge, read: JudgeInput) -> list[Settled]:
-    """The judgement of a response for which `judgement_job` has no call: the matcher's, that of the rules, or that
-    there was nothing to read; empty where it has one."""
-    text = read.text(judge.channel) or ""
-    # Written down all the same: a response without a judgement would be owed for good.
+    settled = partial(Settled, read.response, judge.id)
     if not text.strip():
         cause = "no reasoning text came back" if judge.channel == REASONING else "no text"
-        return [Settled(read.response, judge.id, JudgementStatus.EMPTY, cause)]
-    if judge.kind == MATCHER:
-        reveals = _by_id(match(read.memory.profile.attributes, text), read.memory.attribute_ids)
-        return [Settled(read.response, judge.id, JudgementStatus.OK, reveals=reveals)]
-    if judge.kind == CHECK_RULES:
-        return [Settled(read.response, judge.id, JudgementStatus.OK, verdict=by_rules(text))]
-    return []
+        yield Keep(_keep, lambda: settled(JudgementStatus.EMPTY, cause))
+    elif judge.kind == MATCHER:
+        attributes, ids = read.memory.profile.attributes, read.memory.attribute_ids
+        yield Keep(_keep, lambda: settled(JudgementStatus.OK, reveals=_by_id(match(attributes, text), ids)))
+    elif judge.kind == CHECK_RULES:
+        yield Keep(_keep, lambda: settled(JudgementStatus.OK, verdict=by_rules(text)))
+    elif judge.client is not None and judge.prompt is not None:
+        try:
+            row = (
+                yield from _checked(judge, judge.client, judge.prompt, read)
+                if judge.kind == CHECK
+                else _judged(judge, judge.client, judge.prompt, read, text)
+            )
+        except MissingJudgement as missing:
+            row = partial(settled, missing.status, missing.cause, missing.call)
+        yield Keep(_keep, row)
+
+
+def _keep(connection: sa.Connection, rows: Sequence[Settled]) -> None:
+    judgements.settle_all(connection, rows)
+
+
+def _judged(judge: Judge, asks: Client, prompt: Prompt, read: JudgeInput, text: str) -> Asking[Callable[[], Settled]]:
+    """Ask about the attributes, part by part."""
+    profile, ids = read.memory.profile, read.memory.attribute_ids
+    reveals: list[Reveal] = []
+    unknown = 0
+    # For an object of the attributes' own keys there is no schema here: the server is held to JSON alone.
+    form = judge.schema if prompt.answers == "numbers" else ("none" if judge.schema == "none" else "json_object")
+    for start, end in parts_of(len(ids), judge.split):
+        attributes = profile.attributes[start:end]
+        if judge.reference is None:
+            listed = facts(prompt, attributes)
+            asked = wording(prompt, listed, text)
+        else:
+            asked, listed = judge.reference.judge_prompt(prompt, replace(profile, attributes=attributes), text)
+        request = _request(judge, asked, response_format(answer_schema(len(attributes)), form))
+        # What is revealed does not change the next prompt, so one empty answer stands for all.
+        placeholders = ('{"revealed": []}',) if end < len(ids) else ()
+        answer = yield Ask("judge", asks, request, placeholders, opening=opening_of(asked, listed))
+        with readable(answer) as content:
+            judged = read_answer(prompt, content, text, attributes, reference=judge.reference is not None)
+        # Positions count from the start of the part; ids are what parts have in common.
+        reveals += _by_id(judged.reveals, ids[start:end])
+        unknown += judged.unknown
+    # It rests on the call of its last part; the calls before that are recorded by themselves.
+    return partial(
+        Settled, read.response, judge.id, JudgementStatus.OK, call=answer.key, unknown=unknown, reveals=reveals
+    )
+
+
+def _checked(judge: Judge, asks: Client, prompt: Prompt, read: JudgeInput) -> Asking[Callable[[], Settled]]:
+    """Ask whether the message serves its purpose. Without memories: that must not depend on what it could have
+    revealed."""
+    context = {name: client.one_line(getattr(read.context, name)) for name in ("recipient", "task")}
+    form = client.answer_form("serves", {"serves": {"type": "string", "enum": [str(item) for item in Serves]}})
+    request = _request(judge, prompt.render(message=read.message, **context), response_format(form, judge.schema))
+    answer = yield Ask(CHECK, asks, request)
+    with readable(answer) as content:
+        verdict = read_check(content)
+    return partial(Settled, read.response, judge.id, JudgementStatus.OK, call=answer.key, verdict=verdict)
 
 
 def _request(judge: Judge, text: str, form: Mapping[str, object]) -> ChatRequest:
     return ChatRequest(judge.model, (("user", text),), {**judge.parameters, **form})
 
 
-def asked_of_judge(kind: str, judges: Sequence[Judge], text: str, form: Mapping[str, object], step: Step) -> Job:
-    """A call of the first judge that is a model, about something else than a message. Raises StopIteration where none
-    is one: such a run is not planned."""
+def asked_of_judge(
+    kind: str, judges: Sequence[Judge], text: str, form: Mapping[str, object], placeholders: tuple[str, ...]
+) -> Ask:
+    """Return a question to the first judge that is a model, about something else than a message. Raises StopIteration
+    if none is one: such a run is not planned."""
     judge, asks = next((judge, judge.client) for judge in judges if judge.kind == LLM and judge.client is not None)
-    return Job(kind, asks, _request(judge, text, response_format(form, judge.schema)), (0,), step)
+    return Ask(kind, asks, _request(judge, text, response_format(form, judge.schema)), placeholders, shared=True)
 
 
 def _by_id(reveals: Sequence[Reveal], attribute_ids: Sequence[int]) -> list[Reveal]:
@@ -370,11 +377,11 @@ def _by_id(reveals: Sequence[Reveal], attribute_ids: Sequence[int]) -> list[Reve
 
 
 class MissingJudgement(Exception):
-    """A judgement that cannot be had, with what the record says of it."""
+    """A judgement that cannot be had, with what the record says of it. call: the key of the call that failed."""
 
-    def __init__(self, status: JudgementStatus, cause: str) -> None:
+    def __init__(self, status: JudgementStatus, cause: str, call: str) -> None:
         super().__init__(cause)
-        self.status, self.cause = status, cause
+        self.status, self.cause, self.call = status, cause, call
 
 
 @contextmanager
@@ -382,115 +389,13 @@ def readable(answer: Answer) -> Iterator[str | None]:
     """Yield the text of a judge's answer. Raises MissingJudgement where there is none, or the block cannot read it."""
     status, cause = status_of(answer)
     if status == ResponseStatus.FAILED:
-        raise MissingJudgement(JudgementStatus.FAILED, answer.status)
+        raise MissingJudgement(JudgementStatus.FAILED, answer.status, answer.key)
     if status == ResponseStatus.TRUNCATED:
-        raise MissingJudgement(JudgementStatus.TRUNCATED, "the answer was cut at the token limit")
+        raise MissingJudgement(JudgementStatus.TRUNCATED, "the answer was cut at the token limit", answer.key)
     if cause is not None:
-        raise MissingJudgement(JudgementStatus.UNPARSED, cause)
+        raise MissingJudgement(JudgementStatus.UNPARSED, cause, answer.key)
     try:
         # Inside the try: what the block raises comes up here.
         yield answer.content
     except client.AnswerError as error:
-        raise MissingJudgement(JudgementStatus.UNPARSED, str(error)) from error
-
-
-@dataclass(frozen=True)
-class _JudgeStep(Together, Step):
-    """Reads the answer about the first of `parts`; `reveals` and `unknown` are what the parts before it say."""
-
-    judge: Judge
-    client: Client
-    prompt: Prompt
-    read: JudgeInput
-    parts: tuple[tuple[int, int], ...]
-    reveals: tuple[Reveal, ...] = ()
-    unknown: int = 0
-
-    def job(self) -> Job:
-        """The call about the first part."""
-        judge, prompt, (start, end) = self.judge, self.prompt, self.parts[0]
-        profile = self.read.memory.profile
-        attributes, solution = profile.attributes[start:end], self.read.text(judge.channel) or ""
-        if judge.reference is None:
-            listed = facts(prompt, attributes)
-            text = wording(prompt, listed, solution)
-        else:
-            text, listed = judge.reference.judge_prompt(prompt, replace(profile, attributes=attributes), solution)
-        # For an object of the attributes' own keys there is no schema here: the server is held to JSON alone.
-        form = judge.schema if prompt.answers == "numbers" else ("none" if judge.schema == "none" else "json_object")
-        request = _request(judge, text, response_format(answer_schema(len(attributes)), form))
-        return Job("judge", self.client, request, (0,), self, opening=opening_of(text, listed))
-
-    @classmethod
-    def settle_all(
-        cls, connection: sa.Connection, settled: Sequence[tuple[_JudgeStep, Mapping[int, Answer]]]
-    ) -> list[Sequence[Job]]:
-        judged: list[Settled] = []
-        jobs: list[Sequence[Job]] = []
-        for step, outcomes in settled:
-            of, key = (step.read.response, step.judge.id), outcomes[0].key
-            after: tuple[Job, ...] = ()
-            try:
-                rest = step._after(outcomes[0])
-            except MissingJudgement as missing:
-                judged.append(Settled(*of, missing.status, missing.cause, key))
-            else:
-                # It rests on the call of its last part; the calls before that are recorded by themselves.
-                if rest.parts:
-                    after = (rest.job(),)
-                else:
-                    judged.append(Settled(*of, JudgementStatus.OK, None, key, rest.unknown, rest.reveals))
-            jobs.append(after)
-        judgements.settle_all(connection, judged)
-        return jobs
-
-    def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        try:
-            after = self._after(outcomes[0])
-        except MissingJudgement:
-            return ()
-        return (after.job(),) if after.parts else ()
-
-    def made_up(self, message: str) -> tuple[str, ...]:
-        # What is revealed does not change the next prompt, so one empty answer stands for all.
-        return ('{"revealed": []}',) if self.parts[1:] else ()
-
-    def _after(self, answer: Answer) -> _JudgeStep:
-        """The step of the next part, with what this answer says. Raises MissingJudgement where it cannot be read."""
-        start, end = self.parts[0]
-        memory, text = self.read.memory, self.read.text(self.judge.channel) or ""
-        with readable(answer) as content:
-            attributes, by_reference = memory.profile.attributes[start:end], self.judge.reference is not None
-            judged = read_answer(self.prompt, content, text, attributes, reference=by_reference)
-        # Positions count from the start of the part; ids are what parts have in common.
-        reveals = (*self.reveals, *_by_id(judged.reveals, memory.attribute_ids[start:end]))
-        return replace(self, parts=self.parts[1:], reveals=reveals, unknown=self.unknown + judged.unknown)
-
-
-@dataclass(frozen=True)
-class _CheckStep(Together, Step):
-    judge: Judge
-    read: JudgeInput
-
-    @classmethod
-    def settle_all(
-        cls, connection: sa.Connection, settled: Sequence[tuple[_CheckStep, Mapping[int, Answer]]]
-    ) -> list[Sequence[Job]]:
-        checked: list[Settled] = []
-        for step, outcomes in settled:
-            of, key = (step.read.response, step.judge.id), outcomes[0].key
-            try:
-                with readable(outcomes[0]) as content:
-                    verdict = read_check(content)
-            except MissingJudgement as missing:
-                checked.append(Settled(*of, missing.status, missing.cause, key))
-            else:
-                checked.append(Settled(*of, JudgementStatus.OK, None, key, verdict=verdict))
-        judgements.settle_all(connection, checked)
-        return [() for _ in settled]
-
-    def following(self, outcomes: Mapping[int, Answer]) -> Sequence[Job]:
-        return ()
-
-    def made_up(self, message: str) -> tuple[str, ...]:
-        return ()
+        raise MissingJudgement(JudgementStatus.UNPARSED, str(error), answer.key) from error

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import isfinite
 from numbers import Integral, Real
 from typing import TypeVar
@@ -41,10 +42,13 @@ MOST_QUESTIONS = 200  # of one ingest or recall: a system that never stops askin
 _LONGEST_CAUSE = 200
 
 T = TypeVar("T")
+Asking = Generator[Question, str, T]
 
 
 class RecallError(Exception):
-    """Ingest or recall went wrong; the message says how, as one line."""
+    """Ingest or recall went wrong; the message says how, as one line. key: of the last call that was made for it."""
+
+    key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,27 +71,19 @@ class Ingested:
     attributes_by_line: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _alone: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
-    def recall(self, context: Context, prompt: str, answers: Sequence[str]) -> Recall | Question:
-        """What it recalls for a context, or what it asks after these answers. prompt: what the model is asked, without
-        any memory. Raises RecallError."""
-        # What goes on with answers to questions does so in several threads: a system need not expect that.
-        with self._alone:
-            return self._recall(context, prompt, answers)
-
-    def _recall(self, context: Context, prompt: str, answers: Sequence[str]) -> Recall | Question:
-        begin = time.perf_counter()
-        given = _guarded("recall", lambda: _advance(self.system.recall(context, prompt), answers))
-        if isinstance(given, Question):
-            return given
+    def recalling(self, context: Context, prompt: str) -> Asking[Recall]:
+        """Recall for a context. prompt: what the model is asked, without any memory. Raises RecallError."""
+        seconds = Seconds()
+        given = yield from _checked("recall", lambda: self.system.recall(context, prompt), self._alone, seconds)
         if not isinstance(given, Recalled):
             raise RecallError(f"recall returned {_name(given)} instead of Recalled")
         if not isinstance(given.lines, Sequence):
             raise RecallError(f"recall returned {_name(given.lines)} for the lines instead of a list")
         if len(given.lines) > MOST_LINES:
             raise RecallError(f"recall returned more than {MOST_LINES:,} lines")
-        lines = tuple(map(self._line, given.lines))
-        seconds = time.perf_counter() - begin
-        kept = RecallRecord(self.record.id, self.spec.label, lines, seconds, _cost(given.cost))
+        with self._alone, seconds:
+            lines = tuple(map(self._line, given.lines))
+        kept = RecallRecord(self.record.id, self.spec.label, lines, seconds.total, _cost(given.cost))
         return Recall(kept, _shown(self.record, lines))
 
     def _line(self, line: object) -> RecalledLine:
@@ -106,7 +102,7 @@ class Ingested:
             raise RecallError("recall named an attribute that the profile does not have")
         return RecalledLine(text, tuple(dict.fromkeys(ids[number] for number in numbers)), _number(line.score))
 
-    def grounded(self) -> Generator[Question, str, None]:
+    def grounded(self) -> Asking[None]:
         """Asks about the lines that the system stores and the rules cannot map. What an answer does not say, or says in
         a way that cannot be read, leaves its lines ungrounded."""
         lines = getattr(self.system, "stored", ())
@@ -130,23 +126,56 @@ class Ingested:
         return self.attributes_by_line[text]
 
 
-def ingest(spec: SystemSpec, record: ProfileRecord, answers: Sequence[str]) -> Ingested | Question:
-    """A new instance that has taken in this profile, or what it asks after these answers. Raises RecallError."""
+def ingesting(spec: SystemSpec, record: ProfileRecord) -> Asking[Ingested]:
+    """Make an instance that takes in this profile. Raises RecallError."""
+    system = _guarded("ingest", spec.make)
+    ingested = Ingested(spec, system, record)
+    yield from _checked("ingest", lambda: system.ingest(record.profile), ingested._alone)
+    if spec.grounds:
+        yield from _checked("ingest", ingested.grounded, ingested._alone)
+    return ingested
 
-    def run() -> Generator[Question, str, Ingested]:
-        system = spec.make()
-        given = system.ingest(record.profile)
-        if isinstance(given, Generator):
-            yield from given
-        ingested = Ingested(spec, system, record)
-        if spec.grounds:
-            yield from ingested.grounded()
-        return ingested
 
-    def advance() -> Ingested | Question:
-        return _advance(run(), answers)
+class Seconds:
+    """Adds up the time that passes inside its `with` blocks."""
 
-    return _guarded("ingest", advance)
+    total = 0.0
+
+    def __enter__(self) -> None:
+        self._begin = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.total += time.perf_counter() - self._begin
+
+
+def _checked(
+    what: str, run: Callable[[], object], alone: threading.Lock, seconds: Seconds | None = None
+) -> Asking[object]:
+    """Run a method of a system, which may be a generator of questions, and return what it returns. A system need not
+    expect several threads at once. Raises RecallError."""
+    seconds = seconds or Seconds()
+    with alone, seconds:
+        given = _guarded(what, run)
+    if not isinstance(given, Generator):
+        return given
+    answer = None
+    for _ in range(MOST_QUESTIONS + 1):
+        with alone, seconds:
+            ended, question = _guarded(what, partial(_sent, given, answer))
+        if ended:
+            return question
+        if not isinstance(question, Question) or not isinstance(question.text, str):
+            raise RecallError(f"it yielded {_name(question)} instead of a Question")
+        answer = yield question
+    raise RecallError(f"it asks more than {MOST_QUESTIONS} questions")
+
+
+def _sent(given: Generator[object, object, object], answer: object) -> tuple[bool, object]:
+    """Return whether a generator has ended at this answer, and what it returned or yielded."""
+    try:
+        return False, given.send(answer)
+    except StopIteration as end:
+        return True, end.value
 
 
 LINES_AT_ONCE = 40  # in one call about what they carry
@@ -191,26 +220,6 @@ def _guarded(what: str, run: Callable[[], T]) -> T:
 
 def _name(value: object) -> str:
     return one_line(storable(type(value).__name__))[:_LONGEST_CAUSE]
-
-
-def _advance(given: Generator[Question, str, T] | T, answers: Sequence[str]) -> Question | T:
-    """What was given, where it is no generator; else what the generator ends with, or what it asks after the
-    answers."""
-    if not isinstance(given, Generator):
-        return given
-    try:
-        question = next(given)
-        for answer in answers:
-            question = given.send(answer)
-    except StopIteration as end:
-        value: T = end.value
-        return value
-    given.close()
-    if not isinstance(question, Question) or not isinstance(question.text, str):
-        raise RecallError(f"it yielded {_name(question)} instead of a Question")
-    if len(answers) >= MOST_QUESTIONS:
-        raise RecallError(f"it asks more than {MOST_QUESTIONS} questions")
-    return question
 
 
 def _cost(cost: object) -> Mapping[str, float] | None:

@@ -24,7 +24,7 @@ from cimemories.evaluation.estimates import (
     refuse_misfits,
     stages_of,
 )
-from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_once, at_work, judgement_job
+from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_work, judging
 from cimemories.evaluation.planning import (
     BATCH,
     JudgeSpec,
@@ -45,11 +45,10 @@ from cimemories.evaluation.respond import (
     Slot,
     Wording,
     Writer,
+    message_branches,
     replay,
-    response_job,
-    response_jobs,
 )
-from cimemories.evaluation.sessions import Place, Sessions, Task, beginnings, session_order
+from cimemories.evaluation.sessions import Sessions, session_order
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
@@ -57,6 +56,7 @@ from cimemories.llm.endpoint import Endpoint, EndpointError, probe
 from cimemories.llm.executor import Deferred, Job, Progress
 from cimemories.llm.local_vllm import is_local
 from cimemories.llm.ray_engine import Cluster
+from cimemories.llm.scripts import Branch, begun
 from cimemories.llm.source import MakeClient, Source, Unit
 from cimemories.manifest import PromptPart, RequestPart
 from cimemories.memory.systems import MemorySystemError, SystemSpec
@@ -335,38 +335,25 @@ def jobs_by_unit(
             text = item.text or ""
             reasoning = text if judge.channel == judgements.REASONING else None
             read = JudgeInput(item.response, owed.memories[item.memory], owed.context(item.context), text, reasoning)
-            job = judgement_job(judge, read)
-            if job is None:
-                store.retry(partial(_judge_at_once, store, judge, read))
-            else:
-                yield job
-        if writer is None:
-            return
-        slots = [
-            Slot(owed.memories[g.memory], owed.context(g.context), g.samples, replay=owed.replays.get(g.level))
-            for g in owed.messages
-        ]
-        slots += [Slot.at(place, responses) for place, responses in owed.sessions]
-        if slots and writer.system is not None:
-            yield Deferred(partial(response_jobs, writer, slots))
-        else:
-            yield from (response_job(writer, slot) for slot in slots)
+            yield from Deferred(partial(begun, [Branch(partial(judging, judge, read))])).jobs(store)
+        if writer is not None:
+            for branches in message_branches(writer, owed.slots):
+                first = Deferred(partial(begun, branches))
+                yield from [first] if writer.system is not None else first.jobs(store)
 
     return jobs
 
 
 @dataclass(frozen=True)
 class _Owed:
-    """What a unit owes: responses to be judged, messages to be written, and by their hash the memories that these
-    are about; None is the hash of all attributes. sessions: of a run with sessions, where its samples begin or go on;
-    it owes no messages beside them. replays: of a run that explains a leak, by level."""
+    """What a unit owes: responses to be judged, the slots of the messages to be written (in sessions all tasks of the
+    user, in their order), and by their hash the memories that the former are about; None is the hash of all
+    attributes."""
 
     record: ProfileRecord
     unjudged: Sequence[tuple[Judge, judgements.OwedJudgement]]
-    messages: Sequence[runs.OwedResponses]
     memories: Mapping[str | None, ProfileRecord]
-    replays: Mapping[str, Replay]
-    sessions: Sequence[tuple[Place, dict[int, int]]] = ()
+    slots: Sequence[Slot]
 
     def context(self, context_id: int) -> Context:
         return self.record.profile.contexts[self.record.context_ids.index(context_id)]
@@ -395,8 +382,11 @@ def _owed_by_unit(store: Store, row: RunRow, unit: Unit, judges: Sequence[Judge]
         attributes = datasets.memories_of(connection, [digest for digest in hashes if digest])
         replays = replays_of(connection, row, record)
     memories = {h: record if h is None else restrict(record, attributes[h]) for h in hashes}
-    places = beginnings(sessions, _tasks(sessions, record, rows, memories)) if sessions is not None else []
-    return _Owed(record, unjudged, messages, memories, replays, places)
+    if sessions is None:
+        slots = [Slot(memories[g.memory], g.context, g.samples, replay=replays.get(g.level)) for g in messages]
+    else:
+        slots = _tasks(sessions, record, rows, memories)
+    return _Owed(record, unjudged, memories, slots)
 
 
 def sessions_of(row: RunRow) -> Sessions | None:
@@ -409,16 +399,15 @@ def _tasks(
     record: ProfileRecord,
     rows: Sequence[sa.RowMapping],
     memories: Mapping[str | None, ProfileRecord],
-) -> list[Task]:
-    """The tasks of a user in their order. rows: of `runs.session_responses`."""
+) -> list[Slot]:
+    """Return the tasks of a user in their order. rows: of `runs.session_responses`."""
     by_context: dict[int, list[sa.RowMapping]] = {}
     for item in rows:
         by_context.setdefault(item["context"], []).append(item)
     return [
-        Task(
-            context,
-            record.profile.contexts[record.context_ids.index(context)],
+        Slot(
             memories[by_context[context][0]["memory"]],
+            context,
             {item["sample"]: item["id"] for item in by_context[context] if item["status"] in runs.RETRIABLE},
             {item["sample"]: item["text"] for item in by_context[context] if item["text"] is not None},
         )
@@ -439,12 +428,6 @@ def replays_of(connection: sa.Connection, row: RunRow, record: ProfileRecord) ->
         paraphrase = (part.attribute, recorded_prompt(connection, row.id, named)) if named else None
         replays[variant.level] = replay(record, shown[variant.shown], reworded, paraphrase)
     return replays
-
-
-def _judge_at_once(store: Store, judge: Judge, read: JudgeInput) -> None:
-    """Write a judgement that needs no call, in a transaction of its own."""
-    with store.write(relaxed=True) as connection:
-        judgements.settle_all(connection, at_once(judge, read))
 
 
 def _writer(
@@ -474,6 +457,7 @@ def _writer(
         manifest.model.json_schema,
         _system(row),
         memory_model,
+        sessions_of(row),
     )
 
 
@@ -624,18 +608,18 @@ def _estimated(store: Store, run_id: str, planned: Sequence[PlannedJudge], *, ch
             hashes = {item.memory for items in by_channel.values() for item in items if item.memory}
             attributes = datasets.memories_of(connection, list(hashes))
             memories = {digest: restrict(record, attributes[digest]) for digest in hashes}
-            jobs: list[Job] = []
+            branches = []
             for reader in readers:
                 for item in by_channel[reader.channel]:
                     memory = memories[item.memory] if item.memory else record
                     context = record.profile.contexts[record.context_ids.index(item.context)]
                     text = item.text or ""
                     reasoning = text if reader.channel == judgements.REASONING else None
-                    job = judgement_job(reader, JudgeInput(item.response, memory, context, text, reasoning))
+                    read = JudgeInput(item.response, memory, context, text, reasoning)
+                    branches.append([Branch(partial(judging, reader, read))])
                     messages.add(item.response)
                     texts += 1
-                    jobs += [job] if job is not None else []
-            counter.count(jobs)
+            counter.count(branches)
         stages, assumptions = stages_of(OfJudges(connection, calls.manifests(connection), judges), counter)
         waiting = row.expected - len(messages)
     if not messages:

@@ -20,13 +20,12 @@ attributes alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 
 from cimemories.llm.client import one_line
-from cimemories.model import Context
 from cimemories.seeds.prompts import Prompt
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import StoreError
@@ -63,6 +62,10 @@ class Sessions:
         what = "all earlier messages" if self.kept is None else f"the last {self.kept} earlier messages"
         what = "the message before" if self.kept == 1 else what
         return f"{what} in memory" + (f", contexts shuffled by seed {self.seed}" if self.order != "fixed" else "")
+
+    def remembered(self, written: tuple[Written, ...]) -> tuple[Written, ...]:
+        """Return which of a user's earlier messages, in their order, are in memory."""
+        return written if self.kept is None else written[-self.kept :]
 
     def as_json(self) -> dict[str, object]:
         return {"order": str(self.order), "seed": self.seed, "kept": self.label}
@@ -104,7 +107,7 @@ def session_order(sessions: Sessions, record: ProfileRecord, context_ids: Collec
     return [context for _, context in (places if sessions.order == SessionOrder.FIXED else sorted(places, key=rank))]
 
 
-# ---- the chain of one user
+# ---- what is remembered
 
 
 @dataclass(frozen=True)
@@ -117,77 +120,3 @@ class Written:
 
     def line(self, template: Prompt) -> str:
         return template.render(recipient=one_line(self.recipient), message=one_line(self.text))
-
-
-@dataclass(frozen=True)
-class Task:
-    """A context of the user. memory: the profile with the attributes that are held there. owed: by sample the id of the
-    response that is still to be written. texts: by sample the messages that are there."""
-
-    context_id: int
-    context: Context
-    memory: ProfileRecord
-    owed: Mapping[int, int]
-    texts: Mapping[int, str]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where samples of a user stand: before the task at `position`, with these messages behind them."""
-
-    tasks: tuple[Task, ...]
-    kept: int | None
-    position: int = 0
-    written: tuple[Written, ...] = ()
-
-    @property
-    def task(self) -> Task:
-        return self.tasks[self.position]
-
-    @property
-    def shown(self) -> tuple[Written, ...]:
-        """The earlier messages that are in memory here, in their order."""
-        return self.written if self.kept is None else self.written[-self.kept :]
-
-    @property
-    def contexts(self) -> list[int]:
-        """The ids of the contexts that these are of."""
-        return [item.context for item in self.shown]
-
-    def lines(self, template: Prompt) -> str:
-        """What stands behind the memory in the prompt; empty before the first message."""
-        return "\n".join(item.line(template) for item in self.shown)
-
-    def after(self, sample: int, text: str | None) -> Place | None:
-        """Where this sample stands once the task here has this message; None: it is missing, and so is not remembered.
-        None where nothing more is owed of the sample."""
-        here = self._remembering(text)
-        return replace(self, position=self.position + 1, written=here).next_owed(sample)
-
-    def next_owed(self, sample: int) -> Place | None:
-        """From here on the first place with a task that the sample owes; what is written between is remembered."""
-        place = self
-        while place.position < len(place.tasks):
-            if sample in place.task.owed:
-                return place
-            written = place._remembering(place.task.texts.get(sample))
-            place = replace(place, position=place.position + 1, written=written)
-        return None
-
-    def _remembering(self, text: str | None) -> tuple[Written, ...]:
-        if text is None or not text.strip():
-            return self.written
-        return (*self.written, Written(self.task.context_id, self.task.context.recipient, text))
-
-
-def beginnings(sessions: Sessions, tasks: Sequence[Task]) -> list[tuple[Place, dict[int, int]]]:
-    """Where the samples of a user begin or go on: places with the owed responses there, by sample. tasks: in the order
-    of the sessions. Samples that stand at the same place with the same messages are together: their prompt is one."""
-    start = Place(tuple(tasks), sessions.kept)
-    together: dict[tuple[int, tuple[Written, ...]], tuple[Place, dict[int, int]]] = {}
-    for sample in sorted({sample for task in tasks for sample in task.owed}):
-        place = start.next_owed(sample)
-        if place is not None:
-            _, owed = together.setdefault((place.position, place.shown), (place, {}))
-            owed[sample] = place.task.owed[sample]
-    return list(together.values())

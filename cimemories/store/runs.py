@@ -249,12 +249,6 @@ def _sweep_rows(connection: sa.Connection, query: sa.Select) -> list[SweepRow]:
 OWN = run.c.explains.is_(None)  # not a run that explains a leak of another
 RETRIABLE = (ResponseStatus.OWED, ResponseStatus.FAILED)
 _SETTLED = ("status", "cause", "text", "reasoning", "finish_reason", "call", "before", "shown", "recall", "earlier")
-# Built once: building it anew for every response would cost several times what carrying it out does.
-_SETTLE = (
-    sa.update(response)
-    .where(response.c.id == sa.bindparam("of"), response.c.status.in_([str(status) for status in RETRIABLE]))
-    .values({name: sa.bindparam(f"new_{name}") for name in _SETTLED})
-)
 # The statement looks at the status itself: of two that settle a response at once, the second changes no row.
 _SETTLE_ALL = (
     f"UPDATE response SET {', '.join(f'{name} = new.{name}' for name in _SETTLED)} FROM {{new}} "
@@ -264,9 +258,10 @@ _SETTLE_ALL = (
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What came of a planned response, and by which call. before: key of the gate's or the draft's call; shown: hash of
-    what a gate or a memory system let into the prompt; recall: hash of what the latter recalled; earlier: JSON of the
-    contexts whose messages were in the prompt, in a run with sessions."""
+    """What came of a planned response. call: the key of the call that it rests on, None if a memory system failed
+    before any; before: that of the gate or the draft; shown: hash of what a gate or a memory system let into the
+    prompt; recall: hash of what the latter recalled; earlier: JSON of the contexts whose messages were in the prompt,
+    in a run with sessions."""
 
     response: int
     status: ResponseStatus
@@ -274,7 +269,7 @@ class Settled:
     text: str | None
     reasoning: str | None
     finish_reason: str | None
-    call: str
+    call: str | None
     before: str | None = None
     shown: str | None = None
     recall: str | None = None
@@ -565,32 +560,6 @@ def profile_ids(connection: sa.Connection, run_id: str) -> list[int]:
     # exists stops at a profile's first response, where a join would go through all of them.
     own = sa.exists().where(response.c.run == run_id, response.c.profile == profile.c.id)
     return list(connection.execute(sa.select(profile.c.id).where(own).order_by(profile.c.ordinal)).scalars())
-
-
-def settle(
-    connection: sa.Connection,
-    response_id: int,
-    *,
-    status: ResponseStatus,
-    cause: str | None,
-    text: str | None,
-    reasoning: str | None,
-    finish_reason: str | None,
-    call_key: str | None,
-    before: str | None = None,
-    shown: str | None = None,
-    recall: str | None = None,
-    earlier: Sequence[int] | None = None,
-) -> bool:
-    """Write what came of one planned response. False where it had been settled already, which then stays. before: key
-    of the gate's or the draft's call; shown: hash of what a gate or a memory system let into the prompt; recall: hash
-    of what the latter recalled. call_key: None where a memory system failed before any call. earlier: of a run with
-    sessions, the contexts whose messages were in the prompt."""
-    listed = None if earlier is None else json.dumps(list(earlier))
-    values = (status, cause, text, reasoning, finish_reason, call_key, before, shown, recall, listed)
-    bound = {f"new_{name}": value for name, value in zip(_SETTLED, values, strict=True)}
-    # The statement looks at the status itself: of two that settle a response at once, the second changes no row.
-    return bool(connection.execute(_SETTLE, {"of": response_id, **bound}).rowcount)
 
 
 def settle_all(connection: sa.Connection, outcomes: Sequence[Settled]) -> list[bool]:

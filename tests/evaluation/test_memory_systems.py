@@ -9,11 +9,12 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -32,7 +33,7 @@ from cimemories.evaluation.compositions import CompositionError, read_compositio
 from cimemories.evaluation.costs import Prices, run_cost
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec
-from cimemories.evaluation.recalling import Ingested, Recall, ingest
+from cimemories.evaluation.recalling import Recall, ingesting
 from cimemories.evaluation.repeating import command_of, planned_alike, spec_of
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
@@ -373,11 +374,16 @@ def test_embedding_of_everything_is_the_full_memory_as_a_set_and_ties_keep_the_o
 def recalled_by(system: str, profile: Profile) -> list[list[int]]:
     """Positions of the recalled attributes in each context of a profile, in the order of the prompt."""
     record = ProfileRecord(1, 1, 1, profile, tuple(range(len(profile.attributes))), tuple(range(len(profile.contexts))))
-    ingested = ingest(read_system(system), record, ())
-    assert isinstance(ingested, Ingested)
-    recalls = [ingested.recall(context, "", ()) for context in profile.contexts]
-    assert all(isinstance(item, Recall) for item in recalls)
-    return [list(item.record.attributes) for item in recalls if isinstance(item, Recall)]
+    ingested = result(ingesting(read_system(system), record))
+    recalls: list[Recall] = [result(ingested.recalling(context, "")) for context in profile.contexts]
+    return [list(item.record.attributes) for item in recalls]
+
+
+def result(asking: Generator[Any, Any, Any]) -> Any:
+    """What a generator returns that asks nothing."""
+    with pytest.raises(StopIteration) as end:
+        next(asking)
+    return end.value.value
 
 
 def test_recall_of_ten_profiles_in_49_contexts_by_bm25_takes_less_than_ten_seconds() -> None:

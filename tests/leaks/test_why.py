@@ -268,8 +268,8 @@ def test_a_call_that_failed_is_missing(store: Store, scope: Scope) -> None:
             sa.select(response.c.id).where(response.c.run == run_id, response.c.level == "baseline").limit(1)
         ).scalar_one()
         key = connection.execute(sa.select(call.c.key).limit(1)).scalar_one()
-        lost = {"cause": "cut at the token limit", "text": "17 drinks", "reasoning": None, "finish_reason": "length"}
-        store_runs.settle(connection, first, status=ResponseStatus.TRUNCATED, call_key=key, **lost)
+        lost = (ResponseStatus.TRUNCATED, "cut at the token limit", "17 drinks", None, "length", key)
+        store_runs.settle_all(connection, [store_runs.Settled(first, *lost)])
     runs.execute(store, run_id)
     why = explain(Flows(store), scope, row_of(store, run_id))
     assert [(e.planned, e.judged, e.missing) for e in why.effects] == [(3, 2, 1), (3, 3, 0)]

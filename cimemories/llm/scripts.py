@@ -1,0 +1,267 @@
+"""Scripts: generators that ask models, and the jobs that their asks become.
+
+    def rewritten(task: str) -> Script:
+        draft = yield Ask("respond", client, request_for(task))
+        final = yield Ask("rewrite", client, request_for(draft.content))
+        yield Keep(save_messages, lambda: final)
+
+A script yields an `Ask` and is sent its Answer, also one that failed; a `Keep`, and is told whether the row was
+written; or a `Start` of further scripts. One script writes one sample: where several samples ask the same, they are one
+request of several draws, so a plain run asks for its five messages at once.
+
+Answers are recorded calls, so a script can be started again at any time and fed with the answers that it has had. It
+must ask the same when it is answered the same, and change nothing outside itself but by `Keep`. Plans are priced by the
+same scripts, with `Ask.placeholders` as answers (evaluation/estimates.py).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+import sqlalchemy as sa
+
+from cimemories.llm.client import Client
+from cimemories.llm.executor import Deferred, Job, Together
+from cimemories.llm.replies import status_of
+from cimemories.model import ChatRequest, ResponseStatus
+from cimemories.store.calls import Answer
+
+T = TypeVar("T")
+WRITTEN = "\x00message\x00"  # the placeholder of a message, which no prompt holds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """A question to a model.
+
+    placeholders: answers for a plan, from the one that leads to the longest prompts to the one that leads to the
+    shortest; empty if nothing follows from any answer. shared: all samples get the same answer, which is draw 0.
+    opening: as of Job.
+    """
+
+    kind: str
+    client: Client
+    request: ChatRequest
+    placeholders: tuple[str, ...] = ()
+    shared: bool = False
+    opening: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """A row for the record. `write` gets all rows of a commit that it is to write, and returns for each whether it was
+    written, or None if all were. `row` makes the row: a plan never calls it."""
+
+    write: Callable[[sa.Connection, Sequence[Any]], Sequence[bool] | None]
+    row: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Further scripts, which run beside the one that starts them."""
+
+    branches: Iterable[Branch]
+
+
+Item: TypeAlias = Ask | Keep | Start
+Asking: TypeAlias = Generator[Item, Any, T]
+Script: TypeAlias = Asking[Any]
+
+
+class Missing(Exception):
+    """An answer that a script cannot go on without. stage: the step that it was for, '' for the message itself."""
+
+    def __init__(self, stage: str, answer: Answer, status: ResponseStatus, cause: str | None) -> None:
+        super().__init__(f"{stage}: {cause}" if stage else cause)
+        self.stage, self.answer, self.status, self.cause = stage, answer, status, cause
+
+
+def asking(ask: Ask) -> Script:
+    """Ask one question, from whose answer nothing follows."""
+    yield ask
+
+
+def required(answer: Answer, stage: str) -> str:
+    """Return the text of an answer. Raises Missing if there is none, or it was refused or cut."""
+    status, cause = status_of(answer)
+    if status != ResponseStatus.OK:
+        raise Missing(stage, answer, status, cause)
+    return answer.content or ""
+
+
+@dataclass(eq=False)
+class Branch:
+    """A script under way.
+
+    make: starts the script. draw: the number of its sample. slow: it may take long between two asks, so that it goes on
+    in a thread and not in the transaction that records the answer. answers: those that it has had.
+    """
+
+    make: Callable[[], Script]
+    draw: int = 0
+    slow: bool = False
+    answers: tuple[Answer, ...] = ()
+    _script: Script | None = field(default=None, repr=False)  # waits for its next answer
+
+    def begin(self) -> Item | None:
+        """Start the script, feed it with its answers, and return what it yields next; None if it has ended."""
+        self._script = self.make()
+        item = self.tell(None)
+        for answer in self.answers:
+            while not isinstance(item, Ask):
+                item = self.tell(True)  # what it kept and started the first time
+            item = self.tell(answer)
+        return item
+
+    def tell(self, value: object) -> Item | None:
+        """Send a value to the script, and return what it yields next; None if it has ended."""
+        assert self._script is not None
+        try:
+            return self._script.send(value)
+        except StopIteration:
+            return None
+
+    def after(self, answer: Answer) -> tuple[Branch, Item | None]:
+        """Return the branch with one more answer, and what its script yields then.
+
+        The script goes on where it is. Called a second time, as for a commit that is tried again, it is started again.
+        """
+        script, self._script = self._script, None
+        branch = Branch(self.make, self.draw, self.slow, (*self.answers, answer), script)
+        return branch, branch.begin() if script is None else branch.tell(answer)
+
+
+Moves: TypeAlias = Iterable[tuple[Branch, Item | None]]
+
+
+def jobs_of(asked: Iterable[tuple[Ask, Branch]]) -> list[Job]:
+    """Return the jobs for what branches ask, in their order; equal requests for different samples are one job."""
+    groups: defaultdict[tuple[object, ...], list[tuple[Ask, dict[int, Branch], list[Branch]]]] = defaultdict(list)
+    ordered = []
+    for ask, branch in asked:
+        alike = groups[ask.kind, ask.request.messages, ask.shared]
+        for first, by_draw, branches in alike:
+            same = first is ask or (first.client is ask.client and first.request == ask.request)
+            if same and (ask.shared or branch.draw not in by_draw):
+                by_draw[branch.draw] = branch
+                branches.append(branch)
+                break
+        else:
+            group = ask, {branch.draw: branch}, [branch]
+            alike.append(group)
+            ordered.append(group)
+    return [
+        Job(
+            ask.kind,
+            ask.client,
+            ask.request,
+            (0,) if ask.shared else tuple(sorted(by_draw)),
+            Waiting(ask, tuple(branches)),
+            opening=ask.opening,
+        )
+        for ask, by_draw, branches in ordered
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting(Together):
+    """Branches that wait for the answers to one request; settled, they go on."""
+
+    ask: Ask
+    branches: tuple[Branch, ...]
+
+    def answers(self, outcomes: Mapping[int, Answer]) -> Iterator[tuple[Branch, Answer]]:
+        """Yield each branch that has an answer, with it: of a batch file some may be missing."""
+        for branch in self.branches:
+            if answer := outcomes.get(0 if self.ask.shared else branch.draw):
+                yield branch, answer
+
+    @classmethod
+    def settle_all(
+        cls, connection: sa.Connection, settled: Sequence[tuple[Waiting, Mapping[int, Answer]]]
+    ) -> list[Sequence[Job | Deferred]]:
+        following: list[list[Job | Deferred]] = [[] for _ in settled]
+        asked: list[list[tuple[Ask, Branch]]] = [[] for _ in settled]
+        moving: list[tuple[int, Branch, Item | None]] = []
+        for at, (waiting, outcomes) in enumerate(settled):
+            slow = []
+            for branch, answer in waiting.answers(outcomes):
+                if branch.slow:
+                    slow.append((branch, answer))
+                else:
+                    moving.append((at, *branch.after(answer)))
+            if slow:
+                following[at].append(Deferred(partial(_continued, slow)))
+        while moving:
+            written = iter(_write(connection, [item for _, _, item in moving if isinstance(item, Keep)]))
+            moved: list[tuple[int, Branch, Item | None]] = []
+            for at, branch, item in moving:
+                if isinstance(item, Ask):
+                    asked[at].append((item, branch))
+                elif isinstance(item, Keep):
+                    moved.append((at, branch, branch.tell(next(written))))
+                elif isinstance(item, Start):
+                    moved += [(at, started, started.begin()) for started in item.branches]
+                    moved.append((at, branch, branch.tell(None)))
+            moving = moved
+        for at, asks in enumerate(asked):
+            following[at].extend(jobs_of(asks))
+        return list(following)
+
+
+def _write(connection: sa.Connection, kept: Sequence[Keep]) -> list[bool]:
+    """Write the rows of a commit by as few statements as may be; return for each whether it was written."""
+    places: defaultdict[Callable[..., Sequence[bool] | None], list[int]] = defaultdict(list)
+    for place, item in enumerate(kept):
+        places[item.write].append(place)
+    written = [True] * len(kept)
+    for write, those in places.items():
+        for place, done in zip(those, write(connection, [kept[p].row() for p in those]) or (), strict=False):
+            written[place] = done
+    return written
+
+
+def begun(branches: Iterable[Branch]) -> Iterator[Job | Callable[[sa.Connection], None]]:
+    """Begin these scripts outside a commit; yield their first jobs, and what is to be written in transactions of its
+    own."""
+    yield from _moved([(branch, branch.begin()) for branch in branches])
+
+
+def _continued(answered: Sequence[tuple[Branch, Answer]]) -> Iterator[Job | Callable[[sa.Connection], None]]:
+    yield from _moved([branch.after(answer) for branch, answer in answered])
+
+
+def _moved(moves: Moves) -> Iterator[Job | Callable[[sa.Connection], None]]:
+    asked = []
+    for branch, item in moves:
+        while item is not None and not isinstance(item, Ask):
+            if isinstance(item, Keep):
+                yield partial(_write_one, item)
+                item = branch.tell(True)
+            else:
+                yield from begun(item.branches)
+                item = branch.tell(None)
+        if item is not None:
+            asked.append((item, branch))
+    yield from jobs_of(asked)
+
+
+def _write_one(kept: Keep, connection: sa.Connection) -> None:
+    _write(connection, [kept])
+
+
+def asked_next(moves: Moves, on_keep: Callable[[Keep], None]) -> Iterator[tuple[Ask, Branch]]:
+    """Yield what branches ask next in a plan, where nothing is written. on_keep: is told what a run would keep."""
+    for branch, item in moves:
+        while item is not None and not isinstance(item, Ask):
+            if isinstance(item, Keep):
+                on_keep(item)
+            else:
+                yield from asked_next(((started, started.begin()) for started in item.branches), on_keep)
+            item = branch.tell(True)
+        if item is not None:
+            yield item, branch
