@@ -214,7 +214,7 @@ def _told(context: Context) -> dict[str, str]:
 # ---- assistants
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Memory:
     """What an assistant may use. record: all attributes of its memory. shown: the lines for the prompt, as attributes
     of the profile; digest: the hash of those attributes, None if they are all of the memory."""
@@ -233,7 +233,7 @@ class Memory:
         return cls(slot.memory, slot.memory.profile)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """What a message is for. earlier: the messages of its session that are remembered."""
 
@@ -256,20 +256,22 @@ class Assistant(Protocol):
         """Write the message for a task. Raises Missing if it cannot be asked for."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prompted:
     """The model with the memory in its prompt."""
 
     writer: Writer
 
     def write(self, task: Task, memory: Memory) -> Asking[Message]:
+        return Message((yield _first(self, task, memory)), memory.digest)
+
+    def ask(self, task: Task, memory: Memory) -> Ask:
         text, lines = message_prompt(self.writer.wording, memory.shown, task.context, task.earlier)
         request = self.writer.request(text)
-        answer = yield Ask(RESPOND, self.writer.client, request, (WRITTEN,), opening=opening_of(text, lines))
-        return Message(answer, memory.digest)
+        return Ask(RESPOND, self.writer.client, request, (WRITTEN,), opening=opening_of(text, lines))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Gate:
     """Asks which memories the task needs; only those reach the prompt of the message."""
 
@@ -277,15 +279,8 @@ class Gate:
     inner: Assistant
 
     def write(self, task: Task, memory: Memory) -> Asking[Message]:
-        writer, template = self.writer, self.writer.wording.before
-        assert template is not None
         ids = memory.record.attribute_ids
-        listed = client.numbered([a.statement for a in memory.record.profile.attributes])
-        text = template.render(memories=listed, **_told(task.context))
-        request = writer.request(text, response_format(gate_schema(len(ids)), writer.schema))
-        # The longest prompt lets every memory through, the shortest none: between them lies what a gate may choose.
-        placeholders = json.dumps({"needed": list(range(1, len(ids) + 1))}), json.dumps({"needed": []})
-        answer = yield Ask(GATE, writer.client, request, placeholders, opening=opening_of(text, listed))
+        answer = yield _first(self, task, memory)
         try:
             chosen = [ids[position] for position in read_gate(required(answer, "gate"), len(ids))]
         except client.AnswerError as error:
@@ -296,6 +291,22 @@ class Gate:
         digest = datasets.memory_hash(memory.record.id, chosen)
         message = yield from self.inner.write(task, Memory(memory.record, shown, digest))
         return replace(message, before=answer.key)
+
+    def ask(self, task: Task, memory: Memory) -> Ask:
+        writer, template, attributes = self.writer, self.writer.wording.before, memory.record.profile.attributes
+        assert template is not None
+        listed = client.numbered([a.statement for a in attributes])
+        text = template.render(memories=listed, **_told(task.context))
+        request = writer.request(text, response_format(gate_schema(len(attributes)), writer.schema))
+        # The longest prompt lets every memory through, the shortest none: between them lies what a gate may choose.
+        placeholders = json.dumps({"needed": list(range(1, len(attributes) + 1))}), json.dumps({"needed": []})
+        return Ask(GATE, writer.client, request, placeholders, opening=opening_of(text, listed))
+
+
+@lru_cache(maxsize=8)
+def _first(assistant: Prompted | Gate, task: Task, memory: Memory) -> Ask:
+    """Return what all samples of a slot ask first, made once for them."""
+    return assistant.ask(task, memory)
 
 
 @dataclass(frozen=True)

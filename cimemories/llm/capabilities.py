@@ -22,7 +22,7 @@ import httpx2
 import openai
 from openai import AsyncOpenAI
 
-from cimemories.llm import event_loop
+from cimemories import event_loop
 from cimemories.llm.client import BOUNDS, MALFORMED_ATTEMPTS, Schema, answer_form, response_format
 from cimemories.llm.endpoint import (
     AnswerRefused,

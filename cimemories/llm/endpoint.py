@@ -39,10 +39,10 @@ import httpx2
 import openai
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
+from cimemories import event_loop
 from cimemories.access import readonly, roles
 from cimemories.access.roles import Role
 from cimemories.files import open_regular
-from cimemories.llm import event_loop
 from cimemories.llm.replies import NO_CREDIT, cause_of, error_inside
 from cimemories.llm.traffic import Traffic
 from cimemories.seeds.presets import load_presets

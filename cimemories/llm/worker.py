@@ -15,7 +15,8 @@ from typing import NoReturn, TypedDict
 
 import sqlalchemy as sa
 
-from cimemories.llm import engines, event_loop
+from cimemories import event_loop
+from cimemories.llm import engines
 from cimemories.llm.engines import Engine
 from cimemories.llm.executor import Deferred, Execution, Executor, Job, Progress, Stopped
 from cimemories.llm.local_vllm import is_local, serving

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cimemories.llm import event_loop
+from cimemories import event_loop
 
 
 def interrupt(_number: int, _frame: object) -> None:
