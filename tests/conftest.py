@@ -49,10 +49,9 @@ settings.load_profile("project")
 # Files that take long for their number of tests: browsers, servers, processes that are killed. They come first, so that
 # no worker is left alone with one of them at the end.
 LONG = (
-    "test_review_browser.py",
+    "test_desk_browser.py",
     "test_browser.py",
     "test_accessibility.py",
-    "test_matrix_browser.py",
     "test_journeys_browser.py",
     "test_runs_browser.py",
     "test_annotator.py",

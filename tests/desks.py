@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import serving
 import streamlit as st
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from cimemories.ui import ASSETS, workbench
+from cimemories.ui import ASSETS, matrix, workbench
 
 # Plain http and not localhost: a browser takes it for no secure context, as it does an address of a local network.
 ADDRESS = "http://desk.example/review"
+QUEUE, GRID = ("leaving", "uid", "unsaved", "keys"), ("leaving", "uid", "unsaved", "keys", "deciding")
+KEYS = [
+    workbench.Key("n", "necessary", "N", "green"),
+    workbench.Key("i", "inappropriate", "X", "red"),
+    workbench.Key("u", "ambiguous", "?", "yellow"),
+]
+GLYPHS = {key.says: key.glyph for key in KEYS}
 MOUNT = """async ([name, html, script]) => {
     const module = await import(URL.createObjectURL(new Blob([script], { type: "text/javascript" })));
     const parts = (window.components ??= {});
     parts[name] = () => {
-        const parentElement = document.body.appendChild(document.createElement("main"));
-        parentElement.innerHTML = html;
+        const place = document.body.appendChild(document.createElement("main"));
+        const parentElement = place.attachShadow({ mode: "open" }); // as Streamlit puts it in
+        parentElement.appendChild(document.createElement("div")).innerHTML = html;
         const sent = [];
         const setValue = (_, value) => sent.push(JSON.parse(JSON.stringify(value)));
         const values = { setStateValue: setValue, setTriggerValue: setValue };
@@ -31,7 +39,7 @@ MOUNT = """async ([name, html, script]) => {
             receive: (data) => {
                 unmount = module.default({ parentElement, data: structuredClone(data), ...values }) ?? unmount;
             },
-            remove: () => { unmount(); parentElement.remove(); },
+            remove: () => { unmount(); place.remove(); },
         };
     };
 }"""
@@ -56,7 +64,9 @@ def page(browser: Browser) -> Iterator[Page]:
 
 def mount(page: Page, name: str, *scripts: str) -> None:
     """Load the component made of these assets: `components[name]()` in the page puts it in."""
-    html = (ASSETS / f"{name}.html").read_text(encoding="utf-8")
+    styles = [ASSETS / f"{part}.css" for part in (*scripts, name)]
+    style = "".join(path.read_text(encoding="utf-8") for path in styles if path.exists())
+    html = f"<style>{style}</style>" + (ASSETS / f"{name}.html").read_text(encoding="utf-8")
     script = "".join((ASSETS / f"{part}.js").read_text(encoding="utf-8") for part in (*scripts, name))
     page.evaluate(MOUNT, [name, html, script])
 
@@ -71,14 +81,19 @@ def drawing(monkeypatch: pytest.MonkeyPatch, module: Any, name: str = "_componen
         yield data
 
 
-def queue_data(monkeypatch: pytest.MonkeyPatch, cards: list[str], **settings: Any) -> dict[str, Any]:
+def queue_data(
+    monkeypatch: pytest.MonkeyPatch, cards: Sequence[str | workbench.Card], **settings: Any
+) -> dict[str, Any]:
     """What the server sends a queue of these cards, as `workbench.draw` writes it."""
-    items = [workbench.Card(id=card, title=f"Statement {card}", facts=[]) for card in cards]
+    items = [
+        workbench.Card(id=card, title=f"Statement {card}", facts=[]) if isinstance(card, str) else card
+        for card in cards
+    ]
     given: dict[str, Any] = {
         "key": "review",
         "session": "one",
         "owner": "ada",
-        "keys": [workbench.Key("n", "necessary", "N", "green"), workbench.Key("i", "inappropriate", "X", "red")],
+        "keys": KEYS,
         "blind": True,
         "done": 0,
         "total": len(cards),
@@ -86,3 +101,204 @@ def queue_data(monkeypatch: pytest.MonkeyPatch, cards: list[str], **settings: An
     with drawing(monkeypatch, workbench) as data:
         workbench.draw(items, **{**given, **settings})
     return data
+
+
+def matrix_data(
+    monkeypatch: pytest.MonkeyPatch, rows: Sequence[str], columns: Sequence[str], cells: str = "", **settings: Any
+) -> dict[str, Any]:
+    """What the server sends a matrix with these texts of attributes and contexts, whose ids are 100 and 1 onwards."""
+    size = len(rows) * len(columns)
+    counts = (0, 0, len(columns))
+    drawn = matrix.Drawing(
+        title="Pairs",
+        rows=[matrix.Row(100 + i, f"fact_{i}", text, counts) for i, text in enumerate(rows)],
+        columns=[
+            matrix.Column(1 + j, text, f"Task {text}", counts, retained=True, discarded=False)
+            for j, text in enumerate(columns)
+        ],
+        blocks=[matrix.Span("finance", "", 0, len(rows), counts)],
+        spheres=[matrix.Span("", "", 0, len(columns), counts)],
+        cells=cells or "?" * size,
+        consensus=cells or "?" * size,
+        decided="0" * size,
+        matched=settings.pop("matched", "1" * size),
+        above=100,
+    )
+    given = {"key": "matrix", "cursor": (100, 1), "keys": KEYS, "owner": "ada", **settings}
+    with drawing(monkeypatch, matrix) as data:
+        matrix.matrix(drawn, **given)
+    return data
+
+
+def list_data(monkeypatch: pytest.MonkeyPatch, rows: Sequence[matrix.Listed], **settings: Any) -> dict[str, Any]:
+    """What the server sends a list of these pairs of context 1: a row has the name and the domain of its attribute."""
+    columns = [("Attribute", "name"), ("Label", "plain"), ("Domain", "plain")]
+    given = {"label": 1, "key": "list", "context": 1, "cursor": rows[0].id, "keys": KEYS, "owner": "ada", **settings}
+    with drawing(monkeypatch, matrix, "_list_component") as data:
+        matrix.pair_list("Pairs", columns, rows, **given)
+    return data
+
+
+class Desk:
+    """A component alone in a page, and the server behind it, which hears and speaks when a test says so.
+
+    recorded: the events that the server has recorded, by uid, in their order; two tabs may share it.
+    """
+
+    scripts: tuple[str, ...]
+
+    def __init__(
+        self, page: Page, name: str, data: dict[str, Any], recorded: dict[str, dict[str, Any]] | None = None
+    ) -> None:
+        self.page, self.name, self.data = page, name, data
+        self.recorded = {} if recorded is None else recorded
+        self.load()
+
+    def load(self) -> None:
+        """The page is there, and has the script."""
+        mount(self.page, self.name, *self.scripts)
+
+    def open(self, **changes: Any) -> None:
+        """The component is drawn."""
+        data = self.message([], changes)
+        self.page.evaluate(
+            "([name, data]) => { window.desk = components[name](); desk.receive(data); }", [self.name, data]
+        )
+
+    def close(self) -> None:
+        """The person has gone to another page of the app."""
+        self.page.evaluate("desk.remove()")
+
+    def press(self, keys: str | list[str]) -> None:
+        """Press keys, of one letter each or by their names."""
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages with events that the server was sent, each with all that was not confirmed then."""
+        return list(self.page.evaluate("desk.sent.filter(({ events }) => events)"))
+
+    @property
+    def sent(self) -> list[dict[str, Any]]:
+        """The events of the last message."""
+        return list(self.messages[-1]["events"]) if self.messages else []
+
+    def answer(self, **changes: Any) -> None:
+        """The server records what it was sent last, confirms it, and says what there is now."""
+        events = self.sent
+        for event in events:
+            self.recorded.setdefault(event["uid"], event)
+        self.page.evaluate("(data) => desk.receive(data)", self.message([event["uid"] for event in events], changes))
+
+    def save(self) -> None:
+        """The server answers until nothing is left to be saved."""
+        for _ in range(9):
+            self.answer()
+            if self.saved.inner_text() == "all saved":
+                return
+        expect(self.saved).to_have_text("all saved")
+
+    @property
+    def standing(self) -> dict[str, str]:
+        """What the record says of each card: the answer, or skip or flag."""
+        undone = {event["of"] for event in self.recorded.values() if event["kind"] == "undo"}
+        kept = [event for event in self.recorded.values() if event["uid"] not in undone]
+        return {
+            event["card"]: event["says"] or event["kind"] for event in kept if event["kind"] in ("say", "skip", "flag")
+        }
+
+    def message(self, confirmed: list[str], changes: dict[str, Any]) -> dict[str, Any]:
+        """What the server sends."""
+        raise NotImplementedError
+
+    @property
+    def saved(self) -> Locator:
+        """Where it says how much is not saved."""
+        raise NotImplementedError
+
+
+class Queue(Desk):
+    """A queue. ahead: how many cards the server sends at once."""
+
+    scripts = QUEUE
+
+    def __init__(
+        self, page: Page, data: dict[str, Any], *, recorded: dict[str, dict[str, Any]] | None = None, ahead: int = 10
+    ) -> None:
+        super().__init__(page, "workbench", data, recorded)
+        self.ahead = ahead
+
+    def open(self, **changes: Any) -> None:
+        super().open(**changes)
+        self.page.wait_for_function("desk.sent.some(({ place }) => place)", polling=10)
+
+    def message(self, confirmed: list[str], changes: dict[str, Any]) -> dict[str, Any]:
+        standing = self.standing
+        answered = {card for card, word in standing.items() if word not in ("skip", "flag")}
+        cards = [card for card in self.data["cards"] if card["id"] not in answered]
+        cards.sort(key=lambda card: card["id"] in standing)  # what was skipped comes last
+        now = {"cards": cards[: self.ahead], "done": len(answered), "left": len(cards), "confirmed": confirmed}
+        return {**self.data, **now, **changes}
+
+    @property
+    def card(self) -> str:
+        """The id of the card in sight."""
+        return self.box.get_attribute("data-card") or ""
+
+    @property
+    def box(self) -> Locator:
+        return self.page.locator(".bench .card")
+
+    @property
+    def saved(self) -> Locator:
+        return self.page.locator(".bench .saved")
+
+    @property
+    def progress(self) -> Locator:
+        return self.page.locator(".bench .progress")
+
+
+class Grid(Desk):
+    """A matrix, or a list of the pairs of one context."""
+
+    scripts = GRID
+
+    def load(self) -> None:
+        mount(self.page, self.name, *GRID, *(["matrix_drawing"] if self.name == "matrix" else []))
+
+    def open(self, **changes: Any) -> None:
+        super().open(**changes)
+        self.page.get_by_role("grid").focus()
+
+    def message(self, confirmed: list[str], changes: dict[str, Any]) -> dict[str, Any]:
+        moves = self.places[-1]["moves"] if self.places else 0
+        data = {**self.data, "handled": confirmed, "moves": moves}
+        if self.name == "pair_list":
+            data["rows"] = [{**row, **self._decision(row["id"])} for row in data["rows"]]
+        return {**data, **changes}
+
+    def _decision(self, attribute: int) -> dict[str, str]:
+        """What the row of a list says of a decision in the record; {} where there is none."""
+        word = self.standing.get(f"{attribute}.{self.data['context']}")
+        return {"glyph": GLYPHS[word], "word": word, "by": "decided by Ada"} if word else {}
+
+    @property
+    def places(self) -> list[dict[str, Any]]:
+        """The pairs of which the server was told, in their order."""
+        return list(self.page.evaluate("window.desk?.sent.filter(({ moves }) => moves) ?? []"))
+
+    @property
+    def spoken(self) -> str:
+        """What the active cell of a matrix says to those who do not see it."""
+        name = self.page.get_by_role("grid").get_attribute("aria-activedescendant")
+        return self.page.locator(f"#{name}").inner_text()
+
+    @property
+    def row(self) -> Locator:
+        """The row of a list that the person is at."""
+        return self.page.locator("tr[aria-selected=true]")
+
+    @property
+    def saved(self) -> Locator:
+        return self.page.locator(".state")

@@ -15,7 +15,7 @@ from streamlit.delta_generator_singletons import get_last_dg_added_to_context_st
 from valued_worlds import made
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
-from cimemories.flows.labels import AMBIGUOUS, NECESSARY
+from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY
 from cimemories.model import Label
 from cimemories.review.queue import Filters, Order, select
 from cimemories.review.random_share import share_agreement
@@ -93,7 +93,154 @@ def test_what_the_browser_says_is_recorded_once_whatever_it_sends_again(store: S
         ("uid-1", Label.NECESSARY, False, 1.5),
         ("uid-2", Label.INAPPROPRIATE, True, 1.5),
     ]
+    assert all(d.source == "queue" and d.guideline for d in history)
     assert held.share == 0
+
+
+def standing(store: Store, dataset: int, name: str) -> dict[str, Label]:
+    """What somebody has decided, by card."""
+    with store.read() as connection:
+        own = [d for d in decisions.history(connection, dataset) if d.annotator == name]
+    return {f"{a}.{c}": d.label for (a, c), d in decisions.standing(own).items() if d.label}
+
+
+def cards(payloads: list[dict[str, Any]]) -> list[str]:
+    return [card["id"] for card in payloads[-1]["cards"]]
+
+
+def test_comments_skips_and_flags_are_recorded_and_taken_back(store: Store) -> None:
+    dataset, pairs = world(store)
+    app = begun(opened(PAGE))
+
+    def marked() -> list[set[tuple[int, int]]]:
+        with store.read() as connection:
+            kinds = (reviews.MarkKind.SKIP, reviews.MarkKind.FLAG)
+            return [set(reviews.standing_marks(connection, dataset, kind)) for kind in kinds]
+
+    hear(
+        app,
+        event(1, pairs[0], None, kind="comment", text="nice <img src=x onerror=alert(1)> inz"),
+        event(2, pairs[0], None, kind="skip"),
+        event(3, pairs[1], None, kind="flag", text="u in i n nix"),
+    )
+    assert marked() == [{pairs[0]}, {pairs[1]}]
+    with store.read() as connection:
+        (comment,) = reviews.comments_of_dataset(connection, dataset)
+        assert comment.text == "nice <img src=x onerror=alert(1)> inz"
+        assert [e["reason"] for e in decisions.review_events(connection, dataset, "mark")] == ["", "u in i n nix"]
+        assert decisions.history(connection, dataset) == []
+    hear(app, *(event(n + 2, pairs[0], None, kind="undo", of=f"uid-{n}") for n in (2, 3)))
+    assert marked() == [set(), set()]
+
+
+def test_after_a_reload_the_same_pair_is_next_and_an_undo_leads_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payloads = sent_to_the_browser(monkeypatch)
+    dataset, pairs = world(store)
+    app = begun(opened(PAGE, order="attribute"))
+    hear(app)
+    done = cards(payloads)[:4]
+    hear(app, *(event(n, pairs[0], card=card) for n, card in enumerate(done)))
+    following = cards(payloads)
+    app = begun(opened(PAGE, order="attribute"))
+    hear(app)
+    assert cards(payloads) == following and payloads[-1]["start"] is None
+    hear(app, event(9, (0, 0), None, kind="undo", card=""))
+    assert payloads[-1]["start"] == cards(payloads)[0] == done[3]
+    assert list(standing(store, dataset, "Ada")) == done[:3]
+    hear(app, event(9, (0, 0), None, kind="undo", card=""), event(10, (0, 0), "ambiguous", card=done[3]))
+    assert standing(store, dataset, "Ada") == {**dict.fromkeys(done[:3], Label.NECESSARY), done[3]: Label.AMBIGUOUS}
+    assert payloads[-1]["start"] is None, "answered, it is not asked again"
+    # A link leads to its pair, decided or not.
+    attribute, context = done[0].split(".")
+    hear(begun(opened(PAGE, order="attribute", attribute=attribute, context=context)))
+    assert payloads[-1]["start"] == cards(payloads)[0] == done[0]
+
+
+def test_no_pair_is_offered_to_two_people_or_tabs_and_none_of_them_starves(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payloads = sent_to_the_browser(monkeypatch)
+    dataset = add_dataset(store, profiles=1, attributes=12, contexts=5).id
+    apps = [begun(opened(PAGE), name) for name in ("Ada", "Ada", "Bob")]
+    offered: list[list[str]] = [[], [], []]
+    for number in range(12):
+        turn = number % 3
+        app, before = apps[turn], offered[turn][:4]
+        owner = list(app.session_state["review.owners"])[-1]
+        events = [event(100 * number + n, (0, 0), card=card, owner=owner) for n, card in enumerate(before)]
+        app.session_state["review"] = {"log": {"place": f"tab {turn}", "events": events, "at": None}}
+        app.run()
+        offered[turn] = cards(payloads)
+        assert offered[turn], "nobody is without a pair"
+        everywhere = [card for each in offered for card in each]
+        assert len(set(everywhere)) == len(everywhere)
+    ada, bob = standing(store, dataset, "Ada"), standing(store, dataset, "Bob")
+    assert (len(ada), len(bob)) == (24, 12) and not ada.keys() & bob.keys()
+
+
+def test_what_another_decides_shows_in_the_history_and_blind_work_shows_no_vote(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payloads = sent_to_the_browser(monkeypatch)
+    dataset, pairs = world(store)
+    app = begun(opened(PAGE, "review.box.history", blind="0"))
+    at = {"place": "here", "events": [], "at": "{}.{}".format(*pairs[0])}
+    app.session_state["review"] = {"log": at}
+    app.run()
+    assert "No decisions or comments on this pair yet." in page_html(app)
+    assert payloads[-1]["watch"], "so the browser asks every second"
+    with store.write() as connection:
+        decisions.add_all(connection, dataset, "Bob of the other room", [NewDecision(*pairs[0], Label.NECESSARY)])
+    app.run()
+    assert "Bob of the other room" in page_html(app)
+    # Blind, until the answer.
+    app = begun(opened(PAGE, "review.box.history"))
+    app.session_state["review"] = {"log": at}
+    app.run()
+    assert payloads[-1]["blind"] and "Shows after your answer" in page_html(app)
+    assert "Bob of the other room" not in page_html(app)
+    personas = {row[0] for card in payloads[-1]["cards"] for row in card["hidden"]} - {"consensus"}
+    assert personas and not any(name in page_html(app) for name in personas)
+
+
+def test_a_batch_ends_with_what_it_did(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    payloads = sent_to_the_browser(monkeypatch)
+    dataset = add_dataset(store, profiles=1, attributes=8, contexts=3).id
+    cycle = (AMBIGUOUS, NECESSARY, AMBIGUOUS, INAPPROPRIATE)
+    add_labels(store, dataset, [[[cycle[(a + c) % 4] for c in range(3)] for a in range(8)]])
+    (record,) = records(store, dataset)
+    pairs = [(a, c) for a in record.attribute_ids for c in record.context_ids]
+    add_run(store, dataset, 2, dict.fromkeys(pairs[::3], 1))
+    app = begun(opened(PAGE, batch="10"))
+    events = [event(n, pair) for n, pair in enumerate(pairs[:10])]
+    hear(app, *events)
+    assert (payloads[-1]["batch"], payloads[-1]["summary"]) == (10, [])
+    log = {**app.session_state["review"]["log"], "batch": 10}
+    app.session_state["review"] = {"log": log}
+    app.run()
+    settled, since, sure = payloads[-1]["summary"]
+    assert settled == "5 of your last 10 decisions settle an ambiguous pair, 3 go against the consensus."
+    assert "by the labels agreed on: 33.3 % before, 33.3 % now" in since
+    assert "label uncertainty ±0.0 points now, within the ±1.0 wanted" in sure
+
+
+def test_the_last_decision_is_spread_from_the_queue(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    payloads = sent_to_the_browser(monkeypatch)
+    dataset, pairs = world(store)
+    app = begun(opened(PAGE))
+    asked = [event(1, pairs[0], "inappropriate"), event(2, (0, 0), None, kind="spread", card="")]
+    hear(app, *asked)
+    assert "You decided" in page_html(app)
+    drawn = len(payloads)
+    hear(app, *asked)  # the queue is not drawn meanwhile, so the browser hears of no confirmation
+    assert len(payloads) == drawn
+    button(app, "Back to the queue").click().run()
+    assert "You decided" not in page_html(app) and len(payloads) > drawn
+    hear(app, *asked, event(3, pairs[1]))
+    assert "You decided" not in page_html(app)
+    assert sorted(standing(store, dataset, "Ada").values()) == [Label.INAPPROPRIATE, Label.NECESSARY]
 
 
 def test_words_stay_those_of_who_said_them_and_of_what(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
