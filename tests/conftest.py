@@ -9,6 +9,7 @@ that every record is a copy of: 0.01 s instead of 0.2, and 0.4 on PostgreSQL, wh
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import gc
@@ -149,8 +150,10 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_from_outside() -> Iterator[None]:
+def _nothing_from_outside(request: pytest.FixtureRequest) -> Iterator[None]:
     """No test may find, or write into, the record of whoever runs the tests, or inherit what another one has set."""
+    if "chromium" in request.fixturenames:
+        asyncio._set_running_loop(request.getfixturevalue("chromium")[1])
     umask = os.umask(0o022)
     os.umask(umask)
     with pytest.MonkeyPatch.context() as patch:
@@ -515,16 +518,43 @@ def small_demo(request: pytest.FixtureRequest) -> Path:
     return prepared
 
 
-# For the tests of a module in a browser; the module says in `workspace` what the app shows. That comes before the
-# browser, since Playwright keeps an event loop in the thread.
+# Of a worker's session one Chromium, which Playwright keeps an event loop for in this thread: the thread's own only in
+# the tests that ask for the browser, since nothing else could run one of its own there.
 
 
-@pytest.fixture(scope="module")
-def browser(workspace: Path) -> Iterator[Browser]:
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
     import serving
 
     with serving.chromium() as opened:
-        yield opened
+        loop = asyncio.get_running_loop()
+        yield opened, loop
+        asyncio._set_running_loop(loop)
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """The browser of this worker. What a module's fixtures run in event loops has to be done before it."""
+    import serving
+
+    opened, loop = chromium
+    asyncio._set_running_loop(loop)
+    yield opened
+    asyncio._set_running_loop(loop)
+    serving.close_contexts(opened)
+    asyncio._set_running_loop(None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        if "chromium" in getattr(item, "fixturenames", ()):
+            asyncio._set_running_loop(None)
+
+
+# For the tests of a module in a browser; the module says in `workspace` what the app shows.
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -34,9 +34,10 @@ TICKS = os.sysconf("SC_CLK_TCK") / 1000  # of the processor's clock, in a millis
 LOOK_MS = 120_000  # only a hang gets there: with several browsers at once 30 s were too few
 POLICY = "Content Security Policy"
 _kept: dict[Browser, BrowserContext] = {}  # of each browser, the context that one test after the other has to itself
+_usual = 0  # the port of the app before
 # What a page tried to load that the app's policy forbids, and what it asked of the internet: nothing in any test.
 _forbidden: list[str] = []
-OWN = ("data:", "blob:", "http://localhost:", "http://127.0.0.1:")
+OWN = ("data:", "blob:", "file:", "http://localhost:", "http://127.0.0.1:")
 expect.set_options(timeout=LOOK_MS)  # it would wait 5 s
 
 
@@ -46,10 +47,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def usual_port() -> int:
+    """The port of the app before, where it is free again: a browser then has the app's scripts compiled already."""
+    global _usual
+    with suppress(OSError), socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended keep it for a minute
+        probe.bind(("127.0.0.1", _usual))
+        _usual = int(probe.getsockname()[1])
+        return _usual
+    return free_port()
+
+
 @contextmanager
 def running_app(workspace: Path, *options: str, port: int | None = None) -> Iterator[tuple[str, Forked]]:
     """`cimemories app` on a free port; yields its address and process once it answers."""
-    port = port or free_port()
+    port = port or usual_port()
     environment = {**os.environ, "CIMEMORIES_WORKSPACE": str(workspace)}
     log = workspace.parent / f"app-{port}.log"
     with log.open("wb") as output:
@@ -92,39 +104,57 @@ def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
-        _kept.pop(browser, None)
+        close_contexts(browser)
         browser.close()
-    assert not _forbidden, "\n".join(_forbidden)
+
+
+def close_contexts(browser: Browser) -> None:
+    """Close what a test has left open, but for the context that is used again, and look what its pages asked for."""
+    for context in browser.contexts:
+        if context is not _kept.get(browser):
+            context.close()
+        for page in context.pages:
+            page.close()
+    forbidden = _forbidden.copy()
+    _forbidden.clear()
+    assert not forbidden, "\n".join(forbidden)
 
 
 def new_context(browser: Browser, **options: Any) -> BrowserContext:
     """A context whose pages draw without transitions and animations, and tell whether they are at rest (`settled`)."""
     context = browser.new_context(reduced_motion="reduce", **options)
     context.add_init_script(WATCHED)
+    context.on("request", lambda request: request.url.startswith(OWN) or _forbidden.append(request.url))
+    context.on("console", lambda message: _forbidden.append(message.text) if POLICY in message.text else None)
     return context
 
 
-def open_page(browser: Browser, address: str) -> Page:
-    """A page of the app, drawn to its head, of somebody whom the browser does not know.
+def open_page(
+    browser: Browser, address: str, *, size: tuple[int, int] = (1440, 1000), script: str = "", drawn: str = ".ci-head"
+) -> Page:
+    """A page of the app, drawn to its head, of somebody whom the browser does not know. script: run in it before its
+    own; drawn: what is there once it is drawn.
 
     A context that `leave` has emptied is used again, its storage cleared: it has the app's scripts compiled, which a
     new one would do anew at every first page (2.7 s of the processor instead of 0.8).
     """
     context = _kept.get(browser)
     if context is None or context.pages:
-        context = new_context(browser, viewport={"width": 1440, "height": 1000})
+        context = new_context(browser)
         _kept.setdefault(browser, context)
-        context.on("request", lambda request: request.url.startswith(OWN) or _forbidden.append(request.url))
         page = context.new_page()
     else:
         context.clear_cookies()
+        context.clear_permissions()
         page = context.new_page()
         page.goto(urljoin(address, "/_stcore/health"))
         page.evaluate("() => localStorage.clear()")
-    page.on("console", lambda message: _forbidden.append(message.text) if POLICY in message.text else None)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
     page.set_default_timeout(LOOK_MS)
+    if script:
+        page.add_init_script(script)
     page.goto(address)
-    page.wait_for_selector(".ci-head")
+    page.wait_for_selector(drawn)
     return page
 
 
@@ -136,6 +166,20 @@ def leave(page: Page) -> None:
             tab.close()
     else:
         context.close()
+
+
+class Finger:
+    """A finger on a page, which is that of a touch screen from then on."""
+
+    def __init__(self, page: Page) -> None:
+        self._page, self._session = page, page.context.new_cdp_session(page)
+        self._session.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+
+    def tap(self, x: float, y: float) -> None:
+        """A tap takes 50 to 100 ms."""
+        self._session.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+        self._page.wait_for_timeout(50)
+        self._session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
 
 # Nothing runs or is to be drawn, the script of the shell is there, no message is without an answer, and the browser has

@@ -8,11 +8,12 @@ widths.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urljoin
+from urllib.parse import parse_qs, urljoin, urlparse
 
 import axe_playwright_python
 import pytest
@@ -67,8 +68,9 @@ STREAMLITS = (
 # Groups of buttons whose choice is another part of the page, and not another setting of the same part.
 PARTS = {"Show", "View", "Role", "Part of the work", "Part of the page", "Part", "Audit", "Where is the model?"}
 AUDIT = """async ([within, rules, theirs]) => {
+    // preload: of style sheets and media, for rules that are not among these.
     const found = await axe.run(within, {runOnly: {type: "tag", values: rules}, resultTypes: ["violations"],
-                                        elementRef: true});
+                                        elementRef: true, preload: false});
     return found.violations.flatMap(({id, help, nodes}) => nodes
         .filter(({element}) => !theirs.some(([rule, those]) => rule === id && element?.matches(those)))
         .map(({html, any, all}) => `${id} (${[...any, ...all].map((check) => check.message)[0] ?? help}): ${html}`));
@@ -301,6 +303,23 @@ def seen() -> set[str]:
     return set()
 
 
+# What the address of each page may say once it is drawn.
+PARAMETERS = {
+    "home": set(),
+    "team": {"tab"},
+    "profiles": {"dataset", "profile"},
+    "labels": {"dataset", "labelling", "profile"},
+    "review": {"dataset", "labelling"},
+    "consensus": {"dataset", "labelling", "part"},
+    "runs": {"run"},
+    "judge_audit": {"run", "judge"},
+    "heatmaps": {"run"},
+    "leaks": {"run", "profile", "context", "attribute"},
+    "accumulation": {"run"},
+    "compare": {"dataset", "tab"},
+}
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_axe_the_keyboard_and_a_phone_find_no_fault_of_ours_on_a_page(page: Page, name: str, seen: set[str]) -> None:
     # Within the app, and every other page first on the phone, where the links are behind a button: to load all of it
@@ -314,6 +333,8 @@ def test_axe_the_keyboard_and_a_phone_find_no_fault_of_ours_on_a_page(page: Page
     title = "CIMemories Studio" if name == "home" else name.replace("_", " ").capitalize()
     expect(page.locator(".ci-head h2")).to_have_text(title)
     serving.settled(page)
+    expect(page).to_have_title(title if name == "home" else re.compile(f"^{title} · .*CIMemories Studio$"))
+    assert set(parse_qs(urlparse(page.url).query)) <= PARAMETERS[name], page.url
     if EVERY_LOOK:
         seen.clear()
     done: set[tuple[str, str]] = set()

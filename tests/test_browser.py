@@ -10,15 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
-import psutil
 import pytest
 import serving
 import worlds
-from forked import Forked
 from playwright.sync_api import Browser, WebSocketRoute, expect
 
 from cimemories import demo
-from cimemories.flows import catalogue
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.model import Attribute, Context, Profile
 from cimemories.store import datasets, decisions, runs
@@ -44,39 +41,24 @@ def demo_run(store: Store) -> str:
         return next(row.id for row in runs.all_rows(connection) if row.model == demo.MODELS[-1])
 
 
-# The first test of this file: a server that starts for it alone would take seconds.
-def test_a_deep_link_as_the_first_request_goes_through_the_app(
-    server: tuple[str, Forked], browser: Browser, record: Store
+def test_from_a_deep_link_over_a_cell_of_the_heatmap_to_the_leaked_sentence_and_back(
+    app: str, browser: Browser, record: Store
 ) -> None:
-    address, process = server
-    listening = {
-        c.laddr.ip
-        for p in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        for c in p.net_connections("inet")
-        if c.status == psutil.CONN_LISTEN
-    }
-    assert listening
-    assert listening <= {"127.0.0.1", "::1"}
-    page = serving.open_page(browser, f"{address}/heatmaps?run={demo_run(record)}&n=2")
+    page = serving.open_page(browser, f"{app}/heatmaps?run={demo_run(record)}&n=2", size=(1440, 900))
     expect(page.locator(".ci-head h2")).to_have_text("Heatmaps")
     expect(page.get_by_test_id("stSidebarNav")).to_contain_text("Leaks")
     expect(page.locator(".ci-head p")).to_contain_text("violation@2")
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    serving.leave(page)
-
-
-def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(
-    app: str, browser: Browser, record: Store
-) -> None:
-    run_id = demo_run(record)
-    page = serving.open_page(browser, f"{app}/heatmaps?run={run_id}")
     chart = page.locator(".js-plotly-plot[data-linked]").first
     chart.wait_for()
     serving.settled(page)
-    box = chart.locator(".nsewdrag").first.bounding_box()
-    assert box is not None
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    # 49 columns are named by their spheres.
+    expect(chart.locator(".xtick text").first).to_have_text("finance")
+    expect(chart.locator(".xtick text")).to_have_count(10)
     named = chart.locator(".ytick text").first.evaluate("element => getComputedStyle(element).fill")
     assert named == page.locator(".ci-head h2").evaluate("element => getComputedStyle(element).color")
+    box = chart.locator(".nsewdrag").first.bounding_box()
+    assert box is not None
     at = (box["x"] + box["width"] * 0.35, box["y"] + box["height"] * 0.25)
     page.mouse.move(*at)
     expect(page.locator(".ci-cell-tooltip").first).to_contain_text("pairs")
@@ -84,21 +66,48 @@ def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(
     page.wait_for_url(re.compile(r"domain="))
     query = parse_qs(urlparse(page.url).query)
     domain, context = query["domain"][0], int(query["context"][0])
-    expect(page.locator(".ci-heading").first).to_contain_text(domain.replace("_", " "))
     with record.read() as connection:
         demo_row = datasets.named(connection, demo.DATASET)
         recipient = next(
             row.context.recipient for row in datasets.contexts(connection, demo_row.id) if row.id == context
         )
-    expect(page.locator(".ci-heading").first).to_contain_text(recipient)
+    drawer = page.locator(".st-key-drawer")
+    expect(drawer.locator(".ci-heading")).to_contain_text(domain.replace("_", " "))
+    expect(drawer.locator(".ci-heading")).to_contain_text(recipient)
     serving.settled(page)
-    table = page.get_by_test_id("stDataFrame").first
-    table.scroll_into_view_if_needed()
+    expect(drawer.locator(".ci-heading")).to_be_in_viewport(ratio=1)
+    expect(drawer.get_by_test_id("stDataFrame")).to_be_in_viewport(ratio=1)
+    assert page.locator("[data-testid=stMain]").evaluate("element => element.scrollTop") == 0
+    # The maps stay in sight above it, for the next click.
+    expect(chart.locator(".ytick text").first).to_be_in_viewport()
+    drawer.get_by_role("button", name="Close").click()
+    expect(drawer).to_have_count(0)
+    assert "domain" not in parse_qs(urlparse(page.url).query)
+    # Back opens it again, and once more leads to the view before the click, without it.
+    page.go_back()
+    expect(drawer).to_have_count(1)
+    page.go_back()
+    expect(drawer).to_have_count(0)
+    serving.settled(page)
+    expect(drawer).to_have_count(0)
+    assert "domain" not in parse_qs(urlparse(page.url).query)
+
+    page.mouse.click(*at)
+    table = drawer.get_by_test_id("stDataFrame")
+    table.wait_for()
+    serving.settled(page)
     cell = table.bounding_box()
     assert cell is not None
     page.mouse.click(cell["x"] + 120, cell["y"] + 55)
     page.wait_for_url(re.compile(r"/leaks\?"))
-    expect(page.locator(".ci-message").first).to_be_visible()
+    # The chosen leak is marked in the message that is shown: a number or name of its statement stands in a mark.
+    marks = page.locator(".ci-message mark.ci-leaked")
+    expect(marks.first).to_be_visible()
+    expect(page.locator(".ci-head .ci-simulated")).to_be_visible()
+    statement = page.locator(".ci-facts dd").nth(1).inner_text()
+    words = {word.strip(".,") for word in statement.split() if len(word.strip(".,")) > 4}
+    marked = " ".join(marks.all_inner_texts())
+    assert any(word in marked for word in words)
     page.go_back()
     page.wait_for_url(re.compile(r"/heatmaps"))
     expect(page.locator(".ci-head h2")).to_have_text("Heatmaps")
@@ -109,103 +118,16 @@ def test_a_click_on_the_heatmap_leads_to_the_leaked_sentence_and_back(
     serving.leave(page)
 
 
-def test_a_leak_is_marked_where_it_stands(app: str, browser: Browser, record: Store) -> None:
-    page = serving.open_page(browser, f"{app}/leaks?run={demo_run(record)}")
-    marks = page.locator(".ci-message mark.ci-leaked")
-    expect(marks.first).to_be_visible()
-    expect(page.locator(".ci-head .ci-simulated")).to_be_visible()
-    statement = page.locator(".ci-facts dd").nth(1).inner_text()
-    # The chosen leak is marked in the message that is shown: a number or name of its statement stands in a mark.
-    words = {word.strip(".,") for word in statement.split() if len(word.strip(".,")) > 4}
-    marked = " ".join(marks.all_inner_texts())
-    assert any(word in marked for word in words)
-    serving.leave(page)
-
-
-def test_a_decision_in_the_browser_is_in_the_record(app: str, browser: Browser, record: Store) -> None:
-    with record.read() as connection:
-        dataset = datasets.named(connection, demo.DATASET)
-        profile = datasets.profile_record(connection, datasets.profile_ids(connection, dataset.id)[0])
-    attribute, context = profile.attribute_ids[20], profile.context_ids[3]
-    where = f"dataset={dataset.id}&profile={profile.id}&context={context}&attribute={attribute}"
-    page = serving.open_page(browser, f"{app}/labels?{where}")
-    page.get_by_label("Your name").fill("Ada")
-    page.get_by_label("Your name").press("Enter")  # ends the typing, decides nothing
-    page.get_by_label("Reason").fill("The message cannot do without it")
-    page.get_by_role("button", name="N necessary").click()
-    expect(page.get_by_text("decided by Ada")).to_be_visible()
-    with record.read() as connection:
-        history = decisions.history(connection, dataset.id)
-    stands = decisions.standing(history)
-    assert stands[attribute, context].label == "necessary"
-    assert stands[attribute, context].annotator == "Ada"
-    assert [d.label for d in history if (d.attribute, d.context) == (attribute, context)] == ["necessary"]
-    serving.leave(page)
-
-
-def test_an_older_link_to_the_survival_page_opens_consensus(app: str, browser: Browser) -> None:
-    page = serving.open_page(browser, f"{app}/survival?part=whatif&threshold=80")
-    expect(page.locator(".ci-head h2")).to_have_text("Consensus")
-    page.wait_for_url(re.compile(r"/consensus\?"))
-    address = parse_qs(urlparse(page.url).query)
-    assert (address["part"], address["threshold"]) == (["whatif"], ["80"])
-    serving.leave(page)
-
-
-def test_a_simulated_run_is_started_watched_and_finished(app: str, browser: Browser, record: Store) -> None:
-    page = serving.open_page(browser, f"{app}/runs")
-    expect(page.get_by_role("button", name="on the demo")).to_have_count(3)
-    before = page.url
-    page.get_by_text("New run").click()
-    page.get_by_text("Simulator", exact=True).click()
-    page.get_by_role("button", name="To the experiment").click()
-    page.get_by_label("Profiles", exact=True).fill("1")
-    page.get_by_label("Contexts", exact=True).fill("2")
-    page.get_by_label("Contexts", exact=True).press("Tab")
-    serving.settled(page)
-    page.get_by_role("button", name="To the plan").click()
-    had = {row.id for row in catalogue.all_runs(record)}
-    page.set_viewport_size({"width": 1440, "height": 500})
-    page.get_by_role("button", name="Start the run").dblclick()
-    page.wait_for_url(lambda address: "run=run-" in address and "tab=" not in address and address != before)
-    run_id = parse_qs(urlparse(page.url).query)["run"][0]
-    expect(page.get_by_text("10 of 10 messages written")).to_be_visible(timeout=60_000)
-    expect(page.get_by_text(re.compile("finished: "))).to_be_visible(timeout=60_000)
-    expect(page.locator(".ci-head h2")).to_be_in_viewport()  # however far down the button was
-    with record.read() as connection:
-        row = runs.named(connection, run_id)
-    assert (row.status, row.judged, row.simulated) == ("finished", 10, True)
-    assert {item.id for item in catalogue.all_runs(record)} - had == {run_id}
-    serving.leave(page)
-
-
-OWN = {
-    "Home": set(),
-    "Profiles": {"dataset", "profile"},
-    "Labels": {"dataset", "labelling", "profile"},
-    "Review": {"dataset", "labelling"},
-    "Consensus": {"dataset", "labelling", "part"},
-    "Runs": {"run"},
-    "Judge audit": {"run", "judge"},
-    "Heatmaps": {"run"},
-    "Leaks": {"run", "profile", "context", "attribute"},
-    "Accumulation": {"run"},
-    "Compare": {"dataset", "tab"},
-}
-
-
 def test_each_back_is_one_page_with_its_own_address_and_title(app: str, browser: Browser) -> None:
     page = serving.open_page(browser, app)
     serving.settled(page)
     visited: list[tuple[str, str]] = [("Home", page.url)]
-    for name in list(OWN)[1:]:
+    for name in ("Profiles", "Runs", "Judge audit", "Leaks"):
         page.get_by_test_id("stSidebarNav").get_by_text(name, exact=True).click()
         expect(page.locator(".ci-head h2")).to_have_text(name)
         serving.settled(page)
-        expect(page).to_have_title(re.compile(f"^{name} · .*CIMemories Studio$"))
         if name != "Runs":  # every other page has defaults, which the shell writes once it is drawn
             page.wait_for_function("() => location.search")
-        assert set(parse_qs(urlparse(page.url).query)) <= OWN[name], page.url
         visited.append((name, page.url))
     for name, address in visited[-2::-1]:
         page.go_back()
@@ -213,7 +135,6 @@ def test_each_back_is_one_page_with_its_own_address_and_title(app: str, browser:
         serving.settled(page)
         # The list of runs names the one that it shows only once it is drawn.
         assert page.url == address or (name == "Runs" and urlparse(page.url).path == "/runs")
-        assert set(parse_qs(urlparse(page.url).query)) <= OWN[name], page.url
     # A link to another view of its own page is a step too, and stays where it led.
     page.goto(f"{app}/review?tab=overlap")
     page.get_by_role("link", name="See agreement").click()
@@ -290,38 +211,27 @@ URL.createObjectURL = (script) => address(new Blob(["await window.loaded;", scri
 
 
 def test_defaults_of_a_page_that_was_left_stay_out_of_the_next_address(app: str, browser: Browser) -> None:
-    page = serving.new_context(browser).new_page()
-    page.add_init_script(SLOW_SCRIPTS)
-    page.goto(f"{app}/accumulation")
+    page = serving.open_page(browser, f"{app}/accumulation", script=SLOW_SCRIPTS)
     expect(page.locator(".stApp[data-test-script-state='notRunning'] .st-key-shell")).to_be_attached()
     page.get_by_test_id("stSidebarNav").get_by_text("Profiles", exact=True).click()
     expect(page.locator(".ci-head h2")).to_have_text("Profiles")
     page.evaluate("() => window.load()")
     page.wait_for_function("() => location.search")
     serving.settled(page)
-    assert set(parse_qs(urlparse(page.url).query)) <= OWN["Profiles"]
+    assert set(parse_qs(urlparse(page.url).query)) == {"dataset", "profile"}
     serving.leave(page)
 
 
 def test_a_finger_on_a_link_leads_on_from_a_field_that_was_typed_into(app: str, browser: Browser) -> None:
-    context = serving.new_context(browser, viewport={"width": 1180, "height": 820}, has_touch=True)
-    page = context.new_page()
-    page.set_default_timeout(serving.LOOK_MS)
     # Busy: what the finger brings about is there before any timer that began with it.
-    page.add_init_script("""addEventListener("pointerdown", ({timeStamp}) => {
-        while (performance.now() < timeStamp + 700);
-    })""")
-    page.goto(f"{app}/runs?tab=new")
+    busy = """addEventListener("pointerdown", ({timeStamp}) => { while (performance.now() < timeStamp + 700); })"""
+    page = serving.open_page(browser, f"{app}/runs?tab=new", size=(1180, 820), script=busy)
     page.get_by_text("Endpoint", exact=True).click()
     page.get_by_role("textbox", name="Base URL").fill("http://localhost:9999/v1")
     place = page.get_by_test_id("stSidebarNav").get_by_text("Home", exact=True).bounding_box()
     assert place is not None
-    session = context.new_cdp_session(page)
-    # With a finger the focus leaves the field at the click itself. A tap takes 50 to 100 ms.
-    finger = [{"x": place["x"] + 10, "y": place["y"] + 8}]
-    session.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": finger})
-    page.wait_for_timeout(50)
-    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    # With a finger the focus leaves the field at the click itself.
+    serving.Finger(page).tap(place["x"] + 10, place["y"] + 8)
     expect(page).to_have_title("CIMemories Studio")
     serving.settled(page)
     assert urlparse(page.url).path == "/"
@@ -395,6 +305,7 @@ def test_nothing_that_a_text_names_is_ever_fetched(browser: Browser, tmp_path: P
     store.close()
     pair = f"profile={record.id}&context={record.context_ids[0]}&attribute={record.attribute_ids[0]}"
     with serving.running_app(tmp_path / "workspace", "--no-demo") as (address, _):
+        page = serving.open_page(browser, address)
         for path, sees in [
             ("/", "dataset"),
             (f"/profiles?dataset={data.id}&{pair}", "statement0"),
@@ -403,7 +314,8 @@ def test_nothing_that_a_text_names_is_ever_fetched(browser: Browser, tmp_path: P
             (f"/heatmaps?run={run_id}&domain=finance&{pair}", "recipient"),
             (f"/leaks?run={run_id}&{pair}", "message"),
         ]:
-            page = serving.open_page(browser, address + path)
+            page.goto(address + path)
+            page.wait_for_selector(".ci-head")
             serving.settled(page)
             page.wait_for_timeout(1000)
             assert page.get_by_test_id("stException").count() == 0, path
@@ -417,73 +329,5 @@ def test_nothing_that_a_text_names_is_ever_fetched(browser: Browser, tmp_path: P
                 expect(strip).to_have_css("background-image", re.compile(r"^linear-gradient\(.*240, 138, 69"))
             if sees in ("message", "statement0", "recipient"):
                 assert f"<b>{sees}</b>" in page.locator("[data-testid='stMain']").inner_text(), path
-            serving.leave(page)
+        serving.leave(page)
     assert canary.paths == []
-
-
-def test_a_cell_opens_a_drawer_in_sight_that_closes(app: str, browser: Browser, record: Store) -> None:
-    page = serving.open_page(browser, f"{app}/heatmaps?run={demo_run(record)}")
-    page.set_viewport_size({"width": 1440, "height": 900})
-    chart = page.locator(".js-plotly-plot[data-linked]").first
-    chart.wait_for()
-    serving.settled(page)
-    # 49 columns are named by their spheres.
-    expect(chart.locator(".xtick text").first).to_have_text("finance")
-    expect(chart.locator(".xtick text")).to_have_count(10)
-    box = chart.locator(".nsewdrag").first.bounding_box()
-    assert box is not None
-    page.mouse.click(box["x"] + box["width"] * 0.35, box["y"] + box["height"] * 0.25)
-    drawer = page.locator(".st-key-drawer")
-    expect(drawer.locator(".ci-heading")).to_be_in_viewport(ratio=1)
-    expect(drawer.get_by_test_id("stDataFrame")).to_be_in_viewport(ratio=1)
-    assert page.locator("[data-testid=stMain]").evaluate("element => element.scrollTop") == 0
-    # The maps stay in sight above it, for the next click.
-    expect(chart.locator(".ytick text").first).to_be_in_viewport()
-    drawer.get_by_role("button", name="Close").click()
-    expect(drawer).to_have_count(0)
-    assert "domain" not in parse_qs(urlparse(page.url).query)
-    # Back opens it again, and once more leads to the view before the click, without it.
-    page.go_back()
-    expect(drawer).to_have_count(1)
-    page.go_back()
-    expect(drawer).to_have_count(0)
-    serving.settled(page)
-    expect(drawer).to_have_count(0)
-    assert "domain" not in parse_qs(urlparse(page.url).query)
-    serving.leave(page)
-
-
-def test_sensitivity_is_computed_when_asked_and_stops_at_once(app: str, browser: Browser) -> None:
-    plots, stop = ".js-plotly-plot", ".st-key-compare-sensitivity-stop button"
-    page = serving.open_page(browser, f"{app}/compare?tab=sensitivity")
-    ask = page.get_by_role("button", name="Compute sensitivity")
-    stopped = page.locator("body[data-stopped]")
-    # Computing may be over before there is anything to stop: then it is asked for other numbers.
-    for n in (None, 1, 2, 3):
-        if n is not None:
-            page.goto(f"{app}/compare?tab=sensitivity&n={n}")
-        ask.wait_for()
-        serving.settled(page)
-        expect(page.locator(plots)).to_have_count(0)
-        # Pressed the moment it is there: computing may be over before a click from outside arrives.
-        page.evaluate(
-            """(selector) => {
-                const seen = new MutationObserver(() => {
-                    const stop = document.querySelector(selector);
-                    if (stop) { seen.disconnect(); stop.click(); document.body.dataset.stopped = "1"; }
-                });
-                seen.observe(document.body, { childList: true, subtree: true });
-            }""",
-            stop,
-        )
-        ask.press("Enter")
-        expect(stopped.or_(page.locator(plots)).first).to_be_attached()
-        if stopped.count():
-            break
-    expect(stopped).to_have_count(1)
-    ask.wait_for()
-    expect(page.locator(plots)).to_have_count(0)
-    ask.press("Enter")
-    expect(page.locator(plots).first).to_be_visible(timeout=60_000)
-    expect(page.locator(stop)).to_have_count(0)
-    serving.leave(page)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 import serving
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 from reports import Page as ReportPage
 from simulating import CONTEXTS
 
 from cimemories.curation.offline import generate_profiles
 from cimemories.formats.official import write_profiles
 from cimemories.model import Context
+from cimemories.store import runs
+from cimemories.store.engine import open_store
 
 pytestmark = pytest.mark.browser
 
@@ -29,18 +31,21 @@ def _new_run(page: Page, model: str) -> None:
     samples.press("Tab")
     serving.settled(page)
     page.get_by_role("button", name="To the plan").click()
-    page.get_by_role("button", name="Start the run").click()
-    page.wait_for_url(re.compile("run=run-"))
+    before = page.url
+    page.set_viewport_size({"width": 1440, "height": 500})
+    page.get_by_role("button", name="Start the run").dblclick()
+    page.wait_for_url(lambda address: "run=run-" in address and "tab=" not in address and address != before)
     expect(page.locator(".st-key-panel")).to_contain_text("finished: 24 of 24 messages written")  # without a reload
+    expect(page.locator(".ci-head h2")).to_be_in_viewport()  # however far down the button was
+    page.set_viewport_size({"width": 1440, "height": 1000})
 
 
-def test_a_study_from_an_empty_workspace_to_its_report(tmp_path: Path) -> None:
+def test_a_study_from_an_empty_workspace_to_its_report(tmp_path: Path, browser: Browser) -> None:
     """Import, label, two runs, compare, a leak, the report."""
-    serving.require_chromium()
     profiles, workspace = tmp_path / "people.json", tmp_path / "workspace"
     contexts = [Context(task, recipient) for recipient, task in CONTEXTS[:6]]
     profiles.write_text(write_profiles(generate_profiles(2, seed=3, contexts=contexts)))
-    with serving.running_app(workspace, "--no-demo") as (address, _), serving.chromium() as browser:
+    with serving.running_app(workspace, "--no-demo") as (address, _):
         page = serving.open_page(browser, address)
         page.get_by_role("link", name="Import a file").click()
         page.locator("input[type=file]").set_input_files(profiles)
@@ -78,3 +83,8 @@ def test_a_study_from_an_empty_workspace_to_its_report(tmp_path: Path) -> None:
         assert report.headings[1][1].startswith("Abstract")
         assert "memory of the dataset people: 2 profiles" in report.text
         assert {"sim-careful (simulated)", "sim-oversharing (simulated)"} <= set(report.table("Runs, the highest"))
+    store = open_store(workspace)
+    with store.read() as connection:
+        written = [(row.status, row.judged, row.simulated) for row in runs.all_rows(connection)]
+    store.close()
+    assert written == [("finished", 24, True)] * 2, "a double click starts one"

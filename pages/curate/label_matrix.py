@@ -395,10 +395,12 @@ def _form(store: Store, dataset: DatasetRow) -> None:
     simulator = voter is not None and voter.startswith("The simulator")
     served = voter is not None and voter.startswith("A model served")
     draft = Draft("start.on")
-    name, own = draw_served(draft) if served else ("", "")
-    engine = draw_engine(store, draft)
-    if not simulator:
-        draw_prices(draft, [("model", "The model")], "labelling")
+    # The form stays one element of the page whatever stands above it: in a new one what was typed meanwhile is lost.
+    with st.container():
+        name, own = draw_served(draft) if served else ("", "")
+        engine = draw_engine(store, draft)
+        if not simulator:
+            draw_prices(draft, [("model", "The model")], "labelling")
     draft.keep()
     # Keys below name what a default depends on: under one key Streamlit keeps the first default.
     with st.form("start", enter_to_submit=False, border=False):

@@ -11,13 +11,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 import serving
-from playwright.sync_api import expect
+from forked import Forked
+from playwright.sync_api import Browser, expect
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.web.server.starlette import starlette_app_utils
@@ -29,7 +30,7 @@ from websockets.typing import Subprotocol
 from cimemories.access import peers, tokens
 from cimemories.access.guard import MODE, Gate, Mode, Site
 from cimemories.cli import cli
-from cimemories.ui import server
+from cimemories.ui.server import announcement
 
 NOBODY = 65534
 SECRET = "a secret of this test alone, long enough"
@@ -54,10 +55,10 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def app(workspace: Path) -> Iterator[str]:
+def server(workspace: Path) -> Iterator[tuple[str, Forked]]:
     """The app as it starts by default."""
-    with serving.running_app(workspace, "--no-demo") as (address, _):
-        yield address
+    with serving.running_app(workspace, "--no-demo") as started:
+        yield started
 
 
 def get(
@@ -102,6 +103,18 @@ def test_the_same_user_needs_no_token(app: str) -> None:
     assert status_of_stream(app, app) == 101
 
 
+def test_other_machines_do_not_reach_it(server: tuple[str, Forked]) -> None:
+    process = psutil.Process(server[1].pid)
+    listening = {
+        connection.laddr.ip
+        for each in [process, *process.children(recursive=True)]
+        for connection in each.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening
+    assert listening <= {"127.0.0.1", "::1"}
+
+
 def test_a_page_of_another_port_reads_nothing(app: str) -> None:
     port = urlsplit(app).port
     for origin in (f"http://localhost:{int(port or 0) + 1}", f"http://127.0.0.1:{port}", "http://evil.example", "null"):
@@ -144,36 +157,23 @@ def test_another_user_of_this_machine_reads_nothing(app: str, workspace: Path) -
     assert status == 403
 
 
-@contextmanager
-def streamlit_run(workspace: Path, **environ: str) -> Iterator[tuple[str, Path]]:
-    """`streamlit run app.py` on a free port; yields its address and log. It starts faster than `cimemories app`."""
-    port = environ.pop("PORT", None) or str(serving.free_port())
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", port]
-    log = workspace.parent / f"streamlit-{port}.log"
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=serving.ROOT,
-            env={**os.environ, "CIMEMORIES_WORKSPACE": str(workspace), **environ},
-            stdout=output,
-            stderr=output,
-        )
-    try:
-        serving.wait(f"http://localhost:{port}/_stcore/health", process, log)
-        yield f"http://localhost:{port}", log
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-
-
 @as_root
 def test_streamlit_run_is_as_closed(tmp_path: Path) -> None:
-    with streamlit_run(tmp_path / "workspace") as (address, _):
+    address = f"http://localhost:{serving.free_port()}"
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(urlsplit(address).port)]
+    environment, log = {**os.environ, "CIMEMORIES_WORKSPACE": str(tmp_path / "workspace")}, tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=serving.ROOT, env=environment, stdout=output, stderr=output)
+    try:
+        serving.wait(f"{address}/_stcore/health", process, log)
         assert get(address).status == 200
         assert request_as(NOBODY, address)[0] == 403
         assert get(f"{address}/_stcore/metrics").status == 404
         assert status_of_stream(address, "http://localhost:1") == 403
         assert status_of_stream(address, address) == 101
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
 
 
 def cookie_of(address: str, token: str) -> str:
@@ -185,44 +185,47 @@ def cookie_of(address: str, token: str) -> str:
     return (connection.getresponse().getheader("set-cookie") or "").split(";")[0]
 
 
+def printed(workspace: Path) -> str:
+    """The address with the token that the app has written when it started."""
+    (log,) = workspace.parent.glob("app-*.log")
+    return next(word for word in log.read_text().split() if "token=" in word)
+
+
 def test_with_a_token_everybody_shows_it_and_bookmarks_survive_a_restart(tmp_path: Path) -> None:
-    port, workspace = str(serving.free_port()), tmp_path / "workspace"
-    with streamlit_run(workspace, PORT=port, CIMEMORIES_ACCESS="token") as (address, log):
+    workspace = tmp_path / "workspace"
+    with serving.running_app(workspace, "--no-demo", "--token") as (address, _):
         token = tokens.load(workspace)
-        assert f"{address}/?token={token}" in log.read_text()
+        assert printed(workspace) == f"{address}/?token={token}"
         cookie = cookie_of(address, token)
         assert get(address, {"Cookie": cookie}).status == 200
         assert status_of_stream(address, address, Cookie=cookie) == 101
         assert status_of_stream(address, address) == 403
         if os.geteuid() == 0:
             assert request_as(NOBODY, address, {"Cookie": cookie})[0] == 200
-    with streamlit_run(workspace, PORT=port, CIMEMORIES_ACCESS="token") as (address, _):
+    with serving.running_app(workspace, "--no-demo", "--token", port=urlsplit(address).port) as (address, _):
         assert get(address, {"Cookie": cookie}).status == 200
         assert cookie_of(address, token) == cookie
 
 
 @pytest.mark.browser
-def test_in_a_browser_the_token_is_typed_once_or_comes_with_the_printed_address(tmp_path: Path) -> None:
-    serving.require_chromium()
+def test_in_a_browser_the_token_is_typed_once_or_comes_with_the_printed_address(
+    tmp_path: Path, browser: Browser
+) -> None:
     workspace = tmp_path / "workspace"
-    with (
-        streamlit_run(workspace, CIMEMORIES_ACCESS="token") as (address, log),
-        serving.chromium() as browser,
-    ):
-        page = serving.new_context(browser).new_page()
-        page.set_default_timeout(serving.LOOK_MS)
-        page.goto(address)
+    with serving.running_app(workspace, "--no-demo", "--token") as (address, _):
+        page = serving.open_page(browser, address, drawn="form")
         expect(page.get_by_role("heading")).to_have_text("Enter the token of this app")
         page.get_by_label("Token").fill(tokens.load(workspace))
         page.get_by_role("button", name="Open").click()
         expect(page.locator(".ci-head h2")).to_be_visible()
-        printed = next(word for word in log.read_text().split() if "token=" in word)
-        page = serving.open_page(browser, printed)
+        serving.leave(page)
+        page = serving.open_page(browser, printed(workspace))
         expect(page).to_have_url(f"{address}/")
         (cookie,) = (each for each in page.context.cookies() if each["name"].startswith("cimemories-token"))
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
         page.goto(f"{address}/runs")
         expect(page.locator(".ci-head h2")).to_have_text("Runs")
+        serving.leave(page)
 
 
 @pytest.mark.parametrize(("flags", "mode"), [([], Mode.AUTO), (["--token"], Mode.TOKEN), (["--no-token"], Mode.ANYONE)])
@@ -250,16 +253,15 @@ def test_an_address_and_names_are_streamlits_options(tmp_path: Path, monkeypatch
 
 def test_no_token_says_what_it_means(tmp_path: Path) -> None:
     site = Site(lambda _: True, lambda: False, lambda _: False)
-    text = server.announcement(Gate(tmp_path, Mode.ANYONE), site, 8501)
+    text = announcement(Gate(tmp_path, Mode.ANYONE), site, 8501)
     assert "everybody who can reach port 8501" in text
     assert "can read and change everything" in text
-    assert "token=" not in server.announcement(Gate(tmp_path, Mode.AUTO), site, 8501)
+    assert "token=" not in announcement(Gate(tmp_path, Mode.AUTO), site, 8501)
 
 
-def test_with_a_login_an_upload_needs_one(tmp_path: Path) -> None:
+def test_with_a_login_an_upload_needs_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger gets a session, for the page that asks to log in; it takes no files."""
-    secrets = tmp_path / "home" / ".streamlit" / "secrets.toml"
-    secrets.parent.mkdir(parents=True)
+    secrets = tmp_path / "secrets.toml"
     auth = {
         "redirect_uri": "http://localhost/oauth2callback",
         "cookie_secret": SECRET,
@@ -268,7 +270,8 @@ def test_with_a_login_an_upload_needs_one(tmp_path: Path) -> None:
         "server_metadata_url": "http://localhost:9/.well-known/openid-configuration",
     }
     secrets.write_text("[auth]\n" + "".join(f'{name} = "{value}"\n' for name, value in auth.items()))
-    with streamlit_run(tmp_path / "workspace", HOME=str(tmp_path / "home")) as (address, _):
+    monkeypatch.setenv("STREAMLIT_SECRETS_FILES", str(secrets))
+    with serving.running_app(tmp_path / "workspace", "--no-demo") as (address, _):
         if os.geteuid() == 0:
             assert request_as(NOBODY, address)[0] == 200  # the login replaces the question whose connection it is
         xsrf = (get(f"{address}/_stcore/health").getheader("set-cookie") or "").split(";")[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import serving
 from oidc_provider import CLIENT, ENDED, SECRET, provider
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 from worlds import add_dataset
 
 from cimemories.access.roles import Role
@@ -31,10 +31,9 @@ def log_in(page: Page, name: str) -> None:
 
 
 def test_people_log_in_by_a_provider_are_held_to_their_roles_and_log_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: Browser
 ) -> None:
-    serving.require_chromium()
-    workspace, port = tmp_path / "workspace", serving.free_port()
+    workspace, port = tmp_path / "workspace", serving.usual_port()
     store = open_store(workspace)
     add_dataset(store, profiles=1, attributes=3, contexts=3)
     people.give(store, "ada@example.org", Role.ADMIN)  # as `cimemories people role` does
@@ -50,7 +49,7 @@ def test_people_log_in_by_a_provider_are_held_to_their_roles_and_log_out(
         lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
         secrets.write_text("\n".join(["[auth]", *lines, "[people]", 'default_role = "viewer"', ""]))
         monkeypatch.setenv("STREAMLIT_SECRETS_FILES", str(secrets))
-        with serving.running_app(workspace, "--no-demo", port=port) as (address, _), serving.chromium() as browser:
+        with serving.running_app(workspace, "--no-demo", port=port) as (address, _):
             page = serving.open_page(browser, address)
             log_in(page, "Ada")
             expect(page.locator(".st-key-who")).to_contain_text("Ada")
@@ -97,4 +96,5 @@ def test_people_log_in_by_a_provider_are_held_to_their_roles_and_log_out(
             expect(third.get_by_role("button", name="Log in")).to_be_visible()
             other.goto(f"{address}/profiles")
             expect(other.get_by_role("button", name="Log in")).to_be_visible()
+            serving.leave(page)
     store.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import serving
 from paging import button, opened, page_html
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 from streamlit.testing.v1 import AppTest
 from worlds import add_dataset, records
 
@@ -95,11 +95,11 @@ def test_a_name_nearly_somebody_elses_is_used_only_when_said_so(store: Store) ->
 
 
 @pytest.mark.browser
-def test_the_browser_remembers_who_is_there_and_every_page_shows_it(tmp_path: Path) -> None:
+def test_the_browser_remembers_who_is_there_and_every_page_shows_it(tmp_path: Path, browser: Browser) -> None:
     store = open_store(tmp_path / "workspace")
     decide(store, "Bruno")
     store.close()
-    with serving.chromium() as browser, serving.running_app(tmp_path / "workspace", "--no-demo") as (address, _):
+    with serving.running_app(tmp_path / "workspace", "--no-demo") as (address, _):
         page = serving.open_page(browser, f"{address}/review")
         expect(page.get_by_label("Your name")).to_be_focused()
         page.keyboard.type("bruno")
@@ -125,3 +125,4 @@ def test_the_browser_remembers_who_is_there_and_every_page_shows_it(tmp_path: Pa
         expect(who).to_contain_text("Bruno · not you?")
         second.reload()
         expect(second.locator(".st-key-who")).to_contain_text("Zoë Ångström · not you?")
+        serving.leave(page)

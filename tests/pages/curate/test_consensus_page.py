@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from paging import FOLDS, button, double_click, labels, opened, page_html
+from paging import FOLDS, ROOT, button, double_click, labels, opened, page_html
+from streamlit.testing.v1 import AppTest
+from streamlit.util import calc_hash
 from worlds import add_dataset, add_labels, add_profiles, add_run, make_profile, records
 
 from cimemories.flows.labels import AMBIGUOUS, INAPPROPRIATE, NECESSARY, PAPER_NAME, UNLABELLED, rule_of
@@ -124,6 +126,18 @@ def test_a_link_to_a_what_if_shows_it_and_one_that_is_none_is_left_out(store: St
     for wrong in ({"threshold": 12}, {"priors": "1-2"}, {"priors": "0-0-0"}, {"threshold": "x", "priors": "a-b-c"}):
         page = opened(PAGE, part="whatif", **wrong)
         assert "No label of 18 pairs would change" in page_html(page)
+
+
+def test_an_older_link_to_survival_leads_to_the_same_view_of_consensus(store: Store) -> None:
+    world(store)
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    app._page_hash = calc_hash("survival")
+    app.query_params.update(part="whatif", threshold="80")
+    app.run()
+    assert not app.exception
+    assert "<h2>Consensus</h2>" in page_html(app)
+    assert (app.query_params["part"], app.query_params["threshold"]) == ("whatif", "80")
+    assert app.slider(key="consensus.threshold").value == 80
 
 
 def test_two_labellings_side_by_side_lead_to_the_labels_page(store: Store) -> None:

@@ -232,8 +232,13 @@ def test_a_decision_is_recorded_shown_and_taken_back(store: Store, labelled: tup
     dataset, labelling = labelled
     person = records(store, dataset.id)[0]
     app = opened(LABELS, dataset=dataset.id, attribute=person.attribute_ids[0], show="context")
+    (form,) = [node for node in nodes(app._tree) if getattr(node, "type", "") == "form"]
+    assert "Reason" in {getattr(node, "label", "") for node in nodes(form)}
+    assert not form.proto.form.enter_to_submit, "Enter ends the typing of a reason, and decides nothing"
+    next(item for item in app.text_input if item.label == "Your name").set_value("Ada").run()  # as Enter does
+    with store.read() as connection:
+        assert decisions.history(connection, dataset.id) == []
     next(item for item in app.text_input if item.label == "Reason").set_value("the bank asks for it")
-    next(item for item in app.text_input if item.label == "Your name").set_value("Ada")
     double_click(app, button(app, "N necessary"))
     assert not app.exception
     with store.read() as connection:

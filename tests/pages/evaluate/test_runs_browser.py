@@ -34,8 +34,6 @@ HOSTILE = '<img src=x onerror="alert(1)"> ' + "long" * 60
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """Made before the browser starts: Playwright keeps an event loop in this thread."""
-    serving.require_chromium()
     store = open_store(tmp_path_factory.mktemp("runs") / "workspace")
     data = add_dataset(store, profiles=1, attributes=3, contexts=3)
     add_labels(store, data.id, [[[X, X, N], [X, X, X], [N, N, X]]])
@@ -50,8 +48,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     store.close()
 
 
-@pytest.fixture(scope="module")
-def sweep(store: Store) -> str:
+def add_sweep(store: Store) -> str:
     """Two finished runs that were planned together, at two prompt levels."""
     with store.read() as connection:
         (data,) = connection.execute(sa.select(run.c.dataset)).first() or (0,)
@@ -67,18 +64,11 @@ def sweep(store: Store) -> str:
 
 
 @pytest.fixture(scope="module")
-def app(store: Store) -> Iterator[str]:
-    with serving.running_app(Path(store.workspace), "--no-demo") as (address, _):
-        yield address
+def workspace(store: Store) -> Path:
+    return Path(store.workspace)
 
 
-@pytest.fixture(scope="module")
-def browser(app: str) -> Iterator[Browser]:
-    with serving.chromium() as opened:
-        yield opened
-
-
-def test_a_row_shows_intervals_and_opens_a_panel_that_back_closes(app: str, browser: Browser) -> None:
+def test_the_list_shows_intervals_opens_a_panel_and_sorts(app: str, browser: Browser) -> None:
     page = serving.open_page(browser, f"{app}/runs")
     whole, part = (page.get_by_role("row").filter(has=page.get_by_role("button", name=n, exact=True)) for n in
                    ("whole", "part"))  # fmt: skip
@@ -106,11 +96,7 @@ def test_a_row_shows_intervals_and_opens_a_panel_that_back_closes(app: str, brow
     page.get_by_role("button", name="Close").click()
     expect(page.locator(".st-key-panel")).to_have_count(0)
     assert "run=" not in page.url
-    serving.leave(page)
 
-
-def test_a_title_sorts_and_says_so(app: str, browser: Browser) -> None:
-    page = serving.open_page(browser, f"{app}/runs")
     names = page.locator("button.name")
     expect(names.last).to_have_text("whole")
     page.get_by_role("button", name="Coverage").click()
@@ -118,35 +104,9 @@ def test_a_title_sorts_and_says_so(app: str, browser: Browser) -> None:
     expect(names.last).to_have_text("part")
     page.get_by_role("button", name="Coverage").click()
     expect(names.first).to_have_text("part")
-    serving.leave(page)
 
-
-def test_the_runs_of_a_sweep_stand_together_and_make_a_matrix_with_intervals(
-    app: str, browser: Browser, sweep: str
-) -> None:
-    page = serving.open_page(browser, f"{app}/runs")
-    group = page.get_by_role("button", name="grid of two")
-    expect(group.first).to_have_attribute("aria-expanded", "false")
-    expect(page.get_by_role("button", name="in the sweep")).to_have_count(0)
-    group.first.click()
-    expect(page.get_by_role("button", name="in the sweep")).to_have_count(2)
-    page.get_by_role("button", name="Matrix: grid of two").click()
-    page.wait_for_url(re.compile(f"sweep={sweep}"))
-    matrix = page.get_by_role("table", name="test-model: prompt level by memory")
-    expect(matrix.get_by_role("columnheader")).to_have_text(["Prompt", "full"])
-    expect(matrix.get_by_role("rowheader")).to_have_text(["base", "high"])
-    expect(matrix.locator(".whisker")).to_have_count(2)
-    expect(matrix.get_by_role("cell").first).to_contain_text(re.compile(r"%\s?\[.*completeness .*%"))
-    page.get_by_role("button", name="test-model, full, high").click()
-    expect(page.locator(".st-key-panel .ci-heading").first).to_contain_text("in the sweep 1")
-    page.go_back()
-    expect(matrix).to_be_visible()
-    serving.leave(page)
-
-
-def test_a_phone_shows_the_panel_alone(app: str, browser: Browser) -> None:
-    page = serving.new_context(browser, viewport={"width": 390, "height": 844}).new_page()
-    page.goto(f"{app}/runs")
+    # A phone shows the panel alone.
+    page.set_viewport_size({"width": 390, "height": 844})
     page.get_by_role("button", name="whole", exact=True).click()
     expect(page.locator(".st-key-panel .ci-heading").first).to_be_visible()
     expect(page.get_by_role("button", name="part", exact=True)).to_be_hidden()
@@ -154,7 +114,9 @@ def test_a_phone_shows_the_panel_alone(app: str, browser: Browser) -> None:
     serving.leave(page)
 
 
-def test_the_list_lives_while_a_run_does(app: str, browser: Browser, store: Store) -> None:
+def test_the_list_lives_while_a_run_does_and_runs_of_a_sweep_make_a_matrix(
+    app: str, browser: Browser, store: Store
+) -> None:
     with store.read() as connection:
         (data,) = connection.execute(sa.select(run.c.dataset)).first() or (0,)
     # Opened before the run is there, which then appears by itself, and nothing that is open closes for it.
@@ -184,6 +146,26 @@ def test_the_list_lives_while_a_run_does(app: str, browser: Browser, store: Stor
     expect(page.get_by_role("button", name="Resume: going")).to_be_visible()
     expect(page.locator(".ci-head p")).to_contain_text("0 running")
     expect(whole).to_be_focused()
+
+    # The runs of a sweep stand together, and make a matrix with intervals.
+    sweep = add_sweep(store)
+    page.reload()
+    group = page.get_by_role("button", name="grid of two")
+    expect(group.first).to_have_attribute("aria-expanded", "false")
+    expect(page.get_by_role("button", name="in the sweep")).to_have_count(0)
+    group.first.click()
+    expect(page.get_by_role("button", name="in the sweep")).to_have_count(2)
+    page.get_by_role("button", name="Matrix: grid of two").click()
+    page.wait_for_url(re.compile(f"sweep={sweep}"))
+    matrix = page.get_by_role("table", name="test-model: prompt level by memory")
+    expect(matrix.get_by_role("columnheader")).to_have_text(["Prompt", "full"])
+    expect(matrix.get_by_role("rowheader")).to_have_text(["base", "high"])
+    expect(matrix.locator(".whisker")).to_have_count(2)
+    expect(matrix.get_by_role("cell").first).to_contain_text(re.compile(r"%\s?\[.*completeness .*%"))
+    page.get_by_role("button", name="test-model, full, high").click()
+    expect(page.locator(".st-key-panel .ci-heading").first).to_contain_text("in the sweep 1")
+    page.go_back()
+    expect(matrix).to_be_visible()
     serving.leave(page)
 
 

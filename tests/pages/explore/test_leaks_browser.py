@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
-from serving import chromium, open_page, require_chromium, running_app, settled
+from playwright.sync_api import Browser, Page, expect
+from serving import leave, open_page, running_app, settled
 from worlds import add_dataset, add_labels, add_run
 
 from cimemories.flows.flows import Flows
@@ -26,8 +26,7 @@ def press(page: Page, keys: str) -> None:
         page.wait_for_timeout(20)
 
 
-def test_fast_keys_lead_to_the_right_example_and_into_the_basket(tmp_path: Path) -> None:
-    require_chromium()
+def test_fast_keys_lead_to_the_right_example_and_into_the_basket(tmp_path: Path, browser: Browser) -> None:
     store = open_store(tmp_path / "workspace")
     shape = (2, 6, 4)
     data = add_dataset(store, *shape)
@@ -37,7 +36,7 @@ def test_fast_keys_lead_to_the_right_example_and_into_the_basket(tmp_path: Path)
     run_id = add_run(store, data.id, 3, np.random.default_rng(1).integers(1, 4, shape))
     ids = gallery.gallery(Flows(store), [resolve_scope(store, run_id)])["id"].tolist()
     assert len(ids) == 40
-    with running_app(store.workspace) as (address, _), chromium() as browser:
+    with running_app(store.workspace) as (address, _):
         page = open_page(browser, f"{address}/leaks?run={run_id}")
         expect(page.locator("kbd", has_text="j")).to_be_visible()
         press(page, "jjjkaja")
@@ -73,21 +72,11 @@ def test_fast_keys_lead_to_the_right_example_and_into_the_basket(tmp_path: Path)
         page.go_back()
         expect(page.get_by_text("16 of 40", exact=True)).to_be_visible()
         expect(page).to_have_url(before)
-    assert [item.id for item in basket.items(store, "basket")] == [ids[2], ids[3]]
+        settled(page)
 
-
-def test_on_a_phone_the_message_and_its_legend_come_before_the_filters(tmp_path: Path) -> None:
-    require_chromium()
-    store = open_store(tmp_path / "workspace")
-    shape = (1, 4, 2)
-    data = add_dataset(store, *shape)
-    labels = np.full(shape, INAPPROPRIATE)
-    labels[:, 0] = NECESSARY
-    add_labels(store, data.id, labels)
-    run_id = add_run(store, data.id, 2, np.full(shape, 2))
-    with running_app(store.workspace) as (address, _), chromium() as browser:
-        page = open_page(browser, f"{address}/leaks?run={run_id}")
+        # On a phone the message and its legend come before the filters, and a basket before the choice of the runs.
         page.set_viewport_size({"width": 390, "height": 844})
+        settled(page)
         expect(page.locator(".ci-message")).to_be_visible()
         tops = [
             box["y"]
@@ -96,7 +85,8 @@ def test_on_a_phone_the_message_and_its_legend_come_before_the_filters(tmp_path:
         ]
         assert len(tops) == 4 and tops == sorted(tops)
         page.get_by_role("radio", name="Basket").click()
-        expect(page.get_by_text("Nothing in this basket yet")).to_be_visible()
+        expect(page.locator(".st-key-leaks_basket")).to_be_visible()
+        settled(page)
         basket_box, scope_box = (
             page.locator(place).bounding_box() for place in (".st-key-leaks_basket", ".st-key-scope")
         )
@@ -106,3 +96,5 @@ def test_on_a_phone_the_message_and_its_legend_come_before_the_filters(tmp_path:
         page.set_viewport_size({"width": 1440, "height": 900})
         message, filters = (page.locator(place).bounding_box() for place in (".ci-message", ".st-key-leaks_filters"))
         assert message is not None and filters is not None and filters["x"] < message["x"]
+        leave(page)
+    assert [item.id for item in basket.items(store, "basket")] == [ids[2], ids[3]]

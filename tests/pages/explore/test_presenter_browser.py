@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import serving
 import worlds
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.model import Attribute, Context, Profile
@@ -22,7 +22,7 @@ HOSTILE = "<img src=x onerror=alert(1)> <b>bold</b>"
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One user; attribute j of the first six leaks first in task j, in 2 of 2 messages; one is necessary everywhere."""
     folder = tmp_path_factory.mktemp("presenter") / "workspace"
     store = open_store(folder)
@@ -34,22 +34,21 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     labels = [[[INAPPROPRIATE if i < TASKS else NECESSARY] * TASKS for i in range(TASKS + 1)]]
     reveals = [[[2 if i == j else 0 for j in range(TASKS)] for i in range(TASKS + 1)]]
     worlds.add_labels(store, data.id, labels)
-    run_id = worlds.add_run(store, data.id, 2, reveals, simulated=True)
+    worlds.add_run(store, data.id, 2, reveals, simulated=True)
     store.close()
-    return folder, run_id
+    return folder
 
 
 @pytest.fixture(scope="module")
-def page(world: tuple[Path, str]) -> Iterator[Page]:
-    folder, run_id = world
-    serving.require_chromium()
-    with serving.running_app(folder, "--no-demo") as (address, _), serving.chromium() as browser:
-        page = serving.open_page(browser, f"{address}/accumulation?run={run_id}")
-        page.on("pageerror", lambda error: FAILED.append(str(error)))
-        page.emulate_media(reduced_motion="no-preference")  # so that the curve moves from task to task
-        page.get_by_role("button", name="Present").wait_for()
-        serving.settled(page)
-        yield page
+def page(app: str, browser: Browser) -> Iterator[Page]:
+    page = serving.open_page(browser, f"{app}/accumulation")
+    page.on("pageerror", lambda error: FAILED.append(str(error)))
+    page.emulate_media(reduced_motion="no-preference")  # so that the curve moves from task to task
+    page.get_by_role("button", name="Present").wait_for()
+    page.wait_for_url(re.compile("run="))
+    serving.settled(page)
+    yield page
+    serving.leave(page)
 
 
 def shows(page: Page, task: int) -> None:
@@ -163,20 +162,21 @@ COVERED = """() => [...document.querySelectorAll(".js-plotly-plot")].filter((plo
 
 
 def test_on_a_phone_taps_move_and_a_button_closes(page: Page) -> None:
-    browser = page.context.browser
-    assert browser is not None
-    size = {"width": 390, "height": 844}
-    phone = serving.new_context(browser, viewport=size, has_touch=True, is_mobile=True).new_page()
+    phone = page.context.new_page()
+    phone.set_viewport_size({"width": 390, "height": 844})
+    finger = serving.Finger(phone)
     phone.goto(f"{page.url}&present=1")
     shows(phone, 1)
-    phone.touchscreen.tap(300, 400)
+    finger.tap(300, 400)
     shows(phone, 2)
-    phone.touchscreen.tap(40, 400)
+    finger.tap(40, 400)
     shows(phone, 1)
     for name in (".recipient", ".of", ".plot", ".list"):
         box = phone.locator(f"dialog {name}").bounding_box()
         assert box is not None and box["width"] > 200 and box["x"] >= 0 and box["x"] + box["width"] <= 390
-    phone.get_by_role("button", name="Close").tap()
+    close = phone.get_by_role("button", name="Close").bounding_box()
+    assert close is not None
+    finger.tap(close["x"] + close["width"] / 2, close["y"] + close["height"] / 2)
     expect(phone.locator("dialog")).to_be_hidden()
     serving.settled(phone)
     for page_name in ("accumulation", "heatmaps"):
@@ -185,7 +185,7 @@ def test_on_a_phone_taps_move_and_a_button_closes(page: Page) -> None:
         phone.locator(".js-plotly-plot .modebar").first.wait_for()
         serving.settled(phone)
         assert phone.evaluate(COVERED) == [], page_name
-    serving.leave(phone)
+    phone.close()
 
 
 def test_back_leads_out_of_the_talk_to_where_it_began(page: Page) -> None:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
+import streamlit
 from paging import button, opened, page_html
+from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
+from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
+from streamlit.runtime.scriptrunner_utils.script_run_context import get_script_run_ctx
 from streamlit.testing.v1 import AppTest
 from two_runs import world as two_runs
 from worlds import add_dataset, add_run
@@ -19,6 +27,8 @@ from cimemories.metrics.violation import balanced
 from cimemories.store import labellings
 from cimemories.store.engine import Store
 from cimemories.store.tables import run
+from cimemories.ui import once, page
+from pages.explore import compare_sensitivity
 
 COMPARE = "pages/explore/compare.py"
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -87,6 +97,47 @@ def test_it_is_computed_when_asked_and_can_be_stopped(runs: list[str]) -> None:
     # Of other runs it has not been asked for.
     app.multiselect[0].set_value([runs[0]]).run()
     assert "has not been computed yet" in page_html(app)
+
+
+class StopPressed:
+    """The bar of a computation; somebody presses Stop as soon as both are drawn."""
+
+    def __init__(self, *given: object, **named: object) -> None:
+        self.bar = streamlit.progress(*given, **named)  # type: ignore[arg-type]
+
+    def progress(self, *given: object, **named: object) -> None:
+        run = get_script_run_ctx()
+        assert run is not None and run.script_requests is not None
+        stop = WidgetState(
+            id=run.session_state._state._key_id_mapper.get_id_from_key("compare.sensitivity.stop"), trigger_value=True
+        )
+        asked = RerunData(run.query_string, WidgetStates(widgets=[stop]), page_script_hash=run.page_script_hash)
+        assert run.script_requests.request_rerun(asked)
+        self.bar.progress(*given, **named)  # type: ignore[arg-type]
+
+
+def test_stop_ends_the_computing_at_once(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = threading.Event()
+
+    def endless(_compared: object, _study: object, report: Callable[[str], None]) -> None:
+        try:
+            while True:
+                report("a choice")
+                time.sleep(0.01)
+        except once.StoppedError:
+            stopped.set()
+            raise
+
+    app = opened(COMPARE, tab="sensitivity")
+    with monkeypatch.context() as patch:
+        patch.setattr(compare_sensitivity, "_tried", endless)
+        patch.setattr(page, "st", SimpleNamespace(**{**vars(streamlit), "progress": StopPressed}))
+        button(app, "Compute sensitivity").click().run()
+    assert stopped.wait(timeout=60)
+    assert "has not been computed yet" in page_html(app) and not app.get("plotly_chart")
+    assert "Stop" not in [item.label for item in app.button]
+    button(app, "Compute sensitivity").click().run()
+    assert app.get("plotly_chart")
 
 
 def test_every_part_is_a_link(runs: list[str]) -> None:

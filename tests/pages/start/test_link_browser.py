@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
-from serving import chromium, open_page, require_chromium, running_app
+from playwright.sync_api import Browser, expect
+from serving import leave, open_page, running_app
 from two_runs import world as two_runs
 
 from cimemories.store.engine import open_store
@@ -15,11 +15,10 @@ from cimemories.store.engine import open_store
 pytestmark = pytest.mark.browser
 
 
-def test_the_link_follows_a_slider_that_runs_only_a_part_of_the_page(tmp_path: Path) -> None:
-    require_chromium()
+def test_the_link_follows_a_slider_that_runs_only_a_part_of_the_page(tmp_path: Path, browser: Browser) -> None:
     store = open_store(tmp_path / "workspace")
     two_runs(store)
-    with running_app(store.workspace) as (address, _), chromium() as browser:
+    with running_app(store.workspace) as (address, _):
         page = open_page(browser, f"{address}/compare?tab=sensitivity")
         page.get_by_role("button", name="Compute sensitivity").click()
         slider = page.get_by_role("slider", name="Consensus threshold in percent")
@@ -41,7 +40,9 @@ def test_the_link_follows_a_slider_that_runs_only_a_part_of_the_page(tmp_path: P
         expect(page.get_by_role("button", name="Copied")).to_be_visible()
         assert page.evaluate("navigator.clipboard.readText()") == page.url
         numbers = page.locator(".ci-head p").inner_text()
-        again = open_page(browser, page.url)
+        again = page.context.new_page()  # a session of its own
+        again.goto(page.url)
         expect(again.locator(".ci-head p")).to_have_text(numbers)
         slider_there = again.get_by_role("slider", name="Consensus threshold in percent")
         expect(slider_there).to_have_value(slider.input_value())
+        leave(page)
