@@ -17,7 +17,7 @@ WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 # command that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: app test test-scale lint format demo reproduce docs dist lock resolve system clean
+.PHONY: app test test-scale golden golden-check lint format demo reproduce docs dist lock resolve system clean
 
 app: $(VENV)/installed
 	@exec $(BIN)/cimemories app --port $(PORT) --workspace $(WORKSPACE)
@@ -29,6 +29,16 @@ test: $(VENV)/installed-dev system
 # all pass it writes tests/scale/last_run.txt, to be committed: CI says by it when they last did.
 test-scale: $(VENV)/installed-ray system
 	CIMEMORIES_RECORD_SCALE=1 PYTHONPATH=tests $(BIN)/python -m pytest -p scale_record tests/scale
+
+# Records numbers, exports and reports of three small worlds in tests/golden/*.json: after a change that is meant to
+# change them, and reviewed with `git diff`.
+golden: $(VENV)/installed-dev
+	PYTHONPATH=tests $(BIN)/python -m golden.record
+
+# Compares with what was recorded, on SQLite and PostgreSQL, in another time zone and order of hashes: 2 min of a
+# processor. Without PostgreSQL's server programs it says so and compares on SQLite alone.
+golden-check: $(VENV)/installed-dev
+	TZ=Asia/Kathmandu PYTHONHASHSEED=1 PYTHONPATH=tests $(BIN)/python -m golden.record --check
 
 lint: $(VENV)/installed-dev resolve
 	$(BIN)/ruff check .
