@@ -37,6 +37,8 @@ def test_what_varies_is_replaced_and_what_was_given_stays() -> None:
         "decided": "2001-01-01T10:00:00.000Z",
         "calls.jsonl": [{"seconds": 0.1, "exchange": "f0", "key": "f0", "error": None}],
         "seconds": 0.1,
+        "versions": "python 3.11.7, openai 3.52.0, revision 76be9eabf9ed, server revision seed-0",
+        "manifest": '"python": "3.14.0", "revision": "76be9eabf9ed421deab34b5648ff538e041b03b0"',
     }
     assert record.normalised(answer, {"run-12345678": "<average>"}) == {
         "run": "<average>",
@@ -44,4 +46,6 @@ def test_what_varies_is_replaced_and_what_was_given_stays() -> None:
         "decided": "2001-01-01T10:00:00.000Z",
         "calls.jsonl": [{"seconds": "<varies>", "exchange": "<varies>", "key": "f0", "error": None}],
         "seconds": 0.1,
+        "versions": "python <installed>, openai <installed>, revision <revision>, server revision seed-0",
+        "manifest": '"python": "<installed>", "revision": "<revision>"',
     }

@@ -253,13 +253,15 @@ WORLDS: dict[str, tuple[Callable[[Workspace], None], str, str]] = {
 
 LONGEST = 400  # of a longer text the beginning and a hash are written down
 TIME = r"\d{4}-\d\d-\d\d[T ](at )?\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?"
-# What is made the same, in all texts: when something was done (not the given times, of 2001), the version, which git
-# tells, the port that the simulator found free, and the random name of a file.
+# What is made the same, in all texts: when something was done (not the given times, of 2001), the version and the
+# revision, which git tells, what is installed, the port that the simulator found free, and the random name of a file.
 NORMALISED = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (rf"(?!2001){TIME}", "<time>"),
         (re.escape(__version__), "<version>"),
+        (r"""\brevision("?:? "?)[0-9a-f]{12,40}(\+|-dirty)?\b""", r"revision\1<revision>"),
+        (r"""\b(python|openai)("?:? "?)\d+(\.\d+)+\w*""", r"\1\2<installed>"),
         (r"127\.0\.0\.1:\d+", "127.0.0.1:<port>"),
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<random>"),
     )
