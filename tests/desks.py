@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import serving
 import streamlit as st
 from playwright.sync_api import Browser, Locator, Page, expect
 
@@ -43,12 +42,6 @@ MOUNT = """async ([name, html, script]) => {
         };
     };
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with serving.chromium() as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -306,10 +306,10 @@ def seen() -> set[str]:
 # What the address of each page may say once it is drawn.
 PARAMETERS = {
     "home": set(),
-    "team": {"tab"},
+    "team": {"tab", "dataset"},
     "profiles": {"dataset", "profile"},
     "labels": {"dataset", "labelling", "profile"},
-    "review": {"dataset", "labelling"},
+    "review": {"dataset", "labelling", "attribute", "context"},
     "consensus": {"dataset", "labelling", "part"},
     "runs": {"run"},
     "judge_audit": {"run", "judge"},

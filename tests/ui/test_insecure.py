@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from desks import browser, mount, page, queue_data
+from desks import mount, page, queue_data
 from playwright.sync_api import Page
 
 from cimemories.ui import ASSETS
 
-__all__ = ["browser", "page"]
+__all__ = ["page"]
 pytestmark = pytest.mark.browser
 SECURE_ONLY = ("crypto.randomUUID", "crypto.subtle", "caches.", "navigator.serviceWorker", "navigator.storage")
 

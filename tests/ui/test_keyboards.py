@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from desks import Grid, Queue, browser, drawing, list_data, matrix_data, mount, page, queue_data
+from desks import Grid, Queue, drawing, list_data, matrix_data, mount, page, queue_data
 from playwright.sync_api import Page, expect
 
 from cimemories.ui import matrix, presses
 
-__all__ = ["browser", "page"]
+__all__ = ["page"]
 pytestmark = pytest.mark.browser
 ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm", "1234")
 LAYOUTS = {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from desks import ADDRESS, Grid, browser, list_data, matrix_data, page
+from desks import ADDRESS, Grid, list_data, matrix_data, page
 from playwright.sync_api import Page, expect
 
 from cimemories.ui.matrix import Listed
 
-__all__ = ["browser", "page"]
+__all__ = ["page"]
 pytestmark = pytest.mark.browser
 ROWS, COLUMNS = 40, 30
 LABELS = ["necessary", "inappropriate", "ambiguous"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from desks import ADDRESS, QUEUE, Queue, browser, mount, page, queue_data
+from desks import ADDRESS, QUEUE, Queue, mount, page, queue_data
 from playwright.sync_api import Page, expect
 
 from cimemories.ui import workbench
 
-__all__ = ["browser", "page"]
+__all__ = ["page"]
 pytestmark = pytest.mark.browser
 CARDS = [f"{number}.1" for number in range(1, 10)]
 PRESSED = "nskjz"

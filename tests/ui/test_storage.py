@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from desks import browser, mount, page, queue_data
+from desks import mount, page, queue_data
 from playwright.sync_api import Dialog, Page, expect
 
-__all__ = ["browser", "page"]
+__all__ = ["page"]
 pytestmark = pytest.mark.browser
 DENIED = '() => { throw new DOMException("denied", "SecurityError"); }'
 BLOCKED = {
