@@ -28,7 +28,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import file_costs
 import pytest
+import run_record
 import sqlalchemy as sa
 import typer.main
 import typer.testing
@@ -135,6 +137,10 @@ def pytest_configure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(FailuresAtOnce(terminal))
+        if path := os.environ.get(run_record.PATH):
+            config.pluginmanager.register(run_record.RunRecord(Path(path).absolute()))
+    if os.environ.get(file_costs.WANTED):
+        config.pluginmanager.register(file_costs.Costs())
     # Typer makes the whole command line anew each time that it is called: 0.08 s of the processor.
     typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
 
