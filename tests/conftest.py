@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import fcntl
 import gc
+import json
 import os
 import pwd
 import shutil
@@ -95,6 +96,14 @@ LONG = (
     "test_power.py",
 )
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+# For `database` or `store`, with indirect=True: where what differs between the engines is tested at a lower level.
+LONG_ON_POSTGRES = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long])]
+# (database, kills) of tests that kill a process over and over, with indirect=["database"]: few, or many on each engine.
+KILLS = [
+    ("sqlite", 2),
+    pytest.param("sqlite", 6, marks=pytest.mark.long),
+    pytest.param("postgres", 4, marks=[pytest.mark.postgres, pytest.mark.long]),
+]
 PROGRAMS = ("initdb", "pg_ctl")
 # Debian's Chromium without windows. What is on the PATH would start it as its child.
 SHELL = Path("/usr/lib/chromium/chromium-headless-shell")
@@ -498,7 +507,9 @@ def app_store(tmp_path: Path, into: Copies, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture(scope="session")
 def prepared_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with the demo's first three people, to be copied and never to be opened. Preparing it takes 14 s of a
-    processor, so the workers of a session share it."""
+    processor, so the workers of a session share it. Beside it, in asked.json, what a simulator was asked meanwhile."""
+    from simulating import requests_to_simulators
+
     from cimemories import demo
 
     own = tmp_path_factory.getbasetemp()
@@ -506,11 +517,12 @@ def prepared_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "done").exists():
+        if not (folder / "asked.json").exists():
             opened = open_store(folder / "workspace")
-            demo.prepare(opened, lambda text: None, 3)
+            with requests_to_simulators() as asked:
+                demo.prepare(opened, lambda text: None, 3)
             opened.close()
-            (folder / "done").touch()
+            (folder / "asked.json").write_text(json.dumps(asked))
     return folder / "workspace"
 
 

@@ -148,12 +148,12 @@ def test_a_read_only_workspace_is_read_and_says_why_nothing_is_written(sqlite_st
     sqlite_store.close()
     workspace = sqlite_store.workspace
     with read_only_mount(workspace):
-        shown = cli(outside(), "metrics", run_id, "--json", "-w", workspace)
+        shown = cli_inside(outside(), "metrics", run_id, "--json", "-w", workspace)
         assert shown.returncode == 0, shown.stderr
         message = refused("rule", "-d", "small", "--name", "strict", "--threshold", "0.9", "-w", workspace)
         assert "is read-only, so nothing was saved. Copy it" in message
         assert {path.name for path in workspace.iterdir()} & {f"{SQLITE_FILE}-wal", f"{SQLITE_FILE}-shm"} == set()
-    writable = cli(outside(), "metrics", run_id, "--json", "-w", workspace)
+    writable = cli_inside(outside(), "metrics", run_id, "--json", "-w", workspace)
     assert writable.stdout == shown.stdout
 
 
