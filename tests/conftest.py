@@ -40,11 +40,12 @@ from hypothesis import settings
 from cimemories.files import USERS_UMASK
 from cimemories.llm.endpoint import KEYS, SETTINGS
 from cimemories.store import engine as store_engine
-from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store, shared_store
+from cimemories.store.engine import DATABASE_URL, SQLITE_FILE, WORKSPACE, Store, open_store, shared_store
 
 if TYPE_CHECKING:
     from forked import Forked
     from playwright.sync_api import Browser
+    from slow_simulator import SlowSimulator
 
 # Shared machines stall now and then; a stall is no failure of what is tested.
 settings.register_profile("project", deadline=None, print_blob=True)
@@ -502,6 +503,38 @@ def app_store(tmp_path: Path, into: Copies, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
     into(tmp_path / "workspace")
     return shared_store()
+
+
+@pytest.fixture
+def judged_store(tmp_path: Path, judged_record: Path) -> Iterator[Store]:
+    """An open record on SQLite with a labelled dataset and one finished run of a simulated model and judge."""
+    (tmp_path / "workspace").mkdir()
+    shutil.copyfile(judged_record, tmp_path / "workspace" / judged_record.name)
+    opened = open_store(tmp_path / "workspace")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def judged_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of that record, to be copied and never to be opened."""
+    from evaluating import add_judged
+
+    folder = tmp_path_factory.mktemp("judged")
+    opened = open_store(folder)
+    add_judged(opened)
+    opened.close()
+    return folder / SQLITE_FILE
+
+
+@pytest.fixture(scope="session")
+def slow_simulator() -> Iterator[SlowSimulator]:
+    from slow_simulator import SlowSimulator
+
+    simulator = SlowSimulator()
+    yield simulator
+    simulator.process.kill()
+    simulator.process.wait()
 
 
 @pytest.fixture(scope="session")

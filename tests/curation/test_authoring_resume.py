@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,26 +20,18 @@ from cimemories.store import generations
 from cimemories.store.engine import open_store
 
 
-@pytest.fixture(scope="module")
-def slow() -> Iterator[SlowSimulator]:
-    simulator = SlowSimulator()
-    yield simulator
-    simulator.process.kill()
-    simulator.process.wait()
-
-
 @pytest.mark.parametrize(("database", "kills"), KILLS, indirect=["database"])
 def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
-    database: Database, kills: int, slow: SlowSimulator, tmp_path: Path
+    database: Database, kills: int, slow_simulator: SlowSimulator, tmp_path: Path
 ) -> None:
     store = open_store(database.workspace, database.url)
-    generation_id = authoring.plan(store, spec(slow.url))
+    generation_id = authoring.plan(store, spec(slow_simulator.url))
     before, hits = 0, 0
     for _ in range(kills):
         process = Forked(
             database.environment, "resume", generation_id, "--concurrency", "2", "--workspace", database.workspace
         )
-        hit = slow.wait_for(slow.chats + 3, process)
+        hit = slow_simulator.wait_for(slow_simulator.chats + 3, process)
         time.sleep(0.05)
         hits += hit and process.poll() is None
         process.kill()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -22,14 +21,6 @@ from cimemories.store.tables import ballot, call, vote
 
 CONTEXTS, DRAWS, PERSONAS = 10, 2, 3
 ALL = CONTEXTS * DRAWS * PERSONAS
-
-
-@pytest.fixture(scope="module")
-def slow_simulator() -> Iterator[SlowSimulator]:
-    simulator = SlowSimulator()
-    yield simulator
-    simulator.process.kill()
-    simulator.process.wait()
 
 
 def tallied(store: Store, labelling_id: str) -> list[tuple[int, ...]]:

@@ -45,14 +45,6 @@ from cimemories.store.engine import Store, open_store
 CONTEXTS, SAMPLES = 12, 3
 
 
-@pytest.fixture(scope="module")
-def slow_simulator() -> Iterator[SlowSimulator]:
-    simulator = SlowSimulator()
-    yield simulator
-    simulator.process.kill()
-    simulator.process.wait()
-
-
 @pytest.fixture
 def opened(database: Database) -> Iterator[Store]:
     """The record of `database`, for looking on from this process."""
@@ -114,7 +106,7 @@ def test_killed_at_random_moments(
     assert numbers(opened, run_id) == undisturbed(tmp_path / "undisturbed")
 
 
-@pytest.mark.parametrize("database", LONG_ON_POSTGRES, indirect=True)
+@pytest.mark.long
 def test_two_evaluations_an_import_and_a_reader_at_once(
     database: Database, opened: Store, slow_simulator: SlowSimulator, tmp_path: Path
 ) -> None:
