@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import sqlalchemy as sa
-from evaluating import add_labelled, cli, cli_inside, only_run, outside
+from evaluating import add_labelled, cli_inside, only_run, outside
 from mounts import read_only_mount
 
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
@@ -77,7 +77,7 @@ def test_a_damaged_cache_is_built_anew(judged_store: Store) -> None:
     assert caches
     for number, path in enumerate(caches):
         path.write_bytes(b"" if number % 2 else b"PAR1 cut short")
-    again = cli(outside(), "metrics", run_id, "--json", "-w", judged_store.workspace)
+    again = cli_inside(outside(), "metrics", run_id, "--json", "-w", judged_store.workspace)
     assert again.returncode == 0, again.stderr
     assert again.stdout == first.stdout
 
