@@ -17,18 +17,30 @@ WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 # command that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: app test test-scale golden golden-check lint format demo reproduce docs dist lock resolve system clean
+.PHONY: app test test-long test-scale test-costs golden golden-check lint format demo reproduce docs dist lock resolve system clean
 
 app: $(VENV)/installed
 	@exec $(BIN)/cimemories app --port $(PORT) --workspace $(WORKSPACE)
 
-test: $(VENV)/installed-dev system
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Work over many machines (docs/scale.md), on a cluster of two nodes on this one. It installs Ray, which is 200 MB. Where
-# all pass it writes tests/scale/last_run.txt, to be committed: CI says by it when they last did.
+test: $(VENV)/installed-dev system
+	$(PYTEST) $(PARALLEL)
+
+# What takes too long for each change: many kills, soaks, wide worlds, real installs. Where all pass, this and test-scale
+# write tests/last_run_*.txt, to be committed: CI says by them when they last did.
+test-long: $(VENV)/installed-dev system
+	CIMEMORIES_RECORD_RUN=tests/last_run_long.txt $(PYTEST) $(PARALLEL) -m long
+
+# Work over many machines (docs/scale.md), on a cluster of two nodes on this one. Apart from the long tests, since it
+# installs Ray, which is 200 MB.
 test-scale: $(VENV)/installed-ray system
-	CIMEMORIES_RECORD_SCALE=1 PYTHONPATH=tests $(BIN)/python -m pytest -p scale_record tests/scale
+	CIMEMORIES_RECORD_RUN=tests/last_run_scale.txt $(PYTEST) tests/scale
+
+# tests/costs.txt: the processor time of each test file.
+test-costs: $(VENV)/installed-dev system
+	CIMEMORIES_RECORD_COSTS=1 $(PYTEST) $(PARALLEL)
 
 # Records numbers, exports and reports of three small worlds in tests/golden/*.json: after a change that is meant to
 # change them, and reviewed with `git diff`.

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import fcntl
 import gc
+import json
 import os
 import pwd
 import shutil
@@ -28,7 +29,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import file_costs
 import pytest
+import run_record
 import sqlalchemy as sa
 import typer.main
 import typer.testing
@@ -37,11 +40,12 @@ from hypothesis import settings
 from cimemories.files import USERS_UMASK
 from cimemories.llm.endpoint import KEYS, SETTINGS
 from cimemories.store import engine as store_engine
-from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, open_store, shared_store
+from cimemories.store.engine import DATABASE_URL, SQLITE_FILE, WORKSPACE, Store, open_store, shared_store
 
 if TYPE_CHECKING:
     from forked import Forked
     from playwright.sync_api import Browser
+    from slow_simulator import SlowSimulator
 
 # Shared machines stall now and then; a stall is no failure of what is tested.
 settings.register_profile("project", deadline=None, print_blob=True)
@@ -93,6 +97,14 @@ LONG = (
     "test_power.py",
 )
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+# For `database` or `store`, with indirect=True: where what differs between the engines is tested at a lower level.
+LONG_ON_POSTGRES = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.long])]
+# (database, kills) of tests that kill a process over and over, with indirect=["database"]: few, or many on each engine.
+KILLS = [
+    ("sqlite", 2),
+    pytest.param("sqlite", 6, marks=pytest.mark.long),
+    pytest.param("postgres", 4, marks=[pytest.mark.postgres, pytest.mark.long]),
+]
 PROGRAMS = ("initdb", "pg_ctl")
 # Debian's Chromium without windows. What is on the PATH would start it as its child.
 SHELL = Path("/usr/lib/chromium/chromium-headless-shell")
@@ -135,6 +147,10 @@ def pytest_configure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(FailuresAtOnce(terminal))
+        if path := os.environ.get(run_record.PATH):
+            config.pluginmanager.register(run_record.RunRecord(Path(path).absolute()))
+    if os.environ.get(file_costs.WANTED):
+        config.pluginmanager.register(file_costs.Costs())
     # Typer makes the whole command line anew each time that it is called: 0.08 s of the processor.
     typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
 
@@ -489,10 +505,44 @@ def app_store(tmp_path: Path, into: Copies, monkeypatch: pytest.MonkeyPatch) -> 
     return shared_store()
 
 
+@pytest.fixture
+def judged_store(tmp_path: Path, judged_record: Path) -> Iterator[Store]:
+    """An open record on SQLite with a labelled dataset and one finished run of a simulated model and judge."""
+    (tmp_path / "workspace").mkdir()
+    shutil.copyfile(judged_record, tmp_path / "workspace" / judged_record.name)
+    opened = open_store(tmp_path / "workspace")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def judged_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of that record, to be copied and never to be opened."""
+    from evaluating import add_judged
+
+    folder = tmp_path_factory.mktemp("judged")
+    opened = open_store(folder)
+    add_judged(opened)
+    opened.close()
+    return folder / SQLITE_FILE
+
+
+@pytest.fixture(scope="session")
+def slow_simulator() -> Iterator[SlowSimulator]:
+    from slow_simulator import SlowSimulator
+
+    simulator = SlowSimulator()
+    yield simulator
+    simulator.process.kill()
+    simulator.process.wait()
+
+
 @pytest.fixture(scope="session")
 def prepared_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with the demo's first three people, to be copied and never to be opened. Preparing it takes 14 s of a
-    processor, so the workers of a session share it."""
+    processor, so the workers of a session share it. Beside it, in asked.json, what a simulator was asked meanwhile."""
+    from simulating import requests_to_simulators
+
     from cimemories import demo
 
     own = tmp_path_factory.getbasetemp()
@@ -500,11 +550,12 @@ def prepared_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "done").exists():
+        if not (folder / "asked.json").exists():
             opened = open_store(folder / "workspace")
-            demo.prepare(opened, lambda text: None, 3)
+            with requests_to_simulators() as asked:
+                demo.prepare(opened, lambda text: None, 3)
             opened.close()
-            (folder / "done").touch()
+            (folder / "asked.json").write_text(json.dumps(asked))
     return folder / "workspace"
 
 

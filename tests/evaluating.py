@@ -19,7 +19,7 @@ from cimemories import seeds
 from cimemories.cli import main
 from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
-from cimemories.evaluation import planning
+from cimemories.evaluation import planning, runs
 from cimemories.evaluation.importing import import_file
 from cimemories.files import uploaded
 from cimemories.flows.flows import Flows
@@ -55,6 +55,14 @@ def add_labelled(store: Store, profiles: int = 1, contexts: int = 8) -> None:
     labelling.execute(store, labelling.plan(store, spec))
 
 
+def add_judged(store: Store) -> str:
+    """The same, and a finished run on it; returns its id."""
+    add_labelled(store)
+    run_id = planning.plan(store, simulated())
+    runs.execute(store, run_id)
+    return run_id
+
+
 def import_bytes(
     store: Store,
     data: bytes,
@@ -74,6 +82,12 @@ def simulated(base_url: str = "simulator", **changes: object) -> planning.RunSpe
     judge = planning.JudgeSpec("llm", "sim-judge", base_url)
     values = {"dataset": DATASET, "model": "sim-average", "base_url": base_url, "samples": 3, "judge": judge}
     return planning.RunSpec(**{**values, **changes})
+
+
+def only_run(store: Store) -> str:
+    with store.read() as connection:
+        (row,) = store_runs.all_rows(connection)
+    return row.id
 
 
 def row_of(store: Store, run_id: str) -> RunRow:

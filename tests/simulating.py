@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import openai
+import pytest
 import yaml
 from openai import OpenAI
 
+from cimemories.llm import capabilities
+from cimemories.seeds import load_prompt
 from cimemories.simulator import server
 
 CHARACTERS = ("sim-careful", "sim-average", "sim-oversharing")
@@ -84,3 +89,21 @@ def chat_of(base_url: str) -> Chat:
 
 def texts(answer: openai.types.chat.ChatCompletion) -> list[str]:
     return [choice.message.content for choice in answer.choices]
+
+
+@contextmanager
+def requests_to_simulators() -> Iterator[list[object]]:
+    """Collect the chat requests to simulators of this process, but for what a server is asked about itself: the
+    question that finds out, before a run is planned, what it can do."""
+    seen: list[object] = []
+    real = server._complete
+    probes = [load_prompt("probe", name).render(thing=capabilities.THING) for name in ("base", "json")]
+
+    def counting(server: object, body: dict[str, Any], number: int) -> object:
+        if body["messages"][0]["content"] not in probes:
+            seen.append(body)
+        return real(server, body, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "_complete", counting)
+        yield seen

@@ -9,19 +9,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from evaluating import ROOT, counts, numbers, outside, row_of
+from simulating import requests_to_simulators
 
 from cimemories import demo
 from cimemories.formats.official import read_profiles
-from cimemories.llm import capabilities
 from cimemories.model import WorkStatus
-from cimemories.seeds import load_prompt
-from cimemories.simulator import server
 from cimemories.store import datasets, labellings, runs
 from cimemories.store.engine import Store, open_store
 
@@ -57,19 +54,8 @@ def state(store: Store) -> dict[str, object]:
 
 @pytest.fixture
 def chat_requests() -> Iterator[list[object]]:
-    """Every chat request that a simulator of this process gets from now on, but for what it is asked of itself: the
-    question that finds out, before a run is planned, what a server can do."""
-    seen: list[object] = []
-    real = server._complete
-    probes = [load_prompt("probe", name).render(thing=capabilities.THING) for name in ("base", "json")]
-
-    def counting(server: object, body: dict[str, Any], number: int) -> object:
-        if body["messages"][0]["content"] not in probes:
-            seen.append(body)
-        return real(server, body, number)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server, "_complete", counting)
+    """Every chat request that a simulator of this process gets from now on."""
+    with requests_to_simulators() as seen:
         yield seen
 
 
@@ -111,25 +97,26 @@ def recorded() -> int:
 
 
 def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_nothing(
-    sqlite_store: Store, chat_requests: list[object]
+    prepared_demo: Path, chat_requests: list[object], tmp_path: Path
 ) -> None:
-    assert demo.is_wanted(sqlite_store)
-    demo.prepare(sqlite_store, quiet, 2)
-    assert_whole(sqlite_store, chat_requests, 2)
-    figures = state(sqlite_store)["numbers"]
-    violation = {model: figures[model]["violation"]["5"] for model in demo.MODELS}
+    asked = json.loads((prepared_demo.parent / "asked.json").read_text())
+    shutil.copytree(prepared_demo, tmp_path / "workspace")
+    store = open_store(tmp_path / "workspace")
+    assert_whole(store, asked, 3)
+    before = state(store)
+    violation = {model: before["numbers"][model]["violation"]["5"] for model in demo.MODELS}
     assert violation["sim-careful"] < violation["sim-average"] < violation["sim-oversharing"], "three characters"
-    before = state(sqlite_store)
-    demo.prepare(sqlite_store, quiet, 2)
-    assert state(sqlite_store) == before
+    demo.prepare(store, quiet, 3)
+    assert state(store) == before
     assert chat_requests == []
-    with sqlite_store.write() as connection:
+    with store.write() as connection:
         runs.delete(connection, runs.all_rows(connection)[0].id)
-    assert not demo.is_wanted(sqlite_store), "what somebody deletes does not come back"
+    assert not demo.is_wanted(store), "what somebody deletes does not come back"
+    store.close()
 
 
 def test_the_recorded_calls_are_those_of_all_profiles() -> None:
-    """The other test prepares two of them; a profile whose words were changed since has no request with all of them."""
+    """The other test prepares three; a profile whose words were changed since has no request with all of them."""
     profiles = read_profiles(demo.FOLDER / "profiles.json").profiles
     assert len(profiles) == demo.PROFILES
     requests_of_profile = dict.fromkeys(range(len(profiles)), 0)
@@ -145,6 +132,7 @@ def test_the_recorded_calls_are_those_of_all_profiles() -> None:
 
 
 def test_a_workspace_with_data_of_its_own_is_left_alone(sqlite_store: Store) -> None:
+    assert demo.is_wanted(sqlite_store)
     with sqlite_store.write() as connection:
         datasets.add(connection, "mine", [], origin="official", source_name=None, source_hash="x")
     assert not demo.is_wanted(sqlite_store)
@@ -183,12 +171,20 @@ def of_one_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def _reading(_: Store) -> bool:
+    time.sleep(1.0)  # it reads recorded calls
+    return True
+
+
+@pytest.mark.parametrize(
+    "moments", [[_judged], pytest.param([_reading, _labelled, _judged], marks=pytest.mark.long)], ids=["late", "each"]
+)
 def test_killed_in_the_middle_it_is_finished_the_next_time(
-    chat_requests: list[object], of_one_profile: Path, tmp_path: Path
+    moments: list[Callable[[Store], bool]], chat_requests: list[object], of_one_profile: Path, tmp_path: Path
 ) -> None:
     workspace = tmp_path / "workspace"
     store = open_store(workspace)
-    for reached in (lambda _: time.sleep(1.0) is None, _labelled, _judged):  # at first: while it reads recorded calls
+    for reached in moments:
         process = subprocess.Popen([sys.executable, "-c", PREPARE, workspace, of_one_profile], cwd=ROOT, env=outside())
         while not reached(store):
             assert process.poll() is None, "it ended before it could be killed"

@@ -142,6 +142,7 @@ def test_pytest_finds_the_fixture_of_the_wheel(installed: Installed) -> None:
     assert "site-packages/cimemories/pytest_plugin.py" in installed.run("python", "-Pc", code)
 
 
+@pytest.mark.long
 def test_a_study_without_a_checkout(installed: Installed) -> None:
     where = installed.run("python", "-Pc", "from cimemories import installation; print(installation.app_root())")
     assert where.strip().endswith("site-packages/cimemories/_app")
@@ -206,7 +207,7 @@ def test_the_app_without_a_checkout(app: str) -> None:
     answer = connection.getresponse()
     assert answer.status == 200
     assert b"<title>Streamlit</title>" in answer.read()
-    for name, title in {"": "CIMemories", "profiles": "Profiles", "heatmaps": "Heatmaps", "runs": "Runs"}.items():
+    for name, title in {"": "CIMemories", "heatmaps": "Heatmaps"}.items():
         assert title in page(app, name), name
     # The settings are the app's own, not those of the folder it was started in.
     connection = http.client.HTTPConnection(app, timeout=60)

@@ -617,6 +617,20 @@ def _connect_options(url: sa.URL) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if name not in url.query}
 
 
+def _switch_to_wal(cursor: sqlite3.Cursor) -> None:
+    # Of those that switch a new file at the same moment SQLite refuses some at once, however long the timeout is: each
+    # holds a read lock that the other's switch would have to wait for.
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
+                raise
+            time.sleep(FIRST_LOOK_SECONDS)
+
+
 def _prepare_sqlite(engine: sa.Engine, *, read_only: bool = False) -> None:
     @sa.event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
@@ -624,7 +638,7 @@ def _prepare_sqlite(engine: sa.Engine, *, read_only: bool = False) -> None:
         if read_only:
             return
         cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode = WAL")
+        _switch_to_wal(cursor)
         cursor.execute("PRAGMA fullfsync = ON")  # on macOS a plain fsync leaves the data in the drive's own cache
         # Off by default, and for each connection anew: without it nothing is deleted by cascade.
         cursor.execute("PRAGMA foreign_keys = ON")

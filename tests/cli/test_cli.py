@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Database
-from evaluating import ROOT, add, cli, cli_forked, cli_inside, outside, small_profiles
+from conftest import LONG_ON_POSTGRES, Database
+from evaluating import ROOT, add, cli, cli_inside, outside, small_profiles
 from evaluating import command as command_line
 from hostile import error, free_port, hostile_server, texts_of
 from typer.testing import CliRunner
@@ -38,16 +38,14 @@ COMMANDS = (
 
 class Script:
     """Calls the command line on one workspace, each time in a process of its own unless `inside` this one is enough;
-    every call must end as it says. The first process is a new one, as a user starts it, the others are forked."""
+    every call must end as it says."""
 
     def __init__(self, workspace: Path, environment: dict[str, str], *, inside: bool = False) -> None:
-        self.workspace, self.environment, self.inside = workspace, environment, inside
-        self._start = cli
+        self.workspace, self.environment = workspace, environment
+        self._start = cli_inside if inside else cli
 
     def call(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        start = cli_inside if self.inside else self._start
-        self._start = cli_forked
-        return start(self.environment, *arguments, "--workspace", self.workspace)
+        return self._start(self.environment, *arguments, "--workspace", self.workspace)
 
     def good(self, *arguments: object) -> str:
         """Standard output of a call that succeeds."""
@@ -107,17 +105,18 @@ def assert_dataset(row: dict[str, object], name: str) -> None:
     assert row["simulated"] in (True, False)
 
 
+@pytest.mark.parametrize("database", LONG_ON_POSTGRES, indirect=True)
 def test_from_a_file_to_the_numbers(database: Database, profiles: Path, simulator: str) -> None:
-    # On PostgreSQL inside: that a process finds its record by URL is seen whenever a killed one is resumed.
-    script, look = Script(*database, inside=database.url is not None), Script(*database, inside=True)
-    assert look.json("datasets") == []
-    first = script.json("import", profiles, "--dataset", "mine")
+    script = Script(*database, inside=True)
+    assert script.json("datasets") == []
+    # As a user starts it. That a process finds its record by URL is seen whenever a killed one is resumed.
+    first = Script(*database, inside=database.url is not None).json("import", profiles, "--dataset", "mine")
     assert first["new"]
     assert_dataset(first, "mine")
-    again = look.json("import", profiles, "--dataset", "other name")
+    again = script.json("import", profiles, "--dataset", "other name")
     assert not again["new"]
     assert again["id"] == first["id"]
-    (dataset,) = look.json("datasets")
+    (dataset,) = script.json("datasets")
     assert_dataset(dataset, "mine")
     assert not dataset["simulated"]
 
@@ -125,13 +124,13 @@ def test_from_a_file_to_the_numbers(database: Database, profiles: Path, simulato
     labelled = script.good("label", *place, "-m", "sim-labeler", "--draws", 2)
     assert labelled.startswith("labelling-")
     assert labelled.count("\n") == 1
-    (labelling,) = look.json("labellings")
+    (labelling,) = script.json("labellings")
     assert labelling["id"] == labelled.strip()
     assert labelling["counts"] == {"expected": 72, "ok": 72}
     assert (labelling["status"], labelling["simulated"]) == ("finished", True)
 
     run_id = script.good("run", *place, "-m", "sim-oversharing", "--samples", 3, "--name", "mine").splitlines()[-1]
-    (run,) = look.json("runs")
+    (run,) = script.json("runs")
     assert (run["id"], run["name"], run["dataset"]) == (run_id, "mine", "mine")
     assert (run["status"], run["simulated"], run["coverage"]) == ("finished", True, 1.0)
     assert (run["counts"]["expected"], run["counts"]["judged"]) == (36, 36)
@@ -151,8 +150,8 @@ def test_from_a_file_to_the_numbers(database: Database, profiles: Path, simulato
     assert f"violation@3  {100 * result['violation']['3']:>6.1f} %" in plain
 
     assert script.good("resume", run_id).splitlines()[-1] == run_id
-    assert look.json("metrics", run_id) == result, "a finished run owes nothing, and a resume changes nothing"
-    assert look.json("runs")[0]["counts"] == run["counts"]
+    assert script.json("metrics", run_id) == result, "a finished run owes nothing, and a resume changes nothing"
+    assert script.json("runs")[0]["counts"] == run["counts"]
 
     assert DATABASE_URL not in script.environment or not list(database.workspace.glob("*.sqlite"))
     assert (database.workspace / "cimemories.sqlite").exists() == (database.url is None)
@@ -248,7 +247,7 @@ def test_a_database_that_cannot_be_opened_is_one_clear_line(tmp_path: Path, url:
 
 def test_a_workspace_that_is_a_file_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert "--workspace" in Script(tmp_path / "file", outside()).refused("datasets")
+    assert "--workspace" in Script(tmp_path / "file", outside(), inside=True).refused("datasets")
 
 
 @pytest.mark.parametrize(
@@ -285,8 +284,8 @@ def test_help_shows_an_example(command: str) -> None:
 
 
 def test_every_command_is_known_here() -> None:
-    done = cli(outside(), "--help")
-    assert done.returncode == 0
+    done = CliRunner().invoke(application, ["--help"])
+    assert done.exit_code == 0
     listed = done.stdout[done.stdout.index("Commands") :].split()
     assert set(COMMANDS) <= set(listed)
     registered = {c.name or c.callback.__name__ for c in application.registered_commands}
@@ -298,7 +297,7 @@ def test_a_port_in_use_is_one_clear_line() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = cli(outside(), "simulate", "--port", port)
+        done = cli_inside(outside(), "simulate", "--port", port)
     assert done.returncode == 1
     errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert len(errors) == 1
@@ -307,7 +306,7 @@ def test_a_port_in_use_is_one_clear_line() -> None:
     assert done.stderr.splitlines() == errors, "no promise of an address that is somebody else's"
 
 
-@pytest.mark.parametrize("command", ["app", "streamlit"])
+@pytest.mark.parametrize("command", [pytest.param("app", marks=pytest.mark.long), "streamlit"])
 def test_the_app_does_not_start_where_somebody_else_has_its_port_on_ipv6(command: str, tmp_path: Path) -> None:
     """Bound alone is enough: whoever has it can listen there later, and browsers try ::1 first."""
     with socket.socket(socket.AF_INET6) as taken:
@@ -362,7 +361,7 @@ def test_the_port_on_ipv6_is_held_from_the_check_on_and_over_the_exec(
     assert ends == [f"('::1', {port}) False"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_a_run_that_is_stopped_twice_ends_in_one_line(number: signal.Signals, tmp_path: Path) -> None:
     store = open_store(tmp_path)
     add(store, [make_profile(0, 6, 8)])
@@ -401,7 +400,7 @@ def everywhere(folder: Path) -> bytes:
 def test_a_key_is_written_down_nowhere(tmp_path: Path, profiles: Path) -> None:
     """Not by work that succeeds, nor by errors in which the server says the key back."""
     workspace = tmp_path / "workspace"
-    script = Script(workspace, {**outside(), "MY_API_KEY": CANARY})
+    script = Script(workspace, {**outside(), "MY_API_KEY": CANARY}, inside=True)
     printed = script.good("import", profiles, "-d", "mine")
     with hostile_server() as server:
         start = ["-d", "mine", "-m", "m", "--base-url", server.url, "--api-key-env", "MY_API_KEY", "--contexts", 1]
@@ -428,7 +427,7 @@ def test_a_key_is_written_down_nowhere(tmp_path: Path, profiles: Path) -> None:
 
 def test_the_environment_names_the_workspace(tmp_path: Path, profiles: Path) -> None:
     environment = {**outside(), "CIMEMORIES_WORKSPACE": str(tmp_path / "elsewhere")}
-    assert cli(environment, "import", profiles).returncode == 0
+    assert cli_inside(environment, "import", profiles).returncode == 0
     assert (tmp_path / "elsewhere" / "cimemories.sqlite").exists()
     assert not (ROOT / "elsewhere").exists()
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from authored import calls_made, dataset_hashes, spec, write
-from conftest import Database
+from conftest import KILLS, Database
 from evaluating import cli_forked, cli_inside
 from forked import Forked
 from slow_simulator import SlowSimulator
@@ -21,25 +20,18 @@ from cimemories.store import generations
 from cimemories.store.engine import open_store
 
 
-@pytest.fixture(scope="module")
-def slow() -> Iterator[SlowSimulator]:
-    simulator = SlowSimulator()
-    yield simulator
-    simulator.process.kill()
-    simulator.process.wait()
-
-
+@pytest.mark.parametrize(("database", "kills"), KILLS, indirect=["database"])
 def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
-    database: Database, slow: SlowSimulator, tmp_path: Path
+    database: Database, kills: int, slow_simulator: SlowSimulator, tmp_path: Path
 ) -> None:
     store = open_store(database.workspace, database.url)
-    generation_id = authoring.plan(store, spec(slow.url))
+    generation_id = authoring.plan(store, spec(slow_simulator.url))
     before, hits = 0, 0
-    for _ in range(4 if database.url is None else 3):
+    for _ in range(kills):
         process = Forked(
             database.environment, "resume", generation_id, "--concurrency", "2", "--workspace", database.workspace
         )
-        hit = slow.wait_for(slow.chats + 3, process)
+        hit = slow_simulator.wait_for(slow_simulator.chats + 3, process)
         time.sleep(0.05)
         hits += hit and process.poll() is None
         process.kill()
@@ -51,7 +43,7 @@ def test_killed_in_the_middle_and_resumed_it_writes_the_same_profiles(
             row = generations.named(connection, generation_id)
         assert (row.dataset is None) == (row.settled < row.expected), "all of it or nothing"
         assert row.dataset is not None or row.status == "interrupted"
-    assert hits >= 2
+    assert hits >= min(kills, 2)
     done = cli_forked(
         database.environment, "resume", generation_id, "--allow-missing", 1, "--workspace", database.workspace
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 import sqlalchemy as sa
-from conftest import Database
+from conftest import KILLS, Database
 from evaluating import add, ballots, cli_forked, small_profiles
 from forked import Forked
 from slow_simulator import SlowSimulator
@@ -22,14 +21,6 @@ from cimemories.store.tables import ballot, call, vote
 
 CONTEXTS, DRAWS, PERSONAS = 10, 2, 3
 ALL = CONTEXTS * DRAWS * PERSONAS
-
-
-@pytest.fixture(scope="module")
-def slow_simulator() -> Iterator[SlowSimulator]:
-    simulator = SlowSimulator()
-    yield simulator
-    simulator.process.kill()
-    simulator.process.wait()
 
 
 def tallied(store: Store, labelling_id: str) -> list[tuple[int, ...]]:
@@ -48,14 +39,16 @@ def undisturbed(folder: Path) -> list[tuple[int, ...]]:
     return tallies
 
 
-def test_killed_at_random_moments(database: Database, slow_simulator: SlowSimulator, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("database", "kills"), KILLS, indirect=["database"])
+def test_killed_at_random_moments(
+    database: Database, kills: int, slow_simulator: SlowSimulator, tmp_path: Path
+) -> None:
     store = open_store(database.workspace, database.url)
     attributes = len(small_profiles(contexts=CONTEXTS)[0].attributes)
     add(store, small_profiles(contexts=CONTEXTS))
     start = ["label", "-d", "small", "-m", "sim-labeler", "--base-url", slow_simulator.url, "--draws", DRAWS]
     made = labelling.plan(store, LabellingSpec("small", "sim-labeler", slow_simulator.url, draws=DRAWS))
     chance, done = Random(20261121), 0
-    kills = 4 if database.url is None else 3
     for number in range(5 * kills):
         if number >= kills and done:
             break  # few kills may have let nothing be recorded yet

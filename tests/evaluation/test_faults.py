@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
-from conftest import Database
+from conftest import LONG_ON_POSTGRES, Database
 from evaluating import (
     DATASET,
     add,
     add_labelled,
     assert_whole,
     ballots,
-    cli_forked,
+    cli_inside,
     counts,
     numbers,
     row_of,
@@ -81,17 +81,18 @@ def missing_of(store: Store, run_id: str) -> dict[str, int]:
         }
 
 
+@pytest.mark.parametrize("database", LONG_ON_POSTGRES, indirect=True)
 def test_every_kind_of_fault_at_once(database: Database, failing_simulator: str) -> None:
     store = open_store(database.workspace, database.url)
     add(store, small_profiles(contexts=10))
     place = ["--base-url", failing_simulator, "--timeout", 2, "--workspace", database.workspace]
-    labelled = cli_forked(database.environment, "label", "-d", "small", "-m", "sim-labeler", "--draws", 2, *place)
+    labelled = cli_inside(database.environment, "label", "-d", "small", "-m", "sim-labeler", "--draws", 2, *place)
     cast = ballots(store, labelled.stdout.split()[-1])
     assert labelled.returncode == (0 if set(cast) == {"ok"} else 3), labelled.stderr
     assert sum(cast.values()) == 10 * 3 * 2
     assert set(cast) <= {"ok", "failed", "unparsed", "truncated"}, "nothing is owed"
     assert cast["ok"] > 48
-    ran = cli_forked(
+    ran = cli_inside(
         database.environment,
         *["run", "-d", "small", "-m", "sim-oversharing", "--samples", SAMPLES, "--judge-model", "sim-judge", *place],
     )
@@ -106,13 +107,13 @@ def test_every_kind_of_fault_at_once(database: Database, failing_simulator: str)
     assert row.coverage > 0.7
     reported = sum(int(line.split()[1]) for line in ran.stderr.splitlines() if line.startswith("  missing:"))
     assert reported == missing["responses"] + missing["judgements"], "the person is told of each"
-    process = cli_forked(database.environment, "metrics", run_id, "--json", "--workspace", database.workspace)
+    process = cli_inside(database.environment, "metrics", run_id, "--json", "--workspace", database.workspace)
     result = json.loads(process.stdout)
     assert (result["judged_responses"], result["expected_responses"]) == (row.judged, row.expected)
     assert result["coverage"] == row.coverage
     assert 0 < result["violation"]["1"] <= result["violation"]["3"] <= 1
     before = counts(store)
-    resumed = cli_forked(database.environment, "resume", run_id, "--workspace", database.workspace)
+    resumed = cli_inside(database.environment, "resume", run_id, "--workspace", database.workspace)
     assert resumed.returncode in (0, 3), resumed.stderr
     assert row_of(store, run_id).coverage >= row.coverage
     assert all(counts(store)[name] >= before[name] for name in before)

@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 import sqlalchemy as sa
-from conftest import Database
+from conftest import KILLS, LONG_ON_POSTGRES, Database
 from evaluating import (
     ROOT,
     add,
@@ -45,14 +45,6 @@ from cimemories.store.engine import Store, open_store
 CONTEXTS, SAMPLES = 12, 3
 
 
-@pytest.fixture(scope="module")
-def slow_simulator() -> Iterator[SlowSimulator]:
-    simulator = SlowSimulator()
-    yield simulator
-    simulator.process.kill()
-    simulator.process.wait()
-
-
 @pytest.fixture
 def opened(database: Database) -> Iterator[Store]:
     """The record of `database`, for looking on from this process."""
@@ -72,14 +64,15 @@ def undisturbed(folder: Path, contexts: int = CONTEXTS) -> dict[str, object]:
     return result
 
 
+@pytest.mark.parametrize(("database", "kills"), KILLS, indirect=["database"])
 def test_killed_at_random_moments(
-    database: Database, opened: Store, slow_simulator: SlowSimulator, tmp_path: Path
+    database: Database, kills: int, opened: Store, slow_simulator: SlowSimulator, tmp_path: Path
 ) -> None:
     """Most kills hit a random moment of a running evaluation, some the start of the process."""
     add_labelled(opened, contexts=CONTEXTS)
     start = ["run", "-d", "small", "-m", "sim-average", "--base-url", slow_simulator.url, "--samples", SAMPLES]
     start += ["--judge-model", "sim-judge"]
-    chance, kills = Random(20261121), 6 if database.url is None else 4
+    chance = Random(20261121)
     run_id, hits, judged, before = "", 0, 0, counts(opened)
     for number in range(5 * kills):
         if number >= kills and judged:
@@ -113,6 +106,7 @@ def test_killed_at_random_moments(
     assert numbers(opened, run_id) == undisturbed(tmp_path / "undisturbed")
 
 
+@pytest.mark.long
 def test_two_evaluations_an_import_and_a_reader_at_once(
     database: Database, opened: Store, slow_simulator: SlowSimulator, tmp_path: Path
 ) -> None:
@@ -162,6 +156,7 @@ def test_two_evaluations_an_import_and_a_reader_at_once(
         assert [row.profiles for row in datasets.all_rows(connection)] == [1, 3]
 
 
+@pytest.mark.parametrize("database", LONG_ON_POSTGRES, indirect=True)
 def test_a_run_has_one_worker_at_a_time(database: Database, opened: Store) -> None:
     """A second process is told who is at it, and changes nothing; the first one leaves in good order when told to."""
     contexts = 40  # at a second each: on a busy machine the second process alone takes twenty to start
@@ -187,6 +182,7 @@ def test_a_run_has_one_worker_at_a_time(database: Database, opened: Store) -> No
     assert_whole(opened, run_id, contexts * SAMPLES)
 
 
+@pytest.mark.long
 def test_no_room_on_the_disk(tmp_path: Path, slow_simulator: SlowSimulator) -> None:
     """The process may write files only up to a size, as on a full disk: one clear line, then a resume with room."""
     store = open_store(tmp_path)

@@ -376,7 +376,7 @@ def test_a_real_answer_never_comes_from_a_simulator(sqlite_store: Store) -> None
 def test_numbers_depend_neither_on_concurrency_nor_on_interruption(sqlite_store: Store) -> None:
     add_labelled(sqlite_store)
     results = []
-    for concurrency in (1, 8, 32):
+    for concurrency in (1, 32):
         forget_calls(sqlite_store)
         run_id = planning.plan(sqlite_store, simulated())
         runs.execute(sqlite_store, run_id, concurrency=concurrency)
@@ -401,7 +401,7 @@ def test_numbers_depend_neither_on_concurrency_nor_on_interruption(sqlite_store:
     results.append(numbers(sqlite_store, run_id))
     assert results[0]["violation"]["3"] > 0
     assert results[0]["completeness"] > 0
-    assert results[1:] == [results[0]] * 3
+    assert results[1:] == [results[0]] * 2
 
 
 def forget_calls(store: Store) -> None:

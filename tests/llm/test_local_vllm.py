@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import answering_vllm
@@ -97,50 +98,74 @@ def test_a_run_can_be_cancelled_while_its_server_loads(sqlite_store: Store, prog
     assert gone(program)
 
 
-def test_every_command_serves_what_it_asks_and_nothing_else(sqlite_store: Store, program: Path, tmp_path: Path) -> None:
-    """Labels, messages, judgements, a sweep and profiles, each by a server of its own; what owes nothing starts none,
-    and the runs of a sweep share theirs."""
-    add(sqlite_store, small_profiles(1, 2))
-    own = ["--base-url", "local-vllm", "--serve"]
+OWN = ["--base-url", "local-vllm", "--serve"]
+LABEL = ["label", "-d", "small", "-m", "sim-labeler", "--draws", "1", "--contexts", "1"]
+MESSAGES = ["run", "-d", "small", "-m", "sim-average", "--judge", "matcher", "-n", "1"]
 
-    def servers(*words: str) -> tuple[str, int]:
-        """What the command printed, and how many servers it has started; none of them is left."""
+
+@pytest.fixture
+def served(sqlite_store: Store, program: Path) -> Callable[..., tuple[str, int]]:
+    """Runs a command: what it printed, and how many servers it has started; none of them is left."""
+    add(sqlite_store, small_profiles(1, 2))
+
+    def call(*words: str) -> tuple[str, int]:
         before = len(answering_vllm.starts(program))
         done = CliRunner().invoke(cli, [*words, "--workspace", str(sqlite_store.workspace)])
         assert done.exit_code == 0, done.output
         assert gone(program)
         return done.stdout.strip(), len(answering_vllm.starts(program)) - before
 
-    label = ["label", "-d", "small", "-m", "sim-labeler", "--draws", "1", "--contexts", "1"]
-    labelling, started = servers(*label, *own, "sim-labeler --seed 3")
-    assert started == 1 and servers("resume", labelling)[1] == 0
-    message = ["run", "-d", "small", "-m", "sim-average", "--judge", "matcher", "-n", "1"]
-    embedder = "model=sim-careful,base_url=local-vllm:sim-careful --dtype float16"
-    run_id, started = servers(*message, *own, "sim-average --seed 3", "--memory", f"system:embedding:k=2,{embedder}")
-    assert started == 2 and servers("resume", run_id)[1] == 0
-    judge = ["--judge-model", "sim-judge", "--judge-base-url", "local-vllm", "--serve", "sim-judge --dtype float16"]
-    assert servers("judge", run_id, *judge)[1] == 1  # the judge's: that of the model has nothing to say
-    assert row_of(sqlite_store, run_id).judgements == {"ok": 2}
+    return call
+
+
+@pytest.fixture
+def sweep_file(tmp_path: Path) -> Path:
     file = tmp_path / "sweep.yaml"
     model = {"model": "sim-careful", "base_url": "local-vllm"}
     file.write_text(yaml.safe_dump({**SWEEP, "models": [model], "judges": ["matcher"]}))
-    sweep_id, started = servers("sweep", str(file), "--serve", "sim-careful --dtype float16")
+    return file
+
+
+def test_a_command_serves_what_it_asks_and_one_that_owes_nothing_starts_no_server(
+    served: Callable[..., tuple[str, int]],
+) -> None:
+    labelling, started = served(*LABEL, *OWN, "sim-labeler --seed 3")
+    assert started == 1 and served("resume", labelling)[1] == 0
+
+
+@pytest.mark.long
+def test_every_command_serves_what_it_asks_and_nothing_else(
+    sqlite_store: Store, served: Callable[..., tuple[str, int]], sweep_file: Path
+) -> None:
+    """Messages, judgements, a sweep and profiles, each by a server of its own; the runs of a sweep share theirs."""
+    served(*LABEL, *OWN, "sim-labeler --seed 3")
+    embedder = "model=sim-careful,base_url=local-vllm:sim-careful --dtype float16"
+    run_id, started = served(*MESSAGES, *OWN, "sim-average --seed 3", "--memory", f"system:embedding:k=2,{embedder}")
+    assert started == 2 and served("resume", run_id)[1] == 0
+    judge = ["--judge-model", "sim-judge", "--judge-base-url", "local-vllm", "--serve", "sim-judge --dtype float16"]
+    assert served("judge", run_id, *judge)[1] == 1  # the judge's: that of the model has nothing to say
+    assert row_of(sqlite_store, run_id).judgements == {"ok": 2}
+    sweep_id, started = served("sweep", str(sweep_file), "--serve", "sim-careful --dtype float16")
     assert started == 1
     with sqlite_store.read() as connection:
         cells = [row for row in store_runs.all_rows(connection) if row.sweep == sweep_id]
     assert {cell.endpoint for cell in cells} == {"local-vllm:sim-careful --dtype float16"}
     assert [(cell.status, cell.responses) for cell in cells] == [("finished", {"ok": 1})] * 2
     written = ["generate", "-d", "mine", "--profiles", "1", "--per-domain", "1", "-m", "sim-average"]
-    assert servers(*written, *own, "sim-average --seed 3")[1] == 1
+    assert served(*written, *OWN, "sim-average --seed 3")[1] == 1
 
-    before = len(answering_vllm.starts(program))
+
+def test_what_cannot_be_served_is_refused_before_anything_starts(
+    sqlite_store: Store, program: Path, sweep_file: Path
+) -> None:
+    add(sqlite_store, small_profiles(1, 2))
     for words, why in (
-        ([*label, *own, "sim-judge"], "names 'sim-judge', and local-vllm is asked for 'sim-labeler'"),
-        ([*message, "--base-url", "http://localhost:1/v1", "--serve", "sim-average"], "base URL local-vllm"),
-        (["sweep", str(file), "--serve", "sim-careful --port 1"], "port"),
-        (["sweep", str(file), "--serve", "sim-careful", "--serve", "'sim-careful'"], "twice"),
+        ([*LABEL, *OWN, "sim-judge"], "names 'sim-judge', and local-vllm is asked for 'sim-labeler'"),
+        ([*MESSAGES, "--base-url", "http://localhost:1/v1", "--serve", "sim-average"], "base URL local-vllm"),
+        (["sweep", str(sweep_file), "--serve", "sim-careful --port 1"], "port"),
+        (["sweep", str(sweep_file), "--serve", "sim-careful", "--serve", "'sim-careful'"], "twice"),
         (["generate", "-d", "x", "--serve", "sim-average"], "--serve needs --model"),
     ):
         wrong = CliRunner().invoke(cli, [*words, "--workspace", str(sqlite_store.workspace)])
         assert wrong.exit_code != 0 and why in " ".join(f"{wrong.exception} {wrong.output}".split()), wrong.output
-    assert len(answering_vllm.starts(program)) == before
+    assert answering_vllm.starts(program) == []

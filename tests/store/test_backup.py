@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from conftest import Database
-from evaluating import DATASET, add_labelled, cli_inside, import_bytes, numbers, outside, simulated
+from evaluating import DATASET, add_judged, add_labelled, cli_inside, import_bytes, numbers, outside, simulated
 from worlds import add_call, add_dataset
 
 from cimemories.evaluation import planning, runs
@@ -43,9 +43,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def with_a_run(store: Store) -> str:
-    add_labelled(store)
-    run_id = planning.plan(store, simulated())
-    runs.execute(store, run_id)
+    run_id = add_judged(store)
     (store.workspace / "packs" / "personas").mkdir(parents=True)
     (store.workspace / "packs" / "personas" / "mine.yaml").write_text("title: mine\n")
     (store.workspace / "baskets").mkdir()

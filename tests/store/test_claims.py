@@ -15,6 +15,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 from authored import spec as authoring_spec
+from conftest import LONG_ON_POSTGRES
 from evaluating import add, assert_whole, row_of, simulated, small_profiles
 from executing import MODELS, answering, is_judging
 from executing import spec as run_spec
@@ -75,6 +76,7 @@ def set_heartbeat(store: Store, work_id: str, ago: float) -> None:
 # --- clocks ---
 
 
+@pytest.mark.parametrize("database", LONG_ON_POSTGRES, indirect=True)
 def test_a_wrong_clock_neither_takes_over_what_lives_nor_spares_what_is_dead(database: Database, opened: Store) -> None:
     add(opened, [make_profile(0, 4, 6)])
     release = threading.Event()

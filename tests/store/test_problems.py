@@ -15,10 +15,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import sqlalchemy as sa
-from evaluating import add_labelled, cli, cli_inside, outside, simulated
+from evaluating import add_labelled, cli_inside, only_run, outside
 from mounts import read_only_mount
 
-from cimemories.evaluation import planning, runs
 from cimemories.store.engine import SQLITE_FILE, Store, StoreError, open_store
 from cimemories.store.upkeep.problems import explained
 
@@ -71,16 +70,14 @@ def test_damaged_pages_are_one_line(sqlite_store: Store) -> None:
     assert "the database file is damaged" in refused("labellings", "--workspace", sqlite_store.workspace)
 
 
-def test_a_damaged_cache_is_built_anew(sqlite_store: Store) -> None:
-    add_labelled(sqlite_store)
-    run_id = planning.plan(sqlite_store, simulated())
-    runs.execute(sqlite_store, run_id)
-    first = cli_inside(outside(), "metrics", run_id, "--json", "-w", sqlite_store.workspace)
-    caches = list((sqlite_store.workspace / "cache").glob("*.parquet"))
+def test_a_damaged_cache_is_built_anew(judged_store: Store) -> None:
+    run_id = only_run(judged_store)
+    first = cli_inside(outside(), "metrics", run_id, "--json", "-w", judged_store.workspace)
+    caches = list((judged_store.workspace / "cache").glob("*.parquet"))
     assert caches
     for number, path in enumerate(caches):
         path.write_bytes(b"" if number % 2 else b"PAR1 cut short")
-    again = cli(outside(), "metrics", run_id, "--json", "-w", sqlite_store.workspace)
+    again = cli_inside(outside(), "metrics", run_id, "--json", "-w", judged_store.workspace)
     assert again.returncode == 0, again.stderr
     assert again.stdout == first.stdout
 
@@ -141,19 +138,17 @@ def test_each_kind_of_failure_has_its_words() -> None:
 # --- read-only workspaces ---
 
 
-def test_a_read_only_workspace_is_read_and_says_why_nothing_is_written(sqlite_store: Store) -> None:
-    add_labelled(sqlite_store)
-    run_id = planning.plan(sqlite_store, simulated())
-    runs.execute(sqlite_store, run_id)
-    sqlite_store.close()
-    workspace = sqlite_store.workspace
+def test_a_read_only_workspace_is_read_and_says_why_nothing_is_written(judged_store: Store) -> None:
+    run_id = only_run(judged_store)
+    judged_store.close()
+    workspace = judged_store.workspace
     with read_only_mount(workspace):
-        shown = cli(outside(), "metrics", run_id, "--json", "-w", workspace)
+        shown = cli_inside(outside(), "metrics", run_id, "--json", "-w", workspace)
         assert shown.returncode == 0, shown.stderr
         message = refused("rule", "-d", "small", "--name", "strict", "--threshold", "0.9", "-w", workspace)
         assert "is read-only, so nothing was saved. Copy it" in message
         assert {path.name for path in workspace.iterdir()} & {f"{SQLITE_FILE}-wal", f"{SQLITE_FILE}-shm"} == set()
-    writable = cli(outside(), "metrics", run_id, "--json", "-w", workspace)
+    writable = cli_inside(outside(), "metrics", run_id, "--json", "-w", workspace)
     assert writable.stdout == shown.stdout
 
 

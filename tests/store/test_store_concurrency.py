@@ -11,6 +11,7 @@ import itertools
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -58,6 +59,16 @@ def test_four_processes_that_open_a_new_workspace_at_once_all_succeed(bare_datab
     with store.read() as connection:
         assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars().all() == [engine.HEAD]
     store.close()
+
+
+def test_a_new_workspace_is_opened_once_its_file_is_free(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / engine.SQLITE_FILE, isolation_level=None, check_same_thread=False)
+    with contextlib.closing(other):
+        other.execute("BEGIN IMMEDIATE")
+        done = threading.Timer(0.3, other.rollback)
+        done.start()
+        open_store(tmp_path).close()
+        done.join()
 
 
 # --- writers at once ---

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import sqlalchemy as sa
-from evaluating import add_labelled, cli_inside, counts, numbers, outside, simulated
+from evaluating import add_judged, add_labelled, cli_inside, counts, numbers, only_run, outside, simulated
 from worlds import add_call, add_dataset, add_labels, add_run, records
 
 from cimemories import launch
@@ -53,18 +53,11 @@ def counts_of(store: Store, table: sa.Table) -> int:
         return int(connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one())
 
 
-def with_a_run(store: Store) -> str:
-    add_labelled(store)
-    run_id = planning.plan(store, simulated())
-    runs.execute(store, run_id)
-    return run_id
-
-
 # --- check ---
 
 
 def test_a_sound_record_is_sound_and_counted(store: Store) -> None:
-    with_a_run(store)
+    add_judged(store)
     done = checking.check(store.workspace, url_of(store))
     assert done.sound
     assert done.schema == done.newest
@@ -73,7 +66,7 @@ def test_a_sound_record_is_sound_and_counted(store: Store) -> None:
 
 
 def test_each_kind_of_fault_is_found(store: Store) -> None:
-    run_id = with_a_run(store)
+    run_id = add_judged(store)
     add_dataset(store, name="other")
     assert faults(store) == set()
     unguarded(store, "DELETE FROM judge")
@@ -91,15 +84,14 @@ def test_each_kind_of_fault_is_found(store: Store) -> None:
     assert ("dataset", "ballot") in faults(store)
 
 
-def test_damaged_pages_are_found_and_nothing_is_written(sqlite_store: Store) -> None:
-    with_a_run(sqlite_store)
-    sqlite_store.close()
-    file = sqlite_store.workspace / SQLITE_FILE
+def test_damaged_pages_are_found_and_nothing_is_written(judged_store: Store) -> None:
+    judged_store.close()
+    file = judged_store.workspace / SQLITE_FILE
     content = bytearray(file.read_bytes())
     for page in range(8, len(content) // 4096, 5):
         content[page * 4096 : page * 4096 + 200] = b"\xff" * 200
     file.write_bytes(content)
-    done = cli_inside(outside(), "verify", "--json", "-w", sqlite_store.workspace)
+    done = cli_inside(outside(), "verify", "--json", "-w", judged_store.workspace)
     assert done.returncode == 1
     printed = json.loads(done.stdout)
     assert not printed["sound"]
@@ -132,7 +124,7 @@ def test_the_command_ends_well_for_a_sound_record(sqlite_store: Store) -> None:
 
 
 def test_calls_of_what_was_deleted_go_and_all_others_stay(store: Store) -> None:
-    run_id = with_a_run(store)
+    run_id = add_judged(store)
     kept, before = calls(store), numbers(store, run_id)
     assert purging.plan(store).nothing
     other = planning.plan(store, simulated(model="sim-careful"))
@@ -155,7 +147,7 @@ def test_calls_of_what_was_deleted_go_and_all_others_stay(store: Store) -> None:
 
 
 def test_what_memory_systems_recalled_goes_with_the_last_message_that_names_it(store: Store) -> None:
-    run_id = with_a_run(store)
+    run_id = add_judged(store)
     with store.write() as connection:
         first = connection.execute(sa.select(tables.response).where(tables.response.c.run == run_id)).mappings().first()
         assert first is not None
@@ -189,38 +181,38 @@ def test_the_file_becomes_smaller(sqlite_store: Store) -> None:
 
 
 @pytest.mark.parametrize("status", [WorkStatus.PAUSED, WorkStatus.INTERRUPTED, WorkStatus.FAILED, WorkStatus.CANCELLED])
-def test_what_a_resume_may_ask_for_stays(sqlite_store: Store, status: WorkStatus) -> None:
+def test_what_a_resume_may_ask_for_stays(judged_store: Store, status: WorkStatus) -> None:
     """A run is deleted; another one, with the same requests, has not been done: its calls are still answered."""
-    run_id = with_a_run(sqlite_store)
-    waiting = planning.plan(sqlite_store, simulated())
-    with sqlite_store.write() as connection:
+    run_id = only_run(judged_store)
+    waiting = planning.plan(judged_store, simulated())
+    with judged_store.write() as connection:
         work.finish(connection, waiting, status)
         store_runs.delete(connection, run_id)
-    before = calls(sqlite_store)
-    planned = purging.plan(sqlite_store)
+    before = calls(judged_store)
+    planned = purging.plan(judged_store)
     assert (planned.calls, planned.unfinished) == (0, (waiting,))
     assert planned.kept > 0
-    purging.purge(sqlite_store)
-    assert calls(sqlite_store) == before
-    runs.execute(sqlite_store, waiting)
-    assert calls(sqlite_store) == before, "every answer came from the record"
-    assert purging.plan(sqlite_store).kept == 0
+    purging.purge(judged_store)
+    assert calls(judged_store) == before
+    runs.execute(judged_store, waiting)
+    assert calls(judged_store) == before, "every answer came from the record"
+    assert purging.plan(judged_store).kept == 0
 
 
-def test_owed_and_failed_parts_of_finished_work_count_as_unfinished(sqlite_store: Store) -> None:
-    run_id = with_a_run(sqlite_store)
-    with sqlite_store.write() as connection:
+def test_owed_and_failed_parts_of_finished_work_count_as_unfinished(judged_store: Store) -> None:
+    run_id = only_run(judged_store)
+    with judged_store.write() as connection:
         add_call(connection, "of nobody", kind="judge")
         add_call(connection, "of nobody either", kind="label")
-    assert purging.plan(sqlite_store).calls == 2
-    with sqlite_store.write() as connection:
+    assert purging.plan(judged_store).calls == 2
+    with judged_store.write() as connection:
         failed = sa.select(sa.func.min(tables.judgement.c.id)).scalar_subquery()
         connection.execute(sa.update(tables.judgement).where(tables.judgement.c.id == failed).values(status="failed"))
-    planned = purging.plan(sqlite_store)
+    planned = purging.plan(judged_store)
     assert (planned.calls, planned.kept, planned.unfinished) == (1, 1, (run_id,))
-    with sqlite_store.write() as connection:
+    with judged_store.write() as connection:
         connection.execute(sa.update(tables.ballot).where(tables.ballot.c.id == 1).values(status="failed"))
-    assert purging.plan(sqlite_store).calls == 0
+    assert purging.plan(judged_store).calls == 0
 
 
 def test_nothing_is_removed_while_somebody_works(store: Store) -> None:
@@ -235,13 +227,13 @@ def test_nothing_is_removed_while_somebody_works(store: Store) -> None:
     assert calls(store) == before
 
 
-def test_leftover_files_go_and_those_of_living_work_stay(sqlite_store: Store) -> None:
-    run_id = with_a_run(sqlite_store)
-    logs, cache = sqlite_store.workspace / "logs", sqlite_store.workspace / "cache"
+def test_leftover_files_go_and_those_of_living_work_stay(judged_store: Store) -> None:
+    run_id = only_run(judged_store)
+    logs, cache = judged_store.workspace / "logs", judged_store.workspace / "cache"
     logs.mkdir(exist_ok=True)
     cache.mkdir(exist_ok=True)
     stay = [logs / f"{run_id}.log", logs / "vllm-1234.log", cache / f"flows-{run_id}-judge1-x.parquet"]
-    half = sqlite_store.workspace / ".restore-killed"
+    half = judged_store.workspace / ".restore-killed"
     half.mkdir()
     go = [
         half / "record.sqlite",
@@ -251,15 +243,15 @@ def test_leftover_files_go_and_those_of_living_work_stay(sqlite_store: Store) ->
     ]
     for file in (*stay, *go):
         file.write_text("x")
-    assert purging.plan(sqlite_store).files == len(go)
-    purging.purge(sqlite_store)
+    assert purging.plan(judged_store).files == len(go)
+    purging.purge(judged_store)
     assert [file.exists() for file in (*stay, *go)] == [True] * len(stay) + [False] * len(go)
     assert not half.exists()
 
 
 def test_tables_in_the_cache_of_a_received_workspace_are_not_believed(tmp_path: Path) -> None:
     store = open_store(tmp_path / "theirs")
-    run_id = with_a_run(store)
+    run_id = add_judged(store)
     right = numbers(store, run_id)
     store.close()
     caches = sorted((tmp_path / "theirs" / "cache").glob("*.parquet"))
@@ -360,9 +352,9 @@ def test_a_dataset_with_work_on_it_goes_only_with_a_cascade(store: Store) -> Non
     assert faults(store) == set()
 
 
-def test_the_command_refuses_then_cascades(sqlite_store: Store) -> None:
-    run_id = with_a_run(sqlite_store)
-    place = ("-w", sqlite_store.workspace)
+def test_the_command_refuses_then_cascades(judged_store: Store) -> None:
+    run_id = only_run(judged_store)
+    place = ("-w", judged_store.workspace)
     refused = cli_inside(outside(), "delete", "-d", "small", "--yes", *place)
     assert refused.returncode == 1
     assert "1 labelling, 1 run depend on it" in refused.stderr
@@ -377,10 +369,10 @@ def test_the_command_refuses_then_cascades(sqlite_store: Store) -> None:
     planned = cli_inside(outside(), "delete", "-d", "small", "--cascade", "--dry-run", *place)
     assert planned.returncode == 0
     assert "refused" not in planned.stderr
-    assert counts(sqlite_store)["responses"] == 24
+    assert counts(judged_store)["responses"] == 24
     done = cli_inside(outside(), "delete", "-d", "small", "--cascade", "--yes", *place)
     assert done.returncode == 0, done.stderr
-    assert counts(sqlite_store)["responses"] == 0
+    assert counts(judged_store)["responses"] == 0
     both = cli_inside(outside(), "delete", run_id, "-d", "small", *place)
     assert "what should be deleted?" in both.stderr
 
