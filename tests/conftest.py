@@ -33,6 +33,8 @@ import sqlalchemy as sa
 import typer.main
 import typer.testing
 from hypothesis import settings
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from cimemories.files import USERS_UMASK
 from cimemories.llm.endpoint import KEYS, SETTINGS
@@ -137,6 +139,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FailuresAtOnce(terminal))
     # Typer makes the whole command line anew each time that it is called: 0.08 s of the processor.
     typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
+    _compile_statements_once()
+
+
+def _compile_statements_once() -> None:
+    """Let all engines of a kind share what statements compile to, where each test has an engine of its own."""
+    for kind in (SQLiteDialect_pysqlite, PGDialect_psycopg):
+        kind.__eq__ = lambda self, other: type(self) is type(other)  # type: ignore[method-assign]
+        kind.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
+    create, compiled = sa.create_engine, sa.util.LRUCache(5_000)
+    sa.create_engine = lambda *args, **kwargs: create(*args, execution_options={"compiled_cache": compiled}, **kwargs)
 
 
 def pytest_collection_finish() -> None:
