@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import fcntl
 import gc
+import json
 import os
 import pwd
 import shutil
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pytest
 import sqlalchemy as sa
@@ -499,6 +500,20 @@ def app_store(tmp_path: Path, into: Copies, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
     into(tmp_path / "workspace")
     return shared_store()
+
+
+@pytest.fixture
+def uploads_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages read uploads in this process, for tests of what they say then: to start another takes 2 s of the processor.
+    What it does is tested in formats/test_uploads.py."""
+    from cimemories import uploads
+
+    def read(store: Store, data: bytes, name: str, request: dict[str, Any], wanted: object) -> Any:
+        do = {"import": uploads._import, "review": uploads._review}[request["do"]]
+        with uploads.uploaded(data, name) as path:
+            return json.loads(json.dumps(do(store, {**request, "file": str(path)})))
+
+    monkeypatch.setattr(uploads, "_read", read)
 
 
 @pytest.fixture(scope="session")

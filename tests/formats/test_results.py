@@ -589,6 +589,7 @@ def test_on_the_command_line_a_run_goes_out_and_comes_back(sqlite_store: Store, 
     assert refused.returncode == 1 and "its content is results" in refused.stderr
 
 
+@pytest.mark.usefixtures("uploads_read_here")
 def test_the_profiles_page_takes_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With hostile text in them, and the model's name asked for as soon as the file is chosen."""
     monkeypatch.setenv(WORKSPACE, str(tmp_path / "workspace"))
