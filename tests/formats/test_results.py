@@ -86,11 +86,10 @@ def world(store: Store, seed: int) -> str:
     return add_run(store, data.id, samples, chance.integers(0, samples + 1, shape), missing=missing)
 
 
-@pytest.mark.parametrize("seed", [2, 3])
 def test_a_run_that_is_exported_and_imported_has_the_same_numbers_here_and_elsewhere(
-    store: Store, other: Store, tmp_path: Path, seed: int
+    store: Store, other: Store, tmp_path: Path
 ) -> None:
-    run_id, path = world(store, seed), tmp_path / "results.jsonl"
+    run_id, path = world(store, 2), tmp_path / "results.jsonl"
     export_run(store, run_id, path)
     before = counts(store)
     here, elsewhere = import_results(store, path), import_results(other, path)
