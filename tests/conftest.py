@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import file_costs
 import pytest
@@ -36,6 +36,8 @@ import sqlalchemy as sa
 import typer.main
 import typer.testing
 from hypothesis import settings
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from cimemories.files import USERS_UMASK
 from cimemories.llm.endpoint import KEYS, SETTINGS
@@ -153,6 +155,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(file_costs.Costs())
     # Typer makes the whole command line anew each time that it is called: 0.08 s of the processor.
     typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
+    _compile_statements_once()
+
+
+def _compile_statements_once() -> None:
+    """Let all engines of a kind share what statements compile to, where each test has an engine of its own."""
+    for kind in (SQLiteDialect_pysqlite, PGDialect_psycopg):
+        kind.__eq__ = lambda self, other: type(self) is type(other)  # type: ignore[method-assign]
+        kind.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
+    create, compiled = sa.create_engine, sa.util.LRUCache(5_000)
+    sa.create_engine = lambda *args, **kwargs: create(*args, execution_options={"compiled_cache": compiled}, **kwargs)
 
 
 def pytest_collection_finish() -> None:
@@ -535,6 +547,20 @@ def slow_simulator() -> Iterator[SlowSimulator]:
     yield simulator
     simulator.process.kill()
     simulator.process.wait()
+
+
+@pytest.fixture
+def uploads_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages read uploads in this process, for tests of what they say then: to start another takes 2 s of the processor.
+    What it does is tested in formats/test_uploads.py."""
+    from cimemories import uploads
+
+    def read(store: Store, data: bytes, name: str, request: dict[str, Any], wanted: object) -> Any:
+        do = {"import": uploads._import, "review": uploads._review}[request["do"]]
+        with uploads.uploaded(data, name) as path:
+            return json.loads(json.dumps(do(store, {**request, "file": str(path)})))
+
+    monkeypatch.setattr(uploads, "_read", read)
 
 
 @pytest.fixture(scope="session")

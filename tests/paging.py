@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from streamlit import config
 from streamlit.components.v2 import manifest_scanner
-from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1 import AppTest, app_test, local_script_runner
 
 from cimemories.ui import once
 from cimemories.ui.url import PAGES
 
 # Every AppTest reads the metadata of all installed packages, in search of components: 0.4 s each, always the same.
 manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+# Every run of a page compiles it, and makes a stand-in for the server; both are the same for all.
+app_test.ScriptCache = cache(app_test.ScriptCache)
+app_test.MagicMock = cache(app_test.MagicMock)
+
+
+def _ended(runner: Any, timeout: float, look: Callable[[Any, float], None]) -> None:
+    runner._script_thread.join(timeout)
+    if runner._script_thread.is_alive():
+        look(runner, 0)  # which stops it, and says so
+
+
+# It looks every millisecond whether a run has ended, which takes a tenth of the time of the run.
+local_script_runner.require_widgets_deltas = partial(_ended, look=local_script_runner.require_widgets_deltas)
 
 once.SHORT_SECONDS = 60.0  # AppTest does not look every half second whether work has ended, as a browser does
 config.set_option("runner.postScriptGC", False)

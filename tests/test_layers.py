@@ -25,6 +25,7 @@ RANKS = {
     "model": 0,
     "manifest": 0,
     "text": 0,
+    "event_loop": 0,
     "files": 0,
     "installation": 0,
     "version": 0,

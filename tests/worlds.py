@@ -146,14 +146,15 @@ def add_labels(
         contexts = sorted({c for p in people for c in p.context_ids})
         labellings.plan(connection, labelling_id, [p.id for p in people], contexts, ids, draws)
         for person in people:
+            settled = []
             for group in labellings.owed(connection, labelling_id, person.id):
                 votes = [
                     (a, _vote(wanted[a, group.context], ids.index(group.persona)))
                     for a in person.attribute_ids
                     if wanted.get((a, group.context), UNLABELLED) != UNLABELLED
                 ]
-                for ballot in group.ballots.values():
-                    labellings.settle(connection, [labellings.Settled(ballot, "ok", None, key, votes)])
+                settled += [labellings.Settled(ballot, "ok", None, key, votes) for ballot in group.ballots.values()]
+            labellings.settle(connection, settled)
         work.finish(connection, labelling_id, WorkStatus.FINISHED)
         work.bump(connection, labelling_id)
     return labelling_id
@@ -205,6 +206,7 @@ def add_run(
         judge_id = judgements.of_run(connection, run_id)[0].id
         key = add_call(connection, f"answer for {run_id}")
         calls.link(connection, [(run_id, key, None)])
+        outcomes = []
         for p, person in enumerate(people):
             for group in runs.owed(connection, run_id, person.id):
                 c = person.context_ids.index(group.context)
@@ -213,7 +215,8 @@ def add_run(
                     outcome = (missing or {}).get((p, c, sample), JudgementStatus.OK)
                     rank = good.index(sample) if sample in good else samples
                     revealed = [a for a in person.attribute_ids if rank < counts.get((a, group.context), 0)]
-                    _settle(connection, response_id, judge_id, outcome, key, revealed)
+                    outcomes.append((response_id, outcome, revealed))
+        _settle(connection, outcomes, judge_id, key)
         work.finish(connection, run_id, status)
         work.bump(connection, run_id)
     return run_id
@@ -259,29 +262,51 @@ def add_judge(connection: sa.Connection, model: str) -> int:
 
 def _settle(
     connection: sa.Connection,
-    response_id: int,
+    outcomes: Sequence[tuple[int, ResponseStatus | JudgementStatus, Sequence[int]]],
     judge_id: int,
-    outcome: ResponseStatus | JudgementStatus,
     key: str,
-    revealed: Sequence[int],
 ) -> None:
+    """outcomes: of each response what became of it or of its judgement, and the attributes it reveals."""
     # By type, not by value: both kinds of status have an 'ok' and a 'failed'.
-    if isinstance(outcome, ResponseStatus):
-        if outcome is not ResponseStatus.OWED:
-            settle_response(connection, response_id, key, status=outcome)
-        return
-    settle_response(connection, response_id, key)
-    if outcome is not JudgementStatus.OWED:
-        hits = revealed if outcome is JudgementStatus.OK else ()
-        settle_judgement(connection, response_id, judge_id, key, hits, status=outcome)
+    answered = [
+        (response_id, outcome if isinstance(outcome, ResponseStatus) else ResponseStatus.OK)
+        for response_id, outcome, _ in outcomes
+        if outcome is not ResponseStatus.OWED
+    ]
+    runs.settle_all(connection, [runs.Settled(of, call=key, **_response(status)) for of, status in answered])
+    judged = [
+        judgements.Settled(
+            response_id,
+            judge_id,
+            status=outcome,
+            call=key,
+            reveals=_reveals(attributes if outcome is JudgementStatus.OK else ()),
+        )
+        for response_id, outcome, attributes in outcomes
+        if isinstance(outcome, JudgementStatus) and outcome is not JudgementStatus.OWED
+    ]
+    judgements.settle_all(connection, judged)
+
+
+def _response(status: ResponseStatus) -> dict[str, Any]:
+    good = status is ResponseStatus.OK
+    return {
+        "status": status,
+        "cause": None if good else f"test: {status}",
+        "text": "All of it." if good else None,
+        "reasoning": None,
+        "finish_reason": "stop",
+    }
+
+
+def _reveals(attributes: Sequence[int], strength: Strength = Strength.FULL) -> list[Reveal]:
+    return [Reveal(a, "All of it", Span(0, 9), strength) for a in attributes]
 
 
 def settle_response(
     connection: sa.Connection, response_id: int, key: str, *, status: ResponseStatus = ResponseStatus.OK
 ) -> bool:
-    good = status is ResponseStatus.OK
-    outcome = (status, None, "All of it.") if good else (status, f"test: {status}", None)
-    return runs.settle_all(connection, [runs.Settled(response_id, *outcome, None, "stop", key)])[0]
+    return runs.settle_all(connection, [runs.Settled(response_id, call=key, **_response(status))])[0]
 
 
 def settle_judgement(
@@ -294,7 +319,7 @@ def settle_judgement(
     status: JudgementStatus = JudgementStatus.OK,
     strength: Strength = Strength.FULL,
 ) -> None:
-    reveals = [Reveal(a, "All of it", Span(0, 9), strength) for a in attributes]
+    reveals = _reveals(attributes, strength)
     judgements.settle(connection, response_id, judge_id, status=status, call=key, reveals=reveals)
 
 

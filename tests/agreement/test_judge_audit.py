@@ -85,7 +85,7 @@ def test_asking_for_more_than_there_is_draws_all_of_it_once(sqlite_store: Store)
 
 def test_every_item_of_a_stratum_is_as_likely_as_every_other(sqlite_store: Store) -> None:
     flows, scope = drawn_world(sqlite_store)
-    rounds, hits = 150, Counter[tuple[int | None, int]]()
+    rounds, hits = 50, Counter[tuple[int | None, int]]()
     chance: dict[tuple[int | None, int], float] = {}
     for seed in range(rounds):
         items = draw(flows, scope, 50, seed=seed)
@@ -155,6 +155,7 @@ def test_half_a_slice_speaks_for_the_whole_of_its_strata() -> None:
 ITEMS = st.lists(st.tuples(st.sampled_from(list(AuditVerdict)), st.sampled_from(list(AuditVerdict))), min_size=2)
 
 
+@settings(max_examples=40)
 @given(items=ITEMS)
 def test_unweighted_figures_are_those_of_scikit_learn(items: list[tuple[str, str]]) -> None:
     data = frame([("all", 1.0, str(verdict), str(says)) for verdict, says in items])
@@ -237,6 +238,7 @@ def whole(truth: np.ndarray, says: np.ndarray) -> Correction:
     return corrected(JUDGE, exposed(says.sum(axis=1), np.full(len(says), says.shape[1])), frame(rows))
 
 
+@settings(max_examples=40)
 @given(run=audited_runs())
 def test_with_everything_audited_the_corrected_rate_is_the_true_rate(run: tuple[np.ndarray, np.ndarray]) -> None:
     truth, says = run

@@ -87,7 +87,7 @@ def next_context_edit(model: list[Profile], step: tuple[Any, ...]) -> tuple[Edit
     return editing.context_edit(None if everyone else number, before, context), new
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, min_size=1, max_size=12))
 def test_any_series_of_edits_gives_what_plain_python_gives(store: Store, steps: list[Any]) -> None:
     model = [make_profile(i, attributes=2, contexts=2) for i in range(2)]

@@ -16,9 +16,11 @@ from exchanging import counts
 from official_files import RECORD
 
 from cimemories import uploads
+from cimemories.evaluation import importing
 from cimemories.formats.official import FormatError
 from cimemories.formats.review_events import export_events
 from cimemories.store import datasets
+from cimemories.store.datasets import DatasetRow
 from cimemories.store.engine import Store, StoreError
 
 
@@ -32,6 +34,12 @@ def slow() -> bytes:
     rent = RECORD["information_attributes"]["rent"]
     many = RECORD | {"information_attributes": {f"a{n}": rent for n in range(150)}}
     return json.dumps([many] * 2_000).encode()
+
+
+def here(store: Store, folder: Path, name: str) -> DatasetRow:
+    """A dataset of one profile, imported by this process."""
+    (folder / "a.json").write_bytes(people(1))
+    return importing.import_file(store, folder / "a.json", name).dataset
 
 
 def processes() -> set[int]:
@@ -53,8 +61,8 @@ def test_a_file_is_imported_with_its_notes_and_the_same_file_once(store: Store) 
     assert not again.new and again.dataset.id == first.dataset.id
 
 
-def test_what_is_wrong_with_file_and_name_comes_through(sqlite_store: Store) -> None:
-    uploads.import_upload(sqlite_store, people(1), "a.json", "taken")
+def test_what_is_wrong_with_file_and_name_comes_through(sqlite_store: Store, tmp_path: Path) -> None:
+    here(sqlite_store, tmp_path, "taken")
     before = counts(sqlite_store)
     with pytest.raises(FormatError, match=r"^b\.json: profile 1: bio is missing"):
         uploads.import_upload(sqlite_store, b"[{}]", "b.json")
@@ -64,7 +72,7 @@ def test_what_is_wrong_with_file_and_name_comes_through(sqlite_store: Store) -> 
 
 
 def test_review_events_come_in(sqlite_store: Store, tmp_path: Path) -> None:
-    row = uploads.import_upload(sqlite_store, people(1), "a.json", "mine").dataset
+    row = here(sqlite_store, tmp_path, "mine")
     event = {
         "event": "decision",
         "uid": "u1",

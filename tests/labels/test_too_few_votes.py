@@ -124,12 +124,12 @@ def test_by_default_one_vote_in_ten_may_be_lost() -> None:
 
 
 @pytest.mark.parametrize("draws", [1, 5, 10])
-def test_with_all_votes_nothing_changes(store: Store, draws: int) -> None:
-    data = add_dataset(store, profiles=1, attributes=3, contexts=2)
-    labelling = add_labels(store, data.id, LABELS, draws=draws)
-    counts = vote_counts(store, labelling)
+def test_with_all_votes_nothing_changes(sqlite_store: Store, draws: int) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=3, contexts=2)
+    labelling = add_labels(sqlite_store, data.id, LABELS, draws=draws)
+    counts = vote_counts(sqlite_store, labelling)
     assert counts.planned == draws
-    assert consensus_labels(store, labelling)["label"].tolist() == consensus(counts.votes, WESTIN).tolist()
+    assert consensus_labels(sqlite_store, labelling)["label"].tolist() == consensus(counts.votes, WESTIN).tolist()
 
 
 def test_a_labelling_that_was_extended_in_part_asks_of_each_pair_for_its_own_draws(store: Store) -> None:
@@ -267,10 +267,10 @@ def test_a_rule_of_before_is_read_as_it_was_written(store: Store) -> None:
 
 
 @pytest.mark.parametrize("least", [0, -1, 10_001])
-def test_a_least_number_that_is_none_is_refused(store: Store, least: int) -> None:
-    data = add_dataset(store, profiles=1, attributes=1, contexts=1)
+def test_a_least_number_that_is_none_is_refused(sqlite_store: Store, least: int) -> None:
+    data = add_dataset(sqlite_store, profiles=1, attributes=1, contexts=1)
     with pytest.raises(StoreError, match="least number of votes must be from 1"):
-        save(store, data.id, least)
+        save(sqlite_store, data.id, least)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from cimemories.cli import cli
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.flows.scope import resolve_scope
-from cimemories.metrics.judge_uncertainty import length_sentence, rogan_gladen
+from cimemories.metrics.judge_uncertainty import length, length_sentence, rogan_gladen
 from cimemories.metrics.judge_uncertainty.length import LengthDependence, dependence, fitted
 from cimemories.review.sampling import draw_audit_slice
 from cimemories.store import audits
@@ -84,7 +84,11 @@ def test_a_judge_that_misses_more_in_long_messages_is_found_out_and_its_rate_is_
     assert abs(rate.value - truth) < 0.5 * abs(plain - truth), "one sensitivity for all lengths is off"
 
 
-def test_a_judge_whose_errors_do_not_depend_on_length_is_left_alone() -> None:
+@pytest.mark.parametrize("resamples", [200, pytest.param(length.RESAMPLES, marks=pytest.mark.long)])
+def test_a_judge_whose_errors_do_not_depend_on_length_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, resamples: int
+) -> None:
+    monkeypatch.setattr(length, "RESAMPLES", resamples)
     depends = 0
     for seed in range(20):
         result, truth, _ = simulated(0.0, seed)

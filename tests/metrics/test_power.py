@@ -41,8 +41,9 @@ def linear(parts: Components, apart: float, profiles: int, contexts: int, random
 
 
 @pytest.mark.parametrize(("profiles", "contexts"), [(5, 24), (10, 49), (10, 12), (30, 24)])
-@pytest.mark.parametrize("power", [0.8, 0.95])
-@pytest.mark.parametrize("parts", [Components(0.01, 0.004, 0.01), Components(0.004, 0.001, 0.002)])
+@pytest.mark.parametrize(
+    ("power", "parts"), [(0.8, Components(0.01, 0.004, 0.01)), (0.95, Components(0.004, 0.001, 0.002))]
+)
 def test_a_difference_of_the_smallest_size_is_found_as_often_as_promised(
     parts: Components, power: float, profiles: int, contexts: int
 ) -> None:
@@ -79,8 +80,17 @@ def two_models(size: Size, random: np.random.Generator, unlike: float = 0.3) -> 
     return runs[0], runs[1]
 
 
+# More profiles, and more or fewer contexts and samples; each alone in the long tests.
 @pytest.mark.parametrize(
-    "planned", [Size(10, 20, 5), Size(30, 20, 5), Size(10, 10, 5), Size(10, 20, 2), Size(8, 30, 8)]
+    "planned",
+    [
+        Size(30, 10, 2),
+        Size(8, 30, 8),
+        *(
+            pytest.param(size, marks=pytest.mark.long)
+            for size in (Size(10, 20, 5), Size(30, 20, 5), Size(10, 10, 5), Size(10, 20, 2))
+        ),
+    ],
 )
 def test_pilots_foretell_the_error_of_another_size(planned: Size) -> None:
     foretold, seen, own = [], [], Size(10, 20, 5)
@@ -158,7 +168,7 @@ def test_more_of_anything_shows_smaller_differences_and_contexts_are_a_floor() -
         parts.profiles_needed(0.0, 10)
 
 
-@pytest.mark.parametrize(("n", "samples"), [(1, (5, 5)), (5, (5, 5)), (2, (4, 3))])
+@pytest.mark.parametrize(("n", "samples"), [pytest.param(1, (5, 5), marks=pytest.mark.long), (5, (5, 5)), (2, (4, 3))])
 def test_two_runs_of_one_model_stay_below_the_noise_floor(n: int, samples: tuple[int, int]) -> None:
     below, worlds = [], 300
     for world in range(worlds):

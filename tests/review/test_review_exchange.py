@@ -154,7 +154,7 @@ def state(store: Store, row: DatasetRow) -> tuple[Any, ...]:
     return shown, {places[a]: d.uid for (a, _), d in effective.items()}, comments
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     generated=st.lists(EVENT, max_size=8),
     split=st.data(),

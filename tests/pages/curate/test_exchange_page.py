@@ -54,6 +54,7 @@ def test_a_format_that_needs_labels_says_what_to_do(store: Store) -> None:
     assert "Prepare the file" not in [item.label for item in app.button]
 
 
+@pytest.mark.usefixtures("uploads_read_here")
 def test_what_was_imported_is_said_with_its_notes(store: Store, tmp_path: Path) -> None:
     other = open_store(tmp_path / "other")
     data = add_dataset(other, profiles=1, attributes=2, contexts=1)

@@ -91,6 +91,7 @@ def test_search_goes_through_all_statements(store: Store) -> None:
     assert "No statement, key or name matches." in page_html(app)
 
 
+@pytest.mark.usefixtures("uploads_read_here")
 def test_a_file_is_imported_once_and_recognised_the_second_time(store: Store) -> None:
     profile = {
         "bio": {"name": "Ann Lee", "sex": "F", "address": "1 Elm St", "age": 42},

@@ -404,6 +404,7 @@ def test_without_a_judged_run_the_queue_goes_by_entropy_and_says_so(store: Store
     assert not app.exception
 
 
+@pytest.mark.usefixtures("uploads_read_here")
 def test_events_are_exported_and_taken_in_once(store: Store) -> None:
     dataset, pairs = world(store)
     with store.write() as connection:
@@ -437,6 +438,7 @@ def test_events_are_exported_and_taken_in_once(store: Store) -> None:
     assert bob.created == "2026-01-31T08:00:00.000Z"
 
 
+@pytest.mark.usefixtures("uploads_read_here")
 def test_an_imported_file_is_listed_and_undone_with_one_click(store: Store) -> None:
     dataset, pairs = world(store)
     with store.write() as connection:
