@@ -261,7 +261,7 @@ def _estimated(store: Store, prepared: Prepared, *, longest: bool = False) -> Es
     asks = _Asking(
         client, spec.model, prepared.prompt, prepared.parameters, prepared.server.schema, prepared.seed, personas
     )
-    with store.read() as connection:
+    with store.snapshot() as connection:
         dataset = datasets.named(connection, spec.dataset)
         which = datasets.longest_profile if longest else datasets.profile_ids
         contexts = {row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]}

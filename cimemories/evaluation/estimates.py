@@ -587,7 +587,7 @@ def _traversed(
     """How many pairs of these profiles a run asks about, its calls counted, and what of them cannot be."""
     spec, what, places = prepared.spec, prepared.composition, 0
     writer = _writer(store, prepared)
-    with store.read() as connection:
+    with store.snapshot() as connection:
         counter = Traversal(connection, counted)
         dataset = datasets.named(connection, spec.dataset)
         contexts = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
