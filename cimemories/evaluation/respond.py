@@ -177,9 +177,10 @@ def _reworded(record: ProfileRecord, reworded: Mapping[int, str]) -> ProfileReco
 
 @dataclass(frozen=True)
 class Slot:
-    """Where messages are written: the memory (the profile with its attributes alone), the context, and by sample the
-    id of the response that is to become. texts: in sessions, by sample the messages that are there. replay: what stands
-    in the prompt of a variant instead of the memory; its messages are judged by the memory all the same."""
+    """The messages to be written for one task. memory: the profile with the attributes of its memory alone; responses:
+    by sample the id of the response that is to become. texts: in sessions, by sample the messages that are there.
+    replay: what stands in the prompt of a variant instead of the memory; its messages are judged by the memory all the
+    same."""
 
     memory: ProfileRecord
     context_id: int
@@ -216,8 +217,8 @@ def _told(context: Context) -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What an assistant may use. record: all attributes of its memory. shown: the lines for the prompt, as attributes
-    of the profile; digest: the hash of those attributes, None if they are all of the memory."""
+    """The memory that an assistant may use. record: all of its attributes. shown: the lines for the prompt, as
+    attributes of the profile; digest: the hash of those attributes, None if they are all of the memory."""
 
     record: ProfileRecord
     shown: Profile
@@ -235,7 +236,7 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a message is for. earlier: the messages of its session that are remembered."""
+    """A task to write a message for. earlier: the messages of its session that are remembered."""
 
     context: Context
     earlier: tuple[Written, ...] = ()
@@ -243,8 +244,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Message:
-    """What an assistant wrote, which may be an answer that failed. shown: as of Memory.digest; before: the key of the
-    call that came before it."""
+    """The answer that is the message; it may have failed. shown: as of Memory.digest; before: the key of the call that
+    came before it."""
 
     answer: Answer
     shown: str | None
@@ -305,7 +306,7 @@ class Gate:
 
 @lru_cache(maxsize=8)
 def _first(assistant: Prompted | Gate, task: Task, memory: Memory) -> Ask:
-    """Return what all samples of a slot ask first, made once for them."""
+    """Return the first question of all samples of a slot, made once for them."""
     return assistant.ask(task, memory)
 
 

@@ -73,7 +73,7 @@ Script: TypeAlias = Asking[Any]
 
 
 class Missing(Exception):
-    """An answer that a script cannot go on without. stage: the step that it was for, '' for the message itself."""
+    """Raised in a script that cannot go on without an answer. stage: the step that it was for, '' for the message."""
 
     def __init__(self, stage: str, answer: Answer, status: ResponseStatus, cause: str | None) -> None:
         super().__init__(f"{stage}: {cause}" if stage else cause)
