@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from worlds import make_profile
 
 from cimemories import demo, serving
+from cimemories.cli import base
 from cimemories.cli import cli as application
 from cimemories.evaluation import planning
 from cimemories.formats.official import write_profiles
@@ -288,8 +289,29 @@ def test_every_command_is_known_here() -> None:
     assert done.exit_code == 0
     listed = done.stdout[done.stdout.index("Commands") :].split()
     assert set(COMMANDS) <= set(listed)
-    registered = {c.name or c.callback.__name__ for c in application.registered_commands}
-    assert registered >= set(COMMANDS)
+
+
+def test_help_lists_the_commands_that_there_are() -> None:
+    there = {}
+    for name, command in base.load().items():
+        if not command.hidden:
+            first = next(iter(command.commands.values())) if hasattr(command, "commands") else command
+            there[name] = first.callback.__module__.rpartition(".")[2], command.get_short_help_str(100)
+    assert there == base.COMMANDS
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_load_no_command(option: str) -> None:
+    code = (
+        "import sys\nfrom cimemories.cli import cli\n"
+        f"cli(['{option}'], standalone_mode=False)\n"
+        "print(*sys.modules, sep='\\n', file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert "cimemories" in loaded
+    assert not loaded & {"sqlalchemy", "streamlit", "pandas", "numpy", "pydantic", "rich", "httpx", "openai"}
+    assert not {f"cimemories.cli.{module}" for module, _ in base.COMMANDS.values()} & {*done.stderr.split()}
 
 
 def test_a_port_in_use_is_one_clear_line() -> None:
