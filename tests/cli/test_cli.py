@@ -22,7 +22,7 @@ from hostile import error, free_port, hostile_server, texts_of
 from typer.testing import CliRunner
 from worlds import make_profile
 
-from cimemories import demo, serving
+from cimemories import demo_parts, serving
 from cimemories.cli import base
 from cimemories.cli import cli as application
 from cimemories.evaluation import planning
@@ -300,20 +300,6 @@ def test_help_lists_the_commands_that_there_are() -> None:
     assert there == base.COMMANDS
 
 
-@pytest.mark.parametrize("option", ["--help", "--version"])
-def test_help_and_version_load_no_command(option: str) -> None:
-    code = (
-        "import sys\nfrom cimemories.cli import cli\n"
-        f"cli(['{option}'], standalone_mode=False)\n"
-        "print(*sys.modules, sep='\\n', file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in done.stderr.split()}
-    assert "cimemories" in loaded
-    assert not loaded & {"sqlalchemy", "streamlit", "pandas", "numpy", "pydantic", "rich", "httpx", "openai"}
-    assert not {f"cimemories.cli.{module}" for module, _ in base.COMMANDS.values()} & {*done.stderr.split()}
-
-
 def test_a_port_in_use_is_one_clear_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -377,7 +363,7 @@ def test_the_port_on_ipv6_is_held_from_the_check_on_and_over_the_exec(
 
     ends: list[str] = []
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(demo, "is_wanted", prepared)
+    monkeypatch.setattr(demo_parts, "is_wanted", prepared)
     monkeypatch.setattr(os, "execvpe", become)
     serving.serve_app(port, tmp_path / "w")
     assert ends == [f"('::1', {port}) False"]
