@@ -9,12 +9,16 @@ import streamlit as st
 from cimemories import files
 from cimemories.access import roles
 from cimemories.access.roles import Role
-from cimemories.flows import catalogue
-from cimemories.store.engine import WORKSPACE, DatabaseLost, StoreError, chosen_workspace, shared_store
-from cimemories.store.team import people
+from cimemories.installation import WORKSPACE, chosen_workspace
 from cimemories.ui import ASSETS, annotator, login, once, page, safe, server, shell, url
 from cimemories.ui.url import PAGES
-from pages.start import database_lost, failure
+
+if __name__ == "__main__":  # what the server itself needs none of: it listens before these are imported
+    server.wait_for_libraries()
+    from cimemories.flows import catalogue
+    from cimemories.store.engine import DatabaseLost, StoreError, shared_store
+    from cimemories.store.team import people
+    from pages.start import database_lost, failure
 
 ICON = ASSETS / "icon.svg"
 
@@ -126,4 +130,10 @@ if __name__ == "__main__":  # Streamlit runs this file as a script, anew for eac
 else:  # ... and its server, which finds the next line by its syntax, imports it once
     # Before anything is written, so that every file and process of the app is private.
     files.adopt_umask()
-    app = st.App(__file__, on_script_error=failure.draw, **server.protected(chosen_workspace()))
+
+    def draw_failure(error: Exception) -> bool:
+        from pages.start import failure
+
+        return failure.draw(error)
+
+    app = st.App(__file__, on_script_error=draw_failure, **server.protected(chosen_workspace()))

@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,21 +24,20 @@ from typing import Any
 from cimemories import seeds
 from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
+from cimemories.demo_parts import FOLDER, MODELS, ORIGIN, REAL_ABOUT, about_real, mark, real_is_there
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.planning import SIMULATED_JUDGE_TOKENS, look_up, write
 from cimemories.evaluation.planning import prepare as prepare_run
 from cimemories.formats.batch_files import read_calls, write_calls
 from cimemories.formats.official import read_profiles, write_profiles
-from cimemories.installation import app_root
 from cimemories.llm.capabilities import Server
 from cimemories.llm.worker import SIMULATOR, WorkError
 from cimemories.metrics.headline import warm
 from cimemories.model import Profile
-from cimemories.store import datasets, labellings
+from cimemories.store import datasets
 from cimemories.store import runs as store_runs
 from cimemories.store.calls import SIMULATED
 from cimemories.store.engine import Store, now, open_store
-from cimemories.store.runs import RunRow
 
 # ---- demo real
 #
@@ -50,20 +49,14 @@ from cimemories.store.runs import RunRow
 # says nothing about how good larger models are. The labels beside it are the demo's, by the simulator, and marked so.
 
 
-REAL_ABOUT, REAL_CALLS = "real.json", "real-calls.jsonl.xz"
+REAL_CALLS = "real-calls.jsonl.xz"
 REAL_PROFILES, REAL_CONTEXTS, REAL_SAMPLES, MAX_TOKENS = 1, 6, 2, 200
-
-
-def real_is_there(folder: Path, ran: Sequence[RunRow]) -> bool:
-    """Whether the run of the real model is finished, or cannot be because nothing is recorded."""
-    about = _about(folder)
-    return about is None or any(row.model == about["model"] and row.status.is_finished for row in ran)
 
 
 def prepare_real(store: Store, folder: Path, dataset: str, report: Callable[[str], None]) -> str | None:
     """Put the run into a workspace that holds the demo's dataset; returns its id, None where it is there or none is
     recorded. Where the recorded calls no longer fit (the profiles were made anew) it is left out, and that is told."""
-    about = _about(folder)
+    about = about_real(folder)
     with store.read() as connection:
         ran = store_runs.all_rows(connection)
     if about is None or real_is_there(folder, ran):
@@ -87,11 +80,6 @@ def prepare_real(store: Store, folder: Path, dataset: str, report: Callable[[str
         return None
     warm(store, run_id)
     return run_id
-
-
-def _about(folder: Path) -> dict[str, Any] | None:
-    path = folder / REAL_ABOUT
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def _real_spec(dataset: str, model: str, base_url: str, wording: dict[str, str] | None = None) -> planning.RunSpec:
@@ -146,28 +134,9 @@ def record_real(base_url: str, model: str) -> None:
 
 
 DATASET = "demo"
-ORIGIN = "demo"
-FOLDER = app_root() / "data" / "demo"
 PROFILES, SEED = 10, 7
 LABELLER, JUDGE = "sim-labeler", "sim-judge"
-MODELS = ("sim-careful", "sim-oversharing", "sim-average")  # of different characters; the last is shown first
 SAMPLES, DRAWS = 5, 10
-
-
-def is_wanted(store: Store) -> bool:
-    """Whether the workspace is empty, or holds a demo whose preparation was cut short. What somebody has deleted of one
-    that was whole is not missed."""
-    with store.read() as connection:
-        rows = datasets.all_rows(connection)
-        if not rows:
-            return True
-        demo = next((row for row in rows if row.origin == ORIGIN), None)
-        if demo is None or not FOLDER.is_dir() or _whole(store).exists():
-            return False
-        labelled = labellings.all_rows(connection, demo.id)
-        ran = store_runs.all_rows(connection, demo.id)
-    finished = {row.model for row in ran if row.status.is_finished}
-    return not labelled or not finished >= set(MODELS) or not real_is_there(FOLDER, ran)
 
 
 def prepare(store: Store, report: Callable[[str], None], profiles: int | None = None) -> None:
@@ -182,7 +151,7 @@ def prepare(store: Store, report: Callable[[str], None], profiles: int | None = 
         _run(store, model)
     with suppress(OSError):  # no room for the mark is no reason to call a demo that is there a failure
         store.workspace.mkdir(parents=True, exist_ok=True)
-        _whole(store).touch()
+        mark(store).touch()
 
 
 def prepare_labels(store: Store, report: Callable[[str], None], profiles: int | None = None) -> None:
@@ -198,11 +167,6 @@ def prepare_labels(store: Store, report: Callable[[str], None], profiles: int | 
     labelling_id = labelling.plan(store, spec)
     labelling.execute(store, labelling_id)
     warm(store, labelling_id)
-
-
-def _whole(store: Store) -> Path:
-    """A file that stands in the workspace once its demo has been prepared to the end."""
-    return store.workspace / "demo.prepared"
 
 
 def add_dataset(store: Store, profiles: int | None = None) -> None:

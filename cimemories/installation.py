@@ -1,5 +1,5 @@
 """Where the parts of the project are that are no modules of this package (app.py, pages/, seeds/, data/demo/ and
-.streamlit/), and how another Python of this installation is started.
+.streamlit/), where the workspace is, and how another Python of this installation is started.
 
 A checkout has these parts beside the package. A wheel has them inside it, under `_app` (pyproject.toml): at the top of
 site-packages `pages` and `seeds` would be everybody's.
@@ -16,11 +16,18 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parent
 BESIDE = _PACKAGE.parent  # the folder that `cimemories` is imported from: the checkout, or site-packages
 _BUNDLED = _PACKAGE / "_app"
+WORKSPACE = "CIMEMORIES_WORKSPACE"
+DEFAULT_WORKSPACE = Path("data/workspace")
 
 
 def app_root() -> Path:
     """The folder with app.py, pages/, seeds/, data/demo/ and .streamlit/: of the wheel, else the checkout."""
     return _BUNDLED if _BUNDLED.is_dir() else BESIDE
+
+
+def chosen_workspace() -> Path:
+    """The workspace that the app was started on: $CIMEMORIES_WORKSPACE, else the default."""
+    return Path(os.environ.get(WORKSPACE) or DEFAULT_WORKSPACE)
 
 
 def python(module: str, *arguments: str) -> list[str]:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from cimemories import demo, installation
+from cimemories import demo_parts, installation
 from cimemories.access import readonly
 from cimemories.access.guard import MODE, Mode
 from cimemories.access.peers import HELD_SOCKET, hold_ipv6
@@ -35,7 +35,9 @@ def serve_app(
     """
     reserved = _require_free(port)
     store = open_store(workspace)
-    if demo_wanted and demo.is_wanted(store):
+    if demo_wanted and demo_parts.is_wanted(store):
+        from cimemories import demo
+
         demo.prepare(store, output.note)
     store.close()
     environment = {**installation.environment(), WORKSPACE: str(workspace.resolve()), MODE: mode}
@@ -44,7 +46,7 @@ def serve_app(
     if reserved is not None:
         os.set_inheritable(reserved.fileno(), True)
         environment[HELD_SOCKET] = str(reserved.fileno())
-    output.note("starting the app: its address follows")  # importing what pages need takes seconds
+    output.note("starting the app: its address follows")
     options = ["--server.port", str(port)]
     if address:
         options += ["--server.address", address]

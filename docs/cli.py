@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.main import get_command
 
-from cimemories.cli import cli
+from cimemories.cli.base import load
 
 PAGE = Path(__file__).with_name("cli.md")
 NAME = "cimemories"
@@ -56,7 +55,7 @@ EXAMPLE = re.compile(r"\s*\bExample: (.+?)(?=\n\n|\Z)", re.DOTALL)
 
 def page() -> str:
     sections: dict[str, list[tuple[str, Any]]] = {title: [] for title in TITLES.values()}
-    for title, name, command in commands(get_command(cli), NAME):
+    for title, name, command in commands(load(), NAME):
         sections.setdefault(title, []).append((name, command))
     overview = ["## All commands\n"]
     entries = []
@@ -67,13 +66,13 @@ def page() -> str:
     return "\n".join([HEAD, *overview, *entries])
 
 
-def commands(group: Any, prefix: str) -> Iterator[tuple[str, str, Any]]:
+def commands(among: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, Any]]:
     """Title, full name and command of each that `--help` lists, those of a group one after the other."""
-    for name, command in group.commands.items():
+    for name, command in among.items():
         if command.hidden:
             continue
         if hasattr(command, "commands"):
-            yield from commands(command, f"{prefix} {name}")
+            yield from commands(command.commands, f"{prefix} {name}")
         else:
             module = command.callback.__module__.rsplit(".", 1)[-1]
             yield TITLES.get(module, module.capitalize()), f"{prefix} {name}", command

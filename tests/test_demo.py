@@ -16,7 +16,7 @@ import pytest
 from evaluating import ROOT, counts, numbers, outside, row_of
 from simulating import requests_to_simulators
 
-from cimemories import demo
+from cimemories import demo, demo_parts
 from cimemories.formats.official import read_profiles
 from cimemories.model import WorkStatus
 from cimemories.store import datasets, labellings, runs
@@ -84,7 +84,7 @@ def assert_whole(store: Store, chat_requests: list[object], profiles: int) -> No
         assert figures["coverage"] > 0.99
         assert 0 < figures["violation"]["1"] < figures["violation"]["5"] < 1
         assert 0 < figures["completeness"] < 1
-    assert not demo.is_wanted(store)
+    assert not demo_parts.is_wanted(store)
 
 
 def recorded() -> int:
@@ -111,7 +111,7 @@ def test_every_answer_comes_from_the_recorded_calls_and_a_second_time_changes_no
     assert chat_requests == []
     with store.write() as connection:
         runs.delete(connection, runs.all_rows(connection)[0].id)
-    assert not demo.is_wanted(store), "what somebody deletes does not come back"
+    assert not demo_parts.is_wanted(store), "what somebody deletes does not come back"
     store.close()
 
 
@@ -132,10 +132,10 @@ def test_the_recorded_calls_are_those_of_all_profiles() -> None:
 
 
 def test_a_workspace_with_data_of_its_own_is_left_alone(sqlite_store: Store) -> None:
-    assert demo.is_wanted(sqlite_store)
+    assert demo_parts.is_wanted(sqlite_store)
     with sqlite_store.write() as connection:
         datasets.add(connection, "mine", [], origin="official", source_name=None, source_hash="x")
-    assert not demo.is_wanted(sqlite_store)
+    assert not demo_parts.is_wanted(sqlite_store)
 
 
 def _labelled(store: Store) -> bool:
@@ -191,7 +191,7 @@ def test_killed_in_the_middle_it_is_finished_the_next_time(
             time.sleep(0.01)
         process.kill()
         process.wait()
-        assert demo.is_wanted(store)
+        assert demo_parts.is_wanted(store)
     with store.read() as connection:
         halfway = runs.all_rows(connection)[-1]
     assert halfway.status == WorkStatus.INTERRUPTED

@@ -50,7 +50,20 @@ RANKS = {
     "check": 12,
     "report": 13,
     **dict.fromkeys(
-        ("api", "cli", "inspect_eval", "serving", "demo", "launch", "uploads", "__main__", "pages", "app"), TOP
+        (
+            "api",
+            "cli",
+            "inspect_eval",
+            "serving",
+            "demo",
+            "demo_parts",
+            "launch",
+            "uploads",
+            "__main__",
+            "pages",
+            "app",
+        ),
+        TOP,
     ),
     "pytest_plugin": TOP,
     "ui": UI,

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from cimemories.cli import base  # noqa: E402
 from cimemories.ui import server  # noqa: E402
 
 LONGEST = 1 << 20
@@ -62,7 +63,8 @@ def reap(*_: object) -> None:
 
 def main() -> None:
     parts = [f"pages.{path.parent.name}.{path.stem}" for path in server._parts(ROOT / "pages")]
-    for name in ("cimemories.cli", *server.HEAVY, *parts):
+    base.load()
+    for name in (*server.HEAVY, *parts):
         importlib.import_module(name)
     # Looked through once, here: each fork would, and would copy every page of memory that it marks.
     gc.collect()

@@ -14,7 +14,6 @@ import typer
 from typer import Argument, Option
 
 from cimemories.model import WorkKind
-from cimemories.store import work as store_work
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store, record_address, sqlite_path
 
 if TYPE_CHECKING:
@@ -24,9 +23,11 @@ if TYPE_CHECKING:
 
 
 def _allow_keys(pairs: list[str] | None) -> list[str] | None:
+    if not pairs:
+        return pairs
     from cimemories.llm.endpoint import EndpointError, allow_pair
 
-    for pair in pairs or ():
+    for pair in pairs:
         try:
             allow_pair(pair)
         except EndpointError as error:
@@ -81,6 +82,8 @@ _FULL_ID = re.compile(f"({'|'.join(WorkKind)})-[0-9a-f]{{8}}")
 
 def full_id(store: Store, text: str, *kinds: WorkKind) -> str:
     """Return the full id that a text means, or the text if it means none. Raises StoreError if it means several."""
+    from cimemories.store import work as store_work
+
     with store.read() as connection:
         ids = store_work.ids_of(connection, text, *kinds)
     if len(ids) > 1:

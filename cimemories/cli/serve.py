@@ -15,7 +15,6 @@ from typer import Argument, Option
 from cimemories.cli import output
 from cimemories.cli.base import cli
 from cimemories.cli.options import AllowKeys, AsJson, Workspace, grouped
-from cimemories.store import calls
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 from cimemories.text import percent
 
@@ -320,6 +319,8 @@ def same_server(
 
     Example: cimemories same-server http://gpu1:8000/v1 http://gpu2:8000/v1
     """
+    from cimemories.store import calls
+
     if (one is None) != (other is None) or (one is None and undo):
         raise StoreError("give two addresses, or none to list the servers.")
     store = open_store(workspace)

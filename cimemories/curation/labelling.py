@@ -77,6 +77,10 @@ def read_ballot(text: str | None, attributes: int) -> Ballot:
     unknown = 0
     for verdict in LISTS:
         for item in llm_client.read_list(value, verdict):
+            # Most entries by far: without this, reading a labelling takes four times as long.
+            if type(item) is int and 0 < item <= attributes and verdicts[item - 1] is Verdict.ABSTAIN:
+                verdicts[item - 1] = verdict
+                continue
             first, last = _span(item) or (0, 0)
             unknown += first < 1 or last > attributes
             # Cut to the attributes before it is counted out: '1-999999999' must not become so many numbers.

@@ -35,6 +35,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from cimemories.access import readonly, roles
 from cimemories.access.roles import Role
 from cimemories.files import make_file, make_folder
+from cimemories.installation import DEFAULT_WORKSPACE as DEFAULT_WORKSPACE
+from cimemories.installation import WORKSPACE as WORKSPACE
+from cimemories.installation import chosen_workspace as chosen_workspace
 from cimemories.store.tables import metadata, person
 from cimemories.store.upkeep import problems
 from cimemories.text import has_control, visible, without_credentials
@@ -176,8 +179,6 @@ def current_schema(engine: sa.Engine) -> str | None:
 
 Connection = sa.Connection  # what read() and write() give, for those who may not import it from where it comes
 DATABASE_URL = "CIMEMORIES_DATABASE_URL"
-WORKSPACE = "CIMEMORIES_WORKSPACE"
-DEFAULT_WORKSPACE = Path("data/workspace")
 SQLITE_FILE = "cimemories.sqlite"
 LOCK_TIMEOUT_SECONDS = 30  # how long a write waits for SQLite's one write lock
 PATIENCE_SECONDS = 60.0  # how long a worker waits for a database that went away
@@ -788,11 +789,6 @@ def plain_name(name: str, what: str) -> str:
 
 _open: dict[tuple[str, str], Store] = {}
 _open_lock = threading.Lock()
-
-
-def chosen_workspace() -> Path:
-    """The workspace that the app was started on: $CIMEMORIES_WORKSPACE, else the default."""
-    return Path(os.environ.get(WORKSPACE) or DEFAULT_WORKSPACE)
 
 
 def shared_store(workspace: Path | str | None = None) -> Store:

@@ -22,7 +22,8 @@ from hostile import error, free_port, hostile_server, texts_of
 from typer.testing import CliRunner
 from worlds import make_profile
 
-from cimemories import demo, serving
+from cimemories import demo_parts, serving
+from cimemories.cli import base
 from cimemories.cli import cli as application
 from cimemories.evaluation import planning
 from cimemories.formats.official import write_profiles
@@ -288,8 +289,15 @@ def test_every_command_is_known_here() -> None:
     assert done.exit_code == 0
     listed = done.stdout[done.stdout.index("Commands") :].split()
     assert set(COMMANDS) <= set(listed)
-    registered = {c.name or c.callback.__name__ for c in application.registered_commands}
-    assert registered >= set(COMMANDS)
+
+
+def test_help_lists_the_commands_that_there_are() -> None:
+    there = {}
+    for name, command in base.load().items():
+        if not command.hidden:
+            first = next(iter(command.commands.values())) if hasattr(command, "commands") else command
+            there[name] = first.callback.__module__.rpartition(".")[2], command.get_short_help_str(100)
+    assert there == base.COMMANDS
 
 
 def test_a_port_in_use_is_one_clear_line() -> None:
@@ -355,7 +363,7 @@ def test_the_port_on_ipv6_is_held_from_the_check_on_and_over_the_exec(
 
     ends: list[str] = []
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(demo, "is_wanted", prepared)
+    monkeypatch.setattr(demo_parts, "is_wanted", prepared)
     monkeypatch.setattr(os, "execvpe", become)
     serving.serve_app(port, tmp_path / "w")
     assert ends == [f"('::1', {port}) False"]

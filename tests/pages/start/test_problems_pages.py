@@ -138,4 +138,4 @@ def test_a_callback_that_fails_is_explained_too(monkeypatch: pytest.MonkeyPatch)
     app.button[0].click().run()
     assert not app.exception
     assert "The disk is full (/x/record). Free some space" in page_html(app)
-    assert "on_script_error=failure.draw" in (ROOT / "app.py").read_text(encoding="utf-8")
+    assert "on_script_error=draw_failure" in (ROOT / "app.py").read_text(encoding="utf-8")
