@@ -285,15 +285,14 @@ def test_without_labels_the_site_says_why_nothing_can_be_moved(sqlite_store: Sto
 
 
 @pytest.fixture(scope="module")
-def tab(published: Published, browser: Browser) -> Iterator[tuple[Page, list[str], list[str]]]:
+def tab(published: Published, browser: Browser) -> tuple[Page, list[str], list[str]]:
     """A page with what it asked for, and what went wrong in it."""
     opened = browser.new_page(viewport={"width": 1280, "height": 900})
     requests, wrong = list[str](), list[str]()
     opened.on("request", lambda request: requests.append(request.url))
     opened.on("pageerror", lambda error: wrong.append(str(error)))
     opened.on("console", lambda message: wrong.append(message.text))
-    yield opened, requests, wrong
-    opened.close()
+    return opened, requests, wrong
 
 
 BOARD = """() => [...document.querySelectorAll("#board tbody tr")].map((row) => [...row.cells].map((cell) =>

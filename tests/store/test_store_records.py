@@ -281,7 +281,8 @@ def test_a_settled_response_stays_and_only_a_failure_is_asked_again(store: Store
     with store.write() as connection:
         (left,) = runs.owed(connection, run_id, person)
         assert list(left.samples) == [4]
-        again = [settle_response(connection, i, key, status=ResponseStatus.OK) for i in group.samples.values()]
+        other = add_call(connection, "y")
+        again = [settle_response(connection, i, other, status=ResponseStatus.OK) for i in group.samples.values()]
         assert again == [False, False, False, False, True]
         context_ids = [row.id for row in datasets.contexts(connection, dataset.id)]
         runs.plan(connection, run_id, [person], context_ids, 5)
