@@ -1,12 +1,14 @@
 """Writes tests/costs.txt, the processor time that each test file takes (`make test-costs`).
 
-Counted are the process that runs a file and all that it has started, as far as those have not left it: PostgreSQL's
-server is not in it. What several files share (imports, the prepared demo) is counted where it is needed first. One line
+Counted are the process that runs a file and all that it has started: PostgreSQL's server has left them, and is not in
+it. What several files share (imports, the prepared demo) is counted where it is needed first. One line
 a file, by cost: seconds, path, and where somebody has written one, the reason why it takes so long, which is kept.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,16 +22,33 @@ FILE = Path(__file__).with_name("costs.txt")
 LISTED, EXPLAINED = 5.0, 15.0  # seconds from which on a file is listed, and needs a reason
 
 
-def processor_seconds() -> float:
-    """Return what this process and those that it has started have used so far."""
-    this = psutil.Process()
-    total = 0.0
-    for process in [this, *this.children(recursive=True)]:
-        try:
-            total += sum(process.cpu_times()[:4])  # user, system, and both of the children that have ended
-        except psutil.Error:
-            continue  # it has just ended: its parent has its time at the next look
-    return total
+class Sampler(threading.Thread):
+    """Adds up what this process and those that it has started use. It looks every so many seconds, and does not see
+    what ends between two looks: asking at the end is too late for a browser, whose processes come and go."""
+
+    def __init__(self, every: float = 0.5) -> None:
+        super().__init__(daemon=True, name="costs")
+        self.every, self.total = every, 0.0
+        self._seen: dict[psutil.Process, float] = {}
+        self._alone = threading.Lock()
+
+    def run(self) -> None:
+        while True:
+            self.look()
+            time.sleep(self.every)
+
+    def look(self) -> float:
+        """Return the seconds so far."""
+        with self._alone:
+            this = psutil.Process()
+            for process in [this, *this.children(recursive=True)]:
+                try:
+                    used = sum(process.cpu_times()[:2])
+                except psutil.Error:
+                    continue  # it has just ended
+                self.total += used - self._seen.get(process, 0.0)
+                self._seen[process] = used
+            return self.total
 
 
 def reasons(text: str) -> dict[str, str]:
@@ -62,16 +81,18 @@ class Costs:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
-        self.before: float | None = None
+        self.sampler = Sampler()
+        self.before = 0.0
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-        if self.before is None:
-            self.before = processor_seconds()
+        if not self.sampler.is_alive():
+            self.before = self.sampler.look()
+            self.sampler.start()
         result = yield
         if nextitem is None or nextitem.path != item.path:
-            now = processor_seconds()
-            self.seconds[item.nodeid.split("::")[0]] += max(0.0, now - self.before)
+            now = self.sampler.look()
+            self.seconds[item.nodeid.split("::")[0]] += now - self.before
             self.before = now
         return result
 
