@@ -1,5 +1,5 @@
-"""Whether a workspace has the demo. Apart from demo.py, which prepares it: that takes 4 s to import, and most starts of
-the app only ask whether it is there."""
+"""Tells whether a workspace has the demo. Apart from demo.py, which prepares it: that takes 4 s to import, and most
+starts of the app only ask whether it is there."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ REAL_ABOUT = "real.json"
 
 
 def is_wanted(store: Store) -> bool:
-    """Whether the workspace is empty, or holds a demo whose preparation was cut short. What somebody has deleted of one
-    that was whole is not missed."""
+    """Return whether the workspace is empty, or holds a demo whose preparation was cut short. A part that was deleted
+    from a complete demo is not missed."""
     with store.read() as connection:
         rows = datasets.all_rows(connection)
         if not rows:
@@ -46,7 +46,7 @@ def mark(store: Store) -> Path:
 
 
 def real_is_there(folder: Path, ran: Sequence[RunRow]) -> bool:
-    """Whether the run of the real model is finished, or cannot be because nothing is recorded."""
+    """Return whether the run of the real model is finished, or cannot be because nothing is recorded."""
     about = about_real(folder)
     return about is None or any(row.model == about["model"] and row.status.is_finished for row in ran)
 

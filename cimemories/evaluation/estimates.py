@@ -254,9 +254,9 @@ class Traversal:
     def _jobs(self, moves: Moves) -> list[Job]:
         return jobs_of(asked_next(moves, self._keep))
 
-    def _keep(self, kept: Keep) -> None:
-        if kept.write is keep_lost:
-            self.lost[kept.row().cause.removeprefix("memory: ")] = None
+    def _keep(self, item: Keep) -> None:
+        if item.write is keep_lost:
+            self.lost[item.row().cause.removeprefix("memory: ")] = None
 
 
 def _waiting(job: Job) -> Waiting:

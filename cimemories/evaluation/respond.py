@@ -418,8 +418,8 @@ def _responding(
     except Missing as missing:
         return (yield Keep(_keep_messages, partial(row, missing.status, str(missing), missing.answer))), None
     answer, (status, cause) = message.answer, status_of(message.answer)
-    kept = {"text": answer.content, "shown": message.shown, "before": message.before}
-    written = yield Keep(_keep_messages, partial(row, status, cause, answer, **kept))
+    columns = answer.content, message.shown, message.before
+    written = yield Keep(_keep_messages, partial(row, status, cause, answer, *columns))
     if status != ResponseStatus.OK:
         return written, None
     # What was settled by another call has its judgements from that one: judging this text would mix the two.
@@ -469,10 +469,11 @@ def _row(
     status: ResponseStatus,
     cause: str | None,
     answer: Answer,
-    **kept: str | None,
+    text: str | None = None,
+    shown: str | None = None,
+    before: str | None = None,
 ) -> tuple[runs.Settled, Recall | None]:
     """Return what came of a message, as it is recorded, and what was recalled for it."""
-    text, shown, before = (kept.get(name) for name in ("text", "shown", "before"))
     settled = runs.Settled(
         *(response, status, cause, text, answer.reasoning, answer.finish_reason, answer.key, before, shown),
         earlier=_earlier(earlier),

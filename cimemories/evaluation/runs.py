@@ -346,8 +346,8 @@ def jobs_by_unit(
 
 @dataclass(frozen=True)
 class _Owed:
-    """What a unit owes: responses to be judged, the slots of the messages to be written (in sessions all tasks of the
-    user, in their order), and by their hash the memories that the former are about; None is the hash of all
+    """The work that a unit owes: responses to be judged, the slots of the messages to be written (in sessions all tasks
+    of the user, in their order), and by their hash the memories that the former are about; None is the hash of all
     attributes."""
 
     record: ProfileRecord

@@ -213,14 +213,14 @@ class Waiting(Together):
         return list(following)
 
 
-def _write(connection: sa.Connection, kept: Sequence[Keep]) -> list[bool]:
+def _write(connection: sa.Connection, items: Sequence[Keep]) -> list[bool]:
     """Write the rows of a commit by as few statements as may be; return for each whether it was written."""
     places: defaultdict[Callable[..., Sequence[bool] | None], list[int]] = defaultdict(list)
-    for place, item in enumerate(kept):
+    for place, item in enumerate(items):
         places[item.write].append(place)
-    written = [True] * len(kept)
+    written = [True] * len(items)
     for write, those in places.items():
-        for place, done in zip(those, write(connection, [kept[p].row() for p in those]) or (), strict=False):
+        for place, done in zip(those, write(connection, [items[p].row() for p in those]) or (), strict=False):
             written[place] = done
     return written
 
@@ -250,8 +250,8 @@ def _moved(moves: Moves) -> Iterator[Job | Callable[[sa.Connection], None]]:
     yield from jobs_of(asked)
 
 
-def _write_one(kept: Keep, connection: sa.Connection) -> None:
-    _write(connection, [kept])
+def _write_one(item: Keep, connection: sa.Connection) -> None:
+    _write(connection, [item])
 
 
 def asked_next(moves: Moves, on_keep: Callable[[Keep], None]) -> Iterator[tuple[Ask, Branch]]:

@@ -258,7 +258,7 @@ _SETTLE_ALL = (
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What came of a planned response. call: the key of the call that it rests on, None if a memory system failed
+    """The outcome of a planned response. call: the key of the call that it rests on, None if a memory system failed
     before any; before: that of the gate or the draft; shown: hash of what a gate or a memory system let into the
     prompt; recall: hash of what the latter recalled; earlier: JSON of the contexts whose messages were in the prompt,
     in a run with sessions."""
