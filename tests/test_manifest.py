@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.planning import Memory
+from cimemories.evaluation.prices import Prices
 from cimemories.manifest import ModelPart, Part, RunManifest, read_manifest
 from cimemories.store import runs as store_runs
 from cimemories.store import work

@@ -306,7 +306,7 @@ class GenerationOptions:
     def spec(self, dataset: str) -> AuthoringSpec:
         """What the model is to write. Raises StoreError where it is not said by whom, or where it is served."""
         from cimemories.curation.authoring import AuthoringSpec
-        from cimemories.evaluation.costs import Prices
+        from cimemories.evaluation.prices import Prices
         from cimemories.llm.local_vllm import own_address
 
         assert self.model is not None

@@ -79,7 +79,7 @@ def label(
     Example: cimemories label -d official -m gpt-oss-120b --base-url http://localhost:8000/v1 --plan
     """
     from cimemories.curation import labelling
-    from cimemories.evaluation.costs import Prices
+    from cimemories.evaluation.prices import Prices
     from cimemories.llm.endpoint import allow_key
     from cimemories.llm.local_vllm import own_address
 

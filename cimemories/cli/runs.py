@@ -49,9 +49,9 @@ from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_patientl
 from cimemories.store.team import log
 
 if TYPE_CHECKING:
-    from cimemories.evaluation.costs import Prices
     from cimemories.evaluation.estimates import Estimate, StageEstimate
     from cimemories.evaluation.planning import JudgeSpec, RunSpec
+    from cimemories.evaluation.prices import Prices
     from cimemories.evaluation.sessions import Sessions
     from cimemories.llm.local_vllm import Servers
     from cimemories.seeds.prompts import Prompt, PromptFile
@@ -97,8 +97,8 @@ class JudgeOptions:
         """The judges, models first; the matcher where none is named. base_url and api_key_env: the model's, for judges
         without their own. servers: of those at the word local-vllm. Their keys may then be sent to their servers:
         whoever gave the command named both."""
-        from cimemories.evaluation.costs import Prices
         from cimemories.evaluation.planning import JudgeSpec
+        from cimemories.evaluation.prices import Prices
         from cimemories.llm.endpoint import allow_key
         from cimemories.llm.local_vllm import Servers
 
@@ -199,7 +199,7 @@ class MessageOptions:
     def spec(self, dataset: str, model: str, base_url: str, judges: Sequence[JudgeSpec]) -> RunSpec:
         """The specification of the run. Raises StoreError for an option that cannot be read."""
         from cimemories.evaluation import planning
-        from cimemories.evaluation.costs import Prices
+        from cimemories.evaluation.prices import Prices
 
         plain = (
             "samples profiles contexts api_key_env temperature seed prompt_level thinking mitigation check preset "
@@ -609,7 +609,7 @@ def _judge_prompt(text: str) -> Prompt:
 
 def print_plan(plan: Estimate, *, as_json: bool = False) -> None:
     """Print what a piece of work would ask, cost and take; nothing is started."""
-    from cimemories.evaluation.costs import money
+    from cimemories.evaluation.prices import money
 
     if as_json:
         output.as_json(plan.as_json())

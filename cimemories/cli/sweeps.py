@@ -99,7 +99,7 @@ def sweeps(as_json: AsJson = False, workspace: Workspace = DEFAULT_WORKSPACE) ->
 
 def _print_sweep(sweep: SweepTable) -> None:
     """One sweep with its cells."""
-    from cimemories.evaluation.costs import money
+    from cimemories.evaluation.prices import money
 
     row, cost, cells = sweep.row, sweep.cost, sweep.cells
     cap = f", cap {money(row.cap, cost.currency)}" if row.cap is not None else ""

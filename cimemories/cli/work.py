@@ -293,7 +293,7 @@ class _Parts:
         return self.count
 
     def cost(self, done: Done) -> str:
-        from cimemories.evaluation.costs import money
+        from cimemories.evaluation.prices import money
 
         if self.prices is None:
             return ""

@@ -22,7 +22,7 @@ from cimemories.access.roles import Role
 from cimemories.curation import authoring_rules
 from cimemories.curation.authoring_rules import LONGEST_TEXT, MOST_ITEMS, Reason, Rejection, Review
 from cimemories.curation.offline import Biography, faker_of, known_locale, sample_biography, seeded_source
-from cimemories.evaluation.costs import Prices, capped, check_money, curation_cost, money
+from cimemories.evaluation.costs import capped, curation_cost
 from cimemories.evaluation.estimates import (
     Estimate,
     OneKind,
@@ -32,6 +32,7 @@ from cimemories.evaluation.estimates import (
     stages_of,
 )
 from cimemories.evaluation.planning import LookUp, look_up, served
+from cimemories.evaluation.prices import Prices, check_money, money
 from cimemories.llm import client, worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client, response_format

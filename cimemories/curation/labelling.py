@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.access.roles import Role
-from cimemories.evaluation.costs import Prices, capped, check_money
+from cimemories.evaluation.costs import capped
 from cimemories.evaluation.estimates import (
     Estimate,
     OneKind,
@@ -31,6 +31,7 @@ from cimemories.evaluation.estimates import (
     stages_of,
 )
 from cimemories.evaluation.planning import LookUp, look_up, served
+from cimemories.evaluation.prices import Prices, check_money
 from cimemories.llm import client as llm_client
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server

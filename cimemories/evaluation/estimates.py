@@ -26,7 +26,7 @@ from typing import cast
 import sqlalchemy as sa
 
 from cimemories.evaluation.compositions import FindLabels, LabelsFor, LabelSource, compose, restrict
-from cimemories.evaluation.costs import JUDGE, MODEL, Prices, models_in, money, role_of
+from cimemories.evaluation.costs import JUDGE, MODEL, models_in, role_of
 from cimemories.evaluation.judging import at_work
 from cimemories.evaluation.planning import (
     JUDGE_TOKENS,
@@ -39,6 +39,7 @@ from cimemories.evaluation.planning import (
     look_up,
     prepare,
 )
+from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.respond import (
     EMBEDDING,
     GATE,

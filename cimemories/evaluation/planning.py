@@ -26,8 +26,8 @@ from cimemories.evaluation.compositions import (
     labels_for,
     read_composition,
 )
-from cimemories.evaluation.costs import Prices, check_money
 from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
+from cimemories.evaluation.prices import Prices, check_money
 from cimemories.evaluation.recalling import check_asked, listed_server
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import Mitigation, Wording

@@ -14,9 +14,9 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.evaluation.compositions import FindLabels
-from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.judging import LLM
 from cimemories.evaluation.planning import SERVERS_LIMIT, JudgeSpec, Memory, RunSpec
+from cimemories.evaluation.prices import Prices
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.runs import recorded_prompt, recorded_wording, sessions_of
 from cimemories.evaluation.sessions import Sessions

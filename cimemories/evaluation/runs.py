@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from cimemories import seeds
 from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
-from cimemories.evaluation.costs import JUDGE, MODEL, Prices, capped, check_money, price_list, writes_no_more
+from cimemories.evaluation.costs import JUDGE, MODEL, capped, price_list, writes_no_more
 from cimemories.evaluation.estimates import (
     Estimate,
     OfJudges,
@@ -37,6 +37,7 @@ from cimemories.evaluation.planning import (
     refuse_simulated_judges,
     with_identity,
 )
+from cimemories.evaluation.prices import Prices, check_money
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import (
     MemoryModel,

@@ -17,7 +17,8 @@ from cimemories import launch, uploads
 from cimemories.curation import authoring, editing
 from cimemories.curation.authoring import AuthoringSpec
 from cimemories.curation.offline import LOCALE_NAMES, generate_dataset
-from cimemories.evaluation.costs import cost_of, money
+from cimemories.evaluation.costs import cost_of
+from cimemories.evaluation.prices import money
 from cimemories.exchange import exporting, freezing
 from cimemories.exchange.card import dataset_card
 from cimemories.exchange.exporting import Format

@@ -19,9 +19,10 @@ from cimemories.compare.leaderboard import bounds_text
 from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.compositions import CompositionError
-from cimemories.evaluation.costs import Cost, money, raise_cap, sweep_cost
+from cimemories.evaluation.costs import Cost, raise_cap, sweep_cost
 from cimemories.evaluation.estimates import require_fit
 from cimemories.evaluation.planning import BATCH, JudgeSpec, plan
+from cimemories.evaluation.prices import money
 from cimemories.evaluation.repeating import command_of, spec_of
 from cimemories.evaluation.runs import estimate_judges, judge_again, messages_simulated
 from cimemories.exchange.exporting import export_run

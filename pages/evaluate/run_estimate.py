@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from cimemories.compare.sweeps import first_pilot
-from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate
 from cimemories.evaluation.planning import RunSpec
+from cimemories.evaluation.prices import Prices, money
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.progress import in_words
 from cimemories.flows.scope import resolve_scope

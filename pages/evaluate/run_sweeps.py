@@ -16,9 +16,9 @@ from cimemories.charts import comparison
 from cimemories.compare.leaderboard import bounds_text
 from cimemories.compare.sweeps import Cell, SweepTable, over_k, plan_sentence, sweep_table
 from cimemories.evaluation.compositions import read_composition
-from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import refuse_misfits
 from cimemories.evaluation.planning import MESSAGE_TOKENS, SERVERS_LIMIT, THINKING
+from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.sweeps import (
     SweepEstimate,
     SweepSpec,

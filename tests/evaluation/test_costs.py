@@ -16,9 +16,9 @@ from worlds import add_dataset, answer, plan_run
 
 from cimemories.cli import work as cli_work
 from cimemories.evaluation import costs, planning, runs, sweeps
-from cimemories.evaluation.costs import Prices, money
 from cimemories.evaluation.estimates import Estimate, estimate
 from cimemories.evaluation.planning import Memory
+from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.repeating import command_of, spec_of
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.flows.progress import run_progress

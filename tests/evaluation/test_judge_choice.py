@@ -19,9 +19,9 @@ from worlds import make_profile
 
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.batches import export_batch
-from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import JUDGE_TOKENS, JudgeSpec, RunSpec, judge_limit
+from cimemories.evaluation.prices import Prices
 from cimemories.evaluation.repeating import command_of, spec_of
 from cimemories.evaluation.runs import judge_again
 from cimemories.evaluation.sweeps import check_sweep

@@ -30,9 +30,10 @@ from cimemories.cli.work import progress
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.compositions import CompositionError, read_composition
-from cimemories.evaluation.costs import Prices, run_cost
+from cimemories.evaluation.costs import run_cost
 from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec
+from cimemories.evaluation.prices import Prices
 from cimemories.evaluation.recalling import Recall, ingesting
 from cimemories.evaluation.repeating import command_of, planned_alike, spec_of
 from cimemories.flows.flows import Flows

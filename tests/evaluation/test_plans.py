@@ -19,8 +19,8 @@ from hostile import IncomingRequest, Reply, Server, completion, hostile_server
 from cimemories.curation import authoring, labelling
 from cimemories.curation.labelling import LabellingSpec
 from cimemories.evaluation import costs, estimates, planning, runs
-from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.planning import JudgeSpec
+from cimemories.evaluation.prices import Prices
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import WorkError
 from cimemories.simulator.server import running_simulator

@@ -20,8 +20,8 @@ from slow_simulator import SlowSimulator
 
 from cimemories.evaluation import attribution, planning, repeating, respond, runs
 from cimemories.evaluation.attribution import CHANGES, Change
-from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.matcher import match
+from cimemories.evaluation.prices import Prices
 from cimemories.exchange.exporting import export_run
 from cimemories.flows import catalogue
 from cimemories.flows.flows import Flows

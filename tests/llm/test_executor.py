@@ -21,7 +21,8 @@ from hostile import IncomingRequest, Reply, completion, error, hostile_server, t
 from worlds import make_profile
 
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.costs import Prices, run_cost
+from cimemories.evaluation.costs import run_cost
+from cimemories.evaluation.prices import Prices
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Executor, Job, Progress, Stopped

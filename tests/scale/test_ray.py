@@ -41,7 +41,7 @@ from ray_clusters import cluster_of, meanwhile, worker_processes
 
 from cimemories.curation import authoring, labelling
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.costs import Prices
+from cimemories.evaluation.prices import Prices
 from cimemories.llm import ray_engine
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.worker import WorkError

@@ -21,7 +21,7 @@ from ray_clusters import cluster_of
 
 from cimemories import launch
 from cimemories.evaluation import planning
-from cimemories.evaluation.costs import Prices
+from cimemories.evaluation.prices import Prices
 from cimemories.llm.engines import ADDRESS, ENGINE, WORKERS
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DATABASE_URL, WORKSPACE, Store, shared_store

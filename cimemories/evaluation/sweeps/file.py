@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from cimemories.evaluation.compositions import CompositionError, read_composition
-from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.judging import LLM
 from cimemories.evaluation.planning import (
     JUDGE_TOKENS,
@@ -29,6 +28,7 @@ from cimemories.evaluation.planning import (
     RunSpec,
     as_reference,
 )
+from cimemories.evaluation.prices import Prices
 from cimemories.evaluation.respond import Mitigation
 from cimemories.evaluation.sessions import read_sessions
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address, checked_variable

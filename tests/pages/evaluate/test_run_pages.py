@@ -21,8 +21,8 @@ from cimemories.compare import leaderboard
 from cimemories.compare import sweeps as compare_sweeps
 from cimemories.compare.sweeps import plan_sentence
 from cimemories.evaluation import planning, runs, sweeps
-from cimemories.evaluation.costs import Prices
 from cimemories.evaluation.estimates import estimate
+from cimemories.evaluation.prices import Prices
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY

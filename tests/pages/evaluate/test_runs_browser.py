@@ -18,7 +18,7 @@ from worlds import add_dataset, add_labels, add_run, plan_run
 
 from cimemories.evaluation import planning
 from cimemories.evaluation import runs as evaluation
-from cimemories.evaluation.costs import Prices
+from cimemories.evaluation.prices import Prices
 from cimemories.flows.labels import INAPPROPRIATE, NECESSARY
 from cimemories.llm.worker import WorkError
 from cimemories.model import ResponseStatus, WorkStatus
