@@ -99,7 +99,7 @@ def build(part: str, folder: str) -> None:
     with store.write() as connection:
         datasets.add(connection, "bench", people, origin="test", source_name=None, source_hash="bench")
     for number in range(runs):
-        spec = planning.RunSpec("bench", f"m{number}", "batch", samples=SAMPLES)
+        spec = planning.RunSpec(dataset="bench", model=f"m{number}", base_url="batch", samples=SAMPLES)
         run_id = planning.plan(store, spec)
         with store.write() as connection:
             work.finish(connection, run_id, WorkStatus.FINISHED)

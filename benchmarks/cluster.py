@@ -60,7 +60,7 @@ def begin(store: Store, url: str) -> str:
 
 
 def again(store: Store, url: str) -> str:
-    judge = planning.JudgeSpec("llm", "sim-judge", url)
+    judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=url)
     return planning.plan(store, simulated(url, samples=SAMPLES, judge=judge, seed=0, fresh=True))
 
 

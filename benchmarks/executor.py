@@ -132,7 +132,9 @@ def world(store: Store, count: int, *, small: bool) -> None:
 
 
 def plan(store: Store, url: str, samples: int, judge: planning.JudgeSpec) -> str:
-    return planning.plan(store, planning.RunSpec("bench", "m", url, samples=samples, judge=judge))
+    return planning.plan(
+        store, planning.RunSpec(dataset="bench", model="m", base_url=url, samples=samples, judges=(judge,))
+    )
 
 
 def measure(part: str, url: str, count: int, concurrency: int) -> Measured:
@@ -140,7 +142,7 @@ def measure(part: str, url: str, count: int, concurrency: int) -> Measured:
     done = count
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(folder)
-        judge = planning.JudgeSpec("llm", "judge", url) if part == "run" else planning.JudgeSpec()
+        judge = planning.JudgeSpec(kind="llm", model="judge", base_url=url) if part == "run" else planning.JudgeSpec()
         run_id = ""
         if part != "client":
             samples = SAMPLES if part == "memory" else 1

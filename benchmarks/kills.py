@@ -64,7 +64,7 @@ def _run(folder: Path, kills: int, chance: Random) -> int:
     server, url = _server(0.2)
     store = open_store(folder / "killed")
     add_labelled(store, PROFILES, CONTEXTS)
-    judge = planning.JudgeSpec("llm", "sim-judge", url)
+    judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=url)
     run_id = planning.plan(store, simulated(url, samples=SAMPLES, judge=judge, seed=0))
     lost = late = 0
     clock = time.perf_counter()
@@ -102,7 +102,13 @@ def _run(folder: Path, kills: int, chance: Random) -> int:
     other = open_store(folder / "calm")
     add_labelled(other, PROFILES, CONTEXTS)
     calm_id = planning.plan(
-        other, simulated(calm_url, samples=SAMPLES, judge=planning.JudgeSpec("llm", "sim-judge", calm_url), seed=0)
+        other,
+        simulated(
+            calm_url,
+            samples=SAMPLES,
+            judge=planning.JudgeSpec(kind="llm", model="sim-judge", base_url=calm_url),
+            seed=0,
+        ),
     )
     runs.execute(other, calm_id)
     calm.kill()

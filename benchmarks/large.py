@@ -93,7 +93,7 @@ def build(folder: Path, distinct: int) -> None:
     with store.write() as connection:
         datasets.add(connection, "bench", people, origin="test", source_name=None, source_hash="bench")
     for model in ("m", "other"):
-        run_id = planning.plan(store, planning.RunSpec("bench", model, "batch", samples=SAMPLES))
+        run_id = planning.plan(store, planning.RunSpec(dataset="bench", model=model, base_url="batch", samples=SAMPLES))
         with store.write() as connection:
             work.finish(connection, run_id, WorkStatus.FINISHED)
     store.close()

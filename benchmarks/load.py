@@ -119,7 +119,7 @@ def work(store: Store, url: str, end: float) -> list[float]:
     while time.time() < end:
         with store.read() as connection:
             name = datasets.all_rows(connection)[0].name
-        spec = planning.RunSpec(name, "m", url, samples=5, fresh=True)
+        spec = planning.RunSpec(dataset=name, model="m", base_url=url, samples=5, fresh=True)
         clock = time.perf_counter()
         progress = runs.execute(store, planning.plan(store, spec), concurrency=16)
         assert not progress.failed, progress.failed

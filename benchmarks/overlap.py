@@ -24,8 +24,8 @@ from pathlib import Path
 from cimemories import seeds
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.planning import JudgeSpec, RunSpec
 from cimemories.evaluation.runs import judge_again
+from cimemories.evaluation.spec import JudgeSpec, RunSpec
 from cimemories.formats.official import read_profiles
 from cimemories.llm.vllm_reports import read_metrics
 from cimemories.seeds.prompts import Prompt, recorded
@@ -109,9 +109,9 @@ def measured(store: Store, options: argparse.Namespace, mark: str, how: object) 
 
 def spec(options: argparse.Namespace, respond: Prompt | None = None) -> RunSpec:
     plain = RunSpec(
-        "one",
-        options.model,
-        options.base_url,
+        dataset="one",
+        model=options.model,
+        base_url=options.base_url,
         samples=SAMPLES,
         contexts=CONTEXTS,
         max_tokens=options.max_tokens,
@@ -128,7 +128,13 @@ def ours(store: Store, options: argparse.Namespace, mark: str) -> tuple[str, int
         brief = f"\n{BRIEF}" if kind == "respond" else ""
         return recorded(kind, "base", f"# {mark}\n{own.template}{brief}", own.answers, "benchmark")
 
-    judge = JudgeSpec("llm", options.model, options.base_url, max_tokens=options.max_tokens, prompt=marked("judge"))
+    judge = JudgeSpec(
+        kind="llm",
+        model=options.model,
+        base_url=options.base_url,
+        max_tokens=options.max_tokens,
+        prompt=marked("judge"),
+    )
     run_id = planning.plan(store, replace(spec(options, marked("respond")), judge=judge))
     runs.execute(store, run_id)
     return run_id, CONTEXTS + CONTEXTS * SAMPLES
@@ -141,7 +147,12 @@ def sequence(store: Store, options: argparse.Namespace, mark: str) -> tuple[str,
     run_id = planning.plan(store, spec(options, respond))
     runs.execute(store, run_id, n_at_once=False)
     judge = JudgeSpec(
-        "llm", options.model, options.base_url, max_tokens=options.max_tokens, prompt=wording, schema="none"
+        kind="llm",
+        model=options.model,
+        base_url=options.base_url,
+        max_tokens=options.max_tokens,
+        prompt=wording,
+        json_schema="none",
     )
     judge_again(store, run_id, [judge])
     runs.execute(store, run_id)

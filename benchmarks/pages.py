@@ -152,7 +152,9 @@ def fill_large(store: Store) -> None:
     labels = np.where(kind < 0.08, NECESSARY, np.where(kind < 0.55, INAPPROPRIATE, AMBIGUOUS)).astype(np.int8)
     warm_up(store, worlds.add_labels(store, data.id, labels, simulated=True))
     for number in range(LARGE[1]):
-        spec = planning.RunSpec("large", MODELS[number % len(MODELS)], SIMULATOR, name=f"Run {number + 1}")
+        spec = planning.RunSpec(
+            dataset="large", model=MODELS[number % len(MODELS)], base_url=SIMULATOR, name=f"Run {number + 1}"
+        )
         run_id = planning.plan(store, spec)
         leaning = random.beta(0.6, 25, shape[:2])[:, :, None]
         chance = np.where(labels == NECESSARY, 0.5, leaning)

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 from cimemories import seeds
 from cimemories.curation.offline import generate_profiles
 from cimemories.evaluation import planning
-from cimemories.evaluation.planning import JudgeSpec, RunSpec
 from cimemories.evaluation.recalling import ingesting
 from cimemories.evaluation.respond import memory_lines
+from cimemories.evaluation.spec import JudgeSpec, RunSpec
 from cimemories.memory.systems import missing, read_system
 from cimemories.model import Context, Profile
 from cimemories.store import datasets
@@ -80,7 +80,10 @@ def build_all(records: Sequence[ProfileRecord]) -> None:
 def plan(store: Store) -> None:
     """Plan a run of all profiles and contexts, one sample each, by the simulator."""
     judge = JudgeSpec()
-    planning.plan(store, RunSpec(DATASET, "sim-average", "simulator", samples=1, judge=judge, check="none"))
+    planning.plan(
+        store,
+        RunSpec(dataset=DATASET, model="sim-average", base_url="simulator", samples=1, check="none", judges=(judge,)),
+    )
 
 
 def least_seconds(do: Callable[[], None], repeat: int) -> float:

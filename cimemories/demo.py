@@ -26,8 +26,9 @@ from cimemories.curation import labelling
 from cimemories.curation.offline import generate_profiles
 from cimemories.demo_parts import FOLDER, MODELS, ORIGIN, REAL_ABOUT, about_real, mark, real_is_there
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.planning import SIMULATED_JUDGE_TOKENS, look_up, write
+from cimemories.evaluation.planning import look_up, write
 from cimemories.evaluation.planning import prepare as prepare_run
+from cimemories.evaluation.spec import SIMULATED_JUDGE_TOKENS, JudgeSpec, RunSpec
 from cimemories.formats.batch_files import read_calls, write_calls
 from cimemories.formats.official import read_profiles, write_profiles
 from cimemories.llm.capabilities import Server
@@ -82,12 +83,12 @@ def prepare_real(store: Store, folder: Path, dataset: str, report: Callable[[str
     return run_id
 
 
-def _real_spec(dataset: str, model: str, base_url: str, wording: dict[str, str] | None = None) -> planning.RunSpec:
+def _real_spec(dataset: str, model: str, base_url: str, wording: dict[str, str] | None = None) -> RunSpec:
     prompts = {
         kind: seeds.prompts.recorded(kind, "base" if kind == "respond" else "bullets", text, "text", "seeds")
         for kind, text in (wording or {}).items()
     }
-    return planning.RunSpec(
+    return RunSpec(
         dataset=dataset,
         model=model,
         base_url=base_url,
@@ -195,14 +196,14 @@ def _run(store: Store, model: str) -> None:
     warm(store, run_id)
 
 
-def _run_spec(model: str) -> planning.RunSpec:
-    return planning.RunSpec(
+def _run_spec(model: str) -> RunSpec:
+    return RunSpec(
         dataset=DATASET,
         model=model,
         base_url=SIMULATOR,
         samples=SAMPLES,
-        judge=planning.JudgeSpec("llm", JUDGE, SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS),
         name=f"{model} on the demo",
+        judges=(JudgeSpec(kind="llm", model=JUDGE, base_url=SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS),),
     )
 
 

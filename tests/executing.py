@@ -27,7 +27,7 @@ def answering(request: IncomingRequest) -> Reply:
 
 
 def spec(url: str, **changes: object) -> planning.RunSpec:
-    judge = planning.JudgeSpec("llm", "judge", url)
+    judge = planning.JudgeSpec(kind="llm", model="judge", base_url=url)
     values = {
         "dataset": "world",
         "model": "m",

@@ -9,7 +9,6 @@ import pytest
 import sqlalchemy as sa
 
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.planning import Memory
 from cimemories.evaluation.prices import Prices
 from cimemories.manifest import ModelPart, Part, RunManifest, read_manifest
 from cimemories.store import runs as store_runs
@@ -47,7 +46,7 @@ def require_read(part: Part) -> None:
 
 def test_all_that_a_plan_writes_is_read(sqlite_store: Store) -> None:
     add_labelled(sqlite_store, contexts=2)
-    judge = planning.JudgeSpec("llm", "sim-judge", "simulator", prices=PRICE)
+    judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", prices=PRICE)
     changes: dict[str, Any] = {"memory": Memory("random-5", "shuffled", 3), "mitigation": "gate", "judge": judge}
     spec = simulated(**changes, prices=PRICE, cap=10.0, thinking="on", temperature=1)
     run_id = planning.plan(sqlite_store, spec)

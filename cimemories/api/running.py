@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from cimemories.cli import output
-from cimemories.cli.runs import JudgeOptions, MessageOptions, run_spec
+from cimemories.cli.runs import JudgeOptions, run_spec
 from cimemories.cli.work import find_labels, progress
-from cimemories.evaluation import planning, repeating, runs
+from cimemories.evaluation import planning, runs
 from cimemories.evaluation.estimates import require_fit
+from cimemories.evaluation.spec import BATCH
 from cimemories.flows import catalogue
 from cimemories.metrics.headline import warm
 from cimemories.model import WorkStatus
@@ -32,22 +33,21 @@ _locks: dict[str, threading.Lock] = {}  # by the id of a run, held by the thread
 
 def run(
     store: Store,
-    what: tuple[str, str, str],
-    messages: MessageOptions,
+    settings: Mapping[str, Any],
     judges: JudgeOptions,
     concurrency: int,
     *,
     allow_too_long: bool,
     shown: bool,
 ) -> str:
-    """Plan a run, or find the one that was planned alike, and do what it owes; returns its id. what: dataset, model and
-    address of the server. Raises what `Workspace.run` says."""
-    if what[2] == planning.BATCH:
+    """Plan a run, or find the one that was planned alike, and do what it owes; returns its id. settings: as of a
+    RunSpec. Raises what `Workspace.run` says."""
+    if settings["base_url"] == BATCH:
         raise StoreError("batch files have no server to wait for. Use `cimemories run --base-url batch`.")
 
     def plan() -> str:
-        spec = run_spec(*what, messages, judges)
-        find_alike = repeating.planned_alike(store, spec, find_labels)
+        spec = run_spec(settings, judges)
+        find_alike = planning.planned_alike(store, spec, find_labels)
 
         def alike(connection: sa.Connection) -> str | None:
             row = find_alike(connection)

@@ -278,34 +278,20 @@ class Workspace:
         model: str,
         base_url: str,
         *,
-        samples: int = 5,
-        profiles: int | None = None,
-        contexts: int | None = None,
-        prompt_level: str = "base",
-        memory: str = "full",
-        thinking: str = "default",
-        mitigation: str = "none",
-        temperature: float | None = None,
-        max_tokens: int | None = 1024,
-        seed: int | None = None,
-        api_key_env: str = "OPENAI_API_KEY",
         judge: str | None = None,
         judge_model: str | Sequence[str] | None = None,
         judge_base_url: str | Sequence[str] | None = None,
         judge_api_key_env: str | Sequence[str] | None = None,
-        preset: str | None = None,
-        price: str | None = None,
-        judge_price: str | None = None,
-        memory_price: str | None = None,
-        cap: float | None = None,
-        fresh: bool = False,
-        name: str | None = None,
+        judge_prices: str | Sequence[str] | None = None,
         allow_too_long: bool = False,
         concurrency: int = 32,
         progress: bool = True,
+        **settings: Any,
     ) -> Run:
-        """Run a model and wait for it: it writes messages, judges read them. What each choice means, and its default,
-        is that of `cimemories run` (docs/runs.md); base_url='simulator' needs no server.
+        """Run a model and wait for it: it writes messages, judges read them. base_url='simulator' needs no server.
+
+        settings: samples, profiles, contexts, prompt_level, memory, sessions, thinking, mitigation, temperature,
+        max_tokens, seed, check, prices, cap, fresh, name and all others of docs/settings.md, with the defaults there.
 
         Called again with the same choices it goes on where it stopped, and a run that is finished is returned as it is;
         fresh=True makes a new one, and asks again what other work has recorded. An interrupt (the notebook's stop
@@ -316,37 +302,18 @@ class Workspace:
         that cannot be used, and WorkError where the work ended early.
         """
         from cimemories.api import running
-        from cimemories.cli.runs import JudgeOptions, MessageOptions
+        from cimemories.cli.runs import JudgeOptions
 
-        messages = MessageOptions(
-            samples=samples,
-            profiles=profiles,
-            contexts=contexts,
-            prompt_level=prompt_level,
-            memory=memory,
-            thinking=thinking,
-            mitigation=mitigation,
-            temperature=temperature,
-            max_tokens="server" if max_tokens is None else str(max_tokens),
-            seed=seed,
-            api_key_env=api_key_env,
-            preset=preset,
-            price=price,
-            memory_price=memory_price,
-            cap=cap,
-            fresh=fresh,
-            name=name,
-        )
         judges = JudgeOptions(
             judge=_list(judge),
             judge_model=_list(judge_model),
             judge_base_url=_list(judge_base_url),
             judge_api_key_env=_list(judge_api_key_env),
-            judge_price=_list(judge_price),
+            judge_price=_list(judge_prices),
         )
         store = self._session.store
-        what = dataset, model, base_url
-        run_id = running.run(store, what, messages, judges, concurrency, allow_too_long=allow_too_long, shown=progress)
+        settings |= {"dataset": dataset, "model": model, "base_url": base_url}
+        run_id = running.run(store, settings, judges, concurrency, allow_too_long=allow_too_long, shown=progress)
         return self.runs[run_id]
 
     def resume(self, run: Run | str, *, concurrency: int = 32, progress: bool = True) -> Run:
@@ -504,13 +471,14 @@ class Runs:
         judged (messages), coverage (their share), simulated, created and finished (datetimes in UTC), sweep (its id),
         judges (names); then its settings, a column each.
 
-        endpoint, prompt_level, memory, memory_order, sessions_kept, mitigation, thinking and seed are known of every
+        endpoint, prompt_level, memory, memory_order, sessions, mitigation, thinking and seed are known of every
         run. The others are what was asked for, as the manifest records it under `asked`, parts of a setting joined by
         an underscore: temperature, max_tokens, sampling_top_p, judge_model, prompts_respond_sha256 and so on. A list is
         its JSON text. Missing where a run does not have the setting: it was imported, or planned before there was one.
         """
         import pandas as pd
 
+        from cimemories.evaluation.spec import upgraded
         from cimemories.flows.catalogue import judges_of_runs
 
         runs = self._rows()
@@ -530,14 +498,16 @@ class Runs:
                 "prompt_level": row.prompt_level,
                 "memory": row.composition,
                 "memory_order": manifest.memory.order,
-                "sessions_kept": manifest.sessions.kept if manifest.sessions else None,
+                "sessions": manifest.sessions.kept if manifest.sessions else None,
                 "mitigation": manifest.mitigation.kind,
                 "thinking": manifest.thinking,
                 "seed": row.seed,
             }
             # What the record has of every run goes before what was asked for; base_url is the endpoint.
             known = {*RUN_COLUMNS, *recorded, "base_url"}
-            asked = _flat(manifest.request.recorded if manifest.request else {})
+            asked = upgraded(manifest.request.recorded if manifest.request else {})
+            asked["judge"], *asked["more_judges"] = asked.pop("judges", None) or [{}]
+            asked = _flat(asked)
             settings.append(_flat(recorded) | {name: value for name, value in asked.items() if name not in known})
         times = dict.fromkeys(("created", "finished"), "datetime64[ms, UTC]")
         frame = pd.DataFrame(rows, columns=RUN_COLUMNS).astype({"coverage": "float64", **times})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -27,9 +27,11 @@ from cimemories.cli.options import (
     grouped,
     one_of,
     open_record,
+    options_of,
 )
-from cimemories.cli.runs import JudgeOptions, MessageOptions, print_costs, run_spec
+from cimemories.cli.runs import JudgeOptions, WordingOptions, print_costs, run_spec
 from cimemories.cli.work import announce, exit_if_incomplete, find_labels, outcome, progress
+from cimemories.evaluation.spec import BATCH, RunSpec
 from cimemories.store import datasets as store_datasets
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store
@@ -499,14 +501,18 @@ class WrittenOptions:
         return checked_app(self.app_url) if self.app_url else None
 
 
+MessageOptions = options_of(RunSpec, leave_out=("dataset", "model", "base_url"))
+
+
 @cli.command()
 @grouped
 def check(
     model: ModelOptions,
     counting: CountOptions,
     written: WrittenOptions,
-    messages: MessageOptions,
+    messages: MessageOptions,  # type: ignore[valid-type]
     judge_options: JudgeOptions,
+    wording: WordingOptions,
     file: Annotated[Path | None, Argument(help="File of budgets and flows (docs/check.md).")] = None,
     run_id: Annotated[
         str | None, Option("--run", metavar="RUN", callback=RUN_ID, help="Check this run of the workspace.")
@@ -528,7 +534,7 @@ def check(
                 "name the file of budgets and flows: cimemories check FILE. The workspace's database is checked by "
                 "`cimemories verify`."
             )
-        options = model, counting, written, messages, judge_options
+        options = model, counting, written, dict(vars(messages)), judge_options, wording
         result, write_baseline = _checked(file, run_id, options, concurrency, workspace)
         if as_json:
             output.as_json(result.as_json())
@@ -545,7 +551,7 @@ def check(
 def _checked(
     path: Path,
     run_id: str | None,
-    options: tuple[ModelOptions, CountOptions, WrittenOptions, MessageOptions, JudgeOptions],
+    options: tuple[ModelOptions, CountOptions, WrittenOptions, dict[str, Any], JudgeOptions, WordingOptions],
     concurrency: int,
     workspace: Path,
 ) -> tuple[CheckResult, Callable[[], None]]:
@@ -558,14 +564,15 @@ def _checked(
     from cimemories.flows.scope import scope_by_words
     from cimemories.metrics.headline import headline
 
-    model, counting, written, messages, judge_options = options
+    model, counting, written, messages, judge_options, wording = options
     what, app = model.chosen(run_id), written.checked()
     rule = one_of(IdentifierRule, counting.identifiers, "identifier rule")
     file = read_check_file(path)
     store = open_record(workspace) if what is None else open_store(workspace)
     if what is not None:
-        checking.refuse_beforehand(store, file, what[0], messages.samples)
-        run_id = _run_first(store, what, messages, judge_options, concurrency)
+        checking.refuse_beforehand(store, file, what[0], messages["samples"])
+        settings = dict(zip(("dataset", "model", "base_url"), what, strict=True)) | messages
+        run_id = _run_first(store, settings, judge_options, wording, concurrency)
     scope = scope_by_words(
         store,
         str(run_id),
@@ -597,17 +604,17 @@ def _checked(
 
 def _run_first(
     store: Store,
-    what: tuple[str, str, str],
-    messages: MessageOptions,
+    settings: Mapping[str, Any],
     judge_options: JudgeOptions,
+    wording: WordingOptions,
     concurrency: int,
 ) -> str:
     """Run the model; returns the run's id."""
     from cimemories.evaluation import planning, runs
 
-    if what[2] == planning.BATCH:
+    if settings["base_url"] == BATCH:
         raise StoreError("a check waits for its answers: batch files have no server. Import them, then use --run.")
-    spec = run_spec(*what, messages, judge_options)
+    spec = run_spec(settings, judge_options, wording)
     run_id = planning.plan(store, spec, find_labels=find_labels)
     announce(run_id)
     with progress(store, run_id) as report:

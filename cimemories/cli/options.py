@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, make_dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -14,6 +14,7 @@ import typer
 from typer import Argument, Option
 
 from cimemories.model import WorkKind
+from cimemories.settings import Settings
 from cimemories.store.engine import DEFAULT_WORKSPACE, Store, StoreError, open_store, record_address, sqlite_path
 
 if TYPE_CHECKING:
@@ -276,6 +277,26 @@ class PlanOptions:
             raise StoreError("--json prints the plan: give it with --plan.")
 
 
+def options_of(model: type[Settings], leave_out: Collection[str] = ()) -> Any:
+    """Return a dataclass of the options for the settings of a model, for `grouped`: its values are as they are typed,
+    for the model to read."""
+    options: list[Any] = []
+    for item in model.described().values():
+        if item.name in leave_out:
+            continue
+        names = [name for name in (item.option, item.setting.short) if name]
+        option = Option(*names, min=item.least, max=item.most, metavar=item.setting.metavar, help=item.setting.help)
+        typed = item.setting.typed or (str if item.choices else item.plain)
+        kind = list[str] if typed is list else typed
+        if item.info.is_required():
+            options.append((item.name, Annotated[kind, option]))
+            continue
+        default = None if typed is list else item.default
+        kind = kind | None if default is None else kind
+        options.append((item.name, Annotated[kind, option], str(default) if typed is str and default else default))
+    return make_dataclass(f"{model.__name__}Options", options, frozen=True, kw_only=True)
+
+
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Lets a command take dataclasses of options: Typer sees every field as an option of its own, and the command gets
     the dataclass. Keyword-only, as Typer calls, so that a group may stand anywhere among the parameters."""
@@ -291,7 +312,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         options = get_type_hints(hints[name], include_extras=True)
         for field in fields(hints[name]):
             parameters[field.name] = inspect.Parameter(
-                field.name, parameter.KEYWORD_ONLY, default=field.default, annotation=options[field.name]
+                field.name,
+                parameter.KEYWORD_ONLY,
+                default=parameter.empty if field.default is MISSING else field.default,
+                annotation=options[field.name],
             )
 
     def expanded(**values: Any) -> None:

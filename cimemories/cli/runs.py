@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,31 +15,30 @@ from cimemories.cli.options import (
     AllowKeys,
     AllowTooLong,
     AsJson,
-    BaseUrl,
-    Cap,
-    Contexts,
-    DatasetName,
     Fresh,
-    KeyEnv,
-    Model,
     PlanOptions,
-    Price,
-    Profiles,
     ReferenceSettings,
     Run,
-    Seed,
     Serve,
-    Temperature,
-    Timeout,
-    TokenLimit,
     Work,
     WorkOptions,
     Workspace,
     grouped,
     open_record,
+    options_of,
     token_limit,
 )
 from cimemories.cli.work import find_labels, work_on
+from cimemories.evaluation.spec import (
+    BATCH,
+    JUDGE_TOKENS,
+    SIMULATED_JUDGE_TOKENS,
+    JudgeSpec,
+    RunSpec,
+    command_of,
+    read_fields,
+)
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.store import calls
 from cimemories.store import datasets as store_datasets
 from cimemories.store import runs as store_runs
@@ -50,9 +48,8 @@ from cimemories.store.team import log
 
 if TYPE_CHECKING:
     from cimemories.evaluation.estimates import Estimate, StageEstimate
-    from cimemories.evaluation.planning import JudgeSpec, RunSpec
     from cimemories.evaluation.prices import Prices
-    from cimemories.evaluation.sessions import Sessions
+    from cimemories.evaluation.spec import JudgeSpec, RunSpec
     from cimemories.llm.local_vllm import Servers
     from cimemories.seeds.prompts import Prompt, PromptFile
 
@@ -92,12 +89,11 @@ class JudgeOptions:
     judge_price: Annotated[list[str] | None, Option(help="As --price, once for all judges or once each.")] = None
 
     def judges(
-        self, base_url: str = "", api_key_env: str = "OPENAI_API_KEY", servers: Servers | None = None
+        self, base_url: str = "", api_key_env: str = DEFAULT_KEY_ENV, servers: Servers | None = None
     ) -> list[JudgeSpec]:
         """The judges, models first; the matcher where none is named. base_url and api_key_env: the model's, for judges
         without their own. servers: of those at the word local-vllm. Their keys may then be sent to their servers:
         whoever gave the command named both."""
-        from cimemories.evaluation.planning import JudgeSpec
         from cimemories.evaluation.prices import Prices
         from cimemories.llm.endpoint import allow_key
         from cimemories.llm.local_vllm import Servers
@@ -126,7 +122,7 @@ class JudgeOptions:
                 api_key_env=keys[i % len(keys)],
                 max_tokens=self._token_limit(urls[i % len(urls)]),
                 split=self.judge_split,
-                fields=fields_of(self.judge_set, "--judge-set"),
+                fields=read_fields(self.judge_set),
                 prompt=_judge_prompt(self.judge_prompt) if self.judge_prompt else None,
                 prices=prices[i % len(prices)],
             )
@@ -138,12 +134,11 @@ class JudgeOptions:
             if not judges:
                 raise StoreError("--judge-reasoning needs a judge model: --judge-model MODEL.")
             # The first judge once more: reasoning is read beside the message, and reported apart from it.
-            judges.append(replace(judges[0], channel="reasoning"))
+            judges.append(judges[0].but(channel="reasoning"))
         # The matcher where it is named, and where nobody is: a run without any judge would have no numbers.
         return judges + [JudgeSpec()] * bool(self.judge or not judges)
 
     def _token_limit(self, base_url: str) -> int | None:
-        from cimemories.evaluation.planning import JUDGE_TOKENS, SIMULATED_JUDGE_TOKENS
         from cimemories.llm.worker import SIMULATOR
 
         if self.judge_max_tokens is None:
@@ -151,132 +146,57 @@ class JudgeOptions:
         return token_limit(self.judge_max_tokens, "--judge-max-tokens")
 
 
+RunOptions = options_of(RunSpec)
+
+
 @dataclass(frozen=True)
-class MessageOptions:
-    """What the model under test is asked, and with which memory."""
+class WordingOptions:
+    """Other wordings than those of the seeds."""
 
-    samples: Annotated[int, Option("--samples", "-n", min=1, max=100, help="Messages per context.")] = 5
-    profiles: Profiles = None
-    contexts: Contexts = None
-    prompt_level: Annotated[str, Option(help="base, light, medium or high, or a level of --prompt-file.")] = "base"
     prompt_file: Annotated[Path | None, Option(help="Prompts in the published layout (docs/formats.md).")] = None
-    memory: Annotated[
-        str,
-        Option(
-            help="full, necessary+K, inappropriate+K, random-K; a memory system: system:bm25:k=20 (docs/memory.md); as "
-            "published: all_share+K, all_not_share+K, iid-K."
-        ),
-    ] = "full"
-    memory_order: Annotated[str, Option(help="fixed or shuffled.")] = "fixed"
-    memory_seed: Annotated[int, Option(help="Seed of the selection and the shuffling.")] = 0
-    memory_template: Annotated[str, Option(help="bullets, plain, numbered, keyed or grouped.")] = "bullets"
-    sessions: Annotated[
-        str | None, Option(help="Tasks remember earlier messages: all of them, or last-N; default: none of them.")
-    ] = None
-    session_order: Annotated[str, Option(help="Order of a user's tasks: fixed or shuffled.")] = "fixed"
-    session_seed: Annotated[int, Option(help="Seed of a shuffled order.")] = 0
-    thinking: Annotated[str, Option(help="default, on, off, low, medium or high.")] = "default"
-    mitigation: Annotated[str, Option(help="none, gate or rewrite.")] = "none"
-    check: Annotated[
-        str, Option(help="Who checks that a message does its task: rules, model (first judge) or none.")
-    ] = "rules"
-    api_key_env: KeyEnv = "OPENAI_API_KEY"
-    preset: Annotated[str | None, Option(help="Known settings of the model; `cimemories presets` lists them.")] = None
-    temperature: Temperature = None
-    sampling: Annotated[
-        list[str] | None, Option("--set", help="Extra field of a request, NAME=JSON, e.g. top_p=0.9; repeatable.")
-    ] = None
-    max_tokens: TokenLimit = "1024"
-    seed: Seed = None
-    timeout: Timeout = 120.0
-    price: Price = None
-    memory_price: Annotated[str | None, Option(help="As --price, of a model that the memory system names.")] = None
-    cap: Cap = None
-    fresh: Fresh = False
     reference: ReferenceSettings = False
-    name: Annotated[str | None, Option(help="Name of the run.")] = None
-
-    def spec(self, dataset: str, model: str, base_url: str, judges: Sequence[JudgeSpec]) -> RunSpec:
-        """The specification of the run. Raises StoreError for an option that cannot be read."""
-        from cimemories.evaluation import planning
-        from cimemories.evaluation.prices import Prices
-
-        plain = (
-            "samples profiles contexts api_key_env temperature seed prompt_level thinking mitigation check preset "
-            "timeout name cap fresh"
-        )
-        return planning.RunSpec(
-            dataset=dataset,
-            model=model,
-            base_url=base_url,
-            judge=judges[0],
-            more_judges=tuple(judges[1:]),
-            sampling=fields_of(self.sampling, "--set"),
-            max_tokens=token_limit(self.max_tokens),
-            prompts={} if self.reference else _prompts(self.prompt_file, self.prompt_level, self.memory_template),
-            memory=planning.Memory(
-                *(self.memory, self.memory_order, self.memory_seed, self.memory_template),
-                Prices.read(self.memory_price) if self.memory_price else None,
-            ),
-            prices=Prices.read(self.price) if self.price else None,
-            sessions=self._sessions,
-            **output.attributes(self, plain),
-        )
-
-    @property
-    def _sessions(self) -> Sessions | None:
-        from cimemories.evaluation.sessions import read_sessions
-
-        if self.sessions is None:
-            if self.session_order != "fixed" or self.session_seed:
-                raise StoreError("--session-order and --session-seed go with --sessions all or --sessions last-N.")
-            return None
-        return read_sessions(self.sessions, self.session_order, self.session_seed)
 
 
 def run_spec(
-    dataset: str,
-    model: str,
-    base_url: str,
-    messages: MessageOptions,
-    judge_options: JudgeOptions,
+    settings: Mapping[str, Any],
+    judges: JudgeOptions,
+    wording: WordingOptions = WordingOptions(),
     serve: Sequence[str] = (),
 ) -> RunSpec:
-    """The specification of a run by these options. Without a judge it is the matcher and, where a real model is served,
-    the model itself. The key may then be sent to the server: whoever gives both names them. serve: models with vLLM's
-    flags, for the word local-vllm in the place of an address."""
+    """Return the specification of a run by these settings, named as in RunSpec. Without a judge it is the matcher and,
+    if a real model is served, the model itself. The key may then be sent to the server: the user named both. serve:
+    models with vLLM's flags, for the word local-vllm in the place of an address.
+    Raises StoreError for a setting that cannot be, and SeedError for a level that the prompt file does not have."""
+    from cimemories.evaluation.planning import as_reference
     from cimemories.llm.endpoint import allow_key
     from cimemories.llm.local_vllm import Servers
 
-    servers = Servers(serve)
-    given, base_url = base_url, servers.at(base_url, model)
-    # Who types the command names key and server together; files and pages may not.
-    allow_key(messages.api_key_env, base_url)
-    if not judge_options.judge and not judge_options.judge_model and _is_real(model, base_url, messages.api_key_env):
+    servers, given, model = Servers(serve), settings["base_url"], settings["model"]
+    base_url, variable = servers.at(given, model), settings.get("api_key_env", DEFAULT_KEY_ENV)
+    # The user of the command names key and server together; files and pages may not.
+    allow_key(variable, base_url)
+    if not judges.judge and not judges.judge_model and _is_real(model, base_url, variable):
         # The model judges its own messages at its own price, unless the judge is served elsewhere.
-        own = [messages.price] if messages.price and not judge_options.judge_base_url else None
-        judge_options = replace(
-            judge_options, judge=["matcher"], judge_model=[model], judge_price=judge_options.judge_price or own
-        )
-    # Judges get the word itself: each that is another model than the one under test has a server of its own.
-    spec = messages.spec(dataset, model, base_url, judge_options.judges(given, messages.api_key_env, servers))
+        price = settings.get("prices")
+        own = [price] if price and not judges.judge_base_url else None
+        judges = replace(judges, judge=["matcher"], judge_model=[model], judge_price=judges.judge_price or own)
+    file = prompt_file_of(wording.prompt_file)
+    level, template = settings.get("prompt_level", "base"), settings.get("memory_template", "bullets")
+    spec = RunSpec(
+        **{**settings, "base_url": base_url},
+        # Judges get the word itself: each that is another model than the one under test has a server of its own.
+        judges=tuple(judges.judges(given, variable, servers)),
+        prompts=file.prompts(level, template) if file and not wording.reference else {},
+    )
     servers.checked()
-    system = spec.memory.read().system
+    system = spec.composition.system
     if system is not None and system.asks is not None:
-        allow_key(messages.api_key_env, system.asks[1] or base_url)
-    return _as_reference(spec, messages, judge_options) if messages.reference else spec
-
-
-def _as_reference(spec: RunSpec, messages: MessageOptions, judges: JudgeOptions) -> RunSpec:
-    """The specification by the authors' settings. Raises SeedError for a level that the prompt file does not have, and
-    StoreError for options that contradict them."""
-    from cimemories.evaluation.planning import as_reference
-
+        allow_key(variable, system.asks[1] or base_url)
+    if not wording.reference:
+        return spec
     refuse_with_reference(judges)
-    file = prompt_file_of(messages.prompt_file)
-    spec = as_reference(spec, file)
-    note_on_biography(messages.prompt_file, file)
-    return spec
+    note_on_biography(wording.prompt_file, file)
+    return as_reference(spec, file)
 
 
 def prompt_file_of(path: Path | None) -> PromptFile | None:
@@ -304,13 +224,11 @@ def refuse_with_reference(judges: JudgeOptions) -> None:
 @cli.command()
 @grouped
 def run(
-    dataset: DatasetName,
-    model: Model,
-    base_url: BaseUrl,
-    messages: MessageOptions,
+    settings: RunOptions,  # type: ignore[valid-type]
     judge_options: JudgeOptions,
     work: WorkOptions,
     planning_options: PlanOptions,
+    wording: WordingOptions,
     serve: Serve = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
 ) -> None:
@@ -323,7 +241,8 @@ def run(
     from cimemories.flows.labels import default_labelling, unlabelled_text
     from cimemories.model import WorkStatus
 
-    spec = run_spec(dataset, model, base_url, messages, judge_options, serve or ())
+    given = vars(settings)
+    spec = run_spec(given, judge_options, wording, serve or ())
     store = open_store(workspace)
     if planning_options.plan:
         estimated = estimate(store, spec, find_labels=find_labels, concurrency=work.concurrency)
@@ -338,7 +257,7 @@ def run(
     run_id = planning.plan(store, spec, find_labels=find_labels, require=require)
     with store.read() as connection:
         output.notes(store_runs.named(connection, run_id).manifest.recorded["model"]["notes"])
-    if base_url != planning.BATCH:
+    if given["base_url"] != BATCH:
         work_on(store, run_id, work)
         return
     with store.write() as connection:
@@ -422,11 +341,11 @@ def repeat(
     """
     from cimemories.evaluation import planning
     from cimemories.evaluation.estimates import require_fit
-    from cimemories.evaluation.repeating import command_of, spec_of
+    from cimemories.evaluation.planning import spec_of
 
     store = open_record(workspace)
     spec = spec_of(store, run_id)
-    spec = replace(spec, fresh=spec.fresh or fresh)
+    spec = spec.model_copy(update={"fresh": spec.fresh or fresh})
     if show:
         output.line(command_of(spec))
         return
@@ -552,7 +471,6 @@ def presets() -> None:
 
 def _is_real(model: str, base_url: str, api_key_env: str) -> bool:
     """Whether a model that can judge its own messages is served there: not the simulator, and not batch files."""
-    from cimemories.evaluation.planning import BATCH
     from cimemories.llm.endpoint import Endpoint, EndpointError, probe
     from cimemories.llm.local_vllm import is_local
     from cimemories.llm.worker import SIMULATOR
@@ -565,32 +483,6 @@ def _is_real(model: str, base_url: str, api_key_env: str) -> bool:
         return not probe(Endpoint(base_url, api_key_env), model).simulated
     except EndpointError:
         return True  # planning asks again, and says what is wrong
-
-
-def fields_of(settings: Sequence[str] | None, option: str) -> dict[str, Any]:
-    """NAME=JSON pairs as fields of a request; a value that is no JSON is text."""
-    values: dict[str, Any] = {}
-    for item in settings or ():
-        name, sign, value = item.partition("=")
-        if not sign or not name.strip():
-            raise StoreError(f"{option} takes NAME=VALUE, for example {option} top_p=0.9, not '{item}'.")
-        try:
-            values[name.strip()] = json.loads(value)
-        except ValueError:
-            values[name.strip()] = value
-    return values
-
-
-def _prompts(path: Path | None, level: str, template: str) -> dict[str, Prompt]:
-    if path is None:
-        return {}
-    from cimemories.seeds.prompts import read_prompt_file
-
-    file = read_prompt_file(path)
-    prompts = {"respond": file.prompt("respond", level)}
-    if template in file.levels("memory"):
-        prompts["memory"] = file.prompt("memory", template)
-    return prompts
 
 
 def _judge_prompt(text: str) -> Prompt:

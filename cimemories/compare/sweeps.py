@@ -16,7 +16,7 @@ from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, names,
 from cimemories.compare.ranking import common_samples, memory_text
 from cimemories.evaluation.compositions import CompositionError, Kind, read_composition
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
-from cimemories.evaluation.planning import RunSpec
+from cimemories.evaluation.spec import RunSpec
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Scope, parts_of, resolve_scope
 from cimemories.llm.worker import SIMULATOR
@@ -58,7 +58,7 @@ def plan_sentence(store: Store, spec: RunSpec) -> str:
     there is none. spec: one of its runs, which share their size. Raises StoreError for an unknown dataset."""
     with store.read() as connection:
         data = datasets.named(connection, spec.dataset)
-    rows = pilot_runs(store, data.id, spec.memory.composition, simulated=spec.base_url == SIMULATOR)
+    rows = pilot_runs(store, data.id, spec.memory, simulated=spec.base_url == SIMULATOR)
     if (known := first_pilot(shared_flows(store), rows)) is None:
         return sentences.NO_PILOT
     row, of_pilot = known

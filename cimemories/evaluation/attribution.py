@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import sqlalchemy as sa
@@ -33,8 +33,7 @@ from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.estimates import Estimate, estimate_slots
 from cimemories.evaluation.matcher import match
-from cimemories.evaluation.planning import Memory, Prepared, keep, prepare, prompt_part
-from cimemories.evaluation.repeating import spec_of
+from cimemories.evaluation.planning import Prepared, keep, prepare, prompt_part, spec_of
 from cimemories.evaluation.respond import Mitigation, Slot, replay
 from cimemories.llm.capabilities import Server
 from cimemories.llm.worker import SIMULATOR
@@ -316,9 +315,12 @@ def prepared_run(store: Store, plan: Attribution) -> Prepared:
     """The run of an attribution as it would be planned, its servers as the record of the run has them. Raises
     StoreError."""
     spec = spec_of(store, plan.run.id, every_judge=True)
-    mitigation = Mitigation.NONE if spec.mitigation == Mitigation.GATE else spec.mitigation
-    memory = Memory() if is_system(spec.memory.composition) else spec.memory
-    spec = replace(spec, samples=plan.samples, mitigation=mitigation, memory=memory, sessions=None, cap=plan.cap)
+    mitigation = "none" if spec.mitigation == "gate" else spec.mitigation
+    changes = {"samples": plan.samples, "mitigation": mitigation, "cap": plan.cap}
+    # What was in memory is replayed: neither a system nor sessions choose it once more.
+    replayed = ["sessions", "session_order", "session_seed"]
+    replayed += ["memory", "memory_order", "memory_seed", "memory_prices"] if is_system(spec.memory) else []
+    spec = spec.model_copy(update=changes | {name: spec.described()[name].default for name in replayed})
     manifest = plan.run.manifest
     recorded = {(j.base_url, j.model): Server.of(j.server.recorded) for j in manifest.judges if j.server is not None}
     recorded[manifest.model.endpoint, manifest.model.name] = Server.of(manifest.model.recorded)

@@ -36,7 +36,7 @@ from cimemories.memory.systems import MemorySystemError, SystemSpec, is_system, 
 from cimemories.model import Label, is_bio
 from cimemories.store import datasets
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.engine import Store
+from cimemories.store.engine import Store, StoreError
 
 Labels = Mapping[tuple[int, int], Label]  # by (attribute id, context id)
 _LABEL = re.compile(
@@ -45,7 +45,7 @@ _LABEL = re.compile(
 )
 
 
-class CompositionError(ValueError):
+class CompositionError(StoreError):
     """A composition that is none, or that needs labels which are not there; the message says what to do."""
 
 

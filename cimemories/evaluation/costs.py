@@ -15,8 +15,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.access.roles import Role
-from cimemories.evaluation.judging import LLM
 from cimemories.evaluation.prices import Prices, money
+from cimemories.evaluation.spec import LLM
 from cimemories.llm import worker
 from cimemories.llm.executor import Progress
 from cimemories.manifest import JudgePart, ModelPart, RunManifest, SystemPart

@@ -28,17 +28,7 @@ import sqlalchemy as sa
 from cimemories.evaluation.compositions import FindLabels, LabelsFor, LabelSource, compose, restrict
 from cimemories.evaluation.costs import JUDGE, MODEL, models_in, role_of
 from cimemories.evaluation.judging import at_work
-from cimemories.evaluation.planning import (
-    JUDGE_TOKENS,
-    JudgeSpec,
-    LookUp,
-    PlannedJudge,
-    Prepared,
-    RunSpec,
-    judge_limit,
-    look_up,
-    prepare,
-)
+from cimemories.evaluation.planning import LookUp, PlannedJudge, Prepared, judge_limit, look_up, prepare
 from cimemories.evaluation.prices import Prices, money
 from cimemories.evaluation.respond import (
     EMBEDDING,
@@ -57,6 +47,7 @@ from cimemories.evaluation.respond import (
     message_branches,
 )
 from cimemories.evaluation.sessions import session_order
+from cimemories.evaluation.spec import JUDGE_TOKENS, JudgeSpec, RunSpec
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import MOST_AT_ONCE, Client
 from cimemories.llm.endpoint import Endpoint, EndpointError
@@ -549,8 +540,7 @@ def estimate(
     """What a run would come to. Raises StoreError, SeedError or CompositionError where it could not be planned.
     counted: keys of calls that runs before it will have made: they count as recorded. Its own are added. look_up: how a
     server is asked; one that does not answer is taken as the newest run found it."""
-    spec.checked()
-    what, unreachable = spec.memory.read(), dict[str, None]()
+    what, unreachable = spec.composition, dict[str, None]()
     with store.read() as connection:
         dataset, manifests = datasets.named(connection, spec.dataset), calls.manifests(connection)
     source = find_labels(store, dataset.id) if find_labels and what.needs_labels else None
@@ -597,9 +587,9 @@ def _traversed(
             memories = None if what.is_plain else compose(what, record, source.labels if source else None)
             slots = slots_of(record, spec.samples, memories, contexts)
             places += len(slots)
-            if spec.sessions is not None:
+            if spec.remembered is not None:
                 by_id = {slot.context_id: slot for slot in slots}
-                slots = [by_id[context] for context in session_order(spec.sessions, record, by_id)]
+                slots = [by_id[context] for context in session_order(spec.remembered, record, by_id)]
             counter.count(message_branches(writer, slots))
     lost = [f"the memory system fails, and its messages are not counted: {cause}" for cause in counter.lost]
     return places, counter, lost
@@ -692,7 +682,7 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
         prepared.server.schema,
         system.planned if system is not None else None,
         memory_model,
-        spec.sessions,
+        spec.remembered,
     )
 
 
@@ -855,12 +845,12 @@ class _OfRun(OfJudges):
         if role_of(kind) == JUDGE:
             return super().prices(kind, model)
         spec = self.prepared.spec
-        return spec.prices if model == spec.model else spec.memory.prices
+        return spec.prices if model == spec.model else spec.memory_prices
 
     def message(self, kind: str) -> tuple[Learned | None, float]:
         writer = self.prepared.spec.model
         # What is rewritten is a draft, what is judged is what a run ends with.
-        rewritten = self.prepared.spec.mitigation == Mitigation.REWRITE and kind != REWRITE
+        rewritten = self.prepared.spec.mitigation == "rewrite" and kind != REWRITE
         return self.learned(REWRITE if rewritten else RESPOND, writer), self.limit(RESPOND, writer)[0]
 
 

@@ -30,6 +30,7 @@ import sqlalchemy as sa
 
 from cimemories.evaluation.matcher import folded_text, ground, match
 from cimemories.evaluation.reference import Reference
+from cimemories.evaluation.spec import LLM, MATCHER
 from cimemories.llm import client
 from cimemories.llm.client import Client, response_format
 from cimemories.llm.executor import opening_of
@@ -226,10 +227,6 @@ def _sentence(value: object) -> str | None:
 
 
 # ---- judging
-
-
-LLM = "llm"
-MATCHER = "matcher"
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, get_args
+from importlib.metadata import version as installed
+from typing import Any
 
-import openai
 import sqlalchemy as sa
 
 from cimemories import seeds, version
@@ -24,36 +24,30 @@ from cimemories.evaluation.compositions import (
     LabelSource,
     keep_composed,
     labels_for,
-    read_composition,
 )
-from cimemories.evaluation.judging import CHECK, CHECK_RULES, LLM, MATCHER
-from cimemories.evaluation.prices import Prices, check_money
-from cimemories.evaluation.recalling import check_asked, listed_server
+from cimemories.evaluation.judging import CHECK, CHECK_RULES
+from cimemories.evaluation.recalling import listed_server
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import Mitigation, Wording
-from cimemories.evaluation.sessions import Sessions
+from cimemories.evaluation.spec import BATCH, JUDGE_TOKENS, LLM, JudgeSpec, RunSpec, settings_alike
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
-from cimemories.llm.client import Schema
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
+from cimemories.llm.endpoint import Endpoint, EndpointError
 from cimemories.llm.identity import server_id
 from cimemories.llm.local_vllm import is_local, planned_server
+from cimemories.manifest import JudgePart, PromptPart
 from cimemories.memory.systems import SystemSpec
-from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import KEYS, Prompt, PromptFile, reference_prompts
 from cimemories.seeds.reading import SeedError
 from cimemories.store import calls, datasets, judgements, runs, versions, work
 from cimemories.store.datasets import DatasetRow
-from cimemories.store.engine import Store, StoreError, plain_name
-from cimemories.store.judgements import MESSAGE
+from cimemories.store.engine import Store, StoreError, canonical_json
+from cimemories.store.runs import RunRow
 from cimemories.store.team import log
 
 # ---- servers
 #
 # What a run has to know of a server before it is planned: found out by one probe, and worked around where it lacks.
-
-
-BATCH = "batch"  # the word for no server at all: calls go out and come back as batch files
 
 
 def look_up(
@@ -111,235 +105,6 @@ def served(
     return with_identity(store, base_url, server)
 
 
-# ---- spec
-#
-# What a run is to be: the model, its memory, sampling and mitigation, and who judges it.
-#
-# RunSpec(dataset="demo", model="qwen3-32b", base_url="http://localhost:8000/v1", memory=Memory("necessary+20"))
-
-
-THINKING = ("default", "on", "off", "low", "medium", "high")
-CHECKS = ("rules", "model", "none")
-# Fields of a request that the tool itself decides about; the others may be set by hand.
-RESERVED = frozenset({"model", "messages", "n", "seed", "stream", "response_format", "max_tokens"})
-MESSAGE_TOKENS = 1024
-# A judge's limit has to leave room for reasoning: 2,048 tokens cut what models like DeepSeek-R1 answer.
-JUDGE_TOKENS = 16_384
-SIMULATED_JUDGE_TOKENS = 2048  # the simulator does not think first; as in the recorded calls of the demo
-SERVERS_LIMIT = "server"  # the word for no limit of ours: what the server allows
-
-
-@dataclass(frozen=True)
-class JudgeSpec:
-    """A judge that is asked for. kind 'matcher' needs nothing else; 'llm' needs a model and where it is served.
-
-    max_tokens: limit of one answer; None sends none, so that the server's own holds; JUDGE_TOKENS becomes half of the
-    server's context where that is less. channel: message, or reasoning (what a reasoning model thought before it).
-    split: at most so many attributes a call.
-    fields: further fields of the request body. schema: how its answers are held to their form (json_schema,
-    json_object, none); None: as the server can. prompt: another wording than that of seeds/prompts/judge.yaml. prices:
-    of its tokens; None: not known. reference: by the authors' settings.
-    """
-
-    kind: str = MATCHER
-    model: str = MATCHER
-    base_url: str = ""
-    api_key_env: str = DEFAULT_KEY_ENV
-    max_tokens: int | None = JUDGE_TOKENS
-    channel: str = MESSAGE
-    split: int | None = None
-    fields: Mapping[str, object] = field(default_factory=dict)
-    prompt: Prompt | None = None
-    schema: str | None = None
-    timeout: float | None = None
-    prices: Prices | None = None
-    reference: Reference | None = None
-
-    @property
-    def request_fields(self) -> dict[str, object]:
-        """Return the further fields of its requests, without the limit on tokens: temperature 0 unless it is set."""
-        # The authors' requests have the whole number.
-        return {"temperature": 0.0 if self.reference is None else 0, **self.fields}
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What is held of a user, and how it is written into the prompt. template: of seeds/prompts/memory.yaml, where the
-    run brings no wording of its own. prices: of the model that a memory system asks, where that is another than the one
-    under test; None: not known."""
-
-    composition: str = "full"
-    order: str = "fixed"
-    seed: int = 0
-    template: str = "bullets"
-    prices: Prices | None = None
-
-    def read(self) -> Composition:
-        return read_composition(self.composition, self.order, self.seed)
-
-
-@dataclass(frozen=True)
-class RunSpec:
-    """What a run is to be. `profiles` and `contexts` limit it to the first so many; None means all.
-
-    base_url: an OpenAI-compatible server, or the word `simulator`. sampling: fields of the request as sent; empty: the
-    model's defaults, and recorded as that choice. temperature stands for the field of that name. Seed None sends none
-    to a real server (some refuse it, and vLLM's CPU engine dies of it) and 0 to the simulator. thinking: default sends
-    nothing; on and off set the chat template's switch; low, medium, high the reasoning effort.
-    check: whether a message does its task, by rules, by the first judge's model, or not at all. prompts: wording by
-    kind (respond, memory, gate, rewrite, check) that goes before that of the seeds. prices: of the model's tokens;
-    None: not known. max_tokens: limit of one message; None sends none. timeout: seconds for one request, more with each
-    retry. cap: what the run may cost, in the unit of the prices, which then have to be known. fresh: nothing that other
-    work has recorded serves. reference: by the authors' settings, see `as_reference`.
-    sessions: whether tasks remember the messages of earlier ones; None: each begins anew.
-    """
-
-    dataset: str
-    model: str
-    base_url: str
-    samples: int = 5
-    profiles: int | None = None
-    contexts: int | None = None
-    judge: JudgeSpec = JudgeSpec()
-    more_judges: tuple[JudgeSpec, ...] = ()
-    api_key_env: str = DEFAULT_KEY_ENV
-    temperature: float | None = None
-    sampling: Mapping[str, object] = field(default_factory=dict)
-    max_tokens: int | None = MESSAGE_TOKENS
-    seed: int | None = None
-    prompt_level: str = "base"
-    prompts: Mapping[str, Prompt] = field(default_factory=dict)
-    memory: Memory = Memory()
-    thinking: str = "default"
-    mitigation: str = Mitigation.NONE
-    check: str = "rules"
-    preset: str | None = None
-    timeout: float = 120.0
-    name: str | None = None
-    prices: Prices | None = None
-    cap: float | None = None
-    fresh: bool = False
-    reference: Reference | None = None
-    sessions: Sessions | None = None
-
-    @property
-    def judges(self) -> tuple[JudgeSpec, ...]:
-        return (self.judge, *self.more_judges)
-
-    @property
-    def memory_text(self) -> str:
-        return self.memory.composition + (f", sessions {self.sessions.label}" if self.sessions else "")
-
-    def checked(self) -> RunSpec:
-        """The spec itself. Raises StoreError or CompositionError for what can be seen to be wrong without a server."""
-        if self.samples < 1:
-            raise StoreError("a run needs at least one sample for each context (on the command line: --samples).")
-        # PostgreSQL's integers have 32 bits: a run of another seed could not be written there, nor moved there.
-        if self.seed is not None and not -(2**31) <= self.seed < 2**31:
-            raise StoreError(f"a seed is from -2,147,483,648 to 2,147,483,647, not {self.seed:,}.")
-        for name in (self.model, *(judge.model for judge in self.judges)):
-            plain_name(name, "model")
-        if (system := self.memory.read().system) is not None:
-            if self.mitigation == Mitigation.GATE:
-                raise StoreError("a gate and a memory system both choose what is recalled: leave one of them out.")
-            if self.reference is not None:
-                raise StoreError("the authors' settings have no memory system: leave --reference or the system out.")
-            check_asked(system, self.base_url)
-            if system.grounds and all(judge.kind != LLM for judge in self.judges):
-                raise StoreError("ground=model asks the first judge that is a model, and no judge of the run is one.")
-        _one_of("thinking", self.thinking, THINKING)
-        _one_of("mitigation", self.mitigation, tuple(Mitigation))
-        _one_of("check", self.check, CHECKS)
-        if self.sessions and self.reference:
-            raise StoreError(
-                "the authors' settings ask for each task by itself, and an earlier message in memory makes it another "
-                "request: leave out --reference or --sessions."
-            )
-        for settings in (self.sampling, *(judge.fields for judge in self.judges)):
-            # Set by hand they would contradict what the manifest and the keys of the calls say was asked.
-            reserved = sorted(RESERVED & set(settings))
-            if reserved:
-                raise StoreError(f"the tool itself sets {', '.join(reserved)} in a request; it cannot be set by hand.")
-        for judge in self.judges:
-            if judge.kind not in (LLM, MATCHER):
-                raise StoreError(f"there is no judge of the kind '{judge.kind}': {LLM} or {MATCHER}.")
-            if judge.schema is not None:
-                _one_of("judge-schema", judge.schema, get_args(Schema))
-            if judge.split is not None and judge.split < 1:
-                raise StoreError("a judge needs at least one attribute a call (on the command line: --judge-split).")
-        if self.check == "model" and not any(judge.kind == LLM for judge in self.judges):
-            raise StoreError("the task check by a model is asked of the first judge's model, and no judge is a model.")
-        self._check_money()
-        return self
-
-    def _check_money(self) -> None:
-        judges = [(judge.model, judge.prices) for judge in self.judges if judge.kind == LLM]
-        asks = (self.memory.read().system or SystemSpec("")).asks
-        other = asks[0] if asks and asks[0] != self.model else None
-        if self.memory.prices is not None and other is None:
-            raise StoreError(
-                "the price of a memory system is of a model of its own: name one (model=NAME), or leave the price out. "
-                "The model under test has its own price."
-            )
-        check_money((self.model, self.prices), judges, (other, self.memory.prices) if other else None, self.cap)
-
-    @property
-    def fields(self) -> dict[str, object]:
-        """The further fields of a message's request, but for the limit on tokens: what is sent to a server that takes
-        all of them."""
-        # The authors' greedy requests have the whole number 0.
-        temperature = 0 if self.reference is not None and self.temperature == 0 else self.temperature
-        return {
-            **self.sampling,
-            **({} if temperature is None else {"temperature": temperature}),
-            **self._thinking_fields,
-        }
-
-    @property
-    def _thinking_fields(self) -> Mapping[str, object]:
-        """What switches the model's thinking: its preset's fields where it has some."""
-        known = preset(self.preset).thinking if self.preset else None
-        # Nothing is sent, so that a server which knows no such field does not refuse the request.
-        if self.thinking == "default":
-            return {}
-        if self.thinking not in ("on", "off"):
-            return {"reasoning_effort": self.thinking}
-        fields: Mapping[str, object] | None = getattr(known, self.thinking, None)
-        return {"chat_template_kwargs": {"enable_thinking": self.thinking == "on"}} if fields is None else fields
-
-    def as_json(self) -> dict[str, object]:
-        """What was asked for, as the manifest keeps it; prompts by hash, since their wording is kept apart."""
-        return _fields(self)
-
-
-def _fields(spec: RunSpec | JudgeSpec) -> dict[str, object]:
-    values = {item.name: _plain(getattr(spec, item.name)) for item in fields(spec)}
-    # Only where it is one: what is planned is compared with runs from before there was such a setting.
-    return {name: v for name, v in values.items() if name not in ("reference", "sessions") or v is not None}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Reference | Sessions):
-        return value.as_json()
-    if isinstance(value, Prompt):
-        return {"level": value.level, "source": value.source, "sha256": value.sha256}
-    if isinstance(value, JudgeSpec):
-        return _fields(value)
-    if isinstance(value, Memory):
-        # Without a price as before there was one, since runs are compared by what they were asked for.
-        return {name: v for name, v in asdict(value).items() if name != "prices" or v is not None}
-    if isinstance(value, Prices):
-        return asdict(value)
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return {name: _plain(item) for name, item in value.items()} if isinstance(value, Mapping) else value
-
-
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise StoreError(f"--{name} is one of {', '.join(known)}, not '{value}'.")
-
-
 # ---- planning
 
 
@@ -364,7 +129,7 @@ class PlannedJudge:
     @property
     def schema(self) -> str:
         """The form of response_format that its requests carry."""
-        return self.spec.schema or (self.server.schema if self.server else "json_schema")
+        return self.spec.json_schema or (self.server.schema if self.server else "json_schema")
 
     @property
     def parameters(self) -> dict[str, object]:
@@ -398,9 +163,10 @@ class PlannedJudge:
     def as_json(self) -> dict[str, object]:
         """As the manifest describes it."""
         spec, prompt = self.spec, self.prompt
-        same = ("kind", "model", "base_url", "api_key_env", "max_tokens", "channel", "split", "schema")
+        same = ("kind", "model", "base_url", "api_key_env", "max_tokens", "channel", "split")
         return {
             **{name: getattr(spec, name) for name in same},
+            "schema": spec.json_schema,
             "simulated": self.simulated,
             "server": self.server.as_json() if self.server else None,
             "prompt": prompt_part(prompt) if prompt else None,
@@ -465,9 +231,9 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
             server = fallback(error, judge)
         return with_identity(store, base_url, server)
 
-    spec.checked()
+    spec = spec.but()  # a spec that was read from a record has not been checked
     # Wording is read before a server is asked: a missing prompt costs nothing that way.
-    wording, what, gated = wording_of(spec), spec.memory.read(), spec.mitigation == Mitigation.GATE
+    wording, what, gated = wording_of(spec), spec.composition, spec.mitigation == "gate"
     # One request a sample, whatever the server can do: for that it is not asked either.
     at_once = spec.samples if spec.reference is None else 1
     server = server_of(
@@ -477,13 +243,13 @@ def prepare(store: Store, spec: RunSpec, look_up: LookUp = look_up, fallback: Fa
         server = replace(server, n=False)
     if late := server.too_slow(spec.max_tokens, spec.timeout):
         server = replace(server, notes=(*server.notes, late))
-    spec = replace(spec, base_url=server.base_url or spec.base_url)
+    spec = spec.but(base_url=server.base_url or spec.base_url)
     judges = tuple(planned_judge(judge, partial(server_of, judge)) for judge in spec.judges)
     refuse_simulated_judges(server.simulated, judges)
     memory_server = None
     if what.system is not None and what.system.asks is not None:
         model, base_url = what.system.asks
-        served = JudgeSpec(LLM, model, base_url or spec.base_url, spec.api_key_env)
+        served = JudgeSpec(kind=LLM, model=model, base_url=base_url or spec.base_url, api_key_env=spec.api_key_env)
         ask = listed_server if what.system.embeds else look_up
         fields = json.dumps(served.request_fields)
         memory_server = server_of(served, served.base_url, served.api_key_env, model, 1, True, None, fields, ask=ask)
@@ -506,23 +272,19 @@ def as_reference(spec: RunSpec, file: PromptFile | None = None) -> RunSpec:
     file lacks (the judge's prompt, the biography) is taken from ours. Raises SeedError for a level that it does not
     have, and StoreError for a setting that contradicts these.
     """
-    usual, judge_of = RunSpec(spec.dataset, spec.model, spec.base_url), partial(judge_as_reference, file=file)
-    fixed = ("max_tokens", "seed", "mitigation")
-    changed = [name for name in fixed if getattr(spec, name) not in (getattr(usual, name), None)]
-    changed += ["memory_template"] if spec.memory.template not in ("bullets", "plain") else []
+    judge_of, fixed = partial(judge_as_reference, file=file), ("max_tokens", "seed", "mitigation", "memory_template")
+    changed = [item.name for item, value in spec.unusual() if item.name in fixed and value not in (None, "plain")]
     if changed:
         raise StoreError(f"a reference run sets these itself, leave them out: {', '.join(changed)}.")
     given = file or reference_prompts()
     known = spec.prompt_level in given.levels("respond")
     level = spec.prompt_level if known else PUBLISHED_LEVELS.get(spec.prompt_level, spec.prompt_level)
-    return replace(
-        spec,
+    return spec.but(
         prompt_level=level,
         prompts={**spec.prompts, "respond": _without_braces(given.prompt("respond", level))},
-        memory=replace(spec.memory, template="plain"),
+        memory_template="plain",
         max_tokens=None,
-        judge=judge_of(spec.judge),
-        more_judges=tuple(map(judge_of, spec.more_judges)),
+        judges=tuple(map(judge_of, spec.judges)),
         reference=_reference(file),
     )
 
@@ -537,7 +299,7 @@ def judge_as_reference(judge: JudgeSpec, file: PromptFile | None = None) -> Judg
         prompt = given.prompt("judge", given.levels("judge")[0])
     if prompt.answers != KEYS or judge.split is not None:
         raise StoreError("a reference judge reads all attributes at once, by a prompt of the published layout.")
-    return replace(judge, max_tokens=None, schema="none", prompt=_without_braces(prompt), reference=_reference(file))
+    return judge.but(max_tokens=None, json_schema="none", prompt=_without_braces(prompt), reference=_reference(file))
 
 
 def _reference(file: PromptFile | None) -> Reference:
@@ -558,14 +320,14 @@ def planned_judge(judge: JudgeSpec, look_up: LookUp) -> PlannedJudge:
         return PlannedJudge(judge.kind, judge)
     fields = json.dumps(judge.request_fields)
     server = look_up(judge.base_url, judge.api_key_env, judge.model, 1, True, None, fields)
-    judge = replace(judge, base_url=server.base_url or judge.base_url)
+    judge = judge.but(base_url=server.base_url or judge.base_url)
     return PlannedJudge(judge.kind, judge, server, judge.prompt or seeds.load_prompt("judge"))
 
 
 def _checker(spec: RunSpec, judges: Sequence[PlannedJudge]) -> PlannedJudge | None:
     """Who says whether a message does its task: rules, or the first judge's model, asked as plainly as can be."""
     if spec.check == "rules":
-        return PlannedJudge(CHECK_RULES, JudgeSpec(CHECK_RULES, CHECK_RULES))
+        return PlannedJudge(CHECK_RULES, JudgeSpec(model=CHECK_RULES))
     if spec.check != "model":
         return None
     return checked_by(next(judge for judge in judges if judge.kind == LLM), spec.prompts.get("check"))
@@ -575,7 +337,8 @@ def checked_by(judge: PlannedJudge, prompt: Prompt | None = None) -> PlannedJudg
     """The task check by the model of a judge. prompt: None for the usual one."""
     own = judge.spec
     # Neither split nor channel: a check reads the whole message, and no list of attributes.
-    plain = JudgeSpec(LLM, own.model, own.base_url, own.api_key_env, own.max_tokens, fields=own.fields)
+    asked = ("kind", "model", "base_url", "api_key_env", "max_tokens", "fields")
+    plain = JudgeSpec(**{name: getattr(own, name) for name in asked})
     return PlannedJudge(CHECK, plain, judge.server, prompt or seeds.load_prompt("check"))
 
 
@@ -708,8 +471,8 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
         "fresh": spec.fresh,
         **({"reference": spec.reference.as_json()} if spec.reference else {}),
         **(
-            {"sessions": spec.sessions.manifest(prompt_part(wording.earlier))}
-            if spec.sessions and wording.earlier
+            {"sessions": spec.remembered.manifest(prompt_part(wording.earlier))}
+            if spec.remembered and wording.earlier
             else {}
         ),
         "seeds_hash": seeds.seeds_hash(),
@@ -717,7 +480,7 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
         "versions": {
             "cimemories": version.__version__,
             "revision": version.revision(),
-            "openai": openai.__version__,
+            "openai": installed("openai"),
             "python": platform.python_version(),
             "server": server.version,
         },
@@ -726,7 +489,7 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
 
 def _system(system: SystemSpec, prepared: Prepared) -> dict[str, object]:
     about: dict[str, object] = {"name": system.name, "version": system.make().version, "options": dict(system.options)}
-    prices = prepared.spec.memory.prices
+    prices = prepared.spec.memory_prices
     about |= {"prices": prices.as_json()} if prices else {}
     return about | ({"server": prepared.memory_server.as_json()} if prepared.memory_server else {})
 
@@ -735,9 +498,9 @@ def _name(spec: RunSpec, dataset: str) -> str:
     marks = {
         spec.prompt_level: "base",
         str(spec.mitigation): "none",
-        spec.memory.read().label: "full",  # without the options that are at their defaults
+        spec.composition.label: "full",  # without the options that are at their defaults
         f"thinking {spec.thinking}": "thinking default",
-        f"sessions {spec.sessions.label if spec.sessions else ''}": "sessions ",
+        f"sessions {spec.sessions or ''}": "sessions ",
     }
     more = ", ".join(mark for mark, usual in marks.items() if mark != usual)
     return f"{spec.model} on {dataset}" + (f" ({more})" if more else "")
@@ -757,11 +520,115 @@ def wording_of(spec: RunSpec) -> Wording:
     given, kind = spec.prompts, str(spec.mitigation)
     return Wording(
         respond=given.get("respond") or seeds.load_prompt("respond", spec.prompt_level),
-        lines=given.get("memory") or seeds.load_prompt("memory", spec.memory.template),
+        lines=given.get("memory") or seeds.load_prompt("memory", spec.memory_template),
         before=None if kind == Mitigation.NONE else given.get(kind) or seeds.load_prompt(kind),
         reference=spec.reference,
         earlier=None if spec.sessions is None else given.get("session") or seeds.load_prompt("session"),
     )
+
+
+# ---- a run once more
+
+
+def planned_alike(store: Store, spec: RunSpec, find_labels: FindLabels) -> Callable[[sa.Connection], RunRow | None]:
+    """Return what gives the newest run that was planned with these very settings, on the dataset as it is then, with
+    the prompts of today and, if its memory goes by labels, with those of now; None if there is none. To be asked in a
+    transaction. Raises StoreError for a dataset that is not there."""
+    with store.read() as connection:
+        dataset = datasets.named(connection, spec.dataset)
+    source = find_labels(store, dataset.id) if spec.composition.needs_labels else None
+    labels = json.loads(canonical_json(dict(source.origin))) if source else None
+
+    def newest(connection: sa.Connection) -> RunRow | None:
+        dataset = datasets.named(connection, spec.dataset)
+        data_hash = datasets.dataset_hash(connection, dataset.id)
+        for row in reversed(runs.all_rows(connection, dataset.id)):
+            made = row.manifest
+            same = made.request is not None and settings_alike(spec, made.request.recorded)
+            same = same and made.dataset.hash == data_hash and made.memory.labels == labels
+            if same and made.seeds_hash == seeds.seeds_hash():
+                return row
+        return None
+
+    return newest
+
+
+def spec_of(store: Store, run_id: str, *, every_judge: bool = False) -> RunSpec:
+    """Return what to plan to repeat a run exactly: its own wording, whatever the seeds say now. every_judge: with those
+    that were added later. Raises StoreError for a run that was imported, for one that explains a leak, and for one
+    whose wording was not kept and has changed since."""
+    with store.read() as connection:
+        row = runs.named(connection, run_id)
+        manifest = row.manifest
+        if manifest.request is None:
+            raise StoreError(f"{run_id} was imported from a file: what it was asked with is not known.")
+        if row.explains:
+            # Its manifest has the settings of the whole run that it explains.
+            raise StoreError(f"{run_id} explains a leak of {row.explains}: repeat that run, or use `cimemories why`.")
+        spec, wording = RunSpec.of(manifest), recorded_wording(connection, row)
+        # The judges that the run began with; others may have been added since.
+        first = manifest.judges if every_judge else manifest.judges[: len(spec.judges)]
+        judges = tuple(_judge_spec(connection, run_id, judge) for judge in first)
+    prompts = {
+        "respond": wording.respond,
+        "memory": wording.lines if manifest.memory.template else None,
+        "session": wording.earlier,
+        manifest.mitigation.kind: wording.before,
+    }
+    given = {kind: prompt for kind, prompt in prompts.items() if prompt is not None}
+    # Not checked here: what is no longer installed or served can still be shown.
+    return spec.model_copy(update={"judges": judges, "prompts": given, "reference": wording.reference, "name": None})
+
+
+def _judge_spec(connection: sa.Connection, run_id: str, judge: JudgePart) -> JudgeSpec:
+    named = judge.prompt
+    if named is None and judge.prompt_sha256:
+        named = PromptPart(kind="judge", level="base", sha256=judge.prompt_sha256)
+    # The token limit has a field of its own, whatever the server calls it (max_tokens, max_completion_tokens), and 0 is
+    # what a judge is asked with anyway: given as a field it would show as a choice.
+    sent = judge.parameters.items()
+    fields = {name: v for name, v in sent if not name.startswith("max_") and (name, v) != ("temperature", 0.0)}
+    asked = ("kind", "model", "base_url", "api_key_env", "max_tokens", "channel", "split", "json_schema")
+    return JudgeSpec.recorded(
+        {name: getattr(judge, name) for name in asked}
+        | {
+            "fields": fields,
+            "prompt": recorded_prompt(connection, run_id, named) if named else None,
+            "prices": judge.prices,
+            "reference": Reference.of(judge.reference),
+        }
+    )
+
+
+def recorded_wording(connection: sa.Connection, run: RunRow) -> Wording:
+    """Return the prompts that a run was planned with. Raises StoreError like `recorded_prompt`."""
+    lines, before = run.manifest.memory.template, run.manifest.mitigation.prompt
+    earlier = run.manifest.sessions.template if run.manifest.sessions else None
+    return Wording(
+        respond=recorded_prompt(connection, run.id, run.manifest.prompt),
+        lines=recorded_prompt(connection, run.id, lines) if lines else seeds.load_prompt("memory", "bullets"),
+        before=recorded_prompt(connection, run.id, before) if before else None,
+        reference=Reference.of(run.manifest.reference),
+        earlier=recorded_prompt(connection, run.id, earlier) if earlier else None,
+    )
+
+
+def recorded_prompt(connection: sa.Connection, run_id: str, named: PromptPart) -> Prompt:
+    """Return the wording that a run was planned with. One of before wordings were kept must still be that of the seeds;
+    else StoreError is raised."""
+    kept = runs.kept_prompts(connection, named.sha256)
+    if kept is not None:
+        return seeds.prompts.recorded(kept.kind, kept.level, kept.template, kept.answers, kept.source)
+    current = seeds.load_prompt(named.kind, named.level)
+    if current.sha256 != named.sha256:
+        raise StoreError(
+            f"the {named.kind} prompt has changed since {run_id} was planned, and its wording was not kept, so the "
+            "rest of it would not be comparable. Start a new run, or bring the old wording back."
+        )
+    return current
+
+
+# ---- what is written
 
 
 def keep(connection: sa.Connection, prompt: Prompt) -> str:

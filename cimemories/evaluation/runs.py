@@ -12,7 +12,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cimemories import seeds
 from cimemories.access.roles import Role
 from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.costs import JUDGE, MODEL, capped, price_list, writes_no_more
@@ -24,21 +23,20 @@ from cimemories.evaluation.estimates import (
     refuse_misfits,
     stages_of,
 )
-from cimemories.evaluation.judging import LLM, Judge, JudgeInput, at_work, judging
+from cimemories.evaluation.judging import Judge, JudgeInput, at_work, judging
 from cimemories.evaluation.planning import (
-    BATCH,
-    JudgeSpec,
     LookUp,
     PlannedJudge,
     add_judge,
     checked_by,
     look_up,
     planned_judge,
+    recorded_prompt,
+    recorded_wording,
     refuse_simulated_judges,
     with_identity,
 )
 from cimemories.evaluation.prices import Prices, check_money
-from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.respond import (
     MemoryModel,
     Mitigation,
@@ -50,6 +48,7 @@ from cimemories.evaluation.respond import (
     replay,
 )
 from cimemories.evaluation.sessions import Sessions, session_order
+from cimemories.evaluation.spec import BATCH, LLM, JudgeSpec, RunSpec
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
@@ -59,7 +58,7 @@ from cimemories.llm.local_vllm import is_local
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.scripts import Branch, begun
 from cimemories.llm.source import MakeClient, Source, Unit
-from cimemories.manifest import PromptPart, RequestPart
+from cimemories.manifest import PromptPart
 from cimemories.memory.systems import MemorySystemError, SystemSpec
 from cimemories.model import Context
 from cimemories.seeds.prompts import Prompt
@@ -308,11 +307,11 @@ def jobs_by_unit(
     """What makes the jobs that a unit of the run still owes: judgements of what is answered, then messages. client:
     makes one for an endpoint; address: where the model (None), a judge, or what
     was planned at an address is served now."""
-    request = row.manifest.request or RequestPart()
+    asked = RunSpec.of(row.manifest)
     endpoint = Endpoint(
         address(None),
-        request.api_key_env,
-        request.timeout,
+        asked.api_key_env,
+        asked.timeout,
         n_at_once=n_at_once,
         server=row.manifest.model.identity,
         # The runs of a sweep share what they have in common, sampled anew or not.
@@ -659,31 +658,3 @@ def messages_simulated(row: RunRow) -> bool:
     """Whether a simulator wrote the messages of a run. Its mark may also come from a judge alone."""
     recorded = row.manifest.model.simulated
     return row.simulated if recorded is None else recorded
-
-
-def recorded_wording(connection: sa.Connection, run: RunRow) -> Wording:
-    """The prompts that a run was planned with. Raises StoreError like `recorded_prompt`."""
-    lines, before = run.manifest.memory.template, run.manifest.mitigation.prompt
-    earlier = run.manifest.sessions.template if run.manifest.sessions else None
-    return Wording(
-        respond=recorded_prompt(connection, run.id, run.manifest.prompt),
-        lines=recorded_prompt(connection, run.id, lines) if lines else seeds.load_prompt("memory", "bullets"),
-        before=recorded_prompt(connection, run.id, before) if before else None,
-        reference=Reference.of(run.manifest.reference),
-        earlier=recorded_prompt(connection, run.id, earlier) if earlier else None,
-    )
-
-
-def recorded_prompt(connection: sa.Connection, run_id: str, named: PromptPart) -> Prompt:
-    """The wording that a run was planned with. One of before wordings were kept must still be that of the seeds; else
-    StoreError is raised."""
-    kept = runs.kept_prompts(connection, named.sha256)
-    if kept is not None:
-        return seeds.prompts.recorded(kept.kind, kept.level, kept.template, kept.answers, kept.source)
-    current = seeds.load_prompt(named.kind, named.level)
-    if current.sha256 != named.sha256:
-        raise StoreError(
-            f"the {named.kind} prompt has changed since {run_id} was planned, and its wording was not kept, so the "
-            "rest of it would not be comparable. Start a new run, or bring the old wording back."
-        )
-    return current

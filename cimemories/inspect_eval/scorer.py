@@ -19,8 +19,6 @@ from inspect_ai.util import JSONSchema
 
 from cimemories import seeds
 from cimemories.evaluation.judging import (
-    LLM,
-    MATCHER,
     Judged,
     MissingJudgement,
     answer_schema,
@@ -31,7 +29,8 @@ from cimemories.evaluation.judging import (
     wording,
 )
 from cimemories.evaluation.matcher import match
-from cimemories.evaluation.planning import JUDGE_TOKENS, JudgeSpec, judge_as_reference
+from cimemories.evaluation.planning import judge_as_reference
+from cimemories.evaluation.spec import JUDGE_TOKENS, LLM, MATCHER, JudgeSpec
 from cimemories.formats.inspect_log import MADE_UP, LoggedClaim, LoggedJudge, LoggedSample, LoggedScore
 from cimemories.inspect_eval.metrics import balanced, completeness, leak_rate, violation
 from cimemories.inspect_eval.source import load
@@ -80,7 +79,9 @@ def reveals(
     by_reference = None
     if reference:
         # The same as of a judge of our own runs; where it is served is Inspect's matter.
-        by_reference = judge_as_reference(JudgeSpec(LLM, "inspect", split=judge_split), reference_file(prompt_file))
+        by_reference = judge_as_reference(
+            JudgeSpec(kind=LLM, model="inspect", split=judge_split), reference_file(prompt_file)
+        )
 
     async def score(state: TaskState, target: Target) -> Score:
         about = LoggedSample.model_validate(state.metadata)

@@ -18,8 +18,9 @@ from inspect_ai.solver import generate
 from inspect_ai.viewer import ViewerConfig
 
 from cimemories.evaluation.compositions import CompositionError, compose
-from cimemories.evaluation.planning import MESSAGE_TOKENS, Memory, RunSpec, as_reference, wording_of
+from cimemories.evaluation.planning import as_reference, wording_of
 from cimemories.evaluation.respond import Wording, message_prompt
+from cimemories.evaluation.spec import MESSAGE_TOKENS, RunSpec
 from cimemories.formats.inspect_log import PROFILES, TASK, VERSION, LoggedSample, LoggedTask, sample_id
 from cimemories.formats.official import FormatError, record_of
 from cimemories.inspect_eval.scorer import reference_file, reveals
@@ -62,13 +63,16 @@ def cimemories(
     try:
         source = load(dataset, workspace)
         spec = RunSpec(
-            source.name,
-            "inspect",
-            "",
+            dataset=source.name,
+            model="inspect",
+            base_url="",
             samples=samples,
             prompt_level=prompt_level,
-            memory=Memory(memory, memory_order, memory_seed, memory_template),
-        ).checked()
+            memory=memory,
+            memory_order=memory_order,  # type: ignore[arg-type]
+            memory_seed=memory_seed,
+            memory_template=memory_template,
+        )
         if reference:
             if judge_split is not None:
                 raise StoreError("reference=true reads all attributes at once: leave judge_split out.")
@@ -87,10 +91,10 @@ def cimemories(
         format=VERSION,
         version=__version__,
         dataset=source.name,
-        memory=spec.memory.read().label,
+        memory=spec.composition.label,
         memory_order=memory_order,
         memory_seed=memory_seed,
-        memory_template=spec.memory.template,
+        memory_template=spec.memory_template,
         prompt_level=wording.respond.level,
         prompt_sha256=wording.respond.sha256,
         labels=source.about,
@@ -119,7 +123,7 @@ def cimemories(
 def _samples(source: Source, spec: RunSpec, wording: Wording, number: int, record: ProfileRecord) -> list[Sample]:
     """A sample for each context that has a memory. number: of the profile, from 1."""
     profile = record.profile
-    memories = compose(spec.memory.read(), record, source.labels)
+    memories = compose(spec.composition, record, source.labels)
     identifiers = [a.key for a in profile.attributes if is_bio(a.key, a.domain)]
     samples = []
     for place, (context_id, context) in enumerate(zip(record.context_ids, profile.contexts, strict=True), 1):

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from cimemories.compare.leaderboard import Line
 from cimemories.compare.ranking import memory_text
 from cimemories.evaluation.compositions import CompositionError
-from cimemories.evaluation.repeating import command_of, spec_of
+from cimemories.evaluation.planning import spec_of
+from cimemories.evaluation.spec import command_of
 from cimemories.exchange.card import dataset_card
 from cimemories.flows.arrays import IdentifierRule, axes, blocks
 from cimemories.flows.scope import Combine, Labels, Scope, Verdicts

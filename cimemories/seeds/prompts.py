@@ -162,6 +162,12 @@ class PromptFile:
     def levels(self, kind: str) -> tuple[str, ...]:
         return tuple(level for section, (of, _) in _SECTIONS.items() if of == kind for level in self.sections[section])
 
+    def prompts(self, level: str, template: str) -> dict[str, Prompt]:
+        """Return the wordings that a run of this level takes from the file, by kind: that of the messages, and that of
+        the memory statements if the file has the template. Raises SeedError like `prompt`."""
+        kinds = {"respond": level} | ({"memory": template} if template in self.levels("memory") else {})
+        return {kind: self.prompt(kind, name) for kind, name in kinds.items()}
+
     def prompt(self, kind: str, level: str) -> Prompt:
         """Raises SeedError, which lists the file's levels, where it has no such prompt."""
         for section, (of, answers) in _SECTIONS.items():

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,10 +21,10 @@ from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.compositions import CompositionError
 from cimemories.evaluation.costs import Cost, raise_cap, sweep_cost
 from cimemories.evaluation.estimates import require_fit
-from cimemories.evaluation.planning import BATCH, JudgeSpec, plan
+from cimemories.evaluation.planning import plan, spec_of
 from cimemories.evaluation.prices import money
-from cimemories.evaluation.repeating import command_of, spec_of
 from cimemories.evaluation.runs import estimate_judges, judge_again, messages_simulated
+from cimemories.evaluation.spec import BATCH, JudgeSpec, command_of
 from cimemories.exchange.exporting import export_run
 from cimemories.flows import catalogue
 from cimemories.flows.labels import default_labelling
@@ -110,7 +110,7 @@ def _judge_again(store: Store, row: RunRow) -> None:
         asked = dict.fromkeys(judge.model for judge in judges if judge.kind == "llm")
         if asked:
             draw_prices(draft, [(f"judge.{name}", name) for name in asked], "run")
-            judges = [replace(j, prices=prices(draft, f"judge.{j.model}")) if j.model in asked else j for j in judges]
+            judges = [j.but(prices=prices(draft, f"judge.{j.model}")) if j.model in asked else j for j in judges]
     cap = draft.get("cap") or None
     draft.keep()
     if any(judge.kind == "llm" for judge in judges):
@@ -164,7 +164,7 @@ def _repeat(store: Store, row: RunRow) -> None:
     start_button(
         store,
         "Repeat this run",
-        lambda: plan(store, replace(spec, fresh=anew), find_labels=effective_labels, require=require_fit),
+        lambda: plan(store, spec.model_copy(update={"fresh": anew}), find_labels=effective_labels, require=require_fit),
         show_run,
         icon=":material/replay:",
         key=f"runs.repeat.{row.id}",

@@ -8,8 +8,8 @@ import streamlit as st
 
 from cimemories.compare.sweeps import first_pilot
 from cimemories.evaluation.estimates import Estimate
-from cimemories.evaluation.planning import RunSpec
 from cimemories.evaluation.prices import Prices, money
+from cimemories.evaluation.spec import RunSpec
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.progress import in_words
 from cimemories.flows.scope import resolve_scope
@@ -157,7 +157,7 @@ def draw_power(store: Store, draft: Draft, spec: RunSpec, dataset: DatasetRow, e
     """What a comparison with this run can show, by a pilot, and what more profiles or samples would add."""
     safe.heading("What it can show")
     flows, simulated = shared_flows(store), spec.base_url == SIMULATOR
-    rows = {row.id: row for row in pilot_runs(store, dataset.id, spec.memory.composition, simulated=simulated)}
+    rows = {row.id: row for row in pilot_runs(store, dataset.id, spec.memory, simulated=simulated)}
     if not rows:
         safe.inline(sentences.NO_PILOT, muted=True)
         return
@@ -196,7 +196,7 @@ def draw_power(store: Store, draft: Draft, spec: RunSpec, dataset: DatasetRow, e
         )
     safe.show(safe.wide(safe.grid(titles, grid, hints=POWER_HINTS), "What plans can show"))
     notes = sentences.plan_notes(known, [row.size for row in plans.values()], POWER)
-    notes += sentences.pilot_notes(rows[chosen_id], spec.memory.composition)
+    notes += sentences.pilot_notes(rows[chosen_id], spec.memory)
     safe.show(safe.lines(map(sentence, notes), "ci-point ci-muted"))
 
 

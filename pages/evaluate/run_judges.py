@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import streamlit as st
 
-from cimemories.evaluation.planning import JUDGE_TOKENS, SIMULATED_JUDGE_TOKENS, JudgeSpec
+from cimemories.evaluation.spec import JUDGE_TOKENS, SIMULATED_JUDGE_TOKENS, JudgeSpec
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV
 from cimemories.llm.worker import SIMULATOR
 from cimemories.store.engine import StoreError
@@ -32,11 +31,6 @@ JUDGE_KINDS = {
 KEY_HELP = "Name of an environment variable of this app. The key itself is never stored or shown."
 MOST = 5
 SERVERS = "the server's"
-CHECKS = {
-    "rules": "by rules (refusals, very short messages)",
-    "model": "by the first judge's model",
-    "none": "not checked",
-}
 
 
 def reference(draft: Draft) -> bool:
@@ -148,12 +142,14 @@ def _more(draft: Draft, name: str, *, real: bool) -> None:
     split_help = "Splits long lists for judges that lose track. Parts are requested in sequence."
     draft.optional("Attributes per call", f"{name}.split", None, 1, 100_000, placeholder="all at once", help=split_help)
     if real:
-        token_limit(
-            draft,
+        draft.optional(
+            "Token limit per judgement",
             f"{name}.max_tokens",
             JUDGE_TOKENS,
-            label="Token limit per judgement",
+            16,
+            131_072,
             step=1024,
+            placeholder=SERVERS,
             help=f"Reasoning included. {JUDGE_TOKENS:,} leaves room for judges that reason first, and is lowered to "
             "half of a smaller context window. Leave empty to use the server's limit.",
         )
@@ -169,14 +165,6 @@ def _judge_fields(draft: Draft, name: str) -> None:
     )
 
 
-def token_limit(
-    draft: Draft, field: str, default: int, *, label: str = "Token limit per message", step: int = 128, help: str
-) -> int | None:
-    """The field for the most tokens of an answer; empty for the server's own limit."""
-    limit = draft.optional(label, field, default, 16, 131_072, step=step, placeholder=SERVERS, help=help)
-    return None if limit is None else int(limit)
-
-
 def cost_cap(draft: Draft, what: str) -> float | None:
     """The field for the most that a run or sweep may cost."""
     help = (
@@ -184,15 +172,6 @@ def cost_cap(draft: Draft, what: str) -> float | None:
         "Answers are kept, and you can resume with a higher cap. Needs all prices."
     )
     return draft.optional("Cost cap", "cap", None, 0.0, placeholder="none", help=help)
-
-
-def ignore_recorded(draft: Draft) -> bool:
-    """The switch for asking everything anew."""
-    help = (
-        "Asks for every answer again, and pays for it, even if another run already has it. Resuming still reuses its "
-        "own."
-    )
-    return draft.toggle("Ignore recorded answers", "fresh", help=help)
 
 
 def any_model(draft: Draft) -> bool:
@@ -210,7 +189,7 @@ def specs(draft: Draft, base_url: str, key_env: str, model: str = "") -> list[Ju
         spec = _spec(draft, f"judge.{i}", number, base_url, key_env, model)
         messages.append(spec)
         if spec.kind != MATCHER and draft.get(f"judge.{i}.reasoning"):
-            reasoning.append(replace(spec, channel="reasoning"))
+            reasoning.append(spec.but(channel="reasoning"))
     # The first of these is the run's own judge, whose word counts unless another is chosen: one that reads messages.
     return [*messages, *reasoning]
 
@@ -222,7 +201,9 @@ def _spec(draft: Draft, name: str, number: int, base_url: str, key_env: str, sam
     split = None if draft.get("reference") else draft.get(f"{name}.split")
     limit = draft.get(f"{name}.max_tokens", JUDGE_TOKENS)
     if kind == SIMULATED:
-        return JudgeSpec("llm", SIM_JUDGE, SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS, split=split)
+        return JudgeSpec(
+            kind="llm", model=SIM_JUDGE, base_url=SIMULATOR, max_tokens=SIMULATED_JUDGE_TOKENS, split=split
+        )
     model = same if kind == ITSELF else str(draft.get(f"{name}.model") or "").strip()
     beside = kind in (ITSELF, SAME)
     url = base_url if beside else str(draft.get(f"{name}.base_url") or "").strip()
@@ -230,7 +211,15 @@ def _spec(draft: Draft, name: str, number: int, base_url: str, key_env: str, sam
     if not model or not url:
         raise StoreError(f"judge {number} needs {'a model' if not model else 'a base URL'}.")
     fields = fields_of(draft.get(f"{name}.fields"), number)
-    return JudgeSpec("llm", model, url, key, None if limit is None else int(limit), split=split, fields=fields)
+    return JudgeSpec(
+        kind="llm",
+        model=model,
+        base_url=url,
+        api_key_env=key,
+        max_tokens=None if limit is None else int(limit),
+        split=split,
+        fields=fields,
+    )
 
 
 def fields_of(text: object, number: object = "") -> dict[str, object]:
@@ -246,16 +235,3 @@ def fields_of(text: object, number: object = "") -> dict[str, object]:
         whose = f" of judge {number}" if number else ""
         raise StoreError(f'the other fields{whose} must be a JSON object, such as {{"top_p": 0.9}}.')
     return fields
-
-
-def check(draft: Draft) -> None:
-    """Whether messages do their task, and who says so."""
-    way = draft.select(
-        "Task check",
-        "check",
-        CHECKS,
-        help="Whether a message does its task: an empty or refusing one reveals nothing and must not count as private. "
-        "A check by a model adds one call per message.",
-    )
-    if way == "model":
-        safe.inline("Adds one short call per message.", muted=True)

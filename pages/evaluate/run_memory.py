@@ -1,14 +1,12 @@
-"""The memory in the form of a new run: a memory system with its options, and how a statement is written."""
+"""The memory in the form of a new run: a memory system with its options."""
 
 from __future__ import annotations
 
 from cimemories.memory import systems
 from cimemories.memory.systems import MemorySystemError, Option
-from cimemories.seeds.prompts import levels
 from cimemories.text import sentence
 from cimemories.ui import page, safe
 from cimemories.ui.annotator import Draft
-from pages.evaluate import run_judges
 
 SYSTEM = "system"
 ABOUT = {
@@ -31,13 +29,6 @@ HELP = {
     "b": "How much a long statement is held back, from 0 to 1",
     "model": "Empty for the usual: the model under test, or for embedding vectors made here from words",
     "base_url": "Where that model is served. Empty for where the model under test is.",
-}
-MEMORY_LINES = {
-    "bullets": "- statement",
-    "plain": "statement",
-    "numbered": "1. statement",
-    "keyed": "- key: statement",
-    "grouped": "- [domain] statement",
 }
 OWN = "An option of this memory system"
 
@@ -86,13 +77,3 @@ def _field(draft: Draft, name: str, option: Option) -> None:
         draft.integer(option.name, key, option.default, min(option.default, 1), 100_000, help=help)
     else:
         draft.text(option.name, key, str(option.default), help=help)
-
-
-def memory_lines(draft: Draft) -> None:
-    """Draw how a memory statement is written; a reference run says so itself."""
-    templates = {item: MEMORY_LINES.get(item, item) for item in levels("memory")}
-    if draft.get("reference"):
-        run_judges.set_by_reference(draft, "Attribute format", "template", MEMORY_LINES["plain"])
-    else:
-        help = "How a memory statement is written in the prompt"
-        draft.select("Attribute format", "template", templates, "bullets", help=help)

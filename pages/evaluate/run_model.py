@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from cimemories.evaluation.planning import MESSAGE_TOKENS, look_up
+from cimemories.evaluation.planning import look_up
+from cimemories.evaluation.spec import MESSAGE_TOKENS
 from cimemories.llm.capabilities import Server
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError, probe
 from cimemories.llm.worker import SIMULATOR

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import streamlit as st
 
 from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.estimates import Estimate, estimate, require_fit
-from cimemories.evaluation.planning import (
-    MESSAGE_TOKENS,
-    THINKING,
-    JudgeSpec,
-    Memory,
-    RunSpec,
-    as_reference,
-    look_up,
-    plan,
-)
-from cimemories.evaluation.sessions import ALL, Sessions, read_sessions
+from cimemories.evaluation.planning import as_reference, look_up, plan
+from cimemories.evaluation.sessions import ALL
+from cimemories.evaluation.spec import Group, JudgeSpec, RunSpec
 from cimemories.flows.labels import default_labelling
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.capabilities import Server
@@ -35,20 +28,14 @@ from pages.evaluate import run_judges
 from pages.evaluate.run_detail import PROBLEMS, show_run, start_button
 from pages.evaluate.run_engine import draw_engine
 from pages.evaluate.run_estimate import allow_too_long, draw_power, draw_prices, prices, show
-from pages.evaluate.run_memory import SYSTEM, contradicts, draw_system, label, memory_lines
+from pages.evaluate.run_memory import SYSTEM, contradicts, draw_system, label
 from pages.evaluate.run_model import Chosen, chosen, draw_model, is_simulated, preset_of
+from pages.evaluate.run_settings import draw_group, that_apply, values
 
 # ---- step 2: the experiment
 
 
 OWN = "own"
-LEVELS = {
-    "base": "base: the task alone",
-    "light": "light: one sentence about privacy",
-    "medium": "medium: what not to share",
-    "high": "high: strictest",
-    OWN: "your own file",
-}
 FULL, NECESSARY, INAPPROPRIATE, RANDOM = "full", "necessary", "inappropriate", "random"
 MEMORIES = {
     FULL: "all attributes",
@@ -58,32 +45,26 @@ MEMORIES = {
     SYSTEM: "what a memory system recalls",
 }
 BY_LABELS = (NECESSARY, INAPPROPRIATE)
-ORDERS = {"fixed": "as in the profile", "shuffled": "shuffled by the seed"}
 LAST = "last"
 SESSIONS = {"": "none: each task starts from scratch", ALL: "all earlier messages", LAST: "the last N earlier messages"}
-TASK_ORDERS = {"fixed": "as in the dataset", "shuffled": "shuffled by the seed"}
 DEFAULTS, MAKERS, VALUES = "defaults", "makers", "values"
 SAMPLINGS = {
     DEFAULTS: "model defaults",
     MAKERS: "recommended by its makers",
     VALUES: "custom",
 }
-MITIGATIONS = {
-    "none": "none",
-    "gate": "gate: first ask which memories the task needs",
-    "rewrite": "rewrite: remove what the recipient should not know",
+SETTINGS = RunSpec.described()
+# Settings that the form asks for in a way of its own; it draws all others by their groups.
+DRAWN_APART = {
+    *("dataset", "profiles", "contexts", "samples", "model", "base_url", "api_key_env", "preset", "prompt_level"),
+    *("memory", "sessions", "temperature", "sampling", "prices", "memory_prices", "cap"),
 }
-LIMIT_HELP = (
-    "For one message, reasoning included. A message that is cut off counts as missing, so reasoning models need more, "
-    "such as 8192. Leave empty to use the server's limit."
-)
-THOUGHTS = {
-    "default": "model default",
-    "on": "on",
-    "off": "off",
-    "low": "low (reasoning_effort)",
-    "medium": "medium (reasoning_effort)",
-    "high": "high (reasoning_effort)",
+# What the paper's own settings make of others.
+BY_REFERENCE = {
+    "memory_template": SETTINGS["memory_template"].setting.labels["plain"],
+    "mitigation": "none",
+    "max_tokens": SETTINGS["max_tokens"].setting.placeholder,
+    "seed": "none",
 }
 
 
@@ -91,24 +72,39 @@ def draw_experiment(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
     """Draw the step; what is still missing or does not go together, in words."""
     model = chosen(draft)
     run_judges.reference(draft)
+    missing: list[str] = []
+    draw = partial(
+        draw_group,
+        draft,
+        RunSpec,
+        given=lambda: filled(draft),
+        own={
+            "dataset": lambda: missing.append(draw_dataset(draft, data)[0].name and ""),
+            "prompt_level": lambda: missing.append(_prompt(draft)),
+            "memory": lambda: missing.append(_memory(store, draft, data)),
+            "sessions": lambda: _sessions(draft),
+            "sampling": lambda: missing.append(_sampling(draft)),
+            **dict.fromkeys(("profiles", "contexts", "samples", "temperature"), lambda: None),
+        },
+        fixed=BY_REFERENCE if draft.get("reference") else None,
+    )
     left, middle, right = st.columns(3, gap="large")
     with left:
         safe.heading("Task")
-        dataset, *_ = draw_dataset(draft, data)
-        missing = _prompt(draft)
+        draw(Group.TASK)
     with middle:
         safe.heading("Memory")
-        missing = _experiment_memory(store, draft, dataset) or missing
+        draw(Group.MEMORY)
     with right:
         safe.heading("Model settings")
-        missing = _experiment_sampling(draft) or missing
+        draw(Group.MODEL)
     safe.heading("Judges")
     simulated = is_simulated(draft)
     first = (run_judges.SIMULATED,) if simulated else (run_judges.ITSELF, run_judges.MATCHER)
     run_judges.draw_judges(draft, simulated=simulated, first=first, model=model.model)
     with st.columns([1, 2])[0]:
-        run_judges.check(draft)
-    return missing or contradicts(draft) or _experiment_judges(draft, model)
+        draw(Group.JUDGING)
+    return next(filter(None, [*reversed(missing), contradicts(draft), _experiment_judges(draft, model)]), "")
 
 
 def _experiment_judges(draft: Draft, model: Chosen) -> str:
@@ -145,7 +141,7 @@ def _prompt(draft: Draft) -> str:
     level = draft.select(
         "Prompt level",
         "level",
-        {item: LEVELS.get(item, item) for item in known},
+        {item: SETTINGS["prompt_level"].setting.labels.get(item, item) for item in known} | {OWN: "your own file"},
         "base",
         help="How much the prompt says about privacy (after the paper's Figure 8)",
     )
@@ -193,7 +189,7 @@ def prompt_file(draft: Draft) -> PromptFile | None:
     return None if content is None else read_uploaded(content, str(name), read_prompt_file)
 
 
-def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
+def _memory(store: Store, draft: Draft, data: list[DatasetRow]) -> str:
     kind = draft.select(
         "What the assistant holds",
         "memory",
@@ -202,23 +198,12 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
         "others are no flows; a memory system stores them all.",
     )
     if kind == SYSTEM:
-        missing = draw_system(draft)
-        memory_lines(draft)
-        if not draft.get("reference"):
-            _sessions(draft)
-        return missing
+        return draw_system(draft)
     if kind != FULL:
         least, usual = (1, 50) if kind == RANDOM else (0, 20)
         help = "With the same seed, a smaller K is a subset of a larger one. To compare several K, make a sweep."
         draft.integer("K", "k", usual, least, 100_000, help=help)
-    help = "The same for all contexts of a user, so that servers can cache the prefix"
-    order = draft.select("Order", "order", ORDERS, help=help)
-    if kind != FULL or order == "shuffled":
-        help = "Decides which attributes are chosen, and the shuffled order"
-        draft.integer("Memory seed", "memory_seed", 0, 0, 2**31 - 1, help=help)
-    memory_lines(draft)
-    if not draft.get("reference"):
-        _sessions(draft)
+    dataset = next(row for row in data if row.name == draft.get("dataset"))
     if kind in BY_LABELS and default_labelling(store, dataset.id) is None:
         page.notice(
             "This memory needs labels, and the dataset has none. Label it first, or choose all attributes or a random "
@@ -230,27 +215,12 @@ def _experiment_memory(store: Store, draft: Draft, dataset: DatasetRow) -> str:
 
 
 def _sessions(draft: Draft) -> None:
-    help = (
-        "Whether the assistant's own messages of earlier tasks are in the memory of the next one. A user's tasks are "
-    )
-    help += "then written one after the other, and the prompts grow."
-    kept = draft.select("Sessions", "sessions", SESSIONS, help=help)
-    if kept == LAST:
+    # The authors' settings take no earlier messages.
+    if draft.get("reference"):
+        return
+    help = SETTINGS["sessions"].setting.help
+    if draft.select("Sessions", "sessions", SESSIONS, help=help) == LAST:
         draft.integer("Messages kept", "sessions_last", 3, 1, 9999, help="How many of the latest messages")
-    if kept:
-        order = draft.select("Order of the tasks", "session_order", TASK_ORDERS, help="Another one for each user")
-        if order == "shuffled":
-            draft.integer("Task seed", "session_seed", 0, 0, 2**31 - 1, help="Decides the shuffled order of the tasks")
-
-
-def _spec_sessions(draft: Draft) -> Sessions | None:
-    kept = draft.get("sessions", "")
-    # The authors' settings take no earlier messages: the field is not shown, but may have been filled in before.
-    if not kept or draft.get("reference"):
-        return None
-    order = draft.get("session_order", "fixed")
-    seed = int(draft.get("session_seed", 0)) if order == "shuffled" else 0
-    return read_sessions(kept if kept == ALL else f"last-{int(draft.get('sessions_last', 3))}", order, seed)
 
 
 def recommended(draft: Draft) -> tuple[Sampling, ...]:
@@ -263,15 +233,7 @@ def recommended(draft: Draft) -> tuple[Sampling, ...]:
     return tuple(s for s in preset.sampling if s.thinking is None or thinks is None or s.thinking == thinks)[:1]
 
 
-def _experiment_sampling(draft: Draft) -> str:
-    draft.select(
-        "Thinking",
-        "thinking",
-        {item: THOUGHTS.get(item, item) for item in THINKING},
-        "default",
-        help="For models that reason first. Reasoning is kept apart from the message and judged only if a judge reads "
-        "it too.",
-    )
+def _sampling(draft: Draft) -> str:
     advice = recommended(draft)
     options = {way: text for way, text in SAMPLINGS.items() if advice or way != MAKERS}
     help = "Model defaults send no sampling fields. Anything else is recorded as sent."
@@ -302,24 +264,6 @@ def _experiment_sampling(draft: Draft) -> str:
             run_judges.fields_of(draft.get("fields"))
         except StoreError as problem:
             missing = sentence(problem)
-    if draft.get("reference"):
-        run_judges.set_by_reference(draft, "Mitigation", "mitigation", MITIGATIONS["none"])
-        one, two = st.columns(2)
-        with one:
-            run_judges.set_by_reference(draft, "Token limit per message", "max_tokens", run_judges.SERVERS)
-        with two:
-            run_judges.set_by_reference(draft, "Seed", "seed", "none")
-    else:
-        help = "A defence to compare with the plain model. Each adds one call per message."
-        draft.select("Mitigation", "mitigation", MITIGATIONS, help=help)
-        one, two = st.columns(2)
-        with one:
-            run_judges.token_limit(draft, "max_tokens", MESSAGE_TOKENS, help=LIMIT_HELP)
-        with two:
-            help = "Sent with each request if the server accepts it. Leave empty in most cases: some servers refuse it."
-            draft.optional("Seed", "seed", None, 0, 2**31 - 1, placeholder="none", help=help)
-    help = "For the first attempt at a request. Each retry doubles it."
-    draft.integer("Request timeout (s)", "timeout", 120, 1, 3600, step=60, help=help)
     return missing
 
 
@@ -338,44 +282,47 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     reference = bool(draft.get("reference"))
     wording = None if reference else _judge_wording(draft)
     judges = [
-        replace(judge, prompt=wording, prices=prices(draft, f"judge.{judge.model}")) if judge.kind == "llm" else judge
+        judge.but(prompt=wording, prices=prices(draft, f"judge.{judge.model}")) if judge.kind == "llm" else judge
         for judge in run_judges.specs(draft, model.base_url, model.key_env, model.model)
     ]
     profiles, contexts = (draft.get(f"{what}.{row.id}") for what in ("profiles", "contexts"))
     prompts, level = _wording(draft)
     preset = preset_of(draft)
     sampling, temperature = _spec_sampling(draft)
-    limit = MESSAGE_TOKENS if reference else draft.get("max_tokens", MESSAGE_TOKENS)
-    memory = _spec_memory(draft)
+    left_out = {*BY_REFERENCE, "sessions"} if reference else set()
+    given = {name: value for name, value in filled(draft).items() if name not in left_out}
     spec = RunSpec(
+        **that_apply(RunSpec, {"sessions": None, **given}),
         dataset=str(name),
         model=model.model,
         base_url=model.base_url,
         samples=int(draft.get("samples", 5)),
         profiles=None if profiles in (None, row.profiles) else int(profiles),
         contexts=None if contexts in (None, row.contexts) else int(contexts),
-        judge=judges[0],
-        more_judges=tuple(judges[1:]),
         api_key_env=model.key_env,
         temperature=temperature,
         sampling=sampling,
-        max_tokens=None if limit is None else int(limit),
-        seed=None if reference or draft.get("seed") is None else int(draft.get("seed")),
         prompt_level=level,
         prompts={} if reference else prompts,
-        memory=replace(memory, template="plain") if reference else memory,
-        thinking=draft.get("thinking", "default"),
-        mitigation="none" if reference else draft.get("mitigation", "none"),
-        check=draft.get("check", "rules"),
         preset=preset.key if preset else None,
-        timeout=float(draft.get("timeout", 120)),
-        name=str(draft.get("name") or "").strip() or None,
         prices=prices(draft, "model"),
+        memory_prices=prices(draft, "memory") if _asked_by_memory(draft) else None,
         cap=draft.get("cap") or None,
-        fresh=bool(draft.get("fresh")),
-        sessions=_spec_sessions(draft),
+        judges=tuple(judges),
     )
     return as_reference(spec, prompt_file(draft) if draft.get("level") == OWN else None) if reference else spec
+
+
+def filled(draft: Draft) -> dict[str, Any]:
+    """Return what is filled in of the settings that decide which others are asked for, and of those drawn by group."""
+    given = values(draft, RunSpec, SETTINGS.keys() - DRAWN_APART)
+    kept = draft.get("sessions", "")
+    sessions = f"last-{int(draft.get('sessions_last', 3))}" if kept == LAST else kept
+    return given | {
+        "memory": composition_of(draft),
+        "sessions": sessions or None,
+        "name": str(given["name"] or "").strip() or None,
+    }
 
 
 def composition_of(draft: Draft) -> str:
@@ -403,11 +350,7 @@ def _wording(draft: Draft) -> tuple[dict[str, Prompt], str]:
     if file is None:
         raise StoreError("no prompt file is chosen: go back and choose one, or a level.")
     own = str(draft.get("own_level") or file.levels("respond")[0])
-    prompts = {"respond": file.prompt("respond", own)}
-    template = str(draft.get("template") or "bullets")
-    if template in file.levels("memory"):
-        prompts["memory"] = file.prompt("memory", template)
-    return prompts, own
+    return file.prompts(own, str(draft.get("memory_template") or "bullets")), own
 
 
 def _spec_sampling(draft: Draft) -> tuple[dict[str, object], float | None]:
@@ -428,15 +371,6 @@ def _asked_by_memory(draft: Draft) -> str:
     """The model that the memory system asks, where it is another than the one under test; else empty."""
     system = read_composition(label(draft)).system if draft.get("memory") == SYSTEM else None
     return system.asks[0] if system and system.asks and system.asks[0] != chosen(draft).model else ""
-
-
-def _spec_memory(draft: Draft) -> Memory:
-    if draft.get("memory") == SYSTEM:
-        own = prices(draft, "memory") if _asked_by_memory(draft) else None
-        return Memory(label(draft), template=draft.get("template", "bullets"), prices=own)
-    plain = draft.get("memory", FULL) == FULL and draft.get("order", "fixed") == "fixed"
-    seed = 0 if plain else int(draft.get("memory_seed", 0))
-    return Memory(composition_of(draft), draft.get("order", "fixed"), seed, draft.get("template", "bullets"))
 
 
 # ---- step 3: the plan
@@ -470,14 +404,14 @@ def _draw_cost(store: Store, draft: Draft, data: list[DatasetRow]) -> tuple[RunS
     try:
         with right:
             _money_fields(draft)
-        spec = spec_of(draft, data).checked()
+        spec = spec_of(draft, data)
     except PROBLEMS as problem:
         page.error("This run cannot be planned yet.", sentence(problem))
         return None
     with left:
         safe.show(safe.facts(facts(spec)))
-        draft.text("Name", "name", placeholder="model on dataset", help="Shown in tables")
-        run_judges.ignore_recorded(draft)
+        apart = dict.fromkeys(("prices", "memory_prices", "cap"), lambda: None)
+        draw_group(draft, RunSpec, Group.PLAN, given=lambda: filled(draft), own=apart)
     try:
         with st.spinner("Counting calls"):
             estimated = estimate(store, spec, find_labels=effective_labels, look_up=look_up_once)
@@ -515,8 +449,7 @@ def look_up_once(
 
 
 def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
-    """What is asked for, in words."""
-    memory = spec.memory.composition + (", shuffled" if spec.memory.order == "shuffled" else "")
+    """Return what is asked for, in words: the settings that every run has, and those that are not the default."""
     limits = [count(n, what) for n, what in ((spec.profiles, "profile"), (spec.contexts, "context")) if n]
     sent = dict(spec.sampling) | ({"temperature": spec.temperature} if spec.temperature is not None else {})
     judges = [
@@ -527,21 +460,25 @@ def facts(spec: RunSpec) -> list[tuple[str, safe.Html | str]]:
     )
     own = spec.prompts.get("respond")
     badge = page.simulated_badge() if spec.base_url == "simulator" else ""
-    reference = [("Settings", f"the paper's own, biography of {spec.reference.source}")] if spec.reference else []
-    return [
-        *reference,
-        ("Model", safe.join([spec.model, f" at {spec.base_url} " if not badge else " ", badge])),
-        ("Dataset", ", ".join([spec.dataset, *limits])),
-        ("Prompt", f"{spec.prompt_level}, from {own.source}" if own else spec.prompt_level),
-        ("Memory", f"{memory}, as {spec.memory.template}"),
-        *([("Sessions", spec.sessions.text)] if spec.sessions else []),
-        ("Thinking", spec.thinking),
-        ("Sampling", ", ".join(f"{k} {v}" for k, v in sent.items()) or "model defaults"),
-        ("Samples", f"{spec.samples}, {limit}"),
-        ("Mitigation", str(spec.mitigation)),
-        ("Judges", ", ".join(judges)),
-        ("Task check", run_judges.CHECKS[spec.check]),
-    ]
+    said: dict[str, safe.Html | str] = {
+        **({"Settings": f"the paper's own, biography of {spec.reference.source}"} if spec.reference else {}),
+        "Model": safe.join([spec.model, f" at {spec.base_url} " if not badge else " ", badge]),
+        "Dataset": ", ".join([spec.dataset, *limits]),
+        "Prompt": f"{spec.prompt_level}, from {own.source}" if own else spec.prompt_level,
+        "Memory": f"{spec.memory}, as {spec.memory_template}",
+        **({"Sessions": spec.remembered.text} if spec.remembered else {}),
+        "Thinking": spec.thinking,
+        "Sampling": ", ".join(f"{k} {v}" for k, v in sent.items()) or "model defaults",
+        "Samples": f"{spec.samples}, {limit}",
+        "Mitigation": spec.mitigation,
+        "Judges": ", ".join(judges),
+        "Task check": SETTINGS["check"].setting.labels[spec.check],
+    }
+    elsewhere = DRAWN_APART | {"memory_template", "max_tokens", "name", "session_order", "session_seed"}
+    for item, value in spec.unusual():
+        if item.name not in elsewhere:
+            said.setdefault(item.setting.title, str(value))
+    return list(said.items())
 
 
 def _judge_name(spec: RunSpec, judge: JudgeSpec) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from cimemories.compare.leaderboard import bounds_text
 from cimemories.compare.sweeps import Cell, SweepTable, over_k, plan_sentence, sweep_table
 from cimemories.evaluation.compositions import read_composition
 from cimemories.evaluation.estimates import refuse_misfits
-from cimemories.evaluation.planning import MESSAGE_TOKENS, SERVERS_LIMIT, THINKING
 from cimemories.evaluation.prices import Prices, money
+from cimemories.evaluation.spec import MESSAGE_TOKENS, SERVERS_LIMIT, Group
 from cimemories.evaluation.sweeps import (
     SweepEstimate,
     SweepSpec,
@@ -49,7 +50,8 @@ from pages.evaluate import run_detail, run_engine, run_judges, run_new, run_serv
 from pages.evaluate.run_detail import PROBLEMS, show_run
 from pages.evaluate.run_estimate import allow_too_long, show
 from pages.evaluate.run_model import SIMULATED_MODELS
-from pages.evaluate.run_new import MITIGATIONS, THOUGHTS
+from pages.evaluate.run_new import BY_REFERENCE, SETTINGS
+from pages.evaluate.run_settings import draw_field, draw_fixed
 from pages.explore.compare_scope import Columns, show_drawing
 from pages.start import database_lost
 
@@ -116,7 +118,7 @@ def _from_form(store: Store, draft: Draft, data: list[DatasetRow]) -> SweepSpec 
         # As in a new run: a model judges beside the matcher, here the first of the models under test.
         first = (run_judges.SIMULATED,) if simulated else (run_judges.ITSELF, run_judges.MATCHER)
         run_judges.draw_judges(draft, simulated=simulated, first=first, model=_real(models)[0])
-        run_judges.check(draft)
+        draw_field(draft, SETTINGS["check"])
     if not models:
         safe.inline("Choose at least one model.", muted=True)
         return None
@@ -224,35 +226,34 @@ def _grid(draft: Draft) -> dict[str, object]:
     for item in memory:
         if problem := _refused(read_composition, item):
             page.error("This memory cannot be read.", problem)
-    mitigation = ["none"]
-    if draft.get("reference"):
-        run_judges.set_by_reference(draft, "Mitigations", "mitigations", "none")
-    else:
-        mitigation = st.multiselect(
-            "Mitigations",
-            list(MITIGATIONS),
-            format_func=MITIGATIONS.__getitem__,
-            key=draft.key("mitigations", ["none"]),
-            help="A defence to compare with the plain model",
-        )
-    kept = ["none"]
+    grid: dict[str, object] = {"memory": memory, "prompt_levels": level}
     if not draft.get("reference"):
-        kept = st.multiselect(
+        grid["sessions"] = st.multiselect(
             "Sessions",
             list(dict.fromkeys([*SESSIONS, *(draft.get("sessions") or [])])),
             key=draft.key("sessions", ["none"]),
             accept_new_options=True,
-            help="Whether the assistant's messages of earlier tasks are in the memory of the next one: none, all of "
-            "them, or the last N (last-3)",
+            help=SETTINGS["sessions"].setting.help,
         )
-    thinking = st.multiselect(
-        "Thinking",
-        list(THINKING),
-        format_func=lambda item: THOUGHTS.get(item, item),
-        key=draft.key("thoughts", ["default"]),
-        help="For models that reason first",
-    )
-    return {"memory": memory, "prompt_levels": level, "mitigations": mitigation, "thinking": thinking, "sessions": kept}
+    for name, item in SETTINGS.items():
+        if item.setting.group != Group.MODEL or not item.choices:
+            continue
+        plural = item.setting.plural or name
+        if draft.get("reference") and name in BY_REFERENCE:
+            draw_fixed(draft, item, BY_REFERENCE[name])
+            continue
+        grid[plural] = st.multiselect(
+            safe.plain_label(item.setting.title),
+            list(item.choices),
+            format_func=partial(_labelled, item.setting.labels),
+            key=draft.key(plural, [item.default]),
+            help=item.setting.help,
+        )
+    return grid
+
+
+def _labelled(labels: Mapping[str, str], choice: str) -> str:
+    return labels.get(choice, choice)
 
 
 def _systems() -> list[str]:
@@ -267,18 +268,20 @@ def _shared(draft: Draft, data: list[DatasetRow]) -> dict[str, object]:
     row, profiles, contexts, samples = run_new.draw_dataset(draft, data)
     one, two = st.columns(2)
     with one:
+        item, limit = SETTINGS["max_tokens"], MESSAGE_TOKENS  # the usual one, as in a file that says nothing of it
         if draft.get("reference"):
-            limit: int | None = MESSAGE_TOKENS  # as in a file that says nothing of it
-            run_judges.set_by_reference(draft, "Token limit per message", "max_tokens", run_judges.SERVERS)
+            draw_fixed(draft, item, BY_REFERENCE[item.name])
         else:
-            limit = run_judges.token_limit(draft, "max_tokens", MESSAGE_TOKENS, help=run_new.LIMIT_HELP)
+            draw_field(draft, item)
+            limit = draft.get(item.name)
     with two:
         cap = run_judges.cost_cap(draft, "sweep")
     content: dict[str, object] = {"dataset": row.name, "samples": samples}
     content["max_tokens"] = SERVERS_LIMIT if limit is None else limit
     content |= {"profiles": profiles} if profiles != row.profiles else {}
     content |= {"contexts": contexts} if contexts != row.contexts else {}
-    fresh = run_judges.ignore_recorded(draft)
+    draw_field(draft, SETTINGS["fresh"])
+    fresh = draft.get("fresh")
     return content | ({"cap": float(cap)} if cap else {}) | ({"fresh": True} if fresh else {})
 
 

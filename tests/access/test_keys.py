@@ -115,12 +115,17 @@ def test_a_key_that_a_server_sends_back_is_nowhere_in_the_record(sqlite_store: S
 
     with hostile_server(echo) as server:
         allow_key("CANARY_API_KEY", server.url)
-        spec = planning.RunSpec("world", "m", server.url, samples=1, api_key_env="CANARY_API_KEY")
+        spec = planning.RunSpec(
+            dataset="world", model="m", base_url=server.url, samples=1, api_key_env="CANARY_API_KEY"
+        )
         runs.execute(sqlite_store, planning.plan(sqlite_store, spec))
         with hostile_server(lambda chat: error(401, f"bad key {chat.authorization}")) as closed:
             allow_key("CANARY_API_KEY", closed.url)
             run_id = planning.plan(
-                sqlite_store, planning.RunSpec("world", "m", server.url, samples=2, api_key_env="CANARY_API_KEY")
+                sqlite_store,
+                planning.RunSpec(
+                    dataset="world", model="m", base_url=server.url, samples=2, api_key_env="CANARY_API_KEY"
+                ),
             )
             with pytest.raises(WorkError) as caught:
                 runs.execute(sqlite_store, run_id, base_url=closed.url)
@@ -153,7 +158,7 @@ def test_a_key_that_a_server_sends_back_is_nowhere_in_the_record(sqlite_store: S
 def test_an_address_that_holds_a_key_is_refused_without_repeating_it(address: str, sqlite_store: Store) -> None:
     add(sqlite_store, [make_profile(0, 3, 4)], "world")
     with pytest.raises(EndpointError, match="--api-key-env") as caught:
-        planning.plan(sqlite_store, planning.RunSpec("world", "m", address))
+        planning.plan(sqlite_store, planning.RunSpec(dataset="world", model="m", base_url=address))
     assert "http://127.0.0.1:1/v1" in str(caught.value)
     assert not holds_key("".join(traceback.format_exception(caught.value)))
     assert not [text for text in everything(sqlite_store) if holds_key(text)]
@@ -229,7 +234,9 @@ def test_no_other_variable_than_one_of_a_key_is_read(name: str, sqlite_store: St
     add(sqlite_store, [make_profile(0, 3, 4)], "world")
     with hostile_server() as server:
         with pytest.raises(EndpointError, match="_API_KEY or _TOKEN"):
-            planning.plan(sqlite_store, planning.RunSpec("world", "m", server.url, api_key_env=name))
+            planning.plan(
+                sqlite_store, planning.RunSpec(dataset="world", model="m", base_url=server.url, api_key_env=name)
+            )
         with pytest.raises(EndpointError, match="_API_KEY or _TOKEN"):
             allow_key(name, server.url)
         assert not server.chats
@@ -263,7 +270,8 @@ def test_a_run_from_elsewhere_sends_no_key_when_it_is_resumed(sqlite_store: Stor
     add(sqlite_store, [make_profile(0, 3, 4)], "world")
     with hostile_server() as server:
         run_id = planning.plan(
-            sqlite_store, planning.RunSpec("world", "m", server.url, samples=1, api_key_env="CANARY_API_KEY")
+            sqlite_store,
+            planning.RunSpec(dataset="world", model="m", base_url=server.url, samples=1, api_key_env="CANARY_API_KEY"),
         )
         runs.execute(sqlite_store, run_id)
         assert {chat.authorization for chat in server.chats} == {"Bearer no-key-needed"}

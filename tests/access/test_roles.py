@@ -155,8 +155,8 @@ def test_an_operator_writes_the_batch_file_of_a_run(
     sqlite_store: Store, become: Callable[[Store], Become], tmp_path: Path
 ) -> None:
     data = add_dataset(sqlite_store, 1, 3, 2)
-    judge = planning.JudgeSpec("llm", "m", "batch")
-    spec = planning.RunSpec(dataset=data.name, model="m", base_url="batch", samples=2, judge=judge)
+    judge = planning.JudgeSpec(kind="llm", model="m", base_url="batch")
+    spec = planning.RunSpec(dataset=data.name, model="m", base_url="batch", samples=2, judges=(judge,))
     run = planning.plan(sqlite_store, spec)
     be = become(sqlite_store)
     for role in RANKED[RANKED.index(Role.VIEWER) : RANKED.index(Role.OPERATOR)]:

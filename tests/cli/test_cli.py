@@ -374,7 +374,7 @@ def test_a_run_that_is_stopped_twice_ends_in_one_line(number: signal.Signals, tm
     store = open_store(tmp_path)
     add(store, [make_profile(0, 6, 8)])
     with hostile_server(lambda request: replace(texts_of(request), wait=3.0)) as server:
-        run_id = planning.plan(store, planning.RunSpec("small", "m", server.url, samples=1))
+        run_id = planning.plan(store, planning.RunSpec(dataset="small", model="m", base_url=server.url, samples=1))
         running = subprocess.Popen(
             command_line("resume", run_id, "--workspace", tmp_path),
             env=outside(),

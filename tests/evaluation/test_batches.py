@@ -215,7 +215,7 @@ def test_a_judge_with_a_server_reads_a_run_that_was_answered_by_files(
     export_batch(sqlite_store, run_id, tmp_path / "owed.jsonl")
     import_batch(sqlite_store, run_id, write(tmp_path / "a.jsonl", answered(server, tmp_path / "owed.jsonl")))
     with hostile_server(lambda request: completion('{"revealed": []}'), ("j",)) as other:
-        judge_again(sqlite_store, run_id, [planning.JudgeSpec("llm", "j", other.url)])
+        judge_again(sqlite_store, run_id, [planning.JudgeSpec(kind="llm", model="j", base_url=other.url)])
         runs.execute(sqlite_store, run_id)
     with sqlite_store.read() as connection:
         judges = judgements.of_run(connection, run_id)

@@ -17,9 +17,9 @@ from worlds import add_dataset, answer, plan_run
 from cimemories.cli import work as cli_work
 from cimemories.evaluation import costs, planning, runs, sweeps
 from cimemories.evaluation.estimates import Estimate, estimate
-from cimemories.evaluation.planning import Memory
+from cimemories.evaluation.planning import spec_of
 from cimemories.evaluation.prices import Prices, money
-from cimemories.evaluation.repeating import command_of, spec_of
+from cimemories.evaluation.spec import command_of
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.flows.progress import run_progress
 from cimemories.labels.whatif import effective_labels
@@ -36,7 +36,7 @@ PRICE, JUDGE_PRICE = Prices.read("2/0.5/8 EUR"), Prices.read("10/40 EUR")
 
 
 def priced(**changes: object) -> planning.RunSpec:
-    judge = planning.JudgeSpec("llm", "sim-judge", "simulator", prices=JUDGE_PRICE)
+    judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", prices=JUDGE_PRICE)
     return simulated(prices=PRICE, judge=judge, **changes)
 
 
@@ -188,7 +188,10 @@ def test_what_is_not_known_is_said(sqlite_store: Store) -> None:
 def test_a_cap_ends_a_run_and_a_higher_one_goes_on(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=4))
     with pytest.raises(StoreError, match="sim-judge"):
-        planning.plan(sqlite_store, replace(priced(cap=1.0), judge=planning.JudgeSpec("llm", "sim-judge", "simulator")))
+        planning.plan(
+            sqlite_store,
+            replace(priced(cap=1.0), judge=planning.JudgeSpec(kind="llm", model="sim-judge", base_url="simulator")),
+        )
     whole = estimate(sqlite_store, priced())
     assert whole.cost_least is not None
     spec = priced(cap=whole.cost_least / 2)
@@ -220,9 +223,12 @@ def test_a_server_that_reports_no_tokens_leaves_the_cost_unknown_and_ends_a_capp
     add(store, small_profiles(contexts=20))
 
     def planned(url: str, prices: Prices | None, cap: float | None) -> str:
-        judge = planning.JudgeSpec("matcher")
+        judge = planning.JudgeSpec(kind="matcher")
         return planning.plan(
-            store, planning.RunSpec("small", "m", url, samples=2, judge=judge, prices=prices, cap=cap, fresh=True)
+            store,
+            planning.RunSpec(
+                dataset="small", model="m", base_url=url, samples=2, prices=prices, cap=cap, fresh=True, judges=(judge,)
+            ),
         )
 
     with hostile_server(texts_of, cards("m")) as server:

@@ -13,9 +13,9 @@ from evaluating import DATASET, add_labelled, numbers, row_of, simulated
 
 from cimemories import seeds
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec
-from cimemories.evaluation.repeating import command_of, spec_of
+from cimemories.evaluation.planning import spec_of
 from cimemories.evaluation.runs import judge_again
+from cimemories.evaluation.spec import JudgeSpec, RunSpec, command_of
 from cimemories.labels.whatif import effective_labels
 from cimemories.seeds.prompts import read_prompt_file
 from cimemories.simulator.server import running_simulator
@@ -169,7 +169,7 @@ def test_prompt_levels_differ_and_a_prompt_file_is_kept_word_for_word(store: Sto
     path = tmp_path / "published.yaml"
     path.write_text(KEYS_FILE)
     file = read_prompt_file(path)
-    judge = JudgeSpec("llm", "sim-judge", "simulator", prompt=file.prompt("judge", "1"))
+    judge = JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", prompt=file.prompt("judge", "1"))
     spec = simulated(prompts={"respond": file.prompt("respond", "1")}, judge=judge, samples=1)
     run_id = planning.plan(store, spec)
     path.unlink()  # what was planned does not need the file any more
@@ -183,7 +183,7 @@ def test_prompt_levels_differ_and_a_prompt_file_is_kept_word_for_word(store: Sto
 
 def test_a_split_list_is_judged_as_the_whole_one(store: Store) -> None:
     whole = ran(store, simulated(samples=1))
-    judge = JudgeSpec("llm", "sim-judge", "simulator", split=10, fields={"temperature": 0})
+    judge = JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", split=10, fields={"temperature": 0})
     split = ran(store, simulated(samples=1, judge=judge))
     with store.read() as connection:
         stages = [store_runs.calls_by_kind(connection, run_id) for run_id in (whole, split)]
@@ -194,7 +194,7 @@ def test_a_split_list_is_judged_as_the_whole_one(store: Store) -> None:
 
 
 def test_reasoning_is_kept_apart_and_read_by_a_judge_of_its_own(store: Store) -> None:
-    reasoning = JudgeSpec("llm", "sim-judge", "simulator", channel="reasoning")
+    reasoning = JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", channel="reasoning")
     run_id = ran(store, simulated(thinking="on", samples=1, more_judges=(reasoning,)))
     responses = rows(store, run_id)
     assert all("Let me see what I know." in row["reasoning"] and "Let me see" not in row["text"] for row in responses)
@@ -215,7 +215,9 @@ def test_reasoning_is_kept_apart_and_read_by_a_judge_of_its_own(store: Store) ->
 def test_a_new_judge_on_an_old_run_costs_its_judging_alone(store: Store) -> None:
     run_id = ran(store, simulated(samples=2))
     first, before = numbers(store, run_id), calls_made(store)
-    judge_again(store, run_id, [JudgeSpec("llm", "sim-labeler", "simulator"), JudgeSpec()], check=True)
+    judge_again(
+        store, run_id, [JudgeSpec(kind="llm", model="sim-labeler", base_url="simulator"), JudgeSpec()], check=True
+    )
     runs.execute(store, run_id)
     with store.read() as connection:
         judges = judgements.of_run(connection, run_id)

@@ -58,7 +58,7 @@ def test_a_server_that_cuts_prompts_and_stands_in_is_told_beside_the_numbers(dat
         return Reply(body={**whole.body, "model": "a-smaller-model" if request.number < 2 else "m"})
 
     with hostile_server(answer) as server:
-        run_id = planning.plan(store, planning.RunSpec(DATASET, "m", server.url, samples=1))
+        run_id = planning.plan(store, planning.RunSpec(dataset=DATASET, model="m", base_url=server.url, samples=1))
         runs.execute(store, run_id)
     notes = headline(Flows(store), resolve_scope(store, run_id)).notes
     assert "2 of 5 messages come from a-smaller-model, not from m as asked" in notes
@@ -137,7 +137,9 @@ def test_a_resume_asks_only_for_what_failed(store: Store) -> None:
 
     with hostile_server(answering, ("m", "judge")) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-        wanted = simulated(server.url, model="m", judge=planning.JudgeSpec("llm", "judge", server.url), seed=0)
+        wanted = simulated(
+            server.url, model="m", judge=planning.JudgeSpec(kind="llm", model="judge", base_url=server.url), seed=0
+        )
         run_id = planning.plan(store, wanted)
         runs.execute(store, run_id)
         first = row_of(store, run_id)
@@ -211,7 +213,9 @@ def test_a_judge_that_answers_nonsense_leaves_everything_missing(sqlite_store: S
         return completion("Nothing!") if request.body["model"] == "judge" else texts_of(request)
 
     with hostile_server(useless, ("m", "judge")) as server:
-        wanted = simulated(server.url, model="m", judge=planning.JudgeSpec("llm", "judge", server.url))
+        wanted = simulated(
+            server.url, model="m", judge=planning.JudgeSpec(kind="llm", model="judge", base_url=server.url)
+        )
         run_id = planning.plan(sqlite_store, wanted)
         runs.execute(sqlite_store, run_id)
     result = numbers(sqlite_store, run_id)

@@ -13,8 +13,8 @@ from worlds import add_dataset, add_run, make_profile
 
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.batches import export_batch
-from cimemories.evaluation.planning import JudgeSpec
 from cimemories.evaluation.runs import judge_again
+from cimemories.evaluation.spec import JudgeSpec
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.simulator.server import running_simulator
 from cimemories.store import labellings, work
@@ -99,7 +99,7 @@ def test_a_missing_judgement_of_any_judge_counts(store: Store) -> None:
         assert row_of(store, run_id).status == "finished"
         with store.read() as connection:
             assert work.outcome(connection, run_id) == Outcome(planned, 0, 0)
-        judge_again(store, run_id, [JudgeSpec("llm", "second", server.url)])
+        judge_again(store, run_id, [JudgeSpec(kind="llm", model="second", base_url=server.url)])
         with store.read() as connection:
             assert work.outcome(connection, run_id) == Outcome(planned, planned, 0), "owed, not failed"
         runs.execute(store, run_id)
@@ -123,7 +123,9 @@ def test_records_from_before_are_read_as_what_they_are(store: Store) -> None:
 def test_a_batch_with_failed_answers_ends_with_3(sqlite_store: Store, tmp_path: Path, failed: int, code: int) -> None:
     """Calls that only wait for the next file are no failure."""
     add(sqlite_store, [make_profile(0, 6, CONTEXTS)])
-    run_id = planning.plan(sqlite_store, simulated("batch", model="m", judge=JudgeSpec("llm", "m", "batch"), samples=1))
+    run_id = planning.plan(
+        sqlite_store, simulated("batch", model="m", judge=JudgeSpec(kind="llm", model="m", base_url="batch"), samples=1)
+    )
     with sqlite_store.write() as connection:
         work.finish(connection, run_id, WorkStatus.PAUSED)
     export_batch(sqlite_store, run_id, tmp_path / "owed.jsonl")

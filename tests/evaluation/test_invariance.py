@@ -32,7 +32,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
     with running_simulator() as url:
         store = open_store(folder / "planned")
         add_labelled(store, PROFILES, CONTEXTS)
-        judge = planning.JudgeSpec("llm", "sim-judge", url, split=25)
+        judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=url, split=25)
         more = (planning.JudgeSpec(),)
         run_id = planning.plan(
             store, simulated(url, samples=SAMPLES, judge=judge, more_judges=more, mitigation="gate", check="model")

@@ -20,10 +20,10 @@ from worlds import make_profile
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.batches import export_batch
 from cimemories.evaluation.estimates import estimate
-from cimemories.evaluation.planning import JUDGE_TOKENS, JudgeSpec, RunSpec, judge_limit
+from cimemories.evaluation.planning import judge_limit, spec_of
 from cimemories.evaluation.prices import Prices
-from cimemories.evaluation.repeating import command_of, spec_of
 from cimemories.evaluation.runs import judge_again
+from cimemories.evaluation.spec import JUDGE_TOKENS, JudgeSpec, RunSpec, command_of
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.llm.capabilities import Server
 from cimemories.seeds.prompts import recorded
@@ -33,7 +33,7 @@ from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, StoreError
 
 RUNS = "pages/evaluate/runs.py"
-SIMULATED_JUDGE = JudgeSpec("llm", "sim-judge", "simulator")
+SIMULATED_JUDGE = JudgeSpec(kind="llm", model="sim-judge", base_url="simulator")
 
 
 def answering(request: IncomingRequest) -> Reply:
@@ -66,7 +66,7 @@ def judges_of(store: Store, run_id: str) -> list[tuple[str, dict[str, object]]]:
 def test_a_simulated_judge_of_real_messages_is_refused_everywhere(store: Store, real: Any, tmp_path: Path) -> None:
     message = "simulated judge, and the messages are of a real model"
     with running_simulator() as url:
-        for judge in (SIMULATED_JUDGE, JudgeSpec("llm", "sim-judge", url)):
+        for judge in (SIMULATED_JUDGE, JudgeSpec(kind="llm", model="sim-judge", base_url=url)):
             with pytest.raises(StoreError, match=message):
                 planning.plan(store, spec(real.url, judge=judge))
     with pytest.raises(StoreError, match=message):
@@ -115,7 +115,7 @@ def test_the_form_of_another_judge_shows_what_it_comes_to(store: Store) -> None:
 
 
 def test_a_real_run_does_not_move_to_a_simulator(store: Store, real: Any) -> None:
-    run_id = planning.plan(store, spec(real.url, judge=JudgeSpec("llm", "m", real.url)))
+    run_id = planning.plan(store, spec(real.url, judge=JudgeSpec(kind="llm", model="m", base_url=real.url)))
     for moved in ({"base_url": "simulator"}, {"judge_base_url": "simulator"}):
         with pytest.raises(StoreError, match="is a simulator, and m in run-"):
             runs.execute(store, run_id, **moved)
@@ -231,13 +231,15 @@ def test_no_limit_on_tokens_is_a_choice(store: Store, real: Any) -> None:
     assert all("max_tokens" not in item.body for item in real.chats[before:])
 
 
-A, B = (JudgeSpec("llm", model, f"http://{model}/v1") for model in ("a", "b"))
+A, B = (JudgeSpec(kind="llm", model=model, base_url=f"http://{model}/v1") for model in ("a", "b"))
 MINE = {"api_key_env": "LAB_API_KEY"}
 CHEAP, DEAR = Prices.read("1/2 EUR"), Prices.read("3/4 EUR")
 
 
 def judged_by(judges: Sequence[JudgeSpec], **changes: Any) -> RunSpec:
-    return RunSpec("small", "m", "http://m/v1", judge=judges[0], more_judges=tuple(judges[1:]), **changes)
+    return RunSpec(
+        dataset="small", model="m", base_url="http://m/v1", **changes, judges=(judges[0], *tuple(judges[1:]))
+    )
 
 
 @pytest.mark.parametrize("own", ["OPENAI_API_KEY", "LAB_API_KEY"])
@@ -333,24 +335,32 @@ def test_the_limit_of_the_page_can_be_left_to_the_server(store: Store, real: Any
 @pytest.mark.parametrize(("context", "limit"), [(None, 16_384), (131_072, 16_384), (8192, 4096)])
 def test_a_judge_has_room_for_reasoning_and_its_prompt(context: int | None, limit: int) -> None:
     server = Server(simulated=False, max_model_len=context)
-    assert judge_limit(JudgeSpec("llm", "j", "http://localhost:1/v1"), server) == limit
-    assert judge_limit(JudgeSpec("llm", "j", "http://localhost:1/v1", max_tokens=2048), server) == 2048
+    assert judge_limit(JudgeSpec(kind="llm", model="j", base_url="http://localhost:1/v1"), server) == limit
+    assert (
+        judge_limit(JudgeSpec(kind="llm", model="j", base_url="http://localhost:1/v1", max_tokens=2048), server) == 2048
+    )
 
 
 def test_a_task_check_by_a_model_has_the_room_of_its_judge(store: Store, real: Any) -> None:
     """64 tokens cut what a model that thinks first has to say."""
-    run_id = planning.plan(store, spec(real.url, judge=JudgeSpec("llm", "m", real.url), check="model"))
+    run_id = planning.plan(
+        store, spec(real.url, judge=JudgeSpec(kind="llm", model="m", base_url=real.url), check="model")
+    )
     with store.read() as connection:
         (checker,) = judgements.checkers_of_run(connection, run_id)
     assert checker.parameters["max_tokens"] == JUDGE_TOKENS
     # Of a judge that reads reasoning, in parts: the check still reads the whole message.
-    of = JudgeSpec("llm", "m", real.url, channel="reasoning", split=3)
+    of = JudgeSpec(kind="llm", model="m", base_url=real.url, channel="reasoning", split=3)
     plain = planning.checked_by(planning.PlannedJudge("llm", of, Server(simulated=False)))
     assert (plain.kind, plain.channel, plain.spec.split) == ("check", "message", None)
-    assert estimate(store, spec(real.url, judge=JudgeSpec("llm", "m", real.url), check="model")).requests
+    assert estimate(
+        store, spec(real.url, judge=JudgeSpec(kind="llm", model="m", base_url=real.url), check="model")
+    ).requests
 
 
 def test_a_batch_run_has_the_bodies_of_its_limits(store: Store, tmp_path: Path) -> None:
-    run_id = planning.plan(store, spec("batch", judge=JudgeSpec("llm", "m", "batch"), max_tokens=None))
+    run_id = planning.plan(
+        store, spec("batch", judge=JudgeSpec(kind="llm", model="m", base_url="batch"), max_tokens=None)
+    )
     export_batch(store, run_id, tmp_path / "owed.jsonl")
     assert "max_tokens" not in (tmp_path / "owed.jsonl").read_text()

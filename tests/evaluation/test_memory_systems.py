@@ -32,10 +32,10 @@ from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.compositions import CompositionError, read_composition
 from cimemories.evaluation.costs import run_cost
 from cimemories.evaluation.estimates import estimate
-from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec
+from cimemories.evaluation.planning import planned_alike, spec_of
 from cimemories.evaluation.prices import Prices
 from cimemories.evaluation.recalling import Recall, ingesting
-from cimemories.evaluation.repeating import command_of, planned_alike, spec_of
+from cimemories.evaluation.spec import JudgeSpec, RunSpec, command_of
 from cimemories.flows.flows import Flows
 from cimemories.flows.scope import resolve_scope
 from cimemories.labels.whatif import effective_labels
@@ -451,8 +451,17 @@ def test_lines_that_rules_cannot_map_are_asked_of_the_judge_once_a_profile(store
 
     memory = Memory("system:summary:ground=model")
     with hostile_server(served, ("m", "j")) as server:
-        judge = JudgeSpec("llm", "j", server.url, prices=Prices.read("2/2/2 USD"))
-        spec = RunSpec(DATASET, "m", server.url, samples=2, memory=memory, judge=judge, check="none", fresh=True)
+        judge = JudgeSpec(kind="llm", model="j", base_url=server.url, prices=Prices.read("2/2/2 USD"))
+        spec = RunSpec(
+            dataset=DATASET,
+            model="m",
+            base_url=server.url,
+            samples=2,
+            memory=memory,
+            check="none",
+            fresh=True,
+            judges=(judge,),
+        )
         spec = replace(spec, prices=Prices.read("1/1/1 USD"))
         with pytest.raises(StoreError, match="no judge of the run is one"):
             replace(spec, judge=JudgeSpec()).checked()
@@ -484,14 +493,16 @@ def test_lines_that_rules_cannot_map_are_asked_of_the_judge_once_a_profile(store
         runs.execute(store, other)
     assert {row["status"] for row in rows(store, other)} == {"ok"}
     assert len(calls_of(store, other, "memory")) == 2, "the summaries are not asked for again"
-    simulated_run = ran(store, by("system:summary:ground=model", judge=JudgeSpec("llm", "sim-judge", "simulator")))
+    simulated_run = ran(
+        store, by("system:summary:ground=model", judge=JudgeSpec(kind="llm", model="sim-judge", base_url="simulator"))
+    )
     assert {row["status"] for row in rows(store, simulated_run)} == {"ok"}
 
 
 @pytest.mark.parametrize("system", ["partition", "summary"])
 def test_a_model_that_fails_leaves_the_messages_missing_until_it_answers(store: Store, system: str) -> None:
     with hostile_server(lambda _: error(400, "not now")) as server:
-        spec = RunSpec(DATASET, "m", server.url, samples=2, memory=Memory(f"system:{system}"))
+        spec = RunSpec(dataset=DATASET, model="m", base_url=server.url, samples=2, memory=f"system:{system}")
         run_id = ran(store, spec)
         for row in rows(store, run_id):
             assert (row["status"], row["cause"], row["recall"]) == ("failed", "memory: rejected", None)

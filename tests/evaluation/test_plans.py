@@ -19,8 +19,8 @@ from hostile import IncomingRequest, Reply, Server, completion, hostile_server
 from cimemories.curation import authoring, labelling
 from cimemories.curation.labelling import LabellingSpec
 from cimemories.evaluation import costs, estimates, planning, runs
-from cimemories.evaluation.planning import JudgeSpec
 from cimemories.evaluation.prices import Prices
+from cimemories.evaluation.spec import JudgeSpec
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import WorkError
 from cimemories.simulator.server import running_simulator
@@ -89,7 +89,7 @@ def test_a_judge_that_is_added_asks_as_its_server_takes_it(sqlite_store: Store) 
     add(sqlite_store, small_profiles(contexts=CONTEXTS))
     run_id = plain_run(sqlite_store)
     with running_simulator(lacks=LACKS) as url:
-        runs.judge_again(sqlite_store, run_id, [JudgeSpec("llm", "sim-judge", url)], check=True)
+        runs.judge_again(sqlite_store, run_id, [JudgeSpec(kind="llm", model="sim-judge", base_url=url)], check=True)
         progress = runs.execute(sqlite_store, run_id)
     row = row_of(sqlite_store, run_id)
     assert (progress.done, progress.failed) == (2 * row.expected, {}), "by the judge and its task check"
@@ -127,7 +127,7 @@ def test_all_work_goes_to_the_right_address(sqlite_store: Store, pasted: str) ->
         labelling.execute(sqlite_store, labelling_id)
         report = authored.write(sqlite_store, authored.spec(given))
         run_id = plain_run(sqlite_store, given)
-        runs.judge_again(sqlite_store, run_id, [JudgeSpec("llm", "sim-judge", given)])
+        runs.judge_again(sqlite_store, run_id, [JudgeSpec(kind="llm", model="sim-judge", base_url=given)])
         progress = runs.execute(sqlite_store, run_id)
     assert labelling_row(sqlite_store, labelling_id).endpoint == url
     with sqlite_store.read() as connection:
@@ -181,7 +181,9 @@ def planned_run(store: Store, url: str, *, allow_too_long: bool = False) -> obje
 
 
 def planned_judge(store: Store, url: str, **how: bool) -> object:
-    return runs.judge_again(store, plain_run(store), [JudgeSpec("llm", "m", url, max_tokens=16)], **how)
+    return runs.judge_again(
+        store, plain_run(store), [JudgeSpec(kind="llm", model="m", base_url=url, max_tokens=16)], **how
+    )
 
 
 @pytest.mark.parametrize("plan", [planned_label, planned_generation, planned_run, planned_judge])
@@ -280,7 +282,7 @@ def test_a_generation_is_counted_as_it_is_then_asked(sqlite_store: Store) -> Non
 def test_judges_of_a_run_are_counted_as_they_are_then_asked(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(contexts=CONTEXTS))
     run_id = plain_run(sqlite_store)
-    judges = [JudgeSpec("llm", "sim-judge", "simulator", prices=PRICE, split=25)]
+    judges = [JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", prices=PRICE, split=25)]
     before = runs.estimate_judges(sqlite_store, run_id, judges, check=True)
     assert not row_of(sqlite_store, run_id).manifest.cap, "a plan writes nothing"
     runs.judge_again(sqlite_store, run_id, judges, check=True)
@@ -300,7 +302,7 @@ def test_a_cap_ends_the_work_and_a_higher_one_lets_it_go_on(sqlite_store: Store,
         execute = partial(authoring.execute, sqlite_store, work_id, concurrency=1)
     else:
         work_id = plain_run(sqlite_store)
-        judge = JudgeSpec("llm", "sim-judge", "simulator", prices=PRICE)
+        judge = JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", prices=PRICE)
         runs.judge_again(sqlite_store, work_id, [judge], cap=0.000001)
         execute = partial(runs.execute, sqlite_store, work_id, concurrency=1)
     with pytest.raises(WorkError, match="the cap on cost is reached"):

@@ -15,9 +15,9 @@ from paging import opened, page_html
 
 from cimemories.evaluation import planning, runs
 from cimemories.evaluation.judging import read_keys
-from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec, as_reference
-from cimemories.evaluation.repeating import command_of, spec_of
+from cimemories.evaluation.planning import as_reference, spec_of
 from cimemories.evaluation.runs import judge_again
+from cimemories.evaluation.spec import JudgeSpec, RunSpec, command_of
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.formats.official import read_profiles
 from cimemories.model import Profile
@@ -157,9 +157,11 @@ def test_the_file_alone_does_not_make_the_requests_the_authors(sqlite_store: Sto
     add(sqlite_store, profiles_of(files, RECORD))
     before = len(server.chats)
     file = read_prompt_file(files / "prompts.yaml")
-    judge = JudgeSpec("llm", "j", server.url, prompt=file.prompt("judge", "1"))
+    judge = JudgeSpec(kind="llm", model="j", base_url=server.url, prompt=file.prompt("judge", "1"))
     prompts = {"respond": file.prompt("respond", "1")}
-    spec = RunSpec("small", "m", server.url, samples=2, judge=judge, prompts=prompts, check="none")
+    spec = RunSpec(
+        dataset="small", model="m", base_url=server.url, samples=2, prompts=prompts, check="none", judges=(judge,)
+    )
     runs.execute(sqlite_store, planning.plan(sqlite_store, spec))
     sent = canonical([request.body for request in server.chats[before:]])
     assert sent and not set(sent) & set(canonical(their_requests(RECORD, 2)))
@@ -189,7 +191,9 @@ def test_a_file_without_a_biography_takes_our_sentences_and_says_so(
 
 def test_a_reference_judge_reads_a_run_that_is_there(sqlite_store: Store, server: Any, files: Path) -> None:
     add(sqlite_store, profiles_of(files, RECORD))
-    run_id = planning.plan(sqlite_store, RunSpec("small", "m", server.url, samples=1, check="none"))
+    run_id = planning.plan(
+        sqlite_store, RunSpec(dataset="small", model="m", base_url=server.url, samples=1, check="none")
+    )
     runs.execute(sqlite_store, run_id)
     before = len(server.chats)
     options = [run_id, "--judge-model", "j", "--judge-base-url", server.url]
@@ -202,7 +206,7 @@ def test_a_reference_judge_reads_a_run_that_is_there(sqlite_store: Store, server
     refused = cli_inside(outside(), "judge", *options, "--prompt-file", files / "prompts.yaml", *place)
     assert refused.returncode == 1 and "--reference" in refused.stderr
     file = read_prompt_file(files / "prompts.yaml")
-    same = planning.judge_as_reference(JudgeSpec("llm", "j", server.url), file)
+    same = planning.judge_as_reference(JudgeSpec(kind="llm", model="j", base_url=server.url), file)
     with pytest.raises(StoreError, match="already"):
         judge_again(sqlite_store, run_id, [same])
 
@@ -217,21 +221,31 @@ def test_the_answer_of_a_reference_judge_is_read_as_the_authors_code_reads_it() 
 
 def test_the_app_shows_that_a_run_is_by_the_reference(app_store: Store, server: Any, files: Path) -> None:
     add(app_store, profiles_of(files, RECORD))
-    plain = planning.plan(app_store, RunSpec("small", "m", server.url, samples=1, check="none"))
+    plain = planning.plan(app_store, RunSpec(dataset="small", model="m", base_url=server.url, samples=1, check="none"))
     by_reference = by_command(app_store, server.url, "--prompt-file", files / "prompts.yaml")
     shown = [page_html(opened("pages/evaluate/runs.py", run=run_id)) for run_id in (plain, by_reference)]
     assert ["reference settings" in text for text in shown] == [False, True]
 
 
 def test_settings_that_contradict_the_reference_are_refused(files: Path) -> None:
-    spec = RunSpec("small", "m", "simulator")
+    spec = RunSpec(dataset="small", model="m", base_url="simulator")
     for changes in ({"max_tokens": 200}, {"mitigation": "gate"}, {"seed": 1}, {"memory": Memory(template="keyed")}):
         with pytest.raises(StoreError, match="sets these itself"):
-            as_reference(RunSpec("small", "m", "simulator", **changes))
+            as_reference(RunSpec(dataset="small", model="m", base_url="simulator", **changes))
     with pytest.raises(StoreError, match="all attributes at once"):
-        as_reference(RunSpec("small", "m", "simulator", judge=JudgeSpec("llm", "j", "simulator", split=5)))
+        as_reference(
+            RunSpec(
+                dataset="small",
+                model="m",
+                base_url="simulator",
+                judges=(JudgeSpec(kind="llm", model="j", base_url="simulator", split=5),),
+            )
+        )
     with pytest.raises(SeedError, match="Available: 1, 3"):
-        as_reference(RunSpec("small", "m", "simulator", prompt_level="4"), read_prompt_file(files / "bare.yaml"))
+        as_reference(
+            RunSpec(dataset="small", model="m", base_url="simulator", prompt_level="4"),
+            read_prompt_file(files / "bare.yaml"),
+        )
     assert as_reference(spec).prompts["respond"].source == "seeds" and as_reference(spec).prompt_level == "1"
     for wrong in ({"name": "{value}"}, BIOGRAPHY | {"age": "old"}):
         (files / "wrong.yaml").write_text(json.dumps(PROMPTS | {"biography": wrong}))

@@ -162,7 +162,9 @@ def test_a_run_has_one_worker_at_a_time(database: Database, opened: Store) -> No
     contexts = 40  # at a second each: on a busy machine the second process alone takes twenty to start
     add(opened, [make_profile(0, 6, contexts)])
     with hostile_server(lambda request: replace(texts_of(request), wait=1.0)) as server:
-        run_id = planning.plan(opened, planning.RunSpec("small", "m", server.url, samples=SAMPLES))
+        run_id = planning.plan(
+            opened, planning.RunSpec(dataset="small", model="m", base_url=server.url, samples=SAMPLES)
+        )
         first = Forked(database.environment, "resume", run_id, "--concurrency", "1", "--workspace", database.workspace)
         while not server.chats and first.poll() is None:
             time.sleep(0.02)

@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 from cimemories.compare.sweeps import sweep_table
 from cimemories.evaluation import planning, runs, sweeps
 from cimemories.evaluation.estimates import estimate
-from cimemories.evaluation.planning import JudgeSpec, Memory, RunSpec
-from cimemories.evaluation.repeating import command_of, spec_of
+from cimemories.evaluation.planning import spec_of
 from cimemories.evaluation.respond import Mitigation, Slot, Wording, Writer, message_branches, message_prompt
 from cimemories.evaluation.sessions import Sessions, Written, read_sessions, session_order
+from cimemories.evaluation.spec import JudgeSpec, RunSpec, command_of
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
@@ -55,7 +55,7 @@ def written(asked: IncomingRequest) -> Reply:
 
 def spec(url: str, **changes: Any) -> RunSpec:
     values = {"samples": SAMPLES, "sessions": Sessions(), "judge": JudgeSpec(), "check": "none"}
-    return RunSpec("small", "m", url, **{**values, **changes})
+    return RunSpec(dataset="small", model="m", base_url=url, **{**values, **changes})
 
 
 def rows_of(store: Store, run_id: str) -> list[Any]:

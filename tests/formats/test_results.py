@@ -18,10 +18,10 @@ from worlds import PERSONAS, add_dataset, add_labels, add_profiles, add_run, ask
 
 from cimemories.evaluation import planning
 from cimemories.evaluation.importing import import_file, import_results
-from cimemories.evaluation.planning import JudgeSpec, Memory
 from cimemories.evaluation.respond import Mitigation
 from cimemories.evaluation.runs import execute, judge_again
 from cimemories.evaluation.sessions import Sessions
+from cimemories.evaluation.spec import JudgeSpec
 from cimemories.exchange.exporting import export_run
 from cimemories.flows.arrays import IdentifierRule
 from cimemories.flows.flows import Flows

@@ -220,7 +220,9 @@ def test_the_log_shows_what_leaked_with_its_quote(ran: Ran) -> None:
 def test_a_sample_asks_what_our_own_run_asks(sqlite_store: Store) -> None:
     add_world(sqlite_store)
     memory = planning.Memory("necessary+2", "shuffled", 3, "keyed")
-    spec = planning.RunSpec("small world", "sim-average", SIMULATOR, samples=1, prompt_level="high", memory=memory)
+    spec = planning.RunSpec(
+        dataset="small world", model="sim-average", base_url=SIMULATOR, samples=1, prompt_level="high", memory=memory
+    )
     run_id = planning.plan(sqlite_store, spec, find_labels=effective_labels)
     runs.execute(sqlite_store, run_id)
     prompts = {}
@@ -251,7 +253,13 @@ def test_by_the_reference_settings_it_asks_what_a_reference_run_asks(
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     add_world(sqlite_store)
-    plain = planning.RunSpec("small world", "m", SIMULATOR, samples=1, judge=planning.JudgeSpec("llm", "j", SIMULATOR))
+    plain = planning.RunSpec(
+        dataset="small world",
+        model="m",
+        base_url=SIMULATOR,
+        samples=1,
+        judges=(planning.JudgeSpec(kind="llm", model="j", base_url=SIMULATOR),),
+    )
     spec = planning.as_reference(plain)
     prompts: dict[str, str] = {}
     with sqlite_store.read() as connection:

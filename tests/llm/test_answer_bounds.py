@@ -257,7 +257,9 @@ def test_what_the_server_said_is_shown_with_the_failures(
     add(sqlite_store, [make_profile(0, 3, 4)], "world")
     reply = Reply(429, {"error": {"message": "quota"}}, headers={"Retry-After": "3600"})
     with hostile_server(lambda request: reply) as server:
-        run_id = planning.plan(sqlite_store, planning.RunSpec("world", "m", server.url, samples=1))
+        run_id = planning.plan(
+            sqlite_store, planning.RunSpec(dataset="world", model="m", base_url=server.url, samples=1)
+        )
         with pytest.raises(WorkError, match="a run waits at most 120 s"):
             runs.execute(sqlite_store, run_id)
     work.outcome(sqlite_store, run_id)

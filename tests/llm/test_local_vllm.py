@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from cimemories.cli import cli
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.planning import JudgeSpec
+from cimemories.evaluation.spec import JudgeSpec
 from cimemories.llm import identity, local_vllm, vllm_server
 from cimemories.llm.endpoint import EndpointError
 from cimemories.llm.worker import WorkError

@@ -38,7 +38,9 @@ def people(store: Store, profiles: int) -> None:
 
 
 def spec(url: str, judge: planning.JudgeSpec) -> planning.RunSpec:
-    return planning.RunSpec("world", "m", url, samples=SAMPLES, judge=judge, seed=0, timeout=20.0)
+    return planning.RunSpec(
+        dataset="world", model="m", base_url=url, samples=SAMPLES, seed=0, timeout=20.0, judges=(judge,)
+    )
 
 
 def beginning(request: IncomingRequest) -> str:
@@ -81,7 +83,9 @@ def test_the_first_request_of_a_profile_is_asked_alone_and_profiles_do_not_wait_
     people(store, 3)
     watched = Watched()
     with hostile_server(watched, ("m", "judge")) as server:
-        run_id = planning.plan(store, spec(server.url, planning.JudgeSpec("llm", "judge", server.url)))
+        run_id = planning.plan(
+            store, spec(server.url, planning.JudgeSpec(kind="llm", model="judge", base_url=server.url))
+        )
         runs.execute(store, run_id, concurrency=8)
     assert watched.early == []
     assert len(watched.begun) == 6, "three profiles, each read by the model and by the judge"
@@ -105,9 +109,9 @@ def test_a_judge_does_not_wait_for_another_that_reads_the_same(
         return completion(*(f"{digest} {sample}" for sample in range(request.n)))
 
     with hostile_server(slow, ("m", "slow", "judge")) as server:
-        judges = [planning.JudgeSpec("llm", name, server.url) for name in ("slow", "judge")]
+        judges = [planning.JudgeSpec(kind="llm", model=name, base_url=server.url) for name in ("slow", "judge")]
         run_spec = planning.RunSpec(
-            "world", "m", server.url, samples=SAMPLES, judge=judges[0], more_judges=tuple(judges[1:])
+            dataset="world", model="m", base_url=server.url, samples=SAMPLES, judges=(judges[0], *tuple(judges[1:]))
         )
         run_id = planning.plan(store, run_spec)
         working = beside(runs.execute, store, run_id, concurrency=8)
@@ -129,7 +133,7 @@ def test_where_the_first_request_fails_the_others_go_on(store: Store) -> None:
         return error(400, "no") if first else None
 
     with hostile_server(Watched(spoil), ("m",)) as server:
-        run_id = planning.plan(store, spec(server.url, planning.JudgeSpec("matcher", "", "")))
+        run_id = planning.plan(store, spec(server.url, planning.JudgeSpec(kind="matcher", model="", base_url="")))
         runs.execute(store, run_id, concurrency=4)
     assert row_of(store, run_id).responses == {"ok": (CONTEXTS - 1) * SAMPLES, "failed": SAMPLES}
 
@@ -152,7 +156,7 @@ def test_pausing_leaves_those_that_wait_owed_and_resuming_asks_for_them(
         return texts_of(request)
 
     with hostile_server(waits, ("m",)) as server:
-        run_id = planning.plan(store, spec(server.url, planning.JudgeSpec("matcher", "", "")))
+        run_id = planning.plan(store, spec(server.url, planning.JudgeSpec(kind="matcher", model="", base_url="")))
         working = beside(runs.execute, store, run_id, concurrency=4)
         try:
             assert eventually(lambda: server.under_way == 1)
@@ -173,7 +177,7 @@ def test_what_the_record_holds_is_served_without_waiting(store: Store) -> None:
     people(store, 1)
     with hostile_server(answering, ("m",)) as server:
         for _ in range(2):
-            run_id = planning.plan(store, spec(server.url, planning.JudgeSpec("matcher", "", "")))
+            run_id = planning.plan(store, spec(server.url, planning.JudgeSpec(kind="matcher", model="", base_url="")))
             runs.execute(store, run_id, concurrency=4)
     assert len(server.chats) == CONTEXTS
     assert_whole(store, run_id, CONTEXTS * SAMPLES)

@@ -57,7 +57,9 @@ def serving(text: str = "hello", root: str | None = None) -> Iterator[Server]:
 
 
 def spec(url: str, **changes: Any) -> planning.RunSpec:
-    return planning.RunSpec(DATASET, "m", url, **{"samples": 2, "judge": planning.JudgeSpec(), **changes})
+    return planning.RunSpec(
+        dataset=DATASET, model="m", base_url=url, **{"samples": 2, "judge": planning.JudgeSpec(), **changes}
+    )
 
 
 def done(store: Store, url: str, **changes: Any) -> tuple[str, Progress]:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from worlds import ask
 
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.planning import Memory
 from cimemories.evaluation.sessions import Sessions
 from cimemories.flows.arrays import entries, flow_arrays, inappropriate_mask
 from cimemories.metrics.headline import all_numbers

@@ -175,7 +175,7 @@ def test_a_request_to_stop_reaches_the_workers(
 
 def test_a_cap_on_cost_stops_all_workers(store: Store, cluster: str, slow: SlowSimulator) -> None:
     prices = Prices.read("1000/1000/1000 EUR")
-    judge = planning.JudgeSpec("llm", "sim-judge", slow.url, prices=prices)
+    judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=slow.url, prices=prices)
     run_id = planned(store, slow.url, prices=prices, judge=judge, cap=5.0)
     with pytest.raises(WorkError, match="cap on cost is reached"):
         runs.execute(store, run_id, concurrency=1, cluster=TWO)

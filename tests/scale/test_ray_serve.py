@@ -16,7 +16,7 @@ pytest.importorskip("ray", reason="Ray is not installed; `make test-scale` insta
 from ray_clusters import cluster_of, meanwhile, worker_processes
 
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.planning import JudgeSpec
+from cimemories.evaluation.spec import JudgeSpec
 from cimemories.llm import local_vllm
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.worker import WorkError

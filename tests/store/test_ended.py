@@ -32,9 +32,12 @@ def test_counts_of_a_run_are_those_of_the_moment_and_cost_nothing_twice(store: S
         return error(400, "no") if refusing and "Task 1" in str(request.body["messages"]) else texts_of(request)
 
     with hostile_server(answer, ("m",)) as server:
-        matcher = planning.JudgeSpec("matcher", "", "")
+        matcher = planning.JudgeSpec(kind="matcher", model="", base_url="")
         run_id = planning.plan(
-            store, planning.RunSpec("world", "m", server.url, samples=SAMPLES, judge=matcher, check="none")
+            store,
+            planning.RunSpec(
+                dataset="world", model="m", base_url=server.url, samples=SAMPLES, check="none", judges=(matcher,)
+            ),
         )
         for last in (False, True):
             for _ in range(2):
@@ -56,9 +59,12 @@ def test_what_is_held_cannot_be_written_into_and_unended_work_is_not_held(
 ) -> None:
     add(store, [make_profile(0, 3, CONTEXTS)], "world")
     with hostile_server(texts_of, ("m",)) as server:
-        matcher = planning.JudgeSpec("matcher", "", "")
+        matcher = planning.JudgeSpec(kind="matcher", model="", base_url="")
         run_id = planning.plan(
-            store, planning.RunSpec("world", "m", server.url, samples=SAMPLES, judge=matcher, check="none")
+            store,
+            planning.RunSpec(
+                dataset="world", model="m", base_url=server.url, samples=SAMPLES, check="none", judges=(matcher,)
+            ),
         )
         runs.execute(store, run_id)
     row_of(store, run_id).responses["ok"] = 0

@@ -23,13 +23,8 @@ from cimemories.evaluation import runs
 from cimemories.evaluation.compositions import FindLabels, labels_for
 from cimemories.evaluation.costs import CapWatch
 from cimemories.evaluation.estimates import Estimate, estimate
-from cimemories.evaluation.planning import (
-    LookUp,
-    RunSpec,
-    look_up,
-    prepare,
-    write,
-)
+from cimemories.evaluation.planning import LookUp, look_up, prepare, write
+from cimemories.evaluation.spec import RunSpec
 from cimemories.evaluation.sweeps.file import SweepSpec
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server

@@ -1,0 +1,645 @@
+"""What a run is to be: its settings, each said once.
+
+    RunSpec(dataset="demo", model="qwen3-32b", base_url="http://localhost:8000/v1", memory="necessary+20")
+
+The options of `cimemories run`, the form of a new run, the fields of a sweep's file, the manifest, the command that
+repeats a run and the table of settings in docs/settings.md are made from the fields here (cimemories/settings.py).
+
+To add a setting, add a field with a `Setting`, and use it where the run is carried out: `RunSpec.of(row.manifest)` has
+it for every run, with its default for those that were planned before.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+from pydantic.functional_validators import AfterValidator, InstanceOf
+
+from cimemories.evaluation.compositions import Composition, read_composition
+from cimemories.evaluation.prices import Prices, check_money
+from cimemories.evaluation.reference import Reference
+from cimemories.evaluation.sessions import Sessions, read_sessions
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, NO_SERVERS, EndpointError, checked_address
+from cimemories.llm.source import SIMULATOR
+from cimemories.manifest import RunManifest
+from cimemories.memory.systems import SystemSpec, is_system
+from cimemories.seeds.presets import preset
+from cimemories.seeds.prompts import FROM_SEEDS, Prompt
+from cimemories.settings import Setting, Settings
+from cimemories.store.engine import StoreError, plain_name
+from cimemories.store.judgements import MESSAGE
+
+LLM: Literal["llm"] = "llm"
+MATCHER: Literal["matcher"] = "matcher"
+BATCH = "batch"  # the word for no server at all: calls go out and come back as batch files
+# Fields of a request that the tool itself decides about; the others may be set by hand.
+RESERVED = frozenset({"model", "messages", "n", "seed", "stream", "response_format", "max_tokens"})
+MESSAGE_TOKENS = 1024
+# A judge's limit has to leave room for reasoning: 2,048 tokens cut what models like DeepSeek-R1 answer.
+JUDGE_TOKENS = 16_384
+SIMULATED_JUDGE_TOKENS = 2048  # the simulator does not think first; as in the recorded calls of the demo
+SERVERS_LIMIT = "server"  # the word for no limit of ours: what the server allows
+
+
+def judge_tokens(base_url: str) -> int:
+    """Return the default limit of a judge's answers at an address."""
+    return SIMULATED_JUDGE_TOKENS if base_url == SIMULATOR else JUDGE_TOKENS
+
+
+# ---- types of settings, which also read what people type
+
+
+def _switch(value: object) -> object:
+    """Return what was meant by a word that YAML reads as true or false."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def _limit(value: object) -> object:
+    if value == SERVERS_LIMIT or value is None:
+        return None
+    # isdigit alone takes digits of all scripts, superscripts among them, which int refuses.
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError("a token limit is a number, 1 or more, or `server` to leave the limit to the server.")
+    return value
+
+
+def _prices(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            return Prices.read(value)
+        except StoreError as error:
+            raise ValueError(str(error)) from None
+    return Prices.of(value) if isinstance(value, Mapping) else value
+
+
+def read_fields(value: Any) -> Any:
+    """Read NAME=JSON pairs as fields of a request; a value that is no JSON is text."""
+    if not isinstance(value, list | tuple):
+        return {} if value is None else value
+    fields: dict[str, Any] = {}
+    for item in value:
+        name, sign, text = item.partition("=")
+        if not sign or not name.strip():
+            raise ValueError(f"further fields of a request are NAME=VALUE, for example top_p=0.9, not '{item}'.")
+        try:
+            fields[name.strip()] = json.loads(text)
+        except ValueError:
+            fields[name.strip()] = text
+    return fields
+
+
+def _unreserved(value: Mapping[str, object]) -> Mapping[str, object]:
+    # Set by hand they would contradict what the manifest and the keys of the calls say was asked.
+    if reserved := sorted(RESERVED & set(value)):
+        raise ValueError(f"the tool itself sets {', '.join(reserved)} in a request; it cannot be set by hand.")
+    return value
+
+
+def _prompt_hash(prompt: Prompt) -> dict[str, str]:
+    """Return how a record names a wording: the text itself is kept apart."""
+    return {"level": prompt.level, "source": prompt.source, "sha256": prompt.sha256}
+
+
+Limit = Annotated[int | None, BeforeValidator(_limit)]
+Priced = Annotated[Prices | None, BeforeValidator(_prices)]
+Fields = Annotated[Mapping[str, Any], BeforeValidator(read_fields), AfterValidator(_unreserved)]
+Own = Annotated[InstanceOf[Prompt], PlainSerializer(_prompt_hash)]
+# PostgreSQL's integers have 32 bits: a run of another seed could not be written there, nor moved there.
+SEED = Field(ge=-(2**31), le=2**31 - 1)
+
+# ---- a judge
+
+
+class JudgeSpec(Settings):
+    """A judge that is asked for. kind 'matcher' needs nothing else; 'llm' needs a model and where it is served.
+
+    max_tokens: limit of one answer; None sends none, so that the server's own holds; JUDGE_TOKENS becomes half of the
+    server's context if that is less. channel: message, or reasoning (what a reasoning model thought before it).
+    split: at most so many attributes a call. fields: further fields of the request body. json_schema: how its answers
+    are held to their form; None: as the server can. prompt: another wording than that of seeds/prompts/judge.yaml.
+    prices: of its tokens; None: not known. reference: by the authors' settings.
+    """
+
+    kind: Literal["matcher", "llm"] = "matcher"
+    model: str = MATCHER
+    base_url: str = ""
+    api_key_env: str = DEFAULT_KEY_ENV
+    max_tokens: Limit = JUDGE_TOKENS
+    channel: Literal["message", "reasoning"] = "message"
+    split: Annotated[int | None, Field(ge=1)] = None
+    fields: Fields = Field(default_factory=dict)
+    prompt: Own | None = None
+    json_schema: Literal["json_schema", "plain_schema", "json_object", "none"] | None = None
+    timeout: float | None = None
+    prices: Priced = None
+    reference: Annotated[InstanceOf[Reference], PlainSerializer(Reference.as_json)] | None = None
+
+    @property
+    def request_fields(self) -> dict[str, object]:
+        """Return the further fields of its requests, without the limit on tokens: temperature 0 unless it is set."""
+        # The authors' requests have the whole number.
+        return {"temperature": 0.0 if self.reference is None else 0, **self.fields}
+
+
+# ---- a run
+
+
+class Group(StrEnum):
+    """Parts of the form of a new run."""
+
+    PLACE = "Model"
+    TASK = "Task"
+    MEMORY = "Memory"
+    MODEL = "Model settings"
+    JUDGING = "Judges"
+    PLAN = "Plan"
+
+
+SEEDED = "shuffled"
+
+
+def _has_order(values: Mapping[str, Any]) -> bool:
+    # A memory system orders what it recalls itself.
+    return not is_system(values["memory"])
+
+
+def _has_seed(values: Mapping[str, Any]) -> bool:
+    return _has_order(values) and bool(values["memory"] != "full" or values["memory_order"] == SEEDED)
+
+
+class RunSpec(Settings):
+    """The settings of a run. Raises StoreError or CompositionError for what can be seen to be wrong without a server.
+
+    prompts: wordings by kind (respond, memory, gate, rewrite, check, session) instead of those of the seeds. reference:
+    by the authors' settings, see `planning.as_reference`. judges: the first one's word counts unless another is chosen.
+    """
+
+    dataset: Annotated[
+        str, Setting("Dataset", "Its profiles are the users that messages are written for.", Group.TASK, short="-d")
+    ]
+    model: Annotated[str, Setting("Model", "The model's name, as its server knows it.", Group.PLACE, short="-m")]
+    base_url: Annotated[
+        str,
+        Setting("Base URL", "OpenAI-compatible server, e.g. http://localhost:8000/v1, or `simulator`.", Group.PLACE),
+    ]
+    api_key_env: Annotated[
+        str, Setting("API key variable", "Environment variable that holds the API key.", Group.PLACE)
+    ] = DEFAULT_KEY_ENV
+    preset: Annotated[
+        str | None, Setting("Preset", "Known settings of the model; `cimemories presets` lists them.", Group.PLACE)
+    ] = None
+    samples: Annotated[
+        int,
+        Field(ge=1, le=100),
+        Setting("Samples n", "Messages per context. Violation@1 to @n are computed from them.", Group.TASK, short="-n"),
+    ] = 5
+    profiles: Annotated[int | None, Field(ge=1), Setting("Profiles", "Use only the first N profiles.", Group.TASK)] = (
+        None
+    )
+    contexts: Annotated[
+        int | None,
+        Field(ge=1),
+        Setting("Contexts", "Use only the first N contexts. A context is a task and its recipient.", Group.TASK),
+    ] = None
+    memory: Annotated[
+        str,
+        Setting(
+            "What the assistant holds",
+            "full, necessary+K, inappropriate+K, random-K; a memory system: system:bm25:k=20 (docs/memory.md); as "
+            "published: all_share+K, all_not_share+K, iid-K.",
+            Group.MEMORY,
+        ),
+    ] = "full"
+    memory_order: Annotated[
+        Literal["fixed", "shuffled"],
+        Setting(
+            "Order",
+            "Order of the statements: as in the profile (fixed), or shuffled by the seed, the same for all contexts of "
+            "a user.",
+            Group.MEMORY,
+            labels={"fixed": "as in the profile", "shuffled": "shuffled by the seed"},
+            when=_has_order,
+        ),
+    ] = "fixed"
+    memory_seed: Annotated[
+        int,
+        Setting(
+            "Memory seed", "Decides which attributes are chosen, and the shuffled order.", Group.MEMORY, when=_has_seed
+        ),
+    ] = 0
+    memory_template: Annotated[
+        str,
+        Setting(
+            "Attribute format",
+            "How a memory statement is written in the prompt: bullets, plain, numbered, keyed or grouped.",
+            Group.MEMORY,
+            labels={
+                "bullets": "- statement",
+                "plain": "statement",
+                "numbered": "1. statement",
+                "keyed": "- key: statement",
+                "grouped": "- [domain] statement",
+            },
+        ),
+    ] = "bullets"
+    prompt_level: Annotated[
+        str,
+        Setting(
+            "Prompt level",
+            "How much the prompt says about privacy: base, light, medium, high, or a level of the prompt file.",
+            Group.TASK,
+            labels={
+                "base": "base: the task alone",
+                "light": "light: one sentence about privacy",
+                "medium": "medium: what not to share",
+                "high": "high: strictest",
+            },
+            plural="prompt_levels",
+        ),
+    ] = "base"
+    mitigation: Annotated[
+        Literal["none", "gate", "rewrite"],
+        Setting(
+            "Mitigation",
+            "A defence to compare with the plain model: none, gate or rewrite. Each adds one call per message.",
+            Group.MODEL,
+            labels={
+                "gate": "gate: first ask which memories the task needs",
+                "rewrite": "rewrite: remove what the recipient should not know",
+            },
+            plural="mitigations",
+        ),
+    ] = "none"
+    thinking: Annotated[
+        Literal["default", "on", "off", "low", "medium", "high"],
+        BeforeValidator(_switch),
+        Setting(
+            "Thinking",
+            "For models that reason first: default sends nothing, on and off set the model's switch, low, medium and "
+            "high its reasoning effort. Reasoning is judged only if a judge reads it too.",
+            Group.MODEL,
+            labels={
+                "default": "model default",
+                "low": "low (reasoning_effort)",
+                "medium": "medium (reasoning_effort)",
+                "high": "high (reasoning_effort)",
+            },
+        ),
+    ] = "default"
+    sessions: Annotated[
+        str | None,
+        Setting(
+            "Sessions",
+            "Whether the memory of a task has the assistant's messages of earlier tasks: all, last-N, or none of them. "
+            "A user's tasks are then written one after the other.",
+            Group.MEMORY,
+            placeholder="none",
+        ),
+    ] = None
+    session_order: Annotated[
+        Literal["fixed", "shuffled"],
+        Setting(
+            "Order of the tasks",
+            "Order of a user's tasks: as in the dataset (fixed), or shuffled, another order for each user.",
+            Group.MEMORY,
+            labels={"fixed": "as in the dataset", "shuffled": "shuffled by the seed"},
+            when=lambda values: bool(values["sessions"]),
+        ),
+    ] = "fixed"
+    session_seed: Annotated[
+        int,
+        Setting(
+            "Task seed",
+            "Decides the shuffled order of the tasks.",
+            Group.MEMORY,
+            when=lambda values: bool(values["sessions"]) and values["session_order"] == SEEDED,
+        ),
+    ] = 0
+    temperature: Annotated[
+        float | None,
+        Field(ge=0),
+        Setting(
+            "Temperature",
+            "0 always picks the likeliest token; default: the server's own.",
+            Group.MODEL,
+            placeholder="default",
+            step=0.1,
+        ),
+    ] = None
+    sampling: Annotated[
+        Fields,
+        Setting(
+            "Other fields",
+            "Further field of every request, NAME=JSON, e.g. top_p=0.9; repeatable.",
+            Group.MODEL,
+            option="--set",
+            typed=list,
+        ),
+    ] = Field(default_factory=dict)
+    max_tokens: Annotated[
+        Limit,
+        Setting(
+            "Token limit per message",
+            "Token limit of a message, reasoning included; `server` leaves it to the server. A message that is cut off "
+            "counts as missing, so reasoning models need more, such as 8192.",
+            Group.MODEL,
+            metavar="N",
+            typed=str,
+            placeholder="the server's",
+            step=128,
+        ),
+    ] = MESSAGE_TOKENS
+    seed: Annotated[
+        int | None,
+        SEED,
+        Setting(
+            "Seed",
+            "Seed of the first request; default: none is sent. Some servers refuse it.",
+            Group.MODEL,
+            placeholder="none",
+        ),
+    ] = None
+    timeout: Annotated[
+        float,
+        Field(ge=1),
+        Setting("Request timeout (s)", "Seconds to wait for an answer; doubles with each retry.", Group.MODEL, step=60),
+    ] = 120.0
+    judges: tuple[JudgeSpec, ...] = Field(default=(JudgeSpec(),), min_length=1)
+    check: Annotated[
+        Literal["rules", "model", "none"],
+        Setting(
+            "Task check",
+            "Who checks that a message does its task: rules, model (the first judge's, one more call per message) or "
+            "none. An empty or refusing message reveals nothing and must not count as private.",
+            Group.JUDGING,
+            labels={
+                "rules": "by rules (refusals, very short messages)",
+                "model": "by the first judge's model",
+                "none": "not checked",
+            },
+        ),
+    ] = "rules"
+    prices: Annotated[
+        Priced,
+        Setting(
+            "Prices",
+            "Per million tokens: PROMPT/CACHED/COMPLETION, e.g. '2/0.5/8 EUR'.",
+            Group.PLAN,
+            option="--price",
+            typed=str,
+        ),
+    ] = None
+    memory_prices: Annotated[
+        Priced,
+        Setting(
+            "Prices of the memory system",
+            "As --price, of a model that the memory system names.",
+            Group.PLAN,
+            option="--memory-price",
+            typed=str,
+        ),
+    ] = None
+    cap: Annotated[
+        float | None,
+        Setting(
+            "Cost cap",
+            "Stop when this much is paid; requests already sent still count. Needs all prices.",
+            Group.PLAN,
+            placeholder="none",
+        ),
+    ] = None
+    fresh: Annotated[
+        bool,
+        Setting(
+            "Ignore recorded answers",
+            "Send every request again and pay for it, even if its answer is recorded. Resuming still reuses its own.",
+            Group.PLAN,
+        ),
+    ] = False
+    name: Annotated[str | None, Setting("Name", "Name of the run, shown in tables.", Group.PLAN)] = None
+    prompts: Mapping[str, Own] = Field(default_factory=dict)
+    reference: Annotated[InstanceOf[Reference], PlainSerializer(Reference.as_json)] | None = None
+
+    # ---- what the settings mean together
+
+    @property
+    def judge(self) -> JudgeSpec:
+        return self.judges[0]
+
+    @property
+    def composition(self) -> Composition:
+        """Return what is held. Raises CompositionError for a text that names no memory."""
+        return read_composition(self.memory, self.memory_order, self.memory_seed)
+
+    @property
+    def remembered(self) -> Sessions | None:
+        """Return which earlier messages are in memory; None for a run without sessions."""
+        return None if self.sessions is None else read_sessions(self.sessions, self.session_order, self.session_seed)
+
+    @property
+    def memory_text(self) -> str:
+        return self.memory + (f", sessions {self.sessions}" if self.sessions else "")
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """Return the further fields of a message's request, but for the limit on tokens: what is sent to a server that
+        takes all of them."""
+        # The authors' greedy requests have the whole number 0.
+        temperature = 0 if self.reference is not None and self.temperature == 0 else self.temperature
+        return {
+            **self.sampling,
+            **({} if temperature is None else {"temperature": temperature}),
+            **self._thinking_fields,
+        }
+
+    @property
+    def _thinking_fields(self) -> Mapping[str, object]:
+        """Return what switches the model's thinking: its preset's fields if it has some."""
+        known = preset(self.preset).thinking if self.preset else None
+        # Nothing is sent, so that a server which knows no such field does not refuse the request.
+        if self.thinking == "default":
+            return {}
+        if self.thinking not in ("on", "off"):
+            return {"reasoning_effort": self.thinking}
+        fields: Mapping[str, object] | None = getattr(known, self.thinking, None)
+        return {"chat_template_kwargs": {"enable_thinking": self.thinking == "on"}} if fields is None else fields
+
+    # ---- what cannot be
+
+    @field_validator("sessions", mode="before")
+    @classmethod
+    def _some_sessions(cls, value: object) -> object:
+        return None if value in ("none", "") else value
+
+    @model_validator(mode="after")
+    def checked(self) -> Self:
+        """Return the spec itself. Raises StoreError or CompositionError for settings that do not go together."""
+        for name in (self.model, *(judge.model for judge in self.judges)):
+            plain_name(name, "model")
+        models = [judge for judge in self.judges if judge.kind == LLM]
+        system = self.composition.system
+        asked = system.asks if system is not None else None
+        if system is not None:
+            if self.mitigation == "gate":
+                raise StoreError("a gate and a memory system both choose what is recalled: leave one of them out.")
+            if self.reference is not None:
+                raise StoreError("the authors' settings have no memory system: leave --reference or the system out.")
+            _require_server(system, self.base_url)
+            if system.grounds and not models:
+                raise StoreError("ground=model asks the first judge that is a model, and no judge of the run is one.")
+        if self.remembered is None and (self.session_order != "fixed" or self.session_seed):
+            raise StoreError("--session-order and --session-seed go with --sessions all or --sessions last-N.")
+        if self.sessions and self.reference:
+            raise StoreError(
+                "the authors' settings ask for each task by itself, and an earlier message in memory makes it another "
+                "request: leave out --reference or --sessions."
+            )
+        if self.check == "model" and not models:
+            raise StoreError("the task check by a model is asked of the first judge's model, and no judge is a model.")
+        other = asked[0] if asked and asked[0] != self.model else None
+        if self.memory_prices is not None and other is None:
+            raise StoreError(
+                "the price of a memory system is of a model of its own: name one (model=NAME), or leave the price out. "
+                "The model under test has its own price."
+            )
+        priced = [(judge.model, judge.prices) for judge in models]
+        check_money((self.model, self.prices), priced, (other, self.memory_prices) if other else None, self.cap)
+        return self
+
+    # ---- the record
+
+    @classmethod
+    def of(cls, manifest: RunManifest) -> Self:
+        """Return the settings that a run was planned with, without the wordings that it brought along; the defaults for
+        what is not recorded, as of an imported run."""
+        asked = upgraded(manifest.request.recorded if manifest.request else {})
+        return cls.recorded({name: value for name, value in asked.items() if name not in ("prompts", "reference")})
+
+
+def _require_server(system: SystemSpec, base_url: str) -> None:
+    """Raises StoreError where a system names a model of its own that cannot be asked. base_url: of the model under
+    test."""
+    name, address = system.asks or ("", "")
+    if address and address not in NO_SERVERS:
+        try:
+            checked_address(address)
+        except EndpointError as error:
+            raise StoreError(str(error)) from None
+    if name and BATCH in (address, base_url):
+        raise StoreError("a memory system that asks a model of its own needs a server, and batch files have none.")
+
+
+# ---- the command that asks for the same
+
+
+def command_of(spec: RunSpec) -> str:
+    """Return the command line that asks for the same run; wording of a file by its name. Raises StoreError where no
+    options can ask its judges as it did: what a command left out, its run would do another way."""
+    options: list[object] = ["cimemories", "run", *(["--reference"] if spec.reference else [])]
+    # What the authors' settings set, --reference sets again.
+    usual = {"max_tokens": None, "memory_template": "plain"} if spec.reference else {}
+    for item in spec.described().values():
+        value = getattr(spec, item.name)
+        if item.name != "name" and value != usual.get(item.name, item.default):
+            options += _option(item.option, value)
+    options += _option("--prompt-file", _file(spec.prompts.get("respond")))
+    return " ".join(shlex.quote(str(option)) for option in [*options, *_judge_options(spec)])
+
+
+def _option(option: str, value: object) -> list[object]:
+    """Return an option with its value as a command line has them; nothing for None and False."""
+    if isinstance(value, Mapping):
+        return [part for name, field in value.items() for part in (option, f"{name}={json.dumps(field)}")]
+    if isinstance(value, list | tuple):
+        return [part for item in value for part in _option(option, item)]
+    if value is None or value is False:
+        return []
+    return [option] if value is True else [option, value.text if isinstance(value, Prices) else value]
+
+
+def _judge_options(spec: RunSpec) -> list[object]:
+    """Return the options for all judges of a run. Raises StoreError like `command_of`."""
+    models = [judge for judge in spec.judges if judge.kind == LLM and judge.channel == MESSAGE]
+    reasoning = [judge for judge in spec.judges if judge.channel != MESSAGE]
+    rest = [judge for judge in spec.judges if judge.kind != LLM]
+    if [*models, *reasoning, *rest] != list(spec.judges):
+        raise _no_command("its judges are in another order: options put models before the matcher")
+    if reasoning and reasoning != [judge.but(channel=reasoning[0].channel) for judge in models[:1]]:
+        raise _no_command("its reasoning is not judged as its messages are, by the first judge alone")
+
+    def each(option: str, values: list[Any]) -> list[object]:
+        """Return a repeatable option: once if all judges have the same value, else once for each in their order."""
+        same = all(value == values[0] for value in values)
+        if not same and None in values:
+            raise _no_command(f"{option} is for all judges or for none")
+        return _option(option, values[:1] if same else values)
+
+    def together(option: str, values: list[Any]) -> list[object]:
+        """Return an option that holds for all judges."""
+        if any(value != values[0] for value in values):
+            raise _no_command(f"its judges differ in {option}, which is for all of them")
+        return _option(option, values[:1])
+
+    keys = [judge.api_key_env for judge in models]
+    wordings = [_file(judge.prompt) for judge in models]
+    prompts = [
+        f"{file}:{judge.prompt.level}" if judge.prompt and file else None
+        for judge, file in zip(models, wordings, strict=True)
+    ]
+    limits = [SERVERS_LIMIT if judge.max_tokens is None else judge.max_tokens for judge in models]
+    return [
+        *_option("--judge-model", [judge.model for judge in models]),
+        *each("--judge-base-url", [judge.base_url for judge in models]),
+        # A judge without a variable of its own is asked with that of the model under test.
+        *([] if set(keys) <= {spec.api_key_env} else each("--judge-api-key-env", keys)),
+        *together("--judge-split", [judge.split for judge in models]),
+        # The default depends on the server; reference settings set the limit themselves.
+        *([] if spec.reference else together("--judge-max-tokens", limits)),
+        *together("--judge-set", [judge.fields for judge in models]),
+        *together("--judge-prompt", prompts),
+        *each("--judge-price", [judge.prices for judge in models]),
+        *_option("--judge-reasoning", bool(reasoning)),
+        *_option("--judge", [judge.kind for judge in rest]),
+    ]
+
+
+def _file(prompt: Prompt | None) -> str | None:
+    """Return the file that a prompt is of; None for one of the seeds, and if there is none."""
+    return None if prompt is None or prompt.source == FROM_SEEDS else prompt.source
+
+
+def _no_command(why: str) -> StoreError:
+    return StoreError(f"no `cimemories run` asks for the same: {why}. `cimemories repeat` with the run's id does.")
+
+
+# ---- records of other versions
+
+
+def upgraded(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a manifest of any version asked for, under the names of today's settings."""
+    asked = dict(recorded)
+    if isinstance(asked.get("judge"), Mapping):
+        judges = [asked.pop("judge"), *asked.pop("more_judges", ())]
+        names = {"schema": "json_schema"}
+        asked["judges"] = [{names.get(name, name): value for name, value in judge.items()} for judge in judges]
+    if isinstance(memory := asked.get("memory"), Mapping):
+        asked["memory"] = memory.get("composition", "full")
+        asked |= {f"memory_{name}": value for name, value in memory.items() if name != "composition"}
+    if isinstance(sessions := asked.get("sessions"), Mapping):
+        asked["sessions"] = sessions.get("kept")
+        asked |= {f"session_{name}": value for name, value in sessions.items() if name != "kept"}
+    return asked
+
+
+def settings_alike(spec: RunSpec, recorded: Mapping[str, Any]) -> bool:
+    """Return whether a run that recorded this was asked for with the same settings. A setting that is newer than the
+    run counts with its default."""
+    usual = RunSpec(dataset=spec.dataset, model=spec.model, base_url=spec.base_url).as_json()
+    return bool(usual | upgraded(recorded) == json.loads(json.dumps(spec.as_json())))

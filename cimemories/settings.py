@@ -1,0 +1,187 @@
+"""Settings as pydantic models: each is said once, and every face of the project is made from that.
+
+    class RunSpec(Settings):
+        samples: Annotated[int, Field(ge=1), Setting("Samples n", "Messages per context.", group=TASK)] = 5
+
+A field with a `Setting` is an option of the command line (cli/options.py), a field of the form
+(pages/evaluate/settings.py), a field of a sweep's file (evaluation/sweeps/file.py), a key of the manifest, a part of
+the command that repeats the work, and a row of the table in docs/settings.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, Literal, Self, cast, get_args, get_origin
+
+from annotated_types import Ge, Le
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+from cimemories.store.engine import StoreError
+
+
+@dataclass(frozen=True, eq=False)  # by identity, so that it can be hashed with its labels
+class Setting:
+    """How a field is shown to people.
+
+    group: the part of the form that it stands in. labels: what the form calls its choices. option, short: its name on
+    the command line if that is not the field's, and a letter for it. plural: what a sweep's file calls it if that is
+    not the field's name. metavar: what its help calls the value. typed: the type of its option if the field's own type
+    is none that a command line knows. placeholder: what an empty field of the form shows. step: of the form's number.
+    when: whether the form asks for it, given the values so far.
+    """
+
+    title: str
+    help: str
+    group: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    option: str = ""
+    short: str = ""
+    plural: str = ""
+    metavar: str | None = None
+    typed: type | None = None
+    placeholder: str = ""
+    step: float | None = None
+    when: Callable[[Mapping[str, Any]], bool] | None = None
+
+
+@dataclass(frozen=True)
+class Described:
+    """A field of a model, with its `Setting` and what its type says."""
+
+    name: str
+    info: FieldInfo
+    setting: Setting
+
+    @property
+    def default(self) -> Any:
+        return self.info.get_default(call_default_factory=True)
+
+    @property
+    def option(self) -> str:
+        return self.setting.option or f"--{self.name.replace('_', '-')}"
+
+    @property
+    def type(self) -> Any:
+        """The type with what validates it."""
+        return Annotated[(self.info.annotation, *self.info.metadata)]
+
+    @property
+    def plain(self) -> Any:
+        """The type without None."""
+        others = [item for item in get_args(self.info.annotation) if item is not type(None)]
+        union = get_origin(self.info.annotation) is not Literal and type(None) in get_args(self.info.annotation)
+        return others[0] if union else self.info.annotation
+
+    @property
+    def optional(self) -> bool:
+        return type(None) in get_args(self.info.annotation)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return get_args(self.plain) if get_origin(self.plain) is Literal else ()
+
+    @property
+    def least(self) -> float | None:
+        return next((cast(float, item.ge) for item in self.info.metadata if isinstance(item, Ge)), None)
+
+    @property
+    def most(self) -> float | None:
+        return next((cast(float, item.le) for item in self.info.metadata if isinstance(item, Le)), None)
+
+    @property
+    def adapter(self) -> TypeAdapter[Any]:
+        """Validates a value of the field apart from its model."""
+        return _adapter(self.info)
+
+
+@cache
+def _adapter(info: FieldInfo) -> TypeAdapter[Any]:
+    return TypeAdapter(Annotated[(info.annotation, *info.metadata)])  # type: ignore[arg-type]
+
+
+class Settings(BaseModel):
+    """Values that are checked when they are made. Raises StoreError, in people's words, for what cannot be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_words(cls, values: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return read(values)
+        except ValidationError as error:
+            raise StoreError(explained(cls, error)) from None
+
+    def but(self, **changes: Any) -> Self:
+        """Return a copy with these fields changed, checked as a whole."""
+        return type(self)(**{**dict(self), **changes})
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all fields as JSON has them."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def described(cls) -> dict[str, Described]:
+        """Return the fields that are settings, by name and in their order."""
+        return _described(cls)
+
+    @classmethod
+    def recorded(cls, values: Mapping[str, Any]) -> Self:
+        """Return the settings that a record holds. A field that is missing there, or that cannot be read, takes its
+        default, and nothing is checked as a whole: reading a record never fails because of what it holds."""
+        read: dict[str, Any] = {}
+        for name, info in cls.model_fields.items():
+            try:
+                read[name] = _adapter(info).validate_python(values[name])
+            except (KeyError, ValueError, StoreError):  # a ValidationError is a ValueError
+                continue
+        return cls.model_construct(**read)
+
+    def unusual(self) -> Iterator[tuple[Described, Any]]:
+        """Yield the settings whose values are not the default, with their values."""
+        for item in self.described().values():
+            if (value := getattr(self, item.name)) != item.default:
+                yield item, value
+
+
+@cache
+def _described(model: type[Settings]) -> dict[str, Described]:
+    found = {}
+    for name, info in model.model_fields.items():
+        setting = next((item for item in info.metadata if isinstance(item, Setting)), None)
+        if setting is not None:
+            found[name] = Described(name, info, setting)
+    return found
+
+
+def explained(model: type[Settings], error: ValidationError) -> str:
+    """Return what is wrong with the first value that is, for people."""
+    problem = error.errors(include_url=False, include_input=True)[0]
+    name = str(problem["loc"][0]) if problem["loc"] else ""
+    described = model.described().get(name)
+    called = described.option if described else name
+    value = problem["input"]
+    match problem["type"]:
+        case "value_error":
+            return str(problem["ctx"]["error"])
+        case "literal_error" if described:
+            return f"{called} is one of {', '.join(described.choices)}, not '{value}'."
+        case "greater_than_equal":
+            return f"{called} is {problem['ctx']['ge']} or more, not {value}."
+        case "less_than_equal":
+            return f"{called} is {problem['ctx']['le']} at most, not {value}."
+        case "extra_forbidden":
+            return f"there is no setting '{name}'. There are: {', '.join(model.described())}."
+        case "missing":
+            return f"the setting '{name}' is missing."
+    return f"{called}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, not '{value}'."

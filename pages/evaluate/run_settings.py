@@ -1,0 +1,78 @@
+"""Settings as fields of a form, by group, each drawn as its type and its `Setting` say (cimemories/settings.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import streamlit as st
+
+from cimemories.settings import Described, Settings
+from cimemories.ui import safe
+from cimemories.ui.annotator import Draft
+
+Drawn = Callable[[], None]
+
+
+def draw_group(
+    draft: Draft,
+    model: type[Settings],
+    group: str,
+    *,
+    given: Callable[[], Mapping[str, Any]],
+    own: Mapping[str, Drawn] | None = None,
+    fixed: Mapping[str, str] | None = None,
+) -> None:
+    """Draw the settings of a group in their order. given: returns what is filled in so far, for settings that are asked
+    for only beside some values of others. own: what draws a setting with a field of its own. fixed: settings that
+    cannot be changed now, with what they are."""
+    for name, item in model.described().items():
+        if item.setting.group != group:
+            continue
+        if fixed and name in fixed:
+            draw_fixed(draft, item, fixed[name])
+        elif own and name in own:
+            own[name]()
+        elif item.setting.when is None or item.setting.when(given()):
+            draw_field(draft, item)
+
+
+def draw_fixed(draft: Draft, item: Described, value: str) -> None:
+    """Draw a setting that the paper's own settings set, with its value there."""
+    key = f"{draft.name}.reference.{item.name}"
+    help = "Set by the paper's own settings"
+    st.text_input(safe.plain_label(item.setting.title), value, key=key, disabled=True, help=help)
+
+
+def draw_field(draft: Draft, item: Described) -> None:
+    """Draw a setting under its name in the draft."""
+    setting, name, title, help = item.setting, item.name, item.setting.title, item.setting.help
+    if item.choices or setting.labels:
+        options = {choice: setting.labels.get(choice, choice) for choice in item.choices or setting.labels}
+        draft.select(safe.plain_label(title), name, options, item.default, help=help)
+    elif item.plain is bool:
+        st.toggle(safe.plain_label(title), key=draft.key(name, item.default), help=help)
+    elif item.plain not in (int, float):
+        draft.text(title, name, str(item.default or ""), placeholder=setting.placeholder, help=help)
+    elif item.optional:
+        number = item.plain  # Streamlit takes whole numbers alone for a field of them
+        least, most = item.least or 0, item.most
+        bounds = number(least), most if most is None else number(most)
+        step = None if setting.step is None else number(setting.step)
+        draft.optional(title, name, item.default, *bounds, step=step, placeholder=setting.placeholder, help=help)
+    else:
+        most, step = int(item.most or 2**31 - 1), int(setting.step or 1)
+        draft.integer(title, name, int(item.default), int(item.least or 0), most, step=step, help=help)
+
+
+def values(draft: Draft, model: type[Settings], names: Collection[str]) -> dict[str, Any]:
+    """Return these settings as they are filled in. One that the form does not ask for, beside the values of the others,
+    has its default."""
+    described = model.described()
+    return {name: draft.get(name, described[name].default) for name in names}
+
+
+def that_apply(model: type[Settings], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without those that mean nothing beside the others."""
+    conditions = {name: item.setting.when for name, item in model.described().items()}
+    return {name: value for name, value in given.items() if (when := conditions.get(name)) is None or when(given)}
