@@ -30,6 +30,12 @@ def test_the_command_line_is_that_of_its_commands() -> None:
     assert "survival" not in page  # hidden: the old name of `consensus`
 
 
+def test_the_table_of_settings_is_that_of_their_fields() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert page == script("settings").page(), "docs/settings.md is older than RunSpec: python docs/settings.py"
+    assert "| Samples n | `samples` | `--samples` | `5` |" in page and page.count("| `mitigations` |") == 1
+
+
 def test_every_page_is_in_the_navigation() -> None:
     assert script("website").unlisted() == [], "docs/zensical.toml has to name each page in docs/"
 
