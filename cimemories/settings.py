@@ -37,7 +37,8 @@ class Setting:
     the command line if that is not the field's, and a letter for it. plural: what a sweep's file calls it if that is
     not the field's name. metavar: what its help calls the value. typed: the type of its option if the field's own type
     is none that a command line knows. placeholder: what an empty field of the form shows. step: of the form's number.
-    when: whether the form asks for it, given the values so far.
+    when: whether the form asks for it, given the values so far. brief: how a name tells its value from others, such as
+    'thinking {}'; empty for a setting that does not make a run another experiment.
     """
 
     title: str
@@ -52,6 +53,7 @@ class Setting:
     placeholder: str = ""
     step: float | None = None
     when: Callable[[Mapping[str, Any]], bool] | None = None
+    brief: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,10 @@ class Described:
     @property
     def option(self) -> str:
         return self.setting.option or f"--{self.name.replace('_', '-')}"
+
+    def told(self, value: object) -> str:
+        """Return a value in few words, as a name of a run has it."""
+        return (self.setting.brief or f"{self.setting.title[:1].lower()}{self.setting.title[1:]} {{}}").format(value)
 
     @property
     def type(self) -> Any:

@@ -20,8 +20,8 @@ HEAD = """\
 
 Every setting of a run is an option of `cimemories run` and `check` and a field of *New run*. By its name it is a choice
 of `Workspace.run` ([Python API](api.md)), a field of a sweep's file and a key of the run's manifest (`asked`). In a
-sweep's file ([sweeps](sweeps.md)) a setting with a name in the last column may be a list, for the whole sweep or for one
-of its models: each combination is a run. What the settings do is in [runs](runs.md).
+sweep's file ([sweeps](sweeps.md)) a setting with a name in the last column may be a list, for the whole sweep or for
+one of its models: each combination is a run. What the settings do is in [runs](runs.md).
 
 This page is written from the settings: `python docs/settings.py`.
 """

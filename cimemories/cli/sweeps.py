@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +23,7 @@ from cimemories.cli.options import (
 )
 from cimemories.cli.runs import duration
 from cimemories.cli.work import work_on
+from cimemories.evaluation.spec import differing
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import DEFAULT_WORKSPACE, StoreError, open_store
 from cimemories.text import count, percent
@@ -105,7 +106,8 @@ def _print_sweep(sweep: SweepTable) -> None:
     cap = f", cap {money(row.cap, cost.currency)}" if row.cap is not None else ""
     output.line(f"{row.id}  {row.name}: {row.status}, {sweep.done} of {len(cells)} runs, cost {cost.text}{cap}")
     axes = _varying(
-        [(c.run.model, c.run.composition, c.run.prompt_level, c.mitigation, c.thinking, c.run.name) for c in cells]
+        [(c.run.model, c.run.composition, c.run.prompt_level, c.mitigation, c.thinking, c.run.name) for c in cells],
+        differing(c.run for c in cells),
     )
     n = max((c.n for c in cells), default=1)
     numbers = (f"V@{n}", "C", "coverage", "does task", "cost")
@@ -138,7 +140,8 @@ def _print_estimate(estimate: SweepEstimate, as_json: bool, shows: str) -> None:
         output.as_json({**estimate.as_json(), **more})
         return
     axes = _varying(
-        [(r.model, r.memory_text, r.prompt_level, str(r.mitigation), r.thinking, r.base_url) for r in estimate.runs]
+        [(r.model, r.memory_text, r.prompt_level, r.mitigation, r.thinking, r.base_url) for r in estimate.runs],
+        differing(estimate.runs),
     )
     numbers = ("messages", "recorded", "requests", "prompt tokens", "completion tokens", "cost", "time")
     rows = [
@@ -161,9 +164,9 @@ def _print_estimate(estimate: SweepEstimate, as_json: bool, shows: str) -> None:
     output.notes([*total.misfits, total.warning], "warning")
 
 
-def _varying(cells: Sequence[Sequence[str]]) -> list[tuple[str, tuple[str, ...]]]:
-    """The axes in which cells differ, each with the value of every cell; the model in any case. The value after the
-    named axes (a name, an address) is shown where nothing else tells two cells apart."""
+def _varying(cells: Sequence[Sequence[str]], further: Mapping[str, Sequence[str]]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the axes in which cells differ, each with the value of every cell; the model in any case, and further
+    settings. The value after the named axes (a name, an address) is shown if nothing else tells two cells apart."""
     titles = ("model", "memory", "prompt", "mitigation", "thinking")
     columns = list(zip(*cells, strict=True))
     axes = [
@@ -171,5 +174,6 @@ def _varying(cells: Sequence[Sequence[str]]) -> list[tuple[str, tuple[str, ...]]
         for title, values in zip(titles, columns, strict=False)
         if title == "model" or len({*values}) > 1
     ]
+    axes += [(title.lower(), tuple(values)) for title, values in further.items()]
     distinct = {tuple(values[i] for _, values in axes) for i in range(len(cells))}
     return axes if len(distinct) == len(cells) or not columns else [*axes, ("", columns[-1])]

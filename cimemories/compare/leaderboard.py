@@ -33,6 +33,7 @@ from cimemories.compare.ranking import (
     why_not_ranked,
 )
 from cimemories.evaluation.costs import Cost, run_cost
+from cimemories.evaluation.spec import differing
 from cimemories.flows.arrays import FlowArrays, IdentifierRule, flow_arrays, mean_or_nan
 from cimemories.flows.flows import Flows
 from cimemories.flows.labels import default_labelling
@@ -597,18 +598,20 @@ def names(lines: Sequence[Line]) -> dict[str, str]:
         item.run.id: item.run.given_name if given[item.run.given_name] == 1 and item.run.given_name else item.run.model
         for item in lines
     }
-    kinds: list[Callable[[RunRow], str]] = [
-        lambda run: run.prompt_level,
-        memory_text,
-        lambda run: run.manifest.mitigation.kind,
-        lambda run: f"thinking {run.manifest.thinking}",
-        lambda run: count(run.samples, "sample"),
+    rows = [item.run for item in lines]
+    kinds: list[dict[str, str]] = [
+        {row.id: row.prompt_level for row in rows},
+        {row.id: memory_text(row) for row in rows},
+        {row.id: row.manifest.mitigation.kind for row in rows},
+        {row.id: f"thinking {row.manifest.thinking}" for row in rows},
+        {row.id: count(row.samples, "sample") for row in rows},
+        *({row.id: text for row, text in zip(rows, texts, strict=True)} for texts in differing(rows).values()),
     ]
     # One trait after the other, and only for runs that are still called alike and differ in it.
-    for describe in kinds:
+    for told in kinds:
         called = {
-            item.run.id: f"{called[item.run.id]}, {describe(item.run)}"
-            if len({describe(other.run) for other in lines if called[other.run.id] == called[item.run.id]}) > 1
+            item.run.id: f"{called[item.run.id]}, {told[item.run.id]}"
+            if len({told[other.run.id] for other in lines if called[other.run.id] == called[item.run.id]}) > 1
             else called[item.run.id]
             for item in lines
         }

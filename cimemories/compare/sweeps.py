@@ -16,7 +16,7 @@ from cimemories.compare.leaderboard import MOST_LINES, Line, leaderboard, names,
 from cimemories.compare.ranking import common_samples, memory_text
 from cimemories.evaluation.compositions import CompositionError, Kind, read_composition
 from cimemories.evaluation.costs import Cost, run_cost, sweep_cost
-from cimemories.evaluation.spec import RunSpec
+from cimemories.evaluation.spec import RunSpec, differing
 from cimemories.flows.flows import Flows, shared_flows
 from cimemories.flows.scope import Scope, parts_of, resolve_scope
 from cimemories.llm.worker import SIMULATOR
@@ -84,7 +84,8 @@ AXES = (
 class Cell:
     """One run of a sweep. status: its own, or 'waiting' before its turn. numbers: None before anything is judged. n: at
     how many samples its violation is read: as all cells with full coverage can be, or fewer without. bounds: the
-    intervals of its numbers, None before anything is judged and while the run is at work."""
+    intervals of its numbers, None before anything is judged and while the run is at work. more: in what else the cells
+    of the sweep differ."""
 
     run: RunRow
     status: str
@@ -94,11 +95,13 @@ class Cell:
     cost: Cost
     n: int
     bounds: Intervals | None = None
+    more: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
         """What tells it from the other cells."""
-        return f"{self.run.model}, {self.run.composition}, {self.run.prompt_level}, {self.mitigation}, {self.thinking}"
+        run = self.run
+        return ", ".join((run.model, run.composition, run.prompt_level, self.mitigation, self.thinking, *self.more))
 
     @property
     def violation(self) -> float:
@@ -162,13 +165,14 @@ class SweepTable:
     warnings: tuple[str, ...]
 
     def matrices(self) -> dict[str, dict[str, dict[str, Cell]]]:
-        """The cells by prompt level and memory, one matrix for each model, mitigation and thinking, by what these are
-        called; levels, memories and matrices in the order of the sweep."""
+        """The cells by prompt level and memory, one matrix for each combination of model, mitigation and the other
+        settings, by what these are called; levels, memories and matrices in the order of the sweep."""
         by_name: dict[str, dict[str, dict[str, Cell]]] = {}
         for cell in self.cells:
             own = [cell.run.model]
             own += [cell.mitigation] if cell.mitigation != "none" else []
             own += [f"thinking {cell.thinking}"] if cell.thinking != "default" else []
+            own += cell.more
             matrix = by_name.setdefault(", ".join(own), {})
             matrix.setdefault(cell.run.prompt_level, {})[memory_text(cell.run)] = cell
         return by_name
@@ -214,7 +218,9 @@ def sweep_table(store: Store, sweep_id: str) -> SweepTable:
         cells.append(Cell(item, status, manifest.thinking, manifest.mitigation.kind, numbers, cost, item.samples))
     whole = [cell.numbers for cell in cells if cell.numbers is not None and cell.numbers.covered]
     common_n = min((common_samples(numbers, None) for numbers in whole), default=None)
-    cells = [replace(cell, n=_read_at(cell, common_n)) for cell in cells]
+    more = zip(*differing(rows).values(), strict=True) if len(rows) > 1 else ()
+    told = dict(zip((item.id for item in rows), more, strict=False))
+    cells = [replace(cell, n=_read_at(cell, common_n), more=told.get(cell.run.id, ())) for cell in cells]
     resting = {cell.run.id for cell in cells if cell.run.status not in work.ACTIVE}
     # Those of a run at work change with every answer.
     by_run = {scope.run.id: scope for scope in scopes if scope.run.id in resting}

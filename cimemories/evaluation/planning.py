@@ -495,14 +495,7 @@ def _system(system: SystemSpec, prepared: Prepared) -> dict[str, object]:
 
 
 def _name(spec: RunSpec, dataset: str) -> str:
-    marks = {
-        spec.prompt_level: "base",
-        str(spec.mitigation): "none",
-        spec.composition.label: "full",  # without the options that are at their defaults
-        f"thinking {spec.thinking}": "thinking default",
-        f"sessions {spec.sessions or ''}": "sessions ",
-    }
-    more = ", ".join(mark for mark, usual in marks.items() if mark != usual)
+    more = ", ".join(spec.traits)
     return f"{spec.model} on {dataset}" + (f" ({more})" if more else "")
 
 

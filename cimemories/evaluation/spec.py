@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -33,6 +33,7 @@ from cimemories.seeds.prompts import FROM_SEEDS, Prompt
 from cimemories.settings import Setting, Settings
 from cimemories.store.engine import StoreError, plain_name
 from cimemories.store.judgements import MESSAGE
+from cimemories.store.runs import RunRow
 
 LLM: Literal["llm"] = "llm"
 MATCHER: Literal["matcher"] = "matcher"
@@ -208,6 +209,22 @@ class RunSpec(Settings):
         Field(ge=1),
         Setting("Contexts", "Use only the first N contexts. A context is a task and its recipient.", Group.TASK),
     ] = None
+    prompt_level: Annotated[
+        str,
+        Setting(
+            "Prompt level",
+            "How much the prompt says about privacy: base, light, medium, high, or a level of the prompt file.",
+            Group.TASK,
+            labels={
+                "base": "base: the task alone",
+                "light": "light: one sentence about privacy",
+                "medium": "medium: what not to share",
+                "high": "high: strictest",
+            },
+            plural="prompt_levels",
+            brief="{}",
+        ),
+    ] = "base"
     memory: Annotated[
         str,
         Setting(
@@ -215,6 +232,7 @@ class RunSpec(Settings):
             "full, necessary+K, inappropriate+K, random-K; a memory system: system:bm25:k=20 (docs/memory.md); as "
             "published: all_share+K, all_not_share+K, iid-K.",
             Group.MEMORY,
+            brief="{}",
         ),
     ] = "full"
     memory_order: Annotated[
@@ -249,50 +267,6 @@ class RunSpec(Settings):
             },
         ),
     ] = "bullets"
-    prompt_level: Annotated[
-        str,
-        Setting(
-            "Prompt level",
-            "How much the prompt says about privacy: base, light, medium, high, or a level of the prompt file.",
-            Group.TASK,
-            labels={
-                "base": "base: the task alone",
-                "light": "light: one sentence about privacy",
-                "medium": "medium: what not to share",
-                "high": "high: strictest",
-            },
-            plural="prompt_levels",
-        ),
-    ] = "base"
-    mitigation: Annotated[
-        Literal["none", "gate", "rewrite"],
-        Setting(
-            "Mitigation",
-            "A defence to compare with the plain model: none, gate or rewrite. Each adds one call per message.",
-            Group.MODEL,
-            labels={
-                "gate": "gate: first ask which memories the task needs",
-                "rewrite": "rewrite: remove what the recipient should not know",
-            },
-            plural="mitigations",
-        ),
-    ] = "none"
-    thinking: Annotated[
-        Literal["default", "on", "off", "low", "medium", "high"],
-        BeforeValidator(_switch),
-        Setting(
-            "Thinking",
-            "For models that reason first: default sends nothing, on and off set the model's switch, low, medium and "
-            "high its reasoning effort. Reasoning is judged only if a judge reads it too.",
-            Group.MODEL,
-            labels={
-                "default": "model default",
-                "low": "low (reasoning_effort)",
-                "medium": "medium (reasoning_effort)",
-                "high": "high (reasoning_effort)",
-            },
-        ),
-    ] = "default"
     sessions: Annotated[
         str | None,
         Setting(
@@ -301,6 +275,7 @@ class RunSpec(Settings):
             "A user's tasks are then written one after the other.",
             Group.MEMORY,
             placeholder="none",
+            brief="sessions {}",
         ),
     ] = None
     session_order: Annotated[
@@ -322,6 +297,37 @@ class RunSpec(Settings):
             when=lambda values: bool(values["sessions"]) and values["session_order"] == SEEDED,
         ),
     ] = 0
+    mitigation: Annotated[
+        Literal["none", "gate", "rewrite"],
+        Setting(
+            "Mitigation",
+            "A defence to compare with the plain model: none, gate or rewrite. Each adds one call per message.",
+            Group.MODEL,
+            labels={
+                "gate": "gate: first ask which memories the task needs",
+                "rewrite": "rewrite: remove what the recipient should not know",
+            },
+            plural="mitigations",
+            brief="{}",
+        ),
+    ] = "none"
+    thinking: Annotated[
+        Literal["default", "on", "off", "low", "medium", "high"],
+        BeforeValidator(_switch),
+        Setting(
+            "Thinking",
+            "For models that reason first: default sends nothing, on and off set the model's switch, low, medium and "
+            "high its reasoning effort. Reasoning is judged only if a judge reads it too.",
+            Group.MODEL,
+            labels={
+                "default": "model default",
+                "low": "low (reasoning_effort)",
+                "medium": "medium (reasoning_effort)",
+                "high": "high (reasoning_effort)",
+            },
+            brief="thinking {}",
+        ),
+    ] = "default"
     temperature: Annotated[
         float | None,
         Field(ge=0),
@@ -444,6 +450,13 @@ class RunSpec(Settings):
         return None if self.sessions is None else read_sessions(self.sessions, self.session_order, self.session_seed)
 
     @property
+    def traits(self) -> list[str]:
+        """Return in few words what makes it another experiment than the plain run of its model."""
+        # A memory without the options that are at their defaults.
+        short = {"memory": self.composition.label}
+        return [item.told(short.get(item.name, value)) for item, value in self.unusual() if item.setting.brief]
+
+    @property
     def memory_text(self) -> str:
         return self.memory + (f", sessions {self.sessions}" if self.sessions else "")
 
@@ -521,6 +534,42 @@ class RunSpec(Settings):
         what is not recorded, as of an imported run."""
         asked = upgraded(manifest.request.recorded if manifest.request else {})
         return cls.recorded({name: value for name, value in asked.items() if name not in ("prompts", "reference")})
+
+    @classmethod
+    def of_row(cls, row: RunRow) -> Self:
+        """Return the settings of a run, of an imported one as far as its file said them."""
+        manifest = row.manifest
+        known = {
+            "model": row.model,
+            "base_url": row.endpoint,
+            "samples": row.samples,
+            "prompt_level": row.prompt_level,
+            "memory": row.composition,
+            "memory_order": manifest.memory.order,
+            "mitigation": manifest.mitigation.kind,
+            "sessions": manifest.sessions.kept if manifest.sessions else None,
+        }
+        return cls.of(manifest).model_copy(update=known)
+
+
+# In faces that have a place of their own for it: the model, the prompt level, the memory and its order with sessions,
+# the mitigation and the thinking of a run.
+SHOWN_APART = frozenset({"prompt_level", "memory", "memory_order", "sessions", "mitigation", "thinking", "samples"})
+
+
+def differing(runs: Iterable[RunRow | RunSpec]) -> dict[str, list[str]]:
+    """Return in which further settings of their experiments runs differ: by a setting's title, the text of every run.
+    Those that are shown apart anyway are left out."""
+    specs = [run if isinstance(run, RunSpec) else RunSpec.of_row(run) for run in runs]
+    columns: dict[str, list[str]] = {}
+    for name, item in RunSpec.described().items():
+        experiment = item.setting.group in (Group.TASK, Group.MEMORY, Group.MODEL, Group.JUDGING)
+        if not experiment or name in SHOWN_APART or name in ("dataset", "timeout"):
+            continue
+        given = [getattr(spec, name) for spec in specs]
+        if any(value != given[0] for value in given):
+            columns[item.setting.title] = [item.told(value) for value in given]
+    return columns
 
 
 def _require_server(system: SystemSpec, base_url: str) -> None:

@@ -138,7 +138,9 @@ Address = Annotated[Line, _accepted_by(lambda text: text in (*NO_SERVERS, WORD) 
 KeyVariable = Annotated[Line, _accepted_by(checked_variable)]
 # Of a run alone, or of the sweep as a whole; every other setting may be a list, here or in an entry of `models`.
 SINGLE = ("dataset", "model", "base_url", "api_key_env", "preset", "prices", "cap", "fresh", "name")
-AXES = {item.name: item for item in RunSpec.described().values() if item.name not in SINGLE}
+_MANY = {item.name: item for item in RunSpec.described().values() if item.name not in SINGLE}
+# By memory first: the common part of prompts is then still in the server's cache.
+AXES = {"memory": _MANY["memory"], **_MANY}
 
 
 def _axis(item: Described) -> Any:
