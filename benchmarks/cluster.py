@@ -61,7 +61,7 @@ def begin(store: Store, url: str) -> str:
 
 def again(store: Store, url: str) -> str:
     judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=url)
-    return planning.plan(store, simulated(url, samples=SAMPLES, judge=judge, seed=0, fresh=True))
+    return planning.plan(store, simulated(url, samples=SAMPLES, judges=(judge,), seed=0, fresh=True))
 
 
 def kills(store: Store, calm: Store, restart: object, options: argparse.Namespace) -> bool:

@@ -65,7 +65,7 @@ def _run(folder: Path, kills: int, chance: Random) -> int:
     store = open_store(folder / "killed")
     add_labelled(store, PROFILES, CONTEXTS)
     judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=url)
-    run_id = planning.plan(store, simulated(url, samples=SAMPLES, judge=judge, seed=0))
+    run_id = planning.plan(store, simulated(url, samples=SAMPLES, judges=(judge,), seed=0))
     lost = late = 0
     clock = time.perf_counter()
     for _ in range(kills):
@@ -106,7 +106,7 @@ def _run(folder: Path, kills: int, chance: Random) -> int:
         simulated(
             calm_url,
             samples=SAMPLES,
-            judge=planning.JudgeSpec(kind="llm", model="sim-judge", base_url=calm_url),
+            judges=(planning.JudgeSpec(kind="llm", model="sim-judge", base_url=calm_url),),
             seed=0,
         ),
     )
@@ -126,7 +126,7 @@ def _anew(store: Store, url: str, judge: planning.JudgeSpec) -> str:
         for row in store_runs.all_rows(connection):
             store_runs.delete(connection, row.id)
         _forget(connection)
-    return planning.plan(store, simulated(url, samples=SAMPLES, judge=judge, seed=0))
+    return planning.plan(store, simulated(url, samples=SAMPLES, judges=(judge,), seed=0))
 
 
 def _forget(connection: object) -> None:

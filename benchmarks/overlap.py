@@ -135,7 +135,7 @@ def ours(store: Store, options: argparse.Namespace, mark: str) -> tuple[str, int
         max_tokens=options.max_tokens,
         prompt=marked("judge"),
     )
-    run_id = planning.plan(store, replace(spec(options, marked("respond")), judge=judge))
+    run_id = planning.plan(store, spec(options, marked("respond")).but(judges=(judge,)))
     runs.execute(store, run_id)
     return run_id, CONTEXTS + CONTEXTS * SAMPLES
 

@@ -23,7 +23,6 @@ import random
 import statistics
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -138,7 +137,7 @@ def fill(store: Store) -> None:
     ours = [row for row in all_runs(store) if row.simulated]
     for number in range(RUNS - len(all_runs(store))):
         spec = runs.spec_of(store, ours[number % len(ours)].id)
-        runs.execute(store, planning.plan(store, replace(spec, name=f"{spec.name} {number}")))
+        runs.execute(store, planning.plan(store, spec.but(name=f"{spec.name} {number}")))
 
 
 def fill_large(store: Store) -> None:

@@ -80,7 +80,7 @@ def import_bytes(
 def simulated(base_url: str = "simulator", **changes: object) -> planning.RunSpec:
     """A run of a simulated model with a simulated judge, three samples a context."""
     judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=base_url)
-    values = {"dataset": DATASET, "model": "sim-average", "base_url": base_url, "samples": 3, "judge": judge}
+    values = {"dataset": DATASET, "model": "sim-average", "base_url": base_url, "samples": 3, "judges": (judge,)}
     return planning.RunSpec(**{**values, **changes})
 
 

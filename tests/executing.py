@@ -33,7 +33,7 @@ def spec(url: str, **changes: object) -> planning.RunSpec:
         "model": "m",
         "base_url": url,
         "samples": SAMPLES,
-        "judge": judge,
+        "judges": (judge,),
         "seed": 0,
         "timeout": 5.0,
     }

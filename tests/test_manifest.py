@@ -47,7 +47,13 @@ def require_read(part: Part) -> None:
 def test_all_that_a_plan_writes_is_read(sqlite_store: Store) -> None:
     add_labelled(sqlite_store, contexts=2)
     judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", prices=PRICE)
-    changes: dict[str, Any] = {"memory": Memory("random-5", "shuffled", 3), "mitigation": "gate", "judge": judge}
+    changes: dict[str, Any] = {
+        "memory": "random-5",
+        "memory_order": "shuffled",
+        "memory_seed": 3,
+        "mitigation": "gate",
+        "judge": judge,
+    }
     spec = simulated(**changes, prices=PRICE, cap=10.0, thinking="on", temperature=1)
     run_id = planning.plan(sqlite_store, spec)
     manifest = row_of(sqlite_store, run_id).manifest

@@ -209,7 +209,7 @@ def test_a_judge_with_a_server_reads_a_run_that_was_answered_by_files(
     sqlite_store: Store, tmp_path: Path, server: TestClient
 ) -> None:
     """Planned with no server at all: what it owes itself is refused in words, what a new judge owes is asked for."""
-    run_id = planned(sqlite_store, "batch", judge=planning.JudgeSpec(), seed=0)
+    run_id = planned(sqlite_store, "batch", judges=(planning.JudgeSpec(),), seed=0)
     with pytest.raises(StoreError, match="batch export"):
         runs.execute(sqlite_store, run_id)
     export_batch(sqlite_store, run_id, tmp_path / "owed.jsonl")

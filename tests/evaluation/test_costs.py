@@ -37,7 +37,7 @@ PRICE, JUDGE_PRICE = Prices.read("2/0.5/8 EUR"), Prices.read("10/40 EUR")
 
 def priced(**changes: object) -> planning.RunSpec:
     judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", prices=JUDGE_PRICE)
-    return simulated(prices=PRICE, judge=judge, **changes)
+    return simulated(prices=PRICE, judges=(judge,), **changes)
 
 
 def test_prices_are_read_as_they_are_written() -> None:
@@ -105,7 +105,7 @@ WAYS = {
     "plain": {},
     "split": {"check": "model"},
     "rewrite": {"mitigation": "rewrite"},
-    "reduced": {"memory": Memory("necessary+5", "shuffled"), "prompt_level": "high"},
+    "reduced": {"memory": "necessary+5", "memory_order": "shuffled", "prompt_level": "high"},
 }
 
 
@@ -114,7 +114,7 @@ def test_an_estimate_says_what_is_then_really_asked(sqlite_store: Store) -> None
     for name, changes in WAYS.items():
         spec = priced(**changes)
         if name == "split":
-            spec = replace(spec, judge=replace(spec.judge, split=15))
+            spec = spec.but(judges=(spec.judge.but(split=15),))
         estimated, done, paid = _estimated_and_done(sqlite_store, spec)
         for stage in estimated.stages:
             really = done.by_kind[stage.kind]
@@ -190,7 +190,7 @@ def test_a_cap_ends_a_run_and_a_higher_one_goes_on(sqlite_store: Store) -> None:
     with pytest.raises(StoreError, match="sim-judge"):
         planning.plan(
             sqlite_store,
-            replace(priced(cap=1.0), judge=planning.JudgeSpec(kind="llm", model="sim-judge", base_url="simulator")),
+            priced(cap=1.0).but(judges=(planning.JudgeSpec(kind="llm", model="sim-judge", base_url="simulator"),)),
         )
     whole = estimate(sqlite_store, priced())
     assert whole.cost_least is not None
@@ -308,7 +308,7 @@ def judged_again(store: Store, run_id: str, *price: str) -> str:
 def test_a_further_judge_is_priced_in_the_currency_of_the_run(sqlite_store: Store, priced_by: str) -> None:
     add(sqlite_store, small_profiles(contexts=2))
     spec = priced(samples=1)
-    spec = replace(spec, prices=None) if priced_by == "judge" else replace(spec, judge=planning.JudgeSpec())
+    spec = spec.but(prices=None) if priced_by == "judge" else spec.but(judges=(planning.JudgeSpec(),))
     run_id = planning.plan(sqlite_store, spec)
     runs.execute(sqlite_store, run_id)
     assert "in one currency" in judged_again(sqlite_store, run_id, "--judge-price", "5/5 USD")

@@ -84,7 +84,10 @@ def calls_made(store: Store) -> int:
 
 
 def test_a_reduced_memory_is_in_the_prompt_and_judged_alone(store: Store) -> None:
-    run_id = ran(store, simulated(memory=Memory("necessary+3", "shuffled", seed=4, template="keyed"), samples=2))
+    run_id = ran(
+        store,
+        simulated(memory="necessary+3", memory_order="shuffled", memory_seed=4, memory_template="keyed", samples=2),
+    )
     responses = rows(store, run_id)
     with store.read() as connection:
         held = datasets.memories_of(connection, {row["memory"] for row in responses})
@@ -170,7 +173,7 @@ def test_prompt_levels_differ_and_a_prompt_file_is_kept_word_for_word(store: Sto
     path.write_text(KEYS_FILE)
     file = read_prompt_file(path)
     judge = JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", prompt=file.prompt("judge", "1"))
-    spec = simulated(prompts={"respond": file.prompt("respond", "1")}, judge=judge, samples=1)
+    spec = simulated(prompts={"respond": file.prompt("respond", "1")}, judges=(judge,), samples=1)
     run_id = planning.plan(store, spec)
     path.unlink()  # what was planned does not need the file any more
     runs.execute(store, run_id)
@@ -184,7 +187,7 @@ def test_prompt_levels_differ_and_a_prompt_file_is_kept_word_for_word(store: Sto
 def test_a_split_list_is_judged_as_the_whole_one(store: Store) -> None:
     whole = ran(store, simulated(samples=1))
     judge = JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", split=10, fields={"temperature": 0})
-    split = ran(store, simulated(samples=1, judge=judge))
+    split = ran(store, simulated(samples=1, judges=(judge,)))
     with store.read() as connection:
         stages = [store_runs.calls_by_kind(connection, run_id) for run_id in (whole, split)]
     assert stages[1]["judge"].calls > 3 * stages[0]["judge"].calls
@@ -241,7 +244,7 @@ def test_a_new_judge_on_an_old_run_costs_its_judging_alone(store: Store) -> None
 def test_repeating_a_run_asks_nothing_and_gives_the_same_numbers_whatever_the_seeds_say_now(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = simulated(samples=2, memory=Memory("random-20", seed=3), sampling={"top_p": 0.9}, mitigation="gate")
+    spec = simulated(samples=2, memory="random-20", memory_seed=3, sampling={"top_p": 0.9}, mitigation="gate")
     run_id = ran(store, spec)
     before = calls_made(store)
     kinds = ("respond", "gate", "judge")
@@ -258,17 +261,17 @@ def test_repeating_a_run_asks_nothing_and_gives_the_same_numbers_whatever_the_se
 def test_one_character_asks_again_exactly_what_it_touches(store: Store) -> None:
     spec = simulated(samples=2)
     with running_simulator() as url:
-        here = replace(spec, base_url=url, judge=replace(spec.judge, base_url=url))
+        here = spec.but(base_url=url, judges=(spec.judge.but(base_url=url),))
         ran(store, here)
         before = calls_made(store)
         # A parameter of the judge: every judgement anew, no message.
-        ran(store, replace(here, judge=replace(here.judge, max_tokens=2047)))
+        ran(store, here.but(judges=(here.judge.but(max_tokens=2047),)))
         assert calls_made(store) == before + 12
         # A character of the prompt: every message anew, and the judgement of each.
         own = seeds.load_prompt("respond")
         prompt = seeds.prompts.recorded("respond", "base", own.template + ".", "text", "seeds")
         before = calls_made(store)
-        other = ran(store, replace(here, prompts={"respond": prompt}))
+        other = ran(store, here.but(prompts={"respond": prompt}))
         with store.read() as connection:
             stages = store_runs.calls_by_kind(connection, other)
         assert stages["respond"].calls == 12
@@ -286,8 +289,8 @@ def test_what_cannot_be_is_refused_before_anything_is_written(store: Store) -> N
         ({"thinking": "maybe"}, "thinking"),
         ({"sampling": {"model": "x"}}, "cannot be set by hand"),
         ({"mitigation": "hope"}, "mitigation"),
-        ({"check": "model", "judge": JudgeSpec()}, "no judge is a model"),
-        ({"memory": Memory("some")}, "memory composition"),
+        ({"check": "model", "judges": (JudgeSpec(),)}, "no judge is a model"),
+        ({"memory": "some"}, "memory composition"),
         ({"more_judges": (simulated().judge,)}, "two of the judges are the same"),
         ({"seed": 2**31}, "a seed is from"),
     ):

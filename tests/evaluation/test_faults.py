@@ -138,7 +138,7 @@ def test_a_resume_asks_only_for_what_failed(store: Store) -> None:
     with hostile_server(answering, ("m", "judge")) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
         wanted = simulated(
-            server.url, model="m", judge=planning.JudgeSpec(kind="llm", model="judge", base_url=server.url), seed=0
+            server.url, model="m", judges=(planning.JudgeSpec(kind="llm", model="judge", base_url=server.url),), seed=0
         )
         run_id = planning.plan(store, wanted)
         runs.execute(store, run_id)
@@ -214,7 +214,7 @@ def test_a_judge_that_answers_nonsense_leaves_everything_missing(sqlite_store: S
 
     with hostile_server(useless, ("m", "judge")) as server:
         wanted = simulated(
-            server.url, model="m", judge=planning.JudgeSpec(kind="llm", model="judge", base_url=server.url)
+            server.url, model="m", judges=(planning.JudgeSpec(kind="llm", model="judge", base_url=server.url),)
         )
         run_id = planning.plan(sqlite_store, wanted)
         runs.execute(sqlite_store, run_id)

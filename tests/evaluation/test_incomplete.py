@@ -124,7 +124,8 @@ def test_a_batch_with_failed_answers_ends_with_3(sqlite_store: Store, tmp_path: 
     """Calls that only wait for the next file are no failure."""
     add(sqlite_store, [make_profile(0, 6, CONTEXTS)])
     run_id = planning.plan(
-        sqlite_store, simulated("batch", model="m", judge=JudgeSpec(kind="llm", model="m", base_url="batch"), samples=1)
+        sqlite_store,
+        simulated("batch", model="m", judges=(JudgeSpec(kind="llm", model="m", base_url="batch"),), samples=1),
     )
     with sqlite_store.write() as connection:
         work.finish(connection, run_id, WorkStatus.PAUSED)

@@ -35,7 +35,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
         judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=url, split=25)
         more = (planning.JudgeSpec(),)
         run_id = planning.plan(
-            store, simulated(url, samples=SAMPLES, judge=judge, more_judges=more, mitigation="gate", check="model")
+            store, simulated(url, samples=SAMPLES, judges=(judge, *more), mitigation="gate", check="model")
         )
         store.close()
         shutil.copytree(folder / "planned", folder / "calm")

@@ -55,7 +55,7 @@ def store(app_store: Store) -> Store:
 
 
 def spec(url: str, **changes: object) -> RunSpec:
-    return simulated(url, **{"model": "m", "judge": JudgeSpec(), "samples": 1, **changes})
+    return simulated(url, **{"model": "m", "judges": (JudgeSpec(),), "samples": 1, **changes})
 
 
 def judges_of(store: Store, run_id: str) -> list[tuple[str, dict[str, object]]]:
@@ -68,9 +68,9 @@ def test_a_simulated_judge_of_real_messages_is_refused_everywhere(store: Store, 
     with running_simulator() as url:
         for judge in (SIMULATED_JUDGE, JudgeSpec(kind="llm", model="sim-judge", base_url=url)):
             with pytest.raises(StoreError, match=message):
-                planning.plan(store, spec(real.url, judge=judge))
+                planning.plan(store, spec(real.url, judges=(judge,)))
     with pytest.raises(StoreError, match=message):
-        planning.plan(store, spec("batch", judge=SIMULATED_JUDGE))
+        planning.plan(store, spec("batch", judges=(SIMULATED_JUDGE,)))
     content = {
         "name": "s",
         "dataset": "small",
@@ -93,13 +93,13 @@ def test_a_simulated_judge_of_real_messages_is_refused_everywhere(store: Store, 
     assert not row_of(store, run_id).simulated
     app = opened(RUNS, "runs.box.judge", run=run_id)
     assert "simulated" not in app.selectbox(key=f"runs.again.{run_id}.judge.0.kind").options
-    simulated_run = planning.plan(store, simulated(samples=1, judge=JudgeSpec()))
+    simulated_run = planning.plan(store, simulated(samples=1, judges=(JudgeSpec(),)))
     runs.execute(store, simulated_run)
     judge_again(store, simulated_run, [SIMULATED_JUDGE])
 
 
 def test_the_form_of_another_judge_shows_what_it_comes_to(store: Store) -> None:
-    run_id = planning.plan(store, simulated(samples=1, judge=JudgeSpec()))
+    run_id = planning.plan(store, simulated(samples=1, judges=(JudgeSpec(),)))
     runs.execute(store, run_id)
     again = f"runs.again.{run_id}"
     app = opened(RUNS, "runs.box.judge", f"{again}.box.prices", run=run_id)
@@ -115,7 +115,7 @@ def test_the_form_of_another_judge_shows_what_it_comes_to(store: Store) -> None:
 
 
 def test_a_real_run_does_not_move_to_a_simulator(store: Store, real: Any) -> None:
-    run_id = planning.plan(store, spec(real.url, judge=JudgeSpec(kind="llm", model="m", base_url=real.url)))
+    run_id = planning.plan(store, spec(real.url, judges=(JudgeSpec(kind="llm", model="m", base_url=real.url),)))
     for moved in ({"base_url": "simulator"}, {"judge_base_url": "simulator"}):
         with pytest.raises(StoreError, match="is a simulator, and m in run-"):
             runs.execute(store, run_id, **moved)
@@ -248,14 +248,14 @@ def judged_by(judges: Sequence[JudgeSpec], **changes: Any) -> RunSpec:
     [
         [JudgeSpec()],
         [A],
-        [replace(A, **MINE)],
-        [replace(A, **MINE), replace(B, **MINE), JudgeSpec()],
-        [replace(A, **MINE), B],
-        [A, replace(B, base_url=A.base_url)],
+        [A.but(**MINE)],
+        [A.but(**MINE), B.but(**MINE), JudgeSpec()],
+        [A.but(**MINE), B],
+        [A, B.but(base_url=A.base_url)],
         [replace(item, split=20, max_tokens=None, fields={"top_p": 0.5}) for item in (A, B)],
         [replace(item, prices=CHEAP) for item in (A, B)],
-        [replace(A, prices=CHEAP), replace(B, prices=DEAR)],
-        [A, B, replace(A, channel="reasoning"), JudgeSpec()],
+        [A.but(prices=CHEAP), B.but(prices=DEAR)],
+        [A, B, A.but(channel="reasoning"), JudgeSpec()],
     ],
     ids=str,
 )
@@ -278,12 +278,12 @@ def test_the_command_of_a_run_asks_every_judge_as_the_run_did(
     ("judges", "why"),
     [
         ([JudgeSpec(), A], "models before the matcher"),
-        ([A, B, replace(B, channel="reasoning")], "reasoning"),
-        ([A, replace(B, split=20)], "--judge-split"),
-        ([A, replace(B, fields={"top_p": 0.5})], "--judge-set"),
-        ([A, replace(B, max_tokens=None)], "--judge-max-tokens"),
-        ([A, replace(B, prices=CHEAP)], "--judge-price"),
-        ([A, replace(B, prompt=recorded("judge", "1", "{message} {attributes}", "text", "f.yaml"))], "--judge-prompt"),
+        ([A, B, B.but(channel="reasoning")], "reasoning"),
+        ([A, B.but(split=20)], "--judge-split"),
+        ([A, B.but(fields={"top_p": 0.5})], "--judge-set"),
+        ([A, B.but(max_tokens=None)], "--judge-max-tokens"),
+        ([A, B.but(prices=CHEAP)], "--judge-price"),
+        ([A, B.but(prompt=recorded("judge", "1", "{message} {attributes}", "text", "f.yaml"))], "--judge-prompt"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -294,7 +294,7 @@ def test_judges_that_no_options_can_ask_for_are_no_wrong_command(judges: list[Ju
 
 def test_where_no_command_asks_for_the_same_the_run_can_still_be_repeated(store: Store) -> None:
     judges = [JudgeSpec(), SIMULATED_JUDGE]
-    run_id = planning.plan(store, simulated(judge=judges[0], more_judges=(judges[1],), samples=1))
+    run_id = planning.plan(store, simulated(judges=(judges[0], judges[1]), samples=1))
     runs.execute(store, run_id)
     shown = cli_inside(outside(), "repeat", run_id, "--show", "--workspace", store.workspace)
     assert shown.returncode == 1 and not shown.stdout and "models before the matcher" in shown.stderr
@@ -344,7 +344,7 @@ def test_a_judge_has_room_for_reasoning_and_its_prompt(context: int | None, limi
 def test_a_task_check_by_a_model_has_the_room_of_its_judge(store: Store, real: Any) -> None:
     """64 tokens cut what a model that thinks first has to say."""
     run_id = planning.plan(
-        store, spec(real.url, judge=JudgeSpec(kind="llm", model="m", base_url=real.url), check="model")
+        store, spec(real.url, judges=(JudgeSpec(kind="llm", model="m", base_url=real.url),), check="model")
     )
     with store.read() as connection:
         (checker,) = judgements.checkers_of_run(connection, run_id)
@@ -354,13 +354,13 @@ def test_a_task_check_by_a_model_has_the_room_of_its_judge(store: Store, real: A
     plain = planning.checked_by(planning.PlannedJudge("llm", of, Server(simulated=False)))
     assert (plain.kind, plain.channel, plain.spec.split) == ("check", "message", None)
     assert estimate(
-        store, spec(real.url, judge=JudgeSpec(kind="llm", model="m", base_url=real.url), check="model")
+        store, spec(real.url, judges=(JudgeSpec(kind="llm", model="m", base_url=real.url),), check="model")
     ).requests
 
 
 def test_a_batch_run_has_the_bodies_of_its_limits(store: Store, tmp_path: Path) -> None:
     run_id = planning.plan(
-        store, spec("batch", judge=JudgeSpec(kind="llm", model="m", base_url="batch"), max_tokens=None)
+        store, spec("batch", judges=(JudgeSpec(kind="llm", model="m", base_url="batch"),), max_tokens=None)
     )
     export_batch(store, run_id, tmp_path / "owed.jsonl")
     assert "max_tokens" not in (tmp_path / "owed.jsonl").read_text()

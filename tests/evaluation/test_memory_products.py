@@ -171,7 +171,7 @@ def test_a_run_through_letta_keeps_profiles_apart_and_leaves_nothing_there(
         monkeypatch.delenv(name, raising=False)
     add_labelled(store, 2, 3)
     with letta_server() as server:
-        spec = simulated(memory=Memory(f"system:letta:k=4,order=score,address={server.url}"), samples=1)
+        spec = simulated(memory=f"system:letta:k=4,order=score,address={server.url}", samples=1)
         planned = estimate(store, spec, find_labels=effective_labels)
         assert planned.requests and not server.asked
         assert any("what letta will recall is not asked" in note for note in planned.notes)
@@ -207,7 +207,7 @@ def test_a_run_through_letta_keeps_profiles_apart_and_leaves_nothing_there(
 
         # A passage that is no statement any more is searched for what it carries.
         server.said = "The user has a memory."
-        changed = simulated(memory=Memory(f"system:letta:k=1,address={server.url}"), samples=1)
+        changed = simulated(memory=f"system:letta:k=1,address={server.url}", samples=1)
         other = planning.plan(store, changed, find_labels=effective_labels)
         runs.execute(store, other)
         with store.read() as connection:
@@ -227,7 +227,7 @@ def test_a_letta_server_that_does_not_answer_is_named(store: Store, monkeypatch:
     add_labelled(store, 1, 2)
     with letta_server() as server:
         url = server.url
-    spec = simulated(memory=Memory(f"system:letta:k=4,address={url}"), samples=1)
+    spec = simulated(memory=f"system:letta:k=4,address={url}", samples=1)
     run_id = planning.plan(store, spec, find_labels=effective_labels)
     runs.execute(store, run_id)
     causes = {row.cause for row in _rows(store, run_id)}

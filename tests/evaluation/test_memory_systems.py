@@ -180,7 +180,7 @@ def ran(store: Store, spec: RunSpec) -> str:
 
 
 def by(system: str, **changes: object) -> RunSpec:
-    return simulated(memory=Memory(system), **{"samples": 2, **changes})
+    return simulated(memory=system, **{"samples": 2, **changes})
 
 
 def rows(store: Store, run_id: str) -> list[sa.RowMapping]:
@@ -246,12 +246,12 @@ def test_what_cannot_be_read_says_why(text: str, says: str) -> None:
     ("changes", "says"),
     [
         ({"mitigation": "gate"}, "a gate and a memory system"),
-        ({"memory": Memory("system:bm25", "shuffled")}, "orders what it recalls itself"),
+        ({"memory": "system:bm25", "memory_order": "shuffled"}, "orders what it recalls itself"),
     ],
 )
 def test_what_makes_no_sense_beside_a_system_is_refused(changes: dict[str, object], says: str) -> None:
     with pytest.raises((StoreError, CompositionError), match=says):
-        replace(by("system:bm25"), **changes).checked()  # type: ignore[arg-type]
+        by("system:bm25").but(**changes).checked()  # type: ignore[arg-type]
 
 
 # ---- what is recalled
@@ -462,9 +462,9 @@ def test_lines_that_rules_cannot_map_are_asked_of_the_judge_once_a_profile(store
             fresh=True,
             judges=(judge,),
         )
-        spec = replace(spec, prices=Prices.read("1/1/1 USD"))
+        spec = spec.but(prices=Prices.read("1/1/1 USD"))
         with pytest.raises(StoreError, match="no judge of the run is one"):
-            replace(spec, judge=JudgeSpec()).checked()
+            spec.but(judges=(JudgeSpec(),)).checked()
         priced = {stage.kind: stage.draws for stage in estimate(store, spec).stages if stage.kind != "ground"}
         assert priced == {"memory": 2, "respond": 12, "judge": 12}
         run_id = ran(store, spec)
@@ -494,7 +494,8 @@ def test_lines_that_rules_cannot_map_are_asked_of_the_judge_once_a_profile(store
     assert {row["status"] for row in rows(store, other)} == {"ok"}
     assert len(calls_of(store, other, "memory")) == 2, "the summaries are not asked for again"
     simulated_run = ran(
-        store, by("system:summary:ground=model", judge=JudgeSpec(kind="llm", model="sim-judge", base_url="simulator"))
+        store,
+        by("system:summary:ground=model", judges=(JudgeSpec(kind="llm", model="sim-judge", base_url="simulator"),)),
     )
     assert {row["status"] for row in rows(store, simulated_run)} == {"ok"}
 
@@ -523,7 +524,7 @@ def test_a_model_that_fails_leaves_the_messages_missing_until_it_answers(store: 
 def test_what_was_asked_is_not_asked_again_after_a_kill(store: Store) -> None:
     slow = SlowSimulator()
     try:
-        run_id = planning.plan(store, by("system:partition", base_url=slow.url, judge=JudgeSpec()))
+        run_id = planning.plan(store, by("system:partition", base_url=slow.url, judges=(JudgeSpec(),)))
         environment, before = dict(os.environ), slow.chats
         arguments = "resume", run_id, "--concurrency", "1", "--workspace", store.workspace
         killed = Forked(environment, *arguments)
@@ -573,18 +574,18 @@ def test_a_named_router_is_asked_at_its_own_address_and_paid_at_its_own_price(
     assert {row["status"] for row in rows(store, run_id)} == {"ok"}
     assert {json.loads(item["body"])["model"] for item in calls_of(store, run_id, "memory")} == {"sim-judge"}
     with pytest.raises(StoreError, match="prices of all that costs: sim-judge has none"):
-        replace(spec, cap=1.0, judge=JudgeSpec()).checked()
+        spec.but(cap=1.0, judges=(JudgeSpec(),)).checked()
     assert run_cost(store, run_id).unpriced == ("sim-judge",), "what a router costs is not guessed"
     with pytest.raises(StoreError, match="in one currency"):
-        replace(spec, memory=Memory(spec.memory.composition, prices=Prices.read("1/1/1 EUR"))).checked()
+        spec.but(memory=spec.memory.composition, memory_prices=Prices.read("1/1/1 EUR")).checked()
     with pytest.raises(StoreError, match="a model of its own"):
-        simulated(memory=Memory("system:partition", prices=Prices.read("1/1/1 USD"))).checked()
+        simulated(memory="system:partition", memory_prices=Prices.read("1/1/1 USD")).checked()
     with running_simulator() as url:
         memory = Memory(f"system:partition:model=sim-judge,base_url={url}", prices=Prices.read("3/3/5 USD"))
-        spec = simulated(memory=memory, samples=2, prices=Prices.read("1/1/1 USD"), judge=JudgeSpec(), fresh=True)
-        planned = estimate(store, replace(spec, cap=1.0))
+        spec = simulated(memory=memory, samples=2, prices=Prices.read("1/1/1 USD"), judges=(JudgeSpec(),), fresh=True)
+        planned = estimate(store, spec.but(cap=1.0))
         assert planned.unpriced == () and planned.cost_most is not None
-        run_id = planning.plan(store, replace(spec, cap=1.0), find_labels=effective_labels)
+        run_id = planning.plan(store, spec.but(cap=1.0), find_labels=effective_labels)
         told: list[int] = []
         with progress(store, run_id) as report:
             runs.execute(store, run_id, on_progress=lambda so_far: (report(so_far), told.append(so_far.done)))
@@ -598,7 +599,7 @@ def test_a_named_router_is_asked_at_its_own_address_and_paid_at_its_own_price(
     assert max(told) == 18 and "12/12" in capsys.readouterr().err
     again = spec_of(store, run_id)
     assert again.memory == memory and "--memory-price '3/3/5 USD'" in command_of(again)
-    find = planned_alike(store, replace(spec, cap=1.0), effective_labels)
+    find = planned_alike(store, spec.but(cap=1.0), effective_labels)
     with store.read() as connection:
         assert find(connection) is not None
 

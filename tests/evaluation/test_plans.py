@@ -50,7 +50,7 @@ def labelling_row(store: Store, labelling_id: str) -> labellings.LabellingRow:
 
 def plain_run(store: Store, base_url: str = "simulator") -> str:
     """A run of one message a context, which the matcher has read."""
-    spec = simulated(base_url, samples=1, judge=JudgeSpec())
+    spec = simulated(base_url, samples=1, judges=(JudgeSpec(),))
     run_id = planning.plan(store, spec)
     runs.execute(store, run_id)
     return run_id
@@ -177,7 +177,7 @@ def planned_generation(store: Store, url: str, **how: bool) -> object:
 
 def planned_run(store: Store, url: str, *, allow_too_long: bool = False) -> object:
     require = None if allow_too_long else estimates.require_fit
-    return planning.plan(store, simulated(url, model="m", judge=JudgeSpec()), require=require)
+    return planning.plan(store, simulated(url, model="m", judges=(JudgeSpec(),)), require=require)
 
 
 def planned_judge(store: Store, url: str, **how: bool) -> object:
@@ -256,7 +256,7 @@ def test_a_labelling_is_counted_as_it_is_then_asked(sqlite_store: Store) -> None
     assert cost.amount == pytest.approx(
         PRICE.cost(progress.prompt_tokens, progress.cached_tokens, progress.completion_tokens)
     )
-    after = labelling.estimate(sqlite_store, replace(spec, draws=3))
+    after = labelling.estimate(sqlite_store, spec.but(draws=3))
     assert (after.recorded, after.requests) == (before.draws, 4 * 3)
     assert after.stages[0].completion_known, "what was recorded tells how long ballots are"
     assert labelling.estimate(sqlite_store, spec).requests == 0

@@ -229,7 +229,7 @@ def test_the_app_shows_that_a_run_is_by_the_reference(app_store: Store, server: 
 
 def test_settings_that_contradict_the_reference_are_refused(files: Path) -> None:
     spec = RunSpec(dataset="small", model="m", base_url="simulator")
-    for changes in ({"max_tokens": 200}, {"mitigation": "gate"}, {"seed": 1}, {"memory": Memory(template="keyed")}):
+    for changes in ({"max_tokens": 200}, {"mitigation": "gate"}, {"seed": 1}, {"memory_template": "keyed"}):
         with pytest.raises(StoreError, match="sets these itself"):
             as_reference(RunSpec(dataset="small", model="m", base_url="simulator", **changes))
     with pytest.raises(StoreError, match="all attributes at once"):

@@ -54,7 +54,7 @@ def written(asked: IncomingRequest) -> Reply:
 
 
 def spec(url: str, **changes: Any) -> RunSpec:
-    values = {"samples": SAMPLES, "sessions": Sessions(), "judge": JudgeSpec(), "check": "none"}
+    values = {"samples": SAMPLES, "sessions": "all", "judges": (JudgeSpec(),), "check": "none"}
     return RunSpec(dataset="small", model="m", base_url=url, **{**values, **changes})
 
 
@@ -144,7 +144,7 @@ def test_the_manifest_the_command_and_a_repetition_say_so(sqlite_store: Store) -
 
 def test_priced_before_exactly_as_it_is_asked(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(PEOPLE, CONTEXTS))
-    planned = simulated(sessions=Sessions(), samples=SAMPLES)
+    planned = simulated(sessions="all", samples=SAMPLES)
     before = estimate(sqlite_store, planned)
     stages = {stage.kind: stage for stage in before.stages}
     assert stages["respond"].requests == PEOPLE * (1 + (CONTEXTS - 1) * SAMPLES)
@@ -211,7 +211,7 @@ def test_what_a_memory_system_recalls_comes_before_the_earlier_messages(sqlite_s
         return completion(json.dumps({"domains": [stores[len(prompt) % len(stores)]]}))
 
     with hostile_server(served) as server:
-        planned = spec(server.url, memory=Memory(f"system:{system}"), fresh=True)
+        planned = spec(server.url, memory=f"system:{system}", fresh=True)
         stages = {stage.kind: stage for stage in estimate(sqlite_store, planned).stages}
         run_id = planning.plan(sqlite_store, planned)
         runs.execute(sqlite_store, run_id)
@@ -335,7 +335,7 @@ def test_a_sweep_has_them_as_an_axis(sqlite_store: Store) -> None:
 def test_a_memory_that_differs_by_task_and_an_own_wording(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(1, 3))
     with hostile_server(written) as server:
-        planned = spec(server.url, memory=Memory("random-3", "shuffled", 2), samples=1)
+        planned = spec(server.url, memory="random-3", memory_order="shuffled", memory_seed=2, samples=1)
         run_id = planning.plan(sqlite_store, planned)
         runs.execute(sqlite_store, run_id)
     for prompt in prompts_of(sqlite_store, run_id).values():

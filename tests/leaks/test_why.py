@@ -49,7 +49,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_labelled(store, contexts=6)
     prices = Prices(1.0, 0.5, 2.0, "USD")
     spec = simulated(model="sim-oversharing", prices=prices)
-    runs.execute(store, planning.plan(store, replace(spec, judge=replace(spec.judge, prices=prices))))
+    runs.execute(store, planning.plan(store, spec.but(judges=(spec.judge.but(prices=prices),))))
     store.close()
     return folder
 
@@ -317,7 +317,7 @@ def test_of_a_memory_system_what_it_recalled_is_replayed(tmp_path: Path) -> None
     pytest.importorskip("bm25s")
     store = open_store(tmp_path)
     add_labelled(store, contexts=4)
-    spec = simulated(model="sim-oversharing", memory=planning.Memory("system:bm25:k=15"))
+    spec = simulated(model="sim-oversharing", memory="system:bm25:k=15")
     run_id = planning.plan(store, spec)
     runs.execute(store, run_id)
     scope = resolve_scope(store, run_id)

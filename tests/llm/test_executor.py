@@ -284,7 +284,7 @@ def test_equal_messages_are_judged_and_paid_once(store: Store) -> None:
     prices = Prices(prompt=1000.0, cached=1000.0, completion=0.0, currency="EUR")
     with hostile_server(answer, MODELS) as server:
         judge = planning.JudgeSpec(kind="llm", model="judge", base_url=server.url, prices=prices)
-        run_id = planning.plan(store, spec(server.url, judge=judge, prices=prices))
+        run_id = planning.plan(store, spec(server.url, judges=(judge,), prices=prices))
         runs.execute(store, run_id, concurrency=16)
     judged = [request for request in server.chats if is_judging(request)]
     assert len(judged) == 6

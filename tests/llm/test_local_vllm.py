@@ -37,7 +37,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def planned(store: Store, address: str = SERVED, model: str = "sim-average") -> str:
     add(store, small_profiles(1, 2))
-    return planning.plan(store, simulated(address, model=model, samples=2, judge=JudgeSpec()))
+    return planning.plan(store, simulated(address, model=model, samples=2, judges=(JudgeSpec(),)))
 
 
 def gone(folder: Path) -> bool:
@@ -68,7 +68,7 @@ def test_its_identity_is_that_of_the_server_that_is_started(sqlite_store: Store,
     assert (state.port, state.phase) == (port, "stopped")
     own = identity.server_id(SERVED, local_vllm.planned_server(SERVED, "sim-average", seed_wanted=False), sqlite_store)
     assert own.text == row_of(sqlite_store, run_id).manifest.model.identity
-    again = planning.plan(sqlite_store, simulated(SERVED, samples=2, judge=JudgeSpec(), name="again"))
+    again = planning.plan(sqlite_store, simulated(SERVED, samples=2, judges=(JudgeSpec(),), name="again"))
     progress = runs.execute(sqlite_store, again)
     assert (progress.fresh, progress.reused) == (0, 4)  # found by key, though by another server
 
@@ -77,7 +77,7 @@ def test_requests_by_another_name_and_a_server_that_fails_are_told(sqlite_store:
     with pytest.raises(EndpointError, match="serves 'sim-average', not 'other'"):
         planned(sqlite_store, model="other")
     run_id = planning.plan(
-        sqlite_store, simulated(local_vllm.local_address("broken"), model="broken", samples=2, judge=JudgeSpec())
+        sqlite_store, simulated(local_vllm.local_address("broken"), model="broken", samples=2, judges=(JudgeSpec(),))
     )
     with pytest.raises(WorkError, match=r"memory(.|\n)*last lines:\n  torch.OutOfMemoryError"):
         runs.execute(sqlite_store, run_id)

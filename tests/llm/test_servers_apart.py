@@ -58,7 +58,7 @@ def serving(text: str = "hello", root: str | None = None) -> Iterator[Server]:
 
 def spec(url: str, **changes: Any) -> planning.RunSpec:
     return planning.RunSpec(
-        dataset=DATASET, model="m", base_url=url, **{"samples": 2, "judge": planning.JudgeSpec(), **changes}
+        dataset=DATASET, model="m", base_url=url, **{"samples": 2, "judges": (planning.JudgeSpec(),), **changes}
     )
 
 
@@ -139,7 +139,7 @@ def test_a_simulator_is_the_same_at_every_port_and_another_with_another_seed(sma
     fresh_counts = []
     for seed in (0, 0, 1):
         with running_simulator(seed=seed) as url:
-            run_id = planning.plan(small, simulated(url, samples=2, judge=planning.JudgeSpec()))
+            run_id = planning.plan(small, simulated(url, samples=2, judges=(planning.JudgeSpec(),)))
             fresh_counts.append(runs.execute(small, run_id).fresh)
     assert fresh_counts == [MESSAGES, 0, MESSAGES]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -167,7 +166,9 @@ def test_a_run_with_sessions_says_which_leaks_travelled(sqlite_store: Store) -> 
     pytest.importorskip("bm25s")
     add_labelled(sqlite_store, profiles=2, contexts=8)
     memory = Memory("system:bm25:k=25")
-    spec = simulated(model="sim-oversharing", sessions=Sessions(2, "shuffled", 3), memory=memory)
+    spec = simulated(
+        model="sim-oversharing", sessions="last-2", session_order="shuffled", session_seed=3, memory=memory
+    )
     run_id = planning.plan(sqlite_store, spec)
     runs.execute(sqlite_store, run_id)
     by_model = judgement.c.judge == ask(sqlite_store, run_id)[1].judge.id
@@ -214,7 +215,7 @@ def test_a_run_with_sessions_says_which_leaks_travelled(sqlite_store: Store) -> 
     assert 0 < numbers.not_recalled.exposures < numbers.again.exposures
     assert numbers.travelled > 0 and numbers.never.leaks > 0 and numbers.unknown.exposures > 0
     assert all_numbers(flows, scope)["sessions"] == numbers.as_json()
-    plain = planning.plan(sqlite_store, replace(spec, sessions=None, samples=1, memory=Memory()))
+    plain = planning.plan(sqlite_store, spec.but(sessions=None, samples=1, memory="full"))
     runs.execute(sqlite_store, plain)
     assert session_numbers(*ask(sqlite_store, plain)) is None and "sessions" not in all_numbers(
         *ask(sqlite_store, plain)

@@ -176,7 +176,7 @@ def test_a_request_to_stop_reaches_the_workers(
 def test_a_cap_on_cost_stops_all_workers(store: Store, cluster: str, slow: SlowSimulator) -> None:
     prices = Prices.read("1000/1000/1000 EUR")
     judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=slow.url, prices=prices)
-    run_id = planned(store, slow.url, prices=prices, judge=judge, cap=5.0)
+    run_id = planned(store, slow.url, prices=prices, judges=(judge,), cap=5.0)
     with pytest.raises(WorkError, match="cap on cost is reached"):
         runs.execute(store, run_id, concurrency=1, cluster=TWO)
     assert row_of(store, run_id).status == "interrupted"
@@ -280,7 +280,7 @@ def test_every_command_goes_on_exactly_once_after_a_kill(
             add_labelled(own, PROFILES, CONTEXTS)
         if verb != "judge":
             return options[verb]
-        run_id = planning.plan(own, simulated(samples=SAMPLES, seed=0, judge=planning.JudgeSpec()))
+        run_id = planning.plan(own, simulated(samples=SAMPLES, seed=0, judges=(planning.JudgeSpec(),)))
         runs.execute(own, run_id)
         return (run_id, *options[verb])
 

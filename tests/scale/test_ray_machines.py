@@ -73,7 +73,7 @@ def test_killed_workers_and_a_wrong_clock_change_nothing(
     ):
         add_labelled(store, PROFILES, CONTEXTS)
         judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=servers.url)
-        run_id = planning.plan(store, simulated(servers.url, samples=SAMPLES, judge=judge, seed=0))
+        run_id = planning.plan(store, simulated(servers.url, samples=SAMPLES, judges=(judge,), seed=0))
         driver = Driver(store, near, run_id)
         killed, chance = [0], Random(1)
 

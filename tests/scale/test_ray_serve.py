@@ -45,7 +45,7 @@ def test_each_worker_has_a_server_that_ends_with_it_even_of_a_kill(
     monkeypatch.setenv("CIMEMORIES_VLLM", str(answering_vllm.install(folder)))
     add_labelled(store, PROFILES, CONTEXTS)
     address = local_vllm.local_address("sim-average --max-model-len 32768")
-    run_id = planning.plan(store, simulated(address, samples=SAMPLES, judge=JudgeSpec(), seed=0))
+    run_id = planning.plan(store, simulated(address, samples=SAMPLES, judges=(JudgeSpec(),), seed=0))
     killed: list[int] = []
 
     def kill(over: Event) -> None:
@@ -65,7 +65,8 @@ def test_each_worker_has_a_server_that_ends_with_it_even_of_a_kill(
         eventually(lambda: not any(psutil.pid_exists(pid) for pid, _ in servers), 40)
         # The cause is on the worker's machine: its last lines come with the error.
         broken = planning.plan(
-            store, simulated(local_vllm.local_address("broken"), model="broken", samples=1, judge=JudgeSpec(), seed=0)
+            store,
+            simulated(local_vllm.local_address("broken"), model="broken", samples=1, judges=(JudgeSpec(),), seed=0),
         )
         with pytest.raises(WorkError, match=r"memory(.|\n)*last lines:\n  torch.OutOfMemoryError"):
             runs.execute(store, broken, concurrency=1, cluster=Cluster("auto", (1, 1)))
