@@ -104,15 +104,12 @@ class Described:
     def most(self) -> float | None:
         return next((cast(float, item.le) for item in self.info.metadata if isinstance(item, Le)), None)
 
-    @property
-    def adapter(self) -> TypeAdapter[Any]:
-        """Validates a value of the field apart from its model."""
-        return _adapter(self.info)
-
 
 @cache
-def _adapter(info: FieldInfo) -> TypeAdapter[Any]:
-    return TypeAdapter(Annotated[(info.annotation, *info.metadata)])  # type: ignore[arg-type]
+def _adapters(model: type[Settings]) -> dict[str, TypeAdapter[Any]]:
+    """Return what validates each field apart from the others."""
+    fields = model.model_fields.items()
+    return {name: TypeAdapter(cast(Any, Annotated[(info.annotation, None, *info.metadata)])) for name, info in fields}
 
 
 class Settings(BaseModel):
@@ -146,9 +143,9 @@ class Settings(BaseModel):
         """Return the settings that a record holds. A field that is missing there, or that cannot be read, takes its
         default, and nothing is checked as a whole: reading a record never fails because of what it holds."""
         read: dict[str, Any] = {}
-        for name, info in cls.model_fields.items():
+        for name, adapter in _adapters(cls).items():
             try:
-                read[name] = _adapter(info).validate_python(values[name])
+                read[name] = adapter.validate_python(values[name])
             except (KeyError, ValueError, StoreError):  # a ValidationError is a ValueError
                 continue
         return cls.model_construct(**read)
