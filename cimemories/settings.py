@@ -180,11 +180,11 @@ def explained(model: type[Settings], error: ValidationError) -> str:
         case "literal_error" if described:
             return f"{called} is one of {', '.join(described.choices)}, not '{value}'."
         case "greater_than_equal":
-            return f"{called} is {problem['ctx']['ge']} or more, not {value}."
+            return f"{called} is {problem['ctx']['ge']:.15g} or more, not {value}."
         case "less_than_equal":
-            return f"{called} is {problem['ctx']['le']} at most, not {value}."
+            return f"{called} is {problem['ctx']['le']:.15g} at most, not {value}."
         case "extra_forbidden":
-            return f"there is no setting '{name}'. There are: {', '.join(model.described())}."
+            return f"there is no setting '{name}'. There are: {', '.join(model.described() or model.model_fields)}."
         case "missing":
             return f"the setting '{name}' is missing."
     return f"{called}: {problem['msg'][:1].lower()}{problem['msg'][1:]}, not '{value}'."

@@ -32,6 +32,7 @@ RANKS = {
     "access": 0,
     "seeds": 1,
     "store": 1,
+    "settings": 2,
     "simulator": 2,
     "formats": 3,
     "llm": 3,

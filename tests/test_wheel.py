@@ -36,8 +36,7 @@ from cimemories.store.engine import open_store
 
 assert "PYTHONPATH" not in installation.environment()
 store = open_store("data/workspace")
-judge = planning.JudgeSpec("matcher")
-spec = planning.RunSpec("small", "sim-careful", "simulator", contexts=1, samples=1, judge=judge)
+spec = planning.RunSpec(dataset="small", model="sim-careful", base_url="simulator", contexts=1, samples=1)
 work = planning.plan(store, spec)
 launch.launch(store, work)
 end = time.monotonic() + 120

@@ -108,7 +108,7 @@ def _prompt_hash(prompt: Prompt) -> dict[str, str]:
     return {"level": prompt.level, "source": prompt.source, "sha256": prompt.sha256}
 
 
-Limit = Annotated[int | None, BeforeValidator(_limit)]
+Limit = Annotated[int | None, Field(ge=1), BeforeValidator(_limit)]
 Priced = Annotated[Prices | None, BeforeValidator(_prices)]
 Fields = Annotated[Mapping[str, Any], BeforeValidator(read_fields), AfterValidator(_unreserved)]
 Own = Annotated[InstanceOf[Prompt], PlainSerializer(_prompt_hash)]
@@ -429,7 +429,9 @@ class RunSpec(Settings):
             Group.PLAN,
         ),
     ] = False
-    name: Annotated[str | None, Setting("Name", "Name of the run, shown in tables.", Group.PLAN)] = None
+    name: Annotated[
+        str | None, Setting("Name", "Name of the run, shown in tables.", Group.PLAN, placeholder="model on dataset")
+    ] = None
     prompts: Mapping[str, Own] = Field(default_factory=dict)
     reference: Annotated[InstanceOf[Reference], PlainSerializer(Reference.as_json)] | None = None
 

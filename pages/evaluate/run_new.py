@@ -289,10 +289,9 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
     prompts, level = _wording(draft)
     preset = preset_of(draft)
     sampling, temperature = _spec_sampling(draft)
-    left_out = {*BY_REFERENCE, "sessions"} if reference else set()
-    given = {name: value for name, value in filled(draft).items() if name not in left_out}
+    given = {name: value for name, value in filled(draft).items() if not (reference and name in BY_REFERENCE)}
     spec = RunSpec(
-        **that_apply(RunSpec, {"sessions": None, **given}),
+        **that_apply(RunSpec, given),
         dataset=str(name),
         model=model.model,
         base_url=model.base_url,
@@ -316,7 +315,8 @@ def spec_of(draft: Draft, data: list[DatasetRow]) -> RunSpec:
 def filled(draft: Draft) -> dict[str, Any]:
     """Return what is filled in of the settings that decide which others are asked for, and of those drawn by group."""
     given = values(draft, RunSpec, SETTINGS.keys() - DRAWN_APART)
-    kept = draft.get("sessions", "")
+    # The authors' settings take no earlier messages: the field is not shown, but may have been filled in before.
+    kept = "" if draft.get("reference") else draft.get("sessions", "")
     sessions = f"last-{int(draft.get('sessions_last', 3))}" if kept == LAST else kept
     return given | {
         "memory": composition_of(draft),

@@ -243,7 +243,7 @@ def _grid(draft: Draft) -> dict[str, object]:
             draw_fixed(draft, item, BY_REFERENCE[name])
             continue
         grid[plural] = st.multiselect(
-            safe.plain_label(item.setting.title),
+            safe.plain_label(plural.capitalize()),
             list(item.choices),
             format_func=partial(_labelled, item.setting.labels),
             key=draft.key(plural, [item.default]),

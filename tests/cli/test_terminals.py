@@ -64,7 +64,7 @@ def test_no_command_dies_of_a_character(tmp_path: Path, locale: dict[str, str]) 
 @pytest.fixture
 def run_id(sqlite_store: Store) -> str:
     add(sqlite_store, small_profiles(1, 1))
-    return planning.plan(sqlite_store, simulated(samples=2, judge=planning.JudgeSpec()))
+    return planning.plan(sqlite_store, simulated(samples=2, judges=(planning.JudgeSpec(),)))
 
 
 def test_the_id_is_in_the_log_before_anything_is_done(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -251,10 +250,10 @@ def test_what_slows_a_run_down_is_on_its_page(store: Store) -> None:
 
 def test_a_cap_that_is_reached_is_raised_on_the_page(store: Store, at_once: None) -> None:
     add(store, small_profiles(1, 4))
-    spec = simulated(samples=SAMPLES, judge=planning.JudgeSpec(), prices=Prices.read("2/0.5/8 EUR"))
+    spec = simulated(samples=SAMPLES, judges=(planning.JudgeSpec(),), prices=Prices.read("2/0.5/8 EUR"))
     whole = estimate(store, spec).cost_least
     assert whole is not None
-    run_id = planning.plan(store, replace(spec, cap=whole / 2))
+    run_id = planning.plan(store, spec.but(cap=whole / 2))
     with pytest.raises(WorkError, match="Raise it to continue"):
         runs.execute(store, run_id, concurrency=1)
     app = opened(RUNS, run=run_id)
@@ -475,14 +474,14 @@ def test_the_plan_says_what_it_can_show_by_a_pilot_that_is_chosen(store: Store) 
 
 def test_more_of_a_plan_costs_as_much_as_nothing_recorded_would(store: Store) -> None:
     add(store, small_profiles(1, PLACES))
-    spec = simulated(samples=SAMPLES, judge=planning.JudgeSpec(), prices=Prices.read("2/0.5/8 EUR"))
+    spec = simulated(samples=SAMPLES, judges=(planning.JudgeSpec(),), prices=Prices.read("2/0.5/8 EUR"))
     before = estimate(store, spec)
     assert before.cost_most and before.cost_once_more == pytest.approx(before.cost_most)
     runs.execute(store, planning.plan(store, spec))
     assert estimate(store, spec).cost_once_more is None, "all is recorded: how long a call is nobody asks"
-    half = estimate(store, replace(spec, samples=2 * SAMPLES))
+    half = estimate(store, spec.but(samples=2 * SAMPLES))
     assert half.cost_most and half.cost_once_more == pytest.approx(2 * half.cost_most, rel=0.05)
-    assert estimate(store, replace(spec, prices=None, samples=2 * SAMPLES)).cost_once_more is None
+    assert estimate(store, spec.but(prices=None, samples=2 * SAMPLES)).cost_once_more is None
 
 
 def test_the_papers_own_settings_are_those_of_the_command_line(store: Store, at_once: None) -> None:
@@ -501,8 +500,8 @@ def test_the_papers_own_settings_are_those_of_the_command_line(store: Store, at_
     button(app, "Start the run").click().run()
     assert not app.exception
     (row,) = rows(store)
-    judges = tuple(replace(judge, timeout=None) for judge in (simulated().judge,))
-    planned = planning.as_reference(replace(simulated(samples=SAMPLES), judge=judges[0], seed=None))
+    judge = simulated().judge.but(timeout=None)
+    planned = planning.as_reference(simulated(samples=SAMPLES, judges=(judge,), seed=None))
     own = planning.plan(store, planned)
     by_command = next(run for run in rows(store) if run.id == own)
     for part in ("reference", "memory", "mitigation", "prompt", "parameters"):

@@ -177,7 +177,7 @@ def test_a_run_with_a_price_tells_its_time_left_and_cost_in_its_row_while_it_goe
     try:
         prices = Prices.read("2/0.5/8 EUR")
         judge = planning.JudgeSpec(kind="llm", model="sim-judge", base_url=slow.url, prices=prices)
-        spec = simulated(slow.url, samples=100, judge=judge, prices=prices, name="priced")
+        spec = simulated(slow.url, samples=100, judges=(judge,), prices=prices, name="priced")
         # All of it in another thread, since Playwright keeps an event loop in this one.
 
         at_work = threading.Event()

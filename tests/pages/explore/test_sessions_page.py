@@ -13,7 +13,6 @@ from worlds import ask
 
 from cimemories.curation import labelling
 from cimemories.evaluation import planning, runs
-from cimemories.evaluation.sessions import Sessions
 from cimemories.leaks.message import leak_view
 from cimemories.metrics.recalled.sessions import session_numbers
 from cimemories.metrics.sentences import sessions as sentences
@@ -34,8 +33,7 @@ def ran(store: Store, **changes: Any) -> str:
     add(store, [replace(person, contexts=(first, *person.contexts[1:]))])
     votes = labelling.LabellingSpec("small", "sim-labeler", "simulator", draws=2)
     labelling.execute(store, labelling.plan(store, votes))
-    judge = planning.JudgeSpec()
-    spec = simulated(model="sim-oversharing", samples=2, judge=judge, **changes)
+    spec = simulated(model="sim-oversharing", samples=2, judges=(planning.JudgeSpec(),), **changes)
     run_id = planning.plan(store, spec)
     runs.execute(store, run_id)
     return run_id
@@ -47,7 +45,7 @@ def links(app: Any) -> list[Any]:
 
 
 def test_the_pages_show_which_leaks_travelled(store: Store) -> None:
-    run_id = ran(store, sessions=Sessions())
+    run_id = ran(store, sessions="all")
     flows, scope = ask(store, run_id)
     numbers = session_numbers(flows, scope)
     assert numbers is not None and numbers.travelled
