@@ -36,7 +36,7 @@ from cimemories.store.engine import open_store
 
 assert "PYTHONPATH" not in installation.environment()
 store = open_store("data/workspace")
-judge = planning.JudgeSpec("matcher")
+judge = planning.JudgeSpec()
 spec = planning.RunSpec("small", "sim-careful", "simulator", contexts=1, samples=1, judge=judge)
 work = planning.plan(store, spec)
 launch.launch(store, work)
