@@ -52,7 +52,7 @@ def test_all_that_a_plan_writes_is_read(sqlite_store: Store) -> None:
         "memory_order": "shuffled",
         "memory_seed": 3,
         "mitigation": "gate",
-        "judge": judge,
+        "judges": (judge,),
     }
     spec = simulated(**changes, prices=PRICE, cap=10.0, thinking="on", temperature=1)
     run_id = planning.plan(sqlite_store, spec)

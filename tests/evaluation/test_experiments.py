@@ -198,13 +198,13 @@ def test_a_split_list_is_judged_as_the_whole_one(store: Store) -> None:
 
 def test_reasoning_is_kept_apart_and_read_by_a_judge_of_its_own(store: Store) -> None:
     reasoning = JudgeSpec(kind="llm", model="sim-judge", base_url="simulator", channel="reasoning")
-    run_id = ran(store, simulated(thinking="on", samples=1, more_judges=(reasoning,)))
+    run_id = ran(store, simulated(thinking="on", samples=1, judges=(simulated().judge, reasoning)))
     responses = rows(store, run_id)
     assert all("Let me see what I know." in row["reasoning"] and "Let me see" not in row["text"] for row in responses)
     with store.read() as connection:
         judges = judgements.of_run(connection, run_id)
     assert [j.name for j in judges] == ["sim-judge", "sim-judge on reasoning"]
-    without_reasoning = ran(store, simulated(samples=1, more_judges=(reasoning,)))
+    without_reasoning = ran(store, simulated(samples=1, judges=(simulated().judge, reasoning)))
     with store.read() as connection:
         second = judgements.of_run(connection, without_reasoning)[1].id
         statuses = connection.execute(
@@ -291,8 +291,8 @@ def test_what_cannot_be_is_refused_before_anything_is_written(store: Store) -> N
         ({"mitigation": "hope"}, "mitigation"),
         ({"check": "model", "judges": (JudgeSpec(),)}, "no judge is a model"),
         ({"memory": "some"}, "memory composition"),
-        ({"more_judges": (simulated().judge,)}, "two of the judges are the same"),
-        ({"seed": 2**31}, "a seed is from"),
+        ({"judges": (simulated().judge, simulated().judge)}, "two of the judges are the same"),
+        ({"seed": 2**31}, "--seed is 2147483647 at most"),
     ):
         with pytest.raises((StoreError, ValueError), match=message):
             planning.plan(store, simulated(**changes))

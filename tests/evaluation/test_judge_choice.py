@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -237,9 +236,7 @@ CHEAP, DEAR = Prices.read("1/2 EUR"), Prices.read("3/4 EUR")
 
 
 def judged_by(judges: Sequence[JudgeSpec], **changes: Any) -> RunSpec:
-    return RunSpec(
-        dataset="small", model="m", base_url="http://m/v1", **changes, judges=(judges[0], *tuple(judges[1:]))
-    )
+    return RunSpec(dataset="small", model="m", base_url="http://m/v1", **changes, judges=tuple(judges))
 
 
 @pytest.mark.parametrize("own", ["OPENAI_API_KEY", "LAB_API_KEY"])
@@ -252,8 +249,8 @@ def judged_by(judges: Sequence[JudgeSpec], **changes: Any) -> RunSpec:
         [A.but(**MINE), B.but(**MINE), JudgeSpec()],
         [A.but(**MINE), B],
         [A, B.but(base_url=A.base_url)],
-        [replace(item, split=20, max_tokens=None, fields={"top_p": 0.5}) for item in (A, B)],
-        [replace(item, prices=CHEAP) for item in (A, B)],
+        [item.but(split=20, max_tokens=None, fields={"top_p": 0.5}) for item in (A, B)],
+        [item.but(prices=CHEAP) for item in (A, B)],
         [A.but(prices=CHEAP), B.but(prices=DEAR)],
         [A, B, A.but(channel="reasoning"), JudgeSpec()],
     ],
@@ -293,8 +290,7 @@ def test_judges_that_no_options_can_ask_for_are_no_wrong_command(judges: list[Ju
 
 
 def test_where_no_command_asks_for_the_same_the_run_can_still_be_repeated(store: Store) -> None:
-    judges = [JudgeSpec(), SIMULATED_JUDGE]
-    run_id = planning.plan(store, simulated(judges=(judges[0], judges[1]), samples=1))
+    run_id = planning.plan(store, simulated(judges=(JudgeSpec(), SIMULATED_JUDGE), samples=1))
     runs.execute(store, run_id)
     shown = cli_inside(outside(), "repeat", run_id, "--show", "--workspace", store.workspace)
     assert shown.returncode == 1 and not shown.stdout and "models before the matcher" in shown.stderr

@@ -83,7 +83,7 @@ def test_mem0_holds_back_what_scores_below_its_threshold() -> None:
 def test_a_run_through_mem0_records_its_calls_for_vectors(store: Store) -> None:
     add_labelled(store, 1, 2)
     with running_simulator() as url:
-        memory = Memory(f"system:mem0:k=5,threshold=0.0,model=sim-judge,base_url={url}")
+        memory = f"system:mem0:k=5,threshold=0.0,model=sim-judge,base_url={url}"
         run_id = planning.plan(store, simulated(memory=memory), find_labels=effective_labels)
         runs.execute(store, run_id)
     with store.read() as connection:
@@ -290,7 +290,7 @@ def test_a_run_through_graphiti_holds_more_graphs_than_kuzu_has_room_for_by_itse
     assert len([graphs._started({}) for _ in range(17)]) == 17
     add_labelled(store, 1, 2)
     with running_simulator() as url:
-        memory = Memory(f"system:graphiti:k=5,threshold=-1,model=sim-judge,base_url={url}")
+        memory = f"system:graphiti:k=5,threshold=-1,model=sim-judge,base_url={url}"
         before = estimate(store, simulated(memory=memory), find_labels=effective_labels)
         run_id = planning.plan(store, simulated(memory=memory), find_labels=effective_labels)
         runs.execute(store, run_id)

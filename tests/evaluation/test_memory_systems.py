@@ -251,7 +251,7 @@ def test_what_cannot_be_read_says_why(text: str, says: str) -> None:
 )
 def test_what_makes_no_sense_beside_a_system_is_refused(changes: dict[str, object], says: str) -> None:
     with pytest.raises((StoreError, CompositionError), match=says):
-        by("system:bm25").but(**changes).checked()  # type: ignore[arg-type]
+        by("system:bm25").but(**changes)
 
 
 # ---- what is recalled
@@ -298,7 +298,7 @@ def test_a_run_is_planned_repeated_and_found_again_by_its_system(store: Store) -
     planned = row.manifest.memory.system
     assert planned is not None and planned.name == "bm25" and planned.options["k"] == 4
     assert row.composition == "system:bm25:k=4" and "bm25s" in planned.version
-    assert spec_of(store, run_id).memory == Memory("system:bm25:k=4")
+    assert spec_of(store, run_id).memory == "system:bm25:k=4"
     find = planned_alike(store, by("system:bm25:k=4"), effective_labels)
     with store.read() as connection:
         again = find(connection)
@@ -449,7 +449,6 @@ def test_lines_that_rules_cannot_map_are_asked_of_the_judge_once_a_profile(store
             return completion("## life\n- Told in other words.\n- Nothing of the user.\n")
         return completion(*['{"revealed": []}' if asked.body["model"] == "j" else "A message."] * asked.n)
 
-    memory = Memory("system:summary:ground=model")
     with hostile_server(served, ("m", "j")) as server:
         judge = JudgeSpec(kind="llm", model="j", base_url=server.url, prices=Prices.read("2/2/2 USD"))
         spec = RunSpec(
@@ -457,14 +456,14 @@ def test_lines_that_rules_cannot_map_are_asked_of_the_judge_once_a_profile(store
             model="m",
             base_url=server.url,
             samples=2,
-            memory=memory,
+            memory="system:summary:ground=model",
             check="none",
             fresh=True,
             judges=(judge,),
         )
         spec = spec.but(prices=Prices.read("1/1/1 USD"))
         with pytest.raises(StoreError, match="no judge of the run is one"):
-            spec.but(judges=(JudgeSpec(),)).checked()
+            spec.but(judges=(JudgeSpec(),))
         priced = {stage.kind: stage.draws for stage in estimate(store, spec).stages if stage.kind != "ground"}
         assert priced == {"memory": 2, "respond": 12, "judge": 12}
         run_id = ran(store, spec)
@@ -574,15 +573,20 @@ def test_a_named_router_is_asked_at_its_own_address_and_paid_at_its_own_price(
     assert {row["status"] for row in rows(store, run_id)} == {"ok"}
     assert {json.loads(item["body"])["model"] for item in calls_of(store, run_id, "memory")} == {"sim-judge"}
     with pytest.raises(StoreError, match="prices of all that costs: sim-judge has none"):
-        spec.but(cap=1.0, judges=(JudgeSpec(),)).checked()
+        spec.but(cap=1.0, judges=(JudgeSpec(),))
     assert run_cost(store, run_id).unpriced == ("sim-judge",), "what a router costs is not guessed"
     with pytest.raises(StoreError, match="in one currency"):
-        spec.but(memory=spec.memory.composition, memory_prices=Prices.read("1/1/1 EUR")).checked()
+        spec.but(memory_prices=Prices.read("1/1/1 EUR"))
     with pytest.raises(StoreError, match="a model of its own"):
-        simulated(memory="system:partition", memory_prices=Prices.read("1/1/1 USD")).checked()
+        simulated(memory="system:partition", memory_prices=Prices.read("1/1/1 USD"))
     with running_simulator() as url:
-        memory = Memory(f"system:partition:model=sim-judge,base_url={url}", prices=Prices.read("3/3/5 USD"))
-        spec = simulated(memory=memory, samples=2, prices=Prices.read("1/1/1 USD"), judges=(JudgeSpec(),), fresh=True)
+        spec = by(
+            f"system:partition:model=sim-judge,base_url={url}",
+            memory_prices=Prices.read("3/3/5 USD"),
+            prices=Prices.read("1/1/1 USD"),
+            judges=(JudgeSpec(),),
+            fresh=True,
+        )
         planned = estimate(store, spec.but(cap=1.0))
         assert planned.unpriced == () and planned.cost_most is not None
         run_id = planning.plan(store, spec.but(cap=1.0), find_labels=effective_labels)
@@ -598,7 +602,8 @@ def test_a_named_router_is_asked_at_its_own_address_and_paid_at_its_own_price(
     # Six answers of the router, beside the twelve messages that were planned: the bar ends where it should.
     assert max(told) == 18 and "12/12" in capsys.readouterr().err
     again = spec_of(store, run_id)
-    assert again.memory == memory and "--memory-price '3/3/5 USD'" in command_of(again)
+    assert (again.memory, again.memory_prices) == (spec.memory, spec.memory_prices)
+    assert "--memory-price '3/3/5 USD'" in command_of(again)
     find = planned_alike(store, spec.but(cap=1.0), effective_labels)
     with store.read() as connection:
         assert find(connection) is not None
@@ -766,6 +771,6 @@ def test_recalls_that_are_equal_are_one_row(store: Store, words: None) -> None:
 
 
 def test_a_run_is_named_by_the_options_that_are_not_usual(store: Store) -> None:
-    memory = planning.Memory("system:bm25:k=7,order=profile,b=0.5")
+    memory = "system:bm25:k=7,order=profile,b=0.5"
     run_id = planning.plan(store, simulated(memory=memory))
     assert row_of(store, run_id).name.endswith("(system:bm25:k=7,b=0.5)")

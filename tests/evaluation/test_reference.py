@@ -265,7 +265,7 @@ def test_a_sweep_by_the_reference_has_levels_and_memories_of_each_model() -> Non
         ],
     }
     cells = check_sweep(content, Path("sweep.yaml")).runs
-    assert [(run.model, run.prompt_level, run.memory.composition) for run in cells] == [
+    assert [(run.model, run.prompt_level, run.memory) for run in cells] == [
         ("a", "1", "full"),
         ("b", "1", "random-3"),
         ("b", "3", "random-3"),

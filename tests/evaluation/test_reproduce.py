@@ -36,9 +36,9 @@ def test_both_sweeps_are_by_the_reference_and_cover_the_papers_figures(tmp_path:
     for runs in (real, simulated):
         assert all(run.reference and run.max_tokens is None for run in runs)
         assert {run.prompt_level for run in runs} == {"1", "2", "3", "4"}
-        steps = [run.memory.composition for run in runs if run.memory.composition != "full"]
+        steps = [run.memory for run in runs if run.memory != "full"]
         assert steps == [f"all_share+{k}" for k in range(0, 10 * len(steps), 10)] and len(steps) >= 5
-    assert {run.profiles for run in real if run.memory.composition != "full"} == {5}
+    assert {run.profiles for run in real if run.memory != "full"} == {5}
     assert all(run.base_url == "simulator" for run in simulated)
     published = {model.name for model in load_published().models}
     assert published == {m.name for run in real if (m := load_published().model(run.model)) is not None}

@@ -58,6 +58,10 @@ def spec(url: str, **changes: Any) -> RunSpec:
     return RunSpec(dataset="small", model="m", base_url=url, **{**values, **changes})
 
 
+def asked_as(sessions: Sessions) -> dict[str, Any]:
+    return {"sessions": sessions.label, "session_order": str(sessions.order), "session_seed": sessions.seed}
+
+
 def rows_of(store: Store, run_id: str) -> list[Any]:
     with store.read() as connection:
         own = sa.select(response).where(response.c.run == run_id).order_by(response.c.id)
@@ -84,7 +88,7 @@ def prompts_of(store: Store, run_id: str) -> dict[tuple[int, int, int], str]:
 def test_each_task_is_asked_with_the_messages_before_it(sqlite_store: Store, sessions: Sessions) -> None:
     add(sqlite_store, small_profiles(PEOPLE, CONTEXTS))
     with hostile_server(written) as server:
-        run_id = planning.plan(sqlite_store, spec(server.url, sessions=sessions))
+        run_id = planning.plan(sqlite_store, spec(server.url, **asked_as(sessions)))
         runs.execute(sqlite_store, run_id)
         asked = len(server.chats)
     rows = rows_of(sqlite_store, run_id)
@@ -117,7 +121,7 @@ def test_each_task_is_asked_with_the_messages_before_it(sqlite_store: Store, ses
 def test_the_manifest_the_command_and_a_repetition_say_so(sqlite_store: Store) -> None:
     add(sqlite_store, small_profiles(1, 2))
     plain = row_of(sqlite_store, planning.plan(sqlite_store, simulated(samples=1)))
-    assert "sessions" not in plain.manifest.recorded and "sessions" not in plain.manifest.recorded["asked"]
+    assert "sessions" not in plain.manifest.recorded and plain.manifest.recorded["asked"]["sessions"] is None
     runs.execute(sqlite_store, plain.id)
     assert {row["earlier"] for row in rows_of(sqlite_store, plain.id)} == {None}
     place = ("--workspace", sqlite_store.workspace)
@@ -132,7 +136,7 @@ def test_the_manifest_the_command_and_a_repetition_say_so(sqlite_store: Store) -
     assert {k: recorded[k] for k in ("order", "seed", "kept")} == {"order": "shuffled", "seed": 4, "kept": "last-2"}
     assert recorded["template"]["sha256"] == template.sha256
     again = spec_of(sqlite_store, row.id)
-    assert again.sessions == Sessions(2, "shuffled", 4) and again.prompts["session"].template == template.template
+    assert again.remembered == Sessions(2, "shuffled", 4) and again.prompts["session"].template == template.template
     assert "--sessions last-2 --session-order shuffled --session-seed 4" in command_of(again)
     for wrong in (("--sessions", "last-0"), ("--session-seed", "3"), ("--sessions", "all", "--reference")):
         model = ("run", "-d", "small", "-m", "sim-average", "--base-url", "simulator")
@@ -245,7 +249,7 @@ def test_what_a_memory_system_recalls_comes_before_the_earlier_messages(sqlite_s
         assert len(routed) <= stages["memory"].requests <= PEOPLE * CONTEXTS
     assert len({row["recall"] for row in rows}) > PEOPLE
     again = spec_of(sqlite_store, run_id)
-    assert again.sessions == Sessions() and again.memory.composition.startswith(f"system:{system}")
+    assert again.remembered == Sessions() and again.memory.startswith(f"system:{system}")
 
 
 def test_killed_it_goes_on_and_asks_nothing_twice(sqlite_store: Store, tmp_path: Any) -> None:
@@ -318,7 +322,7 @@ def test_a_sweep_has_them_as_an_axis(sqlite_store: Store) -> None:
         "session_seed": 5,
     }
     spec = check_sweep(content, Path("sweep.yaml"))
-    assert [run.sessions for run in spec.runs] == [None, Sessions(None, "shuffled", 5), Sessions(1, "shuffled", 5)]
+    assert [run.remembered for run in spec.runs] == [None, Sessions(None, "shuffled", 5), Sessions(1, "shuffled", 5)]
     sweep_id = sweeps.plan(sqlite_store, spec)
     sweeps.execute(sqlite_store, sweep_id)
     table = sweep_table(sqlite_store, sweep_id)

@@ -55,7 +55,7 @@ def test_the_grid_of_a_file_is_worked_off_by_model_then_by_memory(tmp_path: Path
     path.write_text(yaml.safe_dump(grid))
     planned_runs = read_sweep(path).runs
     assert len(planned_runs) == 6 * 2 * 2 * 2 + 6 * 2 * 2
-    seen = [(r.model, r.memory.composition) for r in planned_runs]
+    seen = [(r.model, r.memory) for r in planned_runs]
     changes = [pair for pair, before in zip(seen, [None, *seen], strict=False) if pair != before]
     assert len(changes) == len(set(changes)) == 12
     assert [memory for model, memory in changes if model == "a"] == [

@@ -219,10 +219,14 @@ def test_the_log_shows_what_leaked_with_its_quote(ran: Ran) -> None:
 
 def test_a_sample_asks_what_our_own_run_asks(sqlite_store: Store) -> None:
     add_world(sqlite_store)
-    memory = planning.Memory("necessary+2", "shuffled", 3, "keyed")
-    spec = planning.RunSpec(
-        dataset="small world", model="sim-average", base_url=SIMULATOR, samples=1, prompt_level="high", memory=memory
-    )
+    settings = {
+        "prompt_level": "high",
+        "memory": "necessary+2",
+        "memory_order": "shuffled",
+        "memory_seed": 3,
+        "memory_template": "keyed",
+    }
+    spec = planning.RunSpec(dataset="small world", model="sim-average", base_url=SIMULATOR, samples=1, **settings)
     run_id = planning.plan(sqlite_store, spec, find_labels=effective_labels)
     runs.execute(sqlite_store, run_id)
     prompts = {}
@@ -235,14 +239,7 @@ def test_a_sample_asks_what_our_own_run_asks(sqlite_store: Store) -> None:
             sent = store_runs.sent_prompts(connection, {row["request"] for row in rows})
             prompts |= {f"{p}-{order.index(row['context']) + 1}": sent[row["request"]] for row in rows}
     source.load.cache_clear()
-    made = task(
-        *("small world", str(sqlite_store.workspace)),
-        prompt_level="high",
-        memory="necessary+2",
-        memory_order="shuffled",
-        memory_seed=3,
-        memory_template="keyed",
-    )
+    made = task("small world", str(sqlite_store.workspace), **settings)
     assert {sample.id: sample.input for sample in made.dataset} == prompts
     assert run.manifest.parameters == {"max_tokens": made.config.max_tokens}
 

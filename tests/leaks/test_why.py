@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow_simulator import SlowSimulator
 
-from cimemories.evaluation import attribution, planning, repeating, respond, runs
+from cimemories.evaluation import attribution, planning, respond, runs
 from cimemories.evaluation.attribution import CHANGES, Change
 from cimemories.evaluation.matcher import match
 from cimemories.evaluation.prices import Prices
@@ -250,7 +250,7 @@ def test_one_leak_is_priced_planned_done_and_counted(store: Store, scope: Scope)
         resolve_scope(store, why.run.id)
 
     with pytest.raises(StoreError, match="repeat that run"):
-        repeating.spec_of(store, why.run.id)
+        planning.spec_of(store, why.run.id)
 
     # Once more: the same run, and nothing to ask.
     again = prepared(store, scope)

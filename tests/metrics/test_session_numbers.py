@@ -165,7 +165,7 @@ def test_intervals_are_those_of_a_leak_rate_over_such_exposures(worlds: list[dic
 def test_a_run_with_sessions_says_which_leaks_travelled(sqlite_store: Store) -> None:
     pytest.importorskip("bm25s")
     add_labelled(sqlite_store, profiles=2, contexts=8)
-    memory = Memory("system:bm25:k=25")
+    memory = "system:bm25:k=25"
     spec = simulated(
         model="sim-oversharing", sessions="last-2", session_order="shuffled", session_seed=3, memory=memory
     )
