@@ -31,7 +31,6 @@ from cimemories.store.tables import (
     persona,
     profile,
     profile_context,
-    request,
     rule,
     vote,
 )

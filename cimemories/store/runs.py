@@ -26,7 +26,7 @@ from cimemories.store.engine import (
     values_of,
 )
 from cimemories.store.rows import as_relation
-from cimemories.store.tables import call, context, judgement, profile, prompt, request, response, run, run_call, sweep
+from cimemories.store.tables import call, context, judgement, profile, prompt, response, run, run_call, sweep
 
 # ---- imported runs
 #
