@@ -650,7 +650,7 @@ def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> lis
 # ---- passages
 #
 # The memories of a profile are most of every prompt about it, and a message stands in the prompt of each of its judges:
-# long paragraphs are kept once. In a body a line break stands for each, which JSON text itself has only as \\n.
+# long paragraphs are kept once. In a body a line break stands for each, which JSON itself has only as \n.
 
 
 PASSAGE_LENGTH = 512  # characters, at least; each takes 150 bytes beside its text
@@ -704,22 +704,6 @@ def link(connection: sa.Connection, used: Iterable[tuple[str, str, bool | None]]
     rows = [{"run": run_id, "call": key, "asked": asked} for (run_id, key), asked in first.items()]
     if rows:
         insert_new(connection, run_call, rows)
-
-
-def restore(connection: sa.Connection, exchanges: Sequence[Exchange]) -> None:
-    """Write many answers at once; an answer that is already there stays, a failure that is there is replaced."""
-    if not exchanges:
-        return
-    rows = {
-        str(row["key"]): row
-        for row in _insertable(connection, [replace(e, answers=[_storable(a) for a in e.answers]) for e in exchanges])
-    }
-    # An answer takes the place of a failure; what is left is inserted, and an answer that is there already stays.
-    failed = connection.execute(sa.select(call.c.key).where(call.c.key.in_(rows), call.c.status != OK)).scalars().all()
-    for key in failed:
-        connection.execute(sa.update(call).where(call.c.key == key).values(rows.pop(key)))
-    if rows:
-        insert_new(connection, call, list(rows.values()))
 
 
 def answered(connection: sa.Connection) -> Iterator[dict[str, Any]]:
