@@ -70,7 +70,7 @@ def read_calls(store: Store, path: Path, *, server: str | None = None) -> int:
         # One transaction, many statements: nothing is added where a late line is bad, and memory stays flat.
         while chunk := list(islice(groups, _AT_ONCE)):
             calls.keep_servers(connection, {exchange.server for exchange in chunk})
-            calls.restore(connection, chunk)
+            calls.record_all(connection, chunk)
             count += sum(len(exchange.answers) for exchange in chunk)
     return count
 

@@ -31,7 +31,6 @@ from cimemories.store.tables import (
     persona,
     profile,
     profile_context,
-    request,
     rule,
     vote,
 )
@@ -243,10 +242,10 @@ def _call_keys(connection: sa.Connection, numbers: Numbers) -> list[tuple[str, s
     return [(row.key, row.request) for row in connection.execute(query)]
 
 
-def _requests(connection: sa.Connection, bodies: Mapping[str, int]) -> Rows:
-    for digest, number in bodies.items():
-        body = connection.execute(sa.select(request.c.body).where(request.c.hash == digest)).scalar_one()
-        yield {"number": number, "body": json.loads(body)}
+def _requests(connection: sa.Connection, numbers: Mapping[str, int]) -> Rows:
+    for chunk in in_chunks(numbers.items(), calls.BODIES_AT_ONCE):
+        sent = calls.bodies(connection, (digest for digest, _ in chunk))
+        yield from ({"number": number, "body": json.loads(sent[digest])} for digest, number in chunk)
 
 
 def _calls(connection: sa.Connection, keys: list[tuple[str, str]], bodies: Mapping[str, int]) -> Rows:

@@ -16,7 +16,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
@@ -25,12 +25,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
 
 from cimemories.manifest import RunManifest, read_manifest
 from cimemories.model import ChatRequest
 from cimemories.store.engine import (
     StoreError,
     content_hash,
+    in_chunks,
     insert_ignore,
     now,
     plain_name,
@@ -40,7 +42,7 @@ from cimemories.store.engine import (
     values_of,
 )
 from cimemories.store.rows import insert_new
-from cimemories.store.tables import call, request, run, run_call, same_server, server
+from cimemories.store.tables import call, passage, request, run, run_call, same_server, server
 from cimemories.store.team import log
 
 # ---- experience
@@ -121,14 +123,14 @@ def characters_a_token(
 ) -> float | None:
     """Characters of a prompt over its tokens, as this model's server counted a few; None where nothing is recorded."""
     query = (
-        sa.select(request.c.body, call.c.prompt_tokens)
-        .join(call, call.c.request == request.c.hash)
+        sa.select(call.c.request, call.c.prompt_tokens)
         .join(used, used.c.call == call.c.key)
         # Only the first draw of an exchange has a count, so a prompt counts once for each time it was sent.
         .where(call.c.model == model, call.c.simulated == simulated, call.c.prompt_tokens > 0)
     )
     rows = _first_of(connection, query, work_ids, TEXTS_AT_MOST, used)
-    characters = sum(len(message["content"]) for row in rows for message in json.loads(row.body)["messages"])
+    sent = bodies(connection, (row.request for row in rows))
+    characters = sum(len(message["content"]) for row in rows for message in json.loads(sent[row.request])["messages"])
     tokens = sum(int(row.prompt_tokens) for row in rows)
     return characters / tokens if tokens else None
 
@@ -147,16 +149,17 @@ def prompt_sizes(connection: sa.Connection, run_id: str, kind: str, most: int) -
     cached = sa.func.coalesce(call.c.cached_tokens, 0)
     tokens = call.c.prompt_tokens + sa.case((cached > call.c.prompt_tokens, cached), else_=0)
     query = (
-        sa.select(call.c.model, sa.func.length(request.c.body).label("characters"), tokens.label("tokens"))
-        .join(call, call.c.request == request.c.hash)
+        sa.select(call.c.model, call.c.request, tokens.label("tokens"))
         .join(run_call, run_call.c.call == call.c.key)
         .where(run_call.c.run == run_id, call.c.kind == kind, call.c.status == OK, call.c.prompt_tokens > 0)
         .order_by(run_call.c.call)
         .limit(most)
     )
     sizes: dict[str, list[PromptSize]] = {}
-    for row in connection.execute(query):
-        sizes.setdefault(row.model, []).append(PromptSize(int(row.characters), int(row.tokens)))
+    rows = connection.execute(query).all()
+    sent = bodies(connection, (row.request for row in rows))
+    for row in rows:
+        sizes.setdefault(row.model, []).append(PromptSize(len(sent[row.request]), int(row.tokens)))
     return sizes
 
 
@@ -366,6 +369,7 @@ TOKEN_SUMS = tuple(
     sa.func.coalesce(sa.func.sum(call.c[name]), 0).label(name)
     for name in ("prompt_tokens", "cached_tokens", "completion_tokens")
 )
+BODIES_AT_ONCE = 500  # a few megabytes
 KEYS_AT_ONCE = 5000  # below what either engine takes as parameters of one statement
 
 
@@ -616,12 +620,18 @@ def record_all(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list
 def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> list[dict[str, object]]:
     """The rows of these calls, once their requests have been written."""
     requests: dict[str, dict[str, object]] = {}
+    passages: dict[str, str] = {}
     rows: list[dict[str, object]] = []
     for e in exchanges:
         body = e.body or canonical_body(e.item)
         # A request is kept once, however many draws and servers answered it.
         request_hash = text_hash(body)
-        requests[request_hash] = {"hash": request_hash, "body": body}
+        if request_hash not in requests:
+            rest, shared = _split(body)
+            hashes = [text_hash(text) for text in shared]
+            passages |= zip(hashes, shared, strict=True)
+            listed = json.dumps(hashes) if hashes else None
+            requests[request_hash] = {"hash": request_hash, "body": rest, "passages": listed}
         about = {
             "kind": e.kind,
             "model": e.item.model,
@@ -631,10 +641,58 @@ def _insertable(connection: sa.Connection, exchanges: Sequence[Exchange]) -> lis
             "fresh": e.fresh,
         }
         rows.extend(_columns(answer, e.endpoint) | about for answer in e.answers)
-    if requests:
-        in_order = [requests[key] for key in sorted(requests)]
-        insert_new(connection, request, in_order)
+    # Requests first: `purge` locks their table, and so removes no passage that one in the making has found there.
+    insert_new(connection, request, [requests[key] for key in sorted(requests)])
+    insert_new(connection, passage, [{"hash": key, "text": passages[key]} for key in sorted(passages)])
     return rows
+
+
+# ---- passages
+#
+# The memories of a profile are most of every prompt about it, and a message stands in the prompt of each of its judges:
+# long paragraphs are kept once. In a body a line break stands for each, which JSON itself has only as \n.
+
+
+PASSAGE_LENGTH = 512  # characters, at least; each takes 150 bytes beside its text
+_BLANK_LINE, _MESSAGE_END = r"\n\n", '","role":"'
+
+
+def _split(body: str) -> tuple[str, list[str]]:
+    """Return canonical JSON with a line break for each of its passages, and these."""
+    passages = []
+
+    def rest(paragraph: str) -> str:
+        if len(paragraph) < PASSAGE_LENGTH:
+            return paragraph
+        passages.append(paragraph)
+        return "\n"
+
+    messages = [_BLANK_LINE.join(map(rest, text.split(_BLANK_LINE))) for text in body.split(_MESSAGE_END)]
+    return _MESSAGE_END.join(messages), passages
+
+
+def bodies(connection: sa.Connection, hashes: Iterable[str]) -> dict[str, str]:
+    """Return the canonical JSON of requests, by their hashes."""
+    rows = list(rows_in_chunks(connection, sa.select(request), request.c.hash, hashes))
+    passages = {row["hash"]: json.loads(row["passages"] or "[]") for row in rows}
+    found = rows_in_chunks(connection, sa.select(passage), passage.c.hash, chain.from_iterable(passages.values()))
+    texts = {row["hash"]: row["text"] for row in found}
+    whole = {}
+    for row in rows:
+        first, *rest = row["body"].split("\n")
+        pairs = zip((texts[key] for key in passages[row["hash"]]), rest, strict=True)
+        whole[row["hash"]] = "".join(chain([first], *pairs))
+    return whole
+
+
+def named_passages(connection: sa.Connection) -> sa.Select[tuple[str]]:
+    """Select the hashes of the passages that requests name."""
+    if connection.dialect.name == "postgresql":
+        listed = sa.func.jsonb_array_elements_text(sa.cast(request.c.passages, JSONB))
+    else:
+        listed = sa.func.json_each(request.c.passages)
+    named = listed.table_valued("value")
+    return sa.select(named.c.value).select_from(request.join(named, sa.true()))
 
 
 def link(connection: sa.Connection, used: Iterable[tuple[str, str, bool | None]]) -> None:
@@ -648,31 +706,18 @@ def link(connection: sa.Connection, used: Iterable[tuple[str, str, bool | None]]
         insert_new(connection, run_call, rows)
 
 
-def restore(connection: sa.Connection, exchanges: Sequence[Exchange]) -> None:
-    """Write many answers at once; an answer that is already there stays, a failure that is there is replaced."""
-    if not exchanges:
-        return
-    rows = {
-        str(row["key"]): row
-        for row in _insertable(connection, [replace(e, answers=[_storable(a) for a in e.answers]) for e in exchanges])
-    }
-    # An answer takes the place of a failure; what is left is inserted, and an answer that is there already stays.
-    failed = connection.execute(sa.select(call.c.key).where(call.c.key.in_(rows), call.c.status != OK)).scalars().all()
-    for key in failed:
-        connection.execute(sa.update(call).where(call.c.key == key).values(rows.pop(key)))
-    if rows:
-        insert_new(connection, call, list(rows.values()))
-
-
-def answered(connection: sa.Connection) -> Iterable[sa.RowMapping]:
-    """Every recorded answer with the `body` of its request; the draws of a request stand together."""
+def answered(connection: sa.Connection) -> Iterator[dict[str, Any]]:
+    """Yield every recorded answer with the `body` of its request; the draws of a request stand together, and requests
+    that share passages near each other."""
     query = (
-        sa.select(call, request.c.body)
+        sa.select(call)
         .join(request, call.c.request == request.c.hash)
         .where(call.c.status == OK)
-        .order_by(call.c.kind, request.c.body, call.c.draw)
+        .order_by(call.c.kind, request.c.passages, request.c.body, call.c.draw)
     )
-    return connection.execute(query).mappings()
+    for chunk in in_chunks(connection.execute(query).mappings(), BODIES_AT_ONCE):
+        sent = bodies(connection, (row["request"] for row in chunk))
+        yield from ({**row, "body": sent[row["request"]]} for row in chunk)
 
 
 def _storable(answer: Answer) -> Answer:

@@ -86,7 +86,7 @@ def text_hash(text: str) -> str:
 
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-HEAD = "0016"
+HEAD = "0017"
 VERSION_TABLE = "alembic_version"
 # An arbitrary number that must never change: processes of two versions must wait for each other too.
 _ADVISORY_LOCK = 7_023_511_493

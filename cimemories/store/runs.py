@@ -26,7 +26,7 @@ from cimemories.store.engine import (
     values_of,
 )
 from cimemories.store.rows import as_relation
-from cimemories.store.tables import call, context, judgement, profile, prompt, request, response, run, run_call, sweep
+from cimemories.store.tables import call, context, judgement, profile, prompt, response, run, run_call, sweep
 
 # ---- imported runs
 #
@@ -158,9 +158,9 @@ def run_responses(connection: sa.Connection, run_id: str, judge_id: int, profile
 def sent_prompts(connection: sa.Connection, request_hashes: Collection[str]) -> dict[str, str]:
     """What was sent in each of these requests, as one text: the messages' contents with a blank line between them."""
     prompts = {}
-    for row in rows_in_chunks(connection, sa.select(request), request.c.hash, request_hashes):
-        messages = json.loads(row["body"]).get("messages", [])
-        prompts[row["hash"]] = "\n\n".join(str(message.get("content", "")) for message in messages)
+    for digest, body in calls.bodies(connection, request_hashes).items():
+        messages = json.loads(body).get("messages", [])
+        prompts[digest] = "\n\n".join(str(message.get("content", "")) for message in messages)
     return prompts
 
 

@@ -199,7 +199,16 @@ persona = _table(
 request = _table(
     "request",
     *key("hash"),
-    *required(Text, "body"),  # JSON of what is sent, apart from n and the draw's seed
+    # JSON of what is sent, apart from n and the draw's seed; a line break stands for each passage.
+    *required(Text, "body"),
+    *optional(Text, "passages"),  # JSON list: hashes of these passages, in order; null: there are none
+)
+
+# A long paragraph of prompts: all contexts of a profile share its memories, and all judges a message.
+passage = _table(
+    "passage",
+    *key("hash"),
+    *required(Text, "text"),
 )
 
 call = _table(

@@ -19,10 +19,10 @@ from cimemories.evaluation.spec import JudgeSpec, RunSpec, command_of
 from cimemories.labels.whatif import effective_labels
 from cimemories.seeds.prompts import read_prompt_file
 from cimemories.simulator.server import running_simulator
-from cimemories.store import datasets, judgements
+from cimemories.store import calls, datasets, judgements
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import Store, StoreError, open_store
-from cimemories.store.tables import call, judgement, request, response, reveal, run_call
+from cimemories.store.tables import call, judgement, response, reveal, run_call
 
 KEYS_FILE = """
 task_solving:
@@ -68,14 +68,15 @@ def rows(store: Store, run_id: str) -> list[sa.RowMapping]:
 def prompts_of(store: Store, run_id: str, kind: str) -> list[str]:
     """The prompts of a run's calls of one kind."""
     with store.read() as connection:
-        bodies = connection.execute(
-            sa.select(request.c.body)
-            .join(call, call.c.request == request.c.hash)
+        hashes = connection.execute(
+            sa.select(call.c.request)
             .join(run_call, run_call.c.call == call.c.key)
             .where(run_call.c.run == run_id, call.c.kind == kind)
             .order_by(call.c.key)
         ).scalars()
-        return [json.loads(body)["messages"][0]["content"] for body in bodies]
+        requests = list(hashes)
+        bodies = calls.bodies(connection, requests)
+        return [json.loads(bodies[request])["messages"][0]["content"] for request in requests]
 
 
 def calls_made(store: Store) -> int:

@@ -54,11 +54,11 @@ from cimemories.report.collect import collect
 from cimemories.report.render import as_html
 from cimemories.seeds.reading import SeedError
 from cimemories.simulator.server import running_simulator
-from cimemories.store import datasets
+from cimemories.store import calls, datasets
 from cimemories.store import runs as store_runs
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError, open_store
-from cimemories.store.tables import call, judgement, recall, request, response, run_call
+from cimemories.store.tables import call, judgement, recall, response, run_call
 
 pytest.importorskip("bm25s")
 
@@ -189,15 +189,16 @@ def rows(store: Store, run_id: str) -> list[sa.RowMapping]:
         return list(connection.execute(query).mappings())
 
 
-def calls_of(store: Store, run_id: str, kind: str) -> list[sa.RowMapping]:
+def calls_of(store: Store, run_id: str, kind: str) -> list[dict[str, Any]]:
     with store.read() as connection:
         query = (
-            sa.select(call.c.key, call.c.response, call.c.exchange, request.c.body, run_call.c.asked)
-            .join(request, call.c.request == request.c.hash)
+            sa.select(call.c.key, call.c.response, call.c.exchange, call.c.request, run_call.c.asked)
             .join(run_call, run_call.c.call == call.c.key)
             .where(run_call.c.run == run_id, call.c.kind == kind)
         )
-        return list(connection.execute(query).mappings())
+        rows = connection.execute(query).mappings().all()
+        bodies = calls.bodies(connection, (row["request"] for row in rows))
+        return [{**row, "body": bodies[row["request"]]} for row in rows]
 
 
 def figures(store: Store, run_id: str) -> dict[str, object]:

@@ -20,11 +20,10 @@ from cimemories.store import decisions, reviews
 from cimemories.store.engine import Store, open_store
 from cimemories.store.reviews import Mark, MarkKind
 from cimemories.store.rows import insert_new
-from cimemories.store.tables import edit
-from cimemories.store.tables import request as request_table
+from cimemories.store.tables import edit, passage
 from cimemories.ui.workbench import Event
 
-MODEL_ANSWERS = {"call", "request", "run_call", "ballot", "vote", "response", "judgement", "reveal"}
+MODEL_ANSWERS = {"call", "request", "passage", "run_call", "ballot", "vote", "response", "judgement", "reveal"}
 HEARTBEATS = {"run", "labelling", "generation", "sweep", "claim"}
 FULL, NORMAL = 2, 1
 EDIT = {"kind": "bio", "action": "change", "annotator": "Ada", "created": "2026-01-01T00:00:00.000Z"}
@@ -143,7 +142,7 @@ def test_prompts_are_compressed_by_lz4_where_the_server_knows_it(store: Store) -
         choices = connection.exec_driver_sql(
             "SELECT enumvals FROM pg_settings WHERE name = 'default_toast_compression'"
         ).scalar_one()
-        rows = [{"hash": "prompt", "body": "I agreed with my landlord on a rent. " * 500}]
-        insert_new(connection, request_table, rows)
-        kept = connection.exec_driver_sql("SELECT pg_column_compression(body), body FROM request").one()
-    assert tuple(kept) == ("lz4" if "lz4" in choices else "pglz", rows[0]["body"])
+        rows = [{"hash": "memories", "text": "I agreed with my landlord on a rent. " * 500}]
+        insert_new(connection, passage, rows)
+        kept = connection.exec_driver_sql("SELECT pg_column_compression(text), text FROM passage").one()
+    assert tuple(kept) == ("lz4" if "lz4" in choices else "pglz", rows[0]["text"])

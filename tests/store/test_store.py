@@ -275,6 +275,7 @@ def fill_run_tables(store: Store, dataset: int) -> None:
                 t.sweep,
                 {"id": "sweep-1", "name": "s", "dataset": dataset, "spec": "{}", "plan": "{}", "status": "paused"},
             ),
+            (t.passage, {"hash": "p", "text": "A long paragraph."}),
             (t.server, {"id": "http://a/v1"}),
             (t.same_server, {"first": "http://a/v1", "second": "http://b/v1", "author": "me"}),
         ]
@@ -307,6 +308,7 @@ def test_deleting_a_dataset_takes_its_rows_and_leaves_the_calls(store: Store) ->
     shared = (
         "call",
         "request",
+        "passage",
         "persona",
         "judge",
         "generation",

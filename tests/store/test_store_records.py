@@ -128,6 +128,38 @@ def test_the_request_is_kept_as_it_was_sent(store: Store) -> None:
     }
 
 
+LONG = st.builds(str.__mul__, TEXTS.filter(bool), st.just(calls.PASSAGE_LENGTH))
+BREAKS = st.sampled_from(["\n", "\n\n", "\n\n\n", "\\n\\n", "\\\n\n"])
+
+
+@given(st.lists(TEXTS | LONG | BREAKS))
+def test_passages_make_up_the_body_that_they_were_taken_from(texts: list[str]) -> None:
+    body = calls.canonical_body(replace(REQUEST, messages=(("user", "".join(texts)),)))
+    rest, passages = calls._split(body)
+    assert all(len(passage) >= calls.PASSAGE_LENGTH for passage in passages)
+    first, *others = rest.split("\n")
+    assert first + "".join(part for pair in zip(passages, others, strict=True) for part in pair) == body
+
+
+def test_what_prompts_share_is_kept_once(store: Store) -> None:
+    memories = "\n".join(f"- Memory \\n {i} \u2028" for i in range(100))
+    texts = ["short", memories, f"Remember:\n\n{memories}\n\nOne.", f"Remember:\n\n{memories}\n\n{memories}\n\nTwo."]
+    items = [replace(REQUEST, messages=(("system", memories), ("user", text))) for text in texts]
+    for item in items:
+        record(store, item, answer(calls.keys_of(item, [0], simulated=False)[0]))
+    sent = {calls.text_hash(body): body for body in map(calls.canonical_body, items)}
+    with store.write() as connection:
+        assert calls.bodies(connection, sent) == sent
+        assert {row["body"] for row in calls.answered(connection)} == set(sent.values())
+        kept = connection.execute(sa.select(sa.func.sum(sa.func.length(tables.passage.c.text)))).scalar_one()
+        assert kept < 4 * len(memories)
+        # As it stood before there were passages.
+        digest = next(iter(sent))
+        own = sa.update(tables.request).where(tables.request.c.hash == digest)
+        connection.execute(own.values(body=sent[digest], passages=None))
+        assert calls.bodies(connection, sent) == sent
+
+
 @pytest.mark.parametrize("bad", ["\0", "\ud83c"], ids=["nul", "half pair"])
 def test_text_that_no_database_holds_does_not_stop_a_run(store: Store, bad: str) -> None:
     """A server can send both in valid JSON; an answer that could not be written would fail a run at each resume."""

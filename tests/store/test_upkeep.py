@@ -146,6 +146,26 @@ def test_calls_of_what_was_deleted_go_and_all_others_stay(store: Store) -> None:
         assert connection.execute(sa.select(sa.func.count()).select_from(tables.request)).scalar_one() <= kept
 
 
+def test_passages_go_with_the_last_request_that_names_them(store: Store) -> None:
+    with store.write() as connection:
+        for number, text in enumerate(["shared", "shared", "of one"]):
+            add_call(connection, f"{number}\n\n" + f"{text} " * 200 + "\n\n.")
+    assert counts_of(store, tables.passage) == 2
+    run_id = add_judged(store)
+    kept = counts_of(store, tables.passage) - 2
+    with store.write() as connection:
+        first = connection.execute(sa.select(tables.call.c.key).order_by(tables.call.c.started)).scalars().first()
+        connection.execute(sa.insert(tables.run_call).values(run=run_id, call=first))
+    planned = purging.plan(store)
+    assert purging.purge(store) == planned
+    assert planned.bytes > 1000
+    assert counts_of(store, tables.passage) == kept + 1
+    assert faults(store) == set()
+    with store.write() as connection:
+        connection.execute(sa.delete(tables.passage))
+    assert faults(store) == {("reference", "request")}
+
+
 def test_what_memory_systems_recalled_goes_with_the_last_message_that_names_it(store: Store) -> None:
     run_id = add_judged(store)
     with store.write() as connection:

@@ -12,8 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.store import engine as store_engine
+from cimemories.store.calls import named_passages
 from cimemories.store.engine import StoreError, open_as_it_is, record_address, sqlite_path
-from cimemories.store.tables import metadata
+from cimemories.store.tables import metadata, passage
 from cimemories.store.upkeep.problems import cause, problem
 
 MOST_LINES = 20
@@ -149,6 +150,10 @@ def _of_references(connection: sa.Connection, tables: set[str], *, foreign_keys:
         rows = connection.execute(gone.where(child.c[column].is_not(None), parent.c[target].is_(None))).scalar_one()
         if rows:
             faults.append(Fault(kind, own, f"the {other} in '{column}' is gone", int(rows)))
+    if "passage" in tables:
+        lost = sa.except_(named_passages(connection), sa.select(passage.c.hash)).subquery()
+        if rows := connection.execute(sa.select(sa.func.count()).select_from(lost)).scalar_one():
+            faults.append(Fault("reference", "request", "the passage in 'passages' is gone", int(rows)))
     for table, query in _OF_ANOTHER.items():
         if table in tables and (rows := connection.exec_driver_sql(query).scalar_one()):
             faults.append(Fault("dataset", table, "they name a profile of another dataset", int(rows)))

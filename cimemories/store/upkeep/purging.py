@@ -18,7 +18,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cimemories.model import JudgementStatus, WorkStatus
-from cimemories.store import generations, labellings, runs, work
+from cimemories.store import calls, generations, labellings, runs, work
 from cimemories.store.engine import Store, StoreError, sqlite_path
 from cimemories.store.tables import (
     ballot,
@@ -27,6 +27,7 @@ from cimemories.store.tables import (
     generation_part,
     judgement,
     labelling,
+    passage,
     recall,
     request,
     response,
@@ -96,6 +97,12 @@ def purge(store: Store) -> Purge:
         files = list(_leftover_files(connection, store.workspace))
         if not planned.nothing:
             log.add(connection, "workspace.purged", str(store.workspace), calls=planned.calls, files=planned.files)
+    with store.write() as connection:
+        if connection.dialect.name == "postgresql":
+            # Waits for requests in the making, which have found passages there. It is the only lock that is held: what
+            # it waits for cannot wait for another.
+            connection.exec_driver_sql("LOCK TABLE request IN SHARE ROW EXCLUSIVE MODE")
+        connection.execute(sa.delete(passage).where(passage.c.hash.in_(_unused_passages(connection))))
     # Once the transaction is committed: a file cannot be brought back by a rollback.
     for file in files:
         file.unlink(missing_ok=True)
@@ -122,6 +129,10 @@ def _plan(connection: sa.Connection, workspace: Path) -> Purge:
             request.c.hash.in_(sa.select(request.c.hash).except_(staying))
         )
     ).one()
+    unused = _unused_passages(connection, request.c.hash.in_(staying))
+    passages = connection.execute(
+        sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(passage.c.text)), 0)).where(passage.c.hash.in_(unused))
+    ).scalar_one()
     recalls, lines = connection.execute(
         sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sa.func.length(recall.c.lines)), 0)).where(
             recall.c.hash.in_(_unused_recalls())
@@ -135,7 +146,7 @@ def _plan(connection: sa.Connection, workspace: Path) -> Purge:
         calls=int(count),
         requests=int(requests),
         recalls=int(recalls),
-        bytes=int(texts) + int(bodies) + int(lines),
+        bytes=int(texts) + int(bodies) + int(passages) + int(lines),
         files=len(files),
         file_bytes=sum(file.lstat().st_size for file in files),
         unfinished=tuple(sorted(name for names in unfinished.values() for name in names)) if kept else (),
@@ -159,6 +170,11 @@ def _unnamed(connection: sa.Connection) -> sa.CompoundSelect[Any]:
     rejected = sa.text(_REJECTED[connection.dialect.name]).columns(sa.column("key", sa.Text))
     # EXCEPT and not NOT IN: PostgreSQL would look through the whole list again for every call.
     return sa.except_(sa.select(call.c.key), *named, rejected)
+
+
+def _unused_passages(connection: sa.Connection, *staying: sa.ColumnElement[bool]) -> sa.CompoundSelect[Any]:
+    """Return the hashes of the passages that no request names. staying: which requests count; all unless given."""
+    return sa.except_(sa.select(passage.c.hash), calls.named_passages(connection).where(*staying))
 
 
 def _unused_recalls() -> sa.CompoundSelect[Any]:
@@ -248,7 +264,7 @@ def _give_back(store: Store) -> None:
         )
     if not store.is_sqlite:
         with store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql("VACUUM (FULL, ANALYZE) call, request, recall")
+            connection.exec_driver_sql("VACUUM (FULL, ANALYZE) call, request, passage, recall")
         return
     raw = store.engine.raw_connection()
     try:
