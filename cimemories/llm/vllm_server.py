@@ -335,7 +335,7 @@ class Supervisor:
         if self.stopping:
             return {"phase": Phase.STOPPED, "error": self.stopping}
         failure = explain(tail(self.log, TAIL), exit_code, was_ready=self.state.ready is not None)
-        return {"phase": Phase.FAILED, "cause": failure.cause, "error": failure.message, "lines": failure.lines}
+        return {"phase": Phase.FAILED, "cause": failure.cause, "error": str(failure), "lines": failure.lines}
 
     def _stop_because(self, reason: str) -> None:
         self.stopping = self.stopping or reason
