@@ -13,12 +13,14 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from cimemories.access.roles import Role
 from cimemories.llm import vllm_server
 from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up
-from cimemories.llm.local_vllm import command_of, is_local, spec_of
+from cimemories.llm.local_vllm import is_local, spec_of
+from cimemories.llm.vllm import server_command
 from cimemories.store import calls
 from cimemories.store.calls import Origin, ServerId, address_of, is_loopback
 from cimemories.store.engine import Store
@@ -41,7 +43,8 @@ def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
     if info.simulated:
         return ServerId(calls.SIMULATED.address, info.root, info.revision)
     if is_local(base_url):
-        return _of_command(spec_of(base_url).model, command_of(base_url))
+        spec = spec_of(base_url)
+        return _of_command(spec.model, server_command(Path("vllm"), spec, vllm_server.FIRST_PORT))
     address = address_of(base_url)
     if is_loopback(address):
         managed = _managed(address, store)
