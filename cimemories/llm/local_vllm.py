@@ -163,24 +163,24 @@ def kept_between(workspace: Path) -> Iterator[None]:
 
 
 async def _ready(address: str, workspace: Path, started: dict[str, str], stopping: Callable[[], bool]) -> str:
+    """Return where a server is found once it is ready; '' if the work is to stop before that."""
     if address in started and not vllm_server.state_named(workspace, started[address]).live:
         del started[address]  # it failed since
-    if address not in started:
-        state = await asyncio.to_thread(vllm_server.start, workspace, spec_of(address), started_by="work")
-        started[address] = state.id
-    ready, again = False, ANOTHER_PORT
-    while not ready and not stopping():
+    again = ANOTHER_PORT
+    while not stopping():
+        if address not in started:
+            state = await asyncio.to_thread(vllm_server.start, workspace, spec_of(address), started_by="work")
+            started[address] = state.id
         try:
-            await asyncio.to_thread(vllm_server.wait, workspace, started[address], timeout=LOOK_SECONDS)
-            ready = True
+            state = await asyncio.to_thread(vllm_server.wait, workspace, started[address], timeout=LOOK_SECONDS)
+            return state.base_url
         except VllmError as error:
             if error.cause == "port in use" and again:
                 again -= 1
-                state = await asyncio.to_thread(vllm_server.start, workspace, spec_of(address), started_by="work")
-                started[address] = state.id
+                del started[address]
             elif error.cause != "not ready":
                 raise
-    return vllm_server.state_named(workspace, started[address]).base_url
+    return ""
 
 
 async def _stop(workspace: Path, started: dict[str, str], addresses: Iterable[str]) -> None:

@@ -221,7 +221,7 @@ def _form(workspace: Path) -> None:
             flags = _flags(draft, preset, key)
         spec = replace(flags, model=model.strip(), port=None if port is None else int(port))
         line = (
-            server_command(Path(program.name), spec, spec.port or vllm_server.next_port(workspace))
+            server_command(Path(program.name), spec, spec.port or vllm_server.free_port(workspace))
             if model.strip()
             else []
         )
