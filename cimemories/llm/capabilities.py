@@ -126,7 +126,7 @@ class _Request:
     seed: bool = False
     limit: str = LIMITS[0]
     tokens: int = FEW_TOKENS
-    fields: Mapping[str, object] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
     long: bool = False
 
     @property
@@ -144,7 +144,8 @@ class _Request:
             body["n"] = self.n
         if self.seed:
             body["seed"] = 0
-        return body | self.fields | response_format(FORM, self.schema)
+        body.update(self.fields)
+        return body | response_format(FORM, self.schema)
 
 
 @dataclass(frozen=True)
