@@ -350,6 +350,8 @@ class RayExecutor(Execution):
 
     async def run(self) -> None:
         """Have all that is owed done by the workers. Raises as Executor.run does; Stopped also where Ray fails."""
+        import ray
+
         blocks, environment = await asyncio.to_thread(self.store.retry, self._read)
         if not blocks:
             return
@@ -379,8 +381,24 @@ class RayExecutor(Execution):
             await self._look(board)
         finally:
             if not self._ended:
-                _abandon(board, thread)
-        self._raise()
+                with contextlib.suppress(Exception):
+                    board.look.remote(STOP)
+                # What the workers do is not waited for: Ray ends all processes of a driver that has left.
+                thread.join(3 * LOOK_SECONDS)
+                if thread.is_alive():
+                    ray.shutdown()
+        if self._broken is not None:
+            raise self._broken
+        if self._stop is not None:
+            raise Stopped(self._stop) from (VllmError(self._stop, lines=self._lines) if self._lines else None)
+        error = self._ended[0] if self._ended else None
+        if error is not None:
+            # The first line of what Ray's errors are about: they quote a traceback within a traceback.
+            inner = getattr(error, "cause", None) or error.__cause__ or error
+            about = first_line(str(inner).strip().splitlines()[-1] if str(inner).strip() else type(inner).__name__)
+            raise Stopped(f"the Ray cluster failed: {without_credentials(about)}") from error
+        if self._drain is not None and not (self._ended and self._whole):
+            raise Stopped(self._drain)
 
     def _read(self) -> tuple[list[list[Unit]], dict[str, str]]:
         profiles = self.source.profiles(self.store)
@@ -406,20 +424,18 @@ class RayExecutor(Execution):
             return  # seen at the next look, or the blocks end with an error of their own
         self.progress, self._workers, trouble = answer
         if trouble is not None:
-            self._take(*trouble)
+            kind, text, lines = trouble
+            if kind == "stopped":
+                self._lines = lines
+                self.stop(text)
+            else:
+                kinds = {"claim": ClaimLost, "lost": DatabaseLost, "refused": StoreError}
+                self.fail(kinds.get(kind, RuntimeError)(text))
         if self._on_progress:
             self._on_progress(self.progress)
         reason = await asyncio.to_thread(self._stop_when, self.progress) if self._stop_when else None
         if reason is not None:
             self.drain(reason)
-
-    def _take(self, kind: str, text: str, lines: tuple[str, ...]) -> None:
-        if kind == "stopped":
-            self._lines = lines
-            self.stop(text)
-        else:
-            kinds = {"claim": ClaimLost, "lost": DatabaseLost, "refused": StoreError}
-            self.fail(kinds.get(kind, RuntimeError)(text))
 
     def _consume(self, blocks: list[list[Unit]], assignment: Assignment, board: Any, loop: Any) -> None:
         """Stream the blocks through the workers. Runs in a thread."""
@@ -433,17 +449,6 @@ class RayExecutor(Execution):
         self._ended.append(error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(self._moved.set)
-
-    def _raise(self) -> None:
-        if self._broken is not None:
-            raise self._broken
-        if self._stop is not None:
-            raise Stopped(self._stop) from (VllmError(self._stop, lines=self._lines) if self._lines else None)
-        error = self._ended[0] if self._ended else None
-        if error is not None:
-            raise Stopped(f"the Ray cluster failed: {without_credentials(_innermost(error))}") from error
-        if self._drain is not None and not (self._ended and self._whole):
-            raise Stopped(self._drain)
 
 
 def _dataset(blocks: list[list[Unit]], assignment: Assignment, board: Any, workers: tuple[int, int], gpus: int) -> Any:
@@ -482,21 +487,3 @@ def _new_board() -> Any:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
     return ray.remote(**options)(Board).remote()
-
-
-def _abandon(board: Any, thread: threading.Thread) -> None:
-    """End the workers without waiting for what they do."""
-    import ray
-
-    with contextlib.suppress(Exception):
-        board.look.remote(STOP)
-    thread.join(3 * LOOK_SECONDS)
-    if thread.is_alive():
-        # Ray ends all processes of a driver that has left.
-        ray.shutdown()
-
-
-def _innermost(error: BaseException) -> str:
-    """The first line of what Ray's errors are about: they quote a traceback within a traceback."""
-    inner = getattr(error, "cause", None) or error.__cause__ or error
-    return first_line(str(inner).strip().splitlines()[-1] if str(inner).strip() else type(inner).__name__)
