@@ -215,12 +215,12 @@ class Deferred:
     """Jobs that take long to make, though no client is asked: a memory system recalls for a profile. make: gives them
     one by one, and among them what is to be written without a call, in a transaction of its own."""
 
-    make: Callable[[], Iterable[Job | Callable[[sa.Connection], None]]]
+    make: Callable[[], Iterable[Job | Callable[[sa.Connection], object]]]
 
     def jobs(self, store: Store) -> Iterator[Job]:
         """The jobs; what is to be written is, on the way."""
 
-        def write(item: Callable[[sa.Connection], None]) -> None:
+        def write(item: Callable[[sa.Connection], object]) -> None:
             with store.write(relaxed=True) as connection:
                 item(connection)
 
@@ -272,9 +272,8 @@ class Execution:
         self._drain: str | None = None
         self._broken: BaseException | None = None
 
-    @property
     def ordered(self) -> bool:
-        """Whether it was told to end, in whichever way."""
+        """Return whether it was told to end, in whichever way."""
         return bool(self._stop or self._drain or self._broken)
 
     def stop(self, reason: str) -> None:
@@ -383,7 +382,7 @@ class Executor(Execution):
 
     async def _fill(self, source: Iterator[Job | Deferred]) -> None:
         """Take as many jobs as may start now, and look all of them up in the record at once."""
-        while not self.ordered:
+        while not self.ordered():
             # Only this method takes jobs, and what happens during the await below only makes more room: what is
             # computed here is never too large by then.
             room = min(self.concurrency - len(self._tasks), self._most_under_way - self._under_way)
@@ -404,7 +403,7 @@ class Executor(Execution):
             looked_up = await asyncio.to_thread(self._look_up, jobs, source, wanted)
             if not looked_up:
                 continue  # the source has ended or was put off; a commit meanwhile may have brought jobs that follow
-            if self.ordered:  # told to while they were looked up: they are put back, and not begun
+            if self.ordered():  # told to while they were looked up: they are put back, and not begun
                 self._following.extendleft(item.job for item in reversed(looked_up))
                 return
             for item in looked_up:

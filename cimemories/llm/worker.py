@@ -100,7 +100,7 @@ def perform(
 
     async def run() -> None:
         try:
-            async with reached(addresses, own, concurrency, lambda: here.ordered) as (clients, urls):
+            async with reached(addresses, own, concurrency, here.ordered) as (clients, urls):
                 # Its clients are closed after the run: its tasks have ended by then.
                 await here.run(_jobs(source, here.store, clients, urls))
         except VllmError as error:
@@ -149,7 +149,10 @@ def _attend(
             return execution.progress
         cancelled = str(stop) == CANCELLED
         _finish(own, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
-        raise WorkError(stopped_message(work_id, str(stop)) + _last_words(stop)) from stop
+        # Of a vLLM that was started for the work and failed.
+        lines = stop.__cause__.lines if isinstance(stop.__cause__, VllmError) else ()
+        words = visible("".join(f"\n  {line}" for line in ("vLLM's last lines:", *lines))) if lines else ""
+        raise WorkError(stopped_message(work_id, str(stop)) + words) from stop
     except (KeyboardInterrupt, asyncio.CancelledError) as error:
         # Without patience: whoever pressed Ctrl-C is not kept waiting for a database.
         _finish(own.patient(0), work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
@@ -176,13 +179,6 @@ def stopped_message(work_id: str, reason: str) -> str:
     if f"resume {work_id}" in reason or "Plan it again" in reason:
         return f"{work_id}: {reason}."
     return f"{work_id}: {reason}. Continue with `cimemories resume {work_id}`."
-
-
-def _last_words(stop: Stopped) -> str:
-    """The last lines of a vLLM that was started for the work and failed."""
-    failed = stop.__cause__
-    lines = failed.lines if isinstance(failed, VllmError) else ()
-    return visible("".join(f"\n  {line}" for line in ("vLLM's last lines:", *lines))) if lines else ""
 
 
 def refuse(store: Store, work_id: str, reason: str, *, queued: bool = False) -> NoReturn:
@@ -221,11 +217,19 @@ def _finish(store: Store, work_id: str, status: WorkStatus | None, error: str | 
 
 async def _beat(store: Store, work_id: str, execution: Execution) -> None:
     slowed = ""  # as it was written last
+
+    def beat(slowed: str | None) -> WorkStatus:
+        # Relaxed: after a power cut nobody needs the last beat.
+        with store.write(relaxed=True) as connection:
+            if slowed is not None:
+                work.slow_down(connection, work_id, slowed)
+            return work.beat(connection, work_id)
+
     while True:
         execution.look()
         written, slowed = slowed, execution.progress.slowed
         try:
-            status = await asyncio.to_thread(_beat_once, store, work_id, slowed if slowed or written else None)
+            status = await asyncio.to_thread(beat, slowed if slowed or written else None)
         except ClaimLost as lost:
             # Another process has the work now: what is in flight here could not be recorded any more.
             execution.fail(lost)
@@ -237,11 +241,3 @@ async def _beat(store: Store, work_id: str, execution: Execution) -> None:
         elif status == WorkStatus.PAUSING:
             execution.drain(PAUSED)  # calls in flight end and are kept, where cancelling drops them
         await asyncio.sleep(HEARTBEAT_SECONDS)
-
-
-def _beat_once(store: Store, work_id: str, slowed: str | None) -> WorkStatus:
-    # Relaxed: after a power cut nobody needs the last beat.
-    with store.write(relaxed=True) as connection:
-        if slowed is not None:
-            work.slow_down(connection, work_id, slowed)
-        return work.beat(connection, work_id)
