@@ -253,13 +253,11 @@ class Traversal:
         return self._jobs([branch.after(answer) for branch in (branches if ask.shared else branches[:1])])
 
     def _jobs(self, moves: Moves) -> list[Job]:
-        asked = []
-        for item in asked_next(moves):
-            if not isinstance(item, Keep):
-                asked.append(item)
-            elif item.write is keep_lost:
-                self.lost[item.row().cause.removeprefix("memory: ")] = None
-        return jobs_of(asked)
+        return jobs_of(asked_next(moves, self._keep))
+
+    def _keep(self, item: Keep) -> None:
+        if item.write is keep_lost:
+            self.lost[item.row().cause.removeprefix("memory: ")] = None
 
 
 def _waiting(job: Job) -> Waiting:

@@ -215,12 +215,12 @@ class Deferred:
     """Jobs that take long to make, though no client is asked: a memory system recalls for a profile. make: gives them
     one by one, and among them what is to be written without a call, in a transaction of its own."""
 
-    make: Callable[[], Iterable[Job | Callable[[sa.Connection], object]]]
+    make: Callable[[], Iterable[Job | Callable[[sa.Connection], None]]]
 
     def jobs(self, store: Store) -> Iterator[Job]:
         """The jobs; what is to be written is, on the way."""
 
-        def write(item: Callable[[sa.Connection], object]) -> None:
+        def write(item: Callable[[sa.Connection], None]) -> None:
             with store.write(relaxed=True) as connection:
                 item(connection)
 

@@ -228,35 +228,43 @@ def _write(connection: sa.Connection, items: Sequence[Keep]) -> list[bool]:
     return written
 
 
-def asked_next(moves: Moves) -> Iterator[Keep | tuple[Ask, Branch]]:
-    """Let branches go on until they ask: yield what they ask, and before that what they keep, which counts as written
-    once the next is taken."""
+def begun(branches: Iterable[Branch]) -> Iterator[Job | Callable[[sa.Connection], None]]:
+    """Begin these scripts outside a commit; yield their first jobs, and what is to be written in transactions of its
+    own."""
+    yield from _moved([(branch, branch.begin()) for branch in branches])
+
+
+def _continued(answered: Sequence[tuple[Branch, Answer]]) -> Iterator[Job | Callable[[sa.Connection], None]]:
+    yield from _moved([branch.after(answer) for branch, answer in answered])
+
+
+def _moved(moves: Moves) -> Iterator[Job | Callable[[sa.Connection], None]]:
+    asked = []
     for branch, item in moves:
         while item is not None and not isinstance(item, Ask):
             if isinstance(item, Keep):
-                yield item
+                yield partial(_write_one, item)
+                item = branch.tell(True)
             else:
-                yield from asked_next((started, started.begin()) for started in item.branches)
+                yield from begun(item.branches)
+                item = branch.tell(None)
+        if item is not None:
+            asked.append((item, branch))
+    yield from jobs_of(asked)
+
+
+def _write_one(item: Keep, connection: sa.Connection) -> None:
+    _write(connection, [item])
+
+
+def asked_next(moves: Moves, on_keep: Callable[[Keep], None]) -> Iterator[tuple[Ask, Branch]]:
+    """Yield what branches ask next in a plan, where nothing is written. on_keep: is told what a run would keep."""
+    for branch, item in moves:
+        while item is not None and not isinstance(item, Ask):
+            if isinstance(item, Keep):
+                on_keep(item)
+            else:
+                yield from asked_next(((started, started.begin()) for started in item.branches), on_keep)
             item = branch.tell(True)
         if item is not None:
             yield item, branch
-
-
-def begun(branches: Iterable[Branch]) -> Iterator[Job | Callable[[sa.Connection], object]]:
-    """Begin these scripts outside a commit; yield their first jobs, and what is to be written in transactions of its
-    own."""
-    yield from _moved((branch, branch.begin()) for branch in branches)
-
-
-def _continued(answered: Sequence[tuple[Branch, Answer]]) -> Iterator[Job | Callable[[sa.Connection], object]]:
-    yield from _moved(branch.after(answer) for branch, answer in answered)
-
-
-def _moved(moves: Moves) -> Iterator[Job | Callable[[sa.Connection], object]]:
-    asked = []
-    for item in asked_next(moves):
-        if isinstance(item, Keep):
-            yield partial(_write, items=[item])
-        else:
-            asked.append(item)
-    yield from jobs_of(asked)

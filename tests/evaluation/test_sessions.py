@@ -383,7 +383,7 @@ def test_the_chain_is_that_of_a_walk_by_hand(
     status = calls.OK if text else "server error"
     for branch in next(message_branches(writer, slots)):
         moves = [(branch, branch.begin())]
-        while following := [item for item in asked_next(moves) if isinstance(item, tuple)]:
+        while following := list(asked_next(moves, lambda _: None)):
             ((ask, now),) = following
             asked.setdefault(ask.request.messages[0][1], []).append(now.draw)
             moves = [now.after(Answer("", now.draw, status, "", 0.0, "", content=text))]
