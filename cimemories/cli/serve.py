@@ -220,11 +220,9 @@ def _watch(workspace: Path, state: ServerState) -> None:
 
 def figures_line(before: ServerFigures | None, after: ServerFigures) -> str:
     """The live figures in one line; the prefix cache since the server started where nothing was looked up just now."""
-    from cimemories.llm.vllm_reports import figures_between
-
-    live = figures_between(before, after)
+    live = after.since(before)
     speed = "–" if live.tokens_per_second is None else f"{live.tokens_per_second:,.0f}"
-    hits = live.hit_rate if live.hit_rate is not None else after.hit_rate
+    hits = live.recent_hit_rate if live.recent_hit_rate is not None else after.hit_rate
     return (
         f"{live.running} running, {live.waiting} waiting, {speed} tokens/s, prefix cache hits {percent(hits)}, "
         f"KV cache {percent(live.kv_use)} full"

@@ -119,19 +119,19 @@ class Server(ServerInfo):
 @dataclass(frozen=True)
 class _Request:
     """One request of the probe: how many choices, in which form, with which seed and name of the limit on tokens.
-    fields: further fields, as JSON."""
+    fields: further fields of its body."""
 
     n: int = 1
     schema: Schema = "none"
     seed: bool = False
     limit: str = LIMITS[0]
     tokens: int = FEW_TOKENS
-    fields: str = "{}"
+    fields: Mapping[str, Any] = field(default_factory=dict)
     long: bool = False
 
     @property
-    def without_temperature(self) -> str:
-        return json.dumps({name: value for name, value in json.loads(self.fields).items() if name != "temperature"})
+    def without_temperature(self) -> dict[str, object]:
+        return {name: value for name, value in self.fields.items() if name != "temperature"}
 
     def body(self, model: str) -> dict[str, object]:
         # json_object says nothing of the fields, so the prompt has to; OpenAI also refuses it without the word JSON
@@ -144,7 +144,7 @@ class _Request:
             body["n"] = self.n
         if self.seed:
             body["seed"] = 0
-        body.update(json.loads(self.fields))
+        body.update(self.fields)
         return body | response_format(FORM, self.schema)
 
 
@@ -194,7 +194,9 @@ def find_out(
     answer, refuses the key, does not serve the model, or gives no usable answer to the plainest request.
     """
     # Two choices show whether n is obeyed; more would only cost tokens.
-    wanted = _Request(min(samples, 2), "json_schema" if schema_wanted else "none", seed_wanted, fields=fields)
+    wanted = _Request(
+        min(samples, 2), "json_schema" if schema_wanted else "none", seed_wanted, fields=json.loads(fields)
+    )
     return event_loop.run(_find_out(endpoint, model, wanted, retries))
 
 
@@ -203,21 +205,16 @@ async def _find_out(endpoint: Endpoint, model: str, wanted: _Request, retries: i
     address = info.base_url or endpoint.base_url
     try:
         server = await _probed(replace(endpoint, base_url=address), model, wanted, info)
-    except NoApiThere:
+    except NoApiThere as nothing:
         # A gateway may have no list of models that tells where it is: a request does.
         versioned = below_v1(address)
         if versioned is None:
             raise
-        with suppress(EndpointError):
-            server = await _probed(
-                replace(endpoint, base_url=versioned), model, wanted, replace(info, base_url=versioned)
-            )
-            return _corrected(endpoint, server)
-        raise
-    return _corrected(endpoint, server)
-
-
-def _corrected(endpoint: Endpoint, server: Server) -> Server:
+        info = replace(info, base_url=versioned)
+        try:
+            server = await _probed(replace(endpoint, base_url=versioned), model, wanted, info)
+        except EndpointError:
+            raise nothing from None
     if server.base_url is None:
         return server
     return replace(server, notes=(f"{endpoint.base_url} was corrected to {server.base_url}", *server.notes))
@@ -274,9 +271,9 @@ class _Probe:
             )
         temperature = request.fields == self.wanted.fields
         if not temperature:
-            asked = json.loads(self.wanted.fields)["temperature"]
             self.notes.append(
-                f"the server refuses a temperature of {asked:g} for this model: none is sent, so its default holds"
+                f"the server refuses a temperature of {self.wanted.fields['temperature']:g} for this model: none is "
+                "sent, so its default holds"
             )
         if self.wanted.seed and not request.seed:
             self.notes.append("the server refuses seeds: none is sent, so the same request may give another answer")
@@ -339,7 +336,15 @@ class _Probe:
                     f"{outcome.text}). Check the base URL: most end in /v1. If it is right, check the model's name, "
                     f"'{self.endpoint.short(self.model)}'."
                 )
-            raise EndpointError(self._unusable(outcome))
+            what = (
+                f"HTTP {outcome.status}: {outcome.text}" if outcome.status else f"no chat completion ({outcome.text})"
+            )
+            raise EndpointError(
+                self.endpoint.short(
+                    f"{self.endpoint.base_url} cannot be used for '{self.model}': the plainest request gets {what}. "
+                    "Check the model's name and that it is a chat model, and see the server's log."
+                )
+            )
         answers: Sequence[_Answer] = outcome
         wanted = self.wanted
         features: tuple[tuple[str, Any], ...] = (
@@ -382,116 +387,97 @@ class _Probe:
         outcome = await self._ask(replace(request, schema="json_object", tokens=MANY_TOKENS))
         ignored = request.schema != "none"
         problem = "accepts a JSON schema but does not follow it" if ignored else "refuses JSON schemas"
-        if not isinstance(outcome, _Refused) and all(answer.is_object for answer in outcome):
+        if not isinstance(outcome, _Refused) and all(answer.value is not None for answer in outcome):
             self.notes.append(f"the server {problem}: answers are requested as JSON objects")
             return "json_object"
         self.notes.append(f"the server {problem} and does not support json_object: only the prompt asks for JSON")
         return "none"
 
     async def _ask(self, request: _Request) -> Sequence[_Answer] | _Refused:
-        """Return the answers, or the refusal; what is no completion is asked for again, as in a run. Raises what
-        `_ask_once` does."""
-        for _ in range(MALFORMED_ATTEMPTS):
-            outcome = await self._ask_once(request)
-            if not (isinstance(outcome, _Refused) and outcome.status == 0):
-                break
-        return outcome
-
-    async def _ask_once(self, request: _Request) -> Sequence[_Answer] | _Refused:
-        """Return the answers, or the refusal. Raises EndpointError for what no other request would get around."""
+        """Return the answers, or the refusal; what is no completion is asked for again, as in a run. Raises
+        EndpointError for what no other request would get around."""
         url = self.endpoint.base_url
-        clock = time.perf_counter()
-        try:
-            raw = await self.client.post("/chat/completions", cast_to=httpx2.Response, body=request.body(self.model))
-            body = json.loads(raw.content)
-            answers = _read(body)
-            if answers and (tokens := _completion_tokens(body)):
-                self._timed.append((tokens / len(answers), max(time.perf_counter() - clock, 1e-6)))
-            self._reasons_in_text |= any(answer.reasons_in_text for answer in answers)
-            return answers or _Refused(0, "no completion with a message")
-        except openai.APITimeoutError:
-            seconds = f"{self.endpoint.timeout:g}"
-            raise EndpointError(
-                f"{url} lists its models but did not answer within {seconds} s. It may still be loading, or busy: see "
-                "its log, then try again, with a longer timeout if needed."
-            ) from None
-        except openai.APIConnectionError as error:
-            cause = self.endpoint.short(error.__cause__ or error)
-            raise EndpointError(
-                f"{url} cut the connection at the first request ({cause or 'no reason given'}). See the server's log: "
-                "it may have run out of memory."
-            ) from None
-        except (openai.AuthenticationError, openai.PermissionDeniedError):
-            raise EndpointError(self.endpoint.refused) from None
-        except openai.RateLimitError as error:  # retries are the SDK's part, and over
-            raise EndpointError(
-                f"{url} reports too many requests: {self.endpoint.short(error.message)}. Wait, or check the limits "
-                "and the credit of this key, then try again."
-            ) from None
-        except openai.APIStatusError as error:
-            if cause_of(error.status_code, error.body) == NO_CREDIT:
-                raise EndpointError(f"no credit left at {url}: {self.endpoint.short(error.message)}. Top up.") from None
-            about = getattr(error, "param", None)
-            return _Refused(
-                error.status_code, self.endpoint.short(error.message), about if isinstance(about, str) else ""
-            )
-        # Before the SDK's own errors, since it is one of them: what our bounds ended would end the same way again.
-        except AnswerRefused as error:
-            raise EndpointError(f"{url}: {self.endpoint.short(error.message)}.") from None
-        except (openai.OpenAIError, ValueError, RecursionError) as error:
-            return _Refused(0, self.endpoint.short(error))
-
-    def _unusable(self, refused: _Refused) -> str:
-        what = f"HTTP {refused.status}: {refused.text}" if refused.status else f"no chat completion ({refused.text})"
-        return self.endpoint.short(
-            f"{self.endpoint.base_url} cannot be used for '{self.model}': the plainest request gets {what}. "
-            "Check the model's name and that it is a chat model, and see the server's log."
-        )
+        refused = _Refused(0, "no completion with a message")
+        for _ in range(MALFORMED_ATTEMPTS):
+            clock = time.perf_counter()
+            try:
+                raw = await self.client.post(
+                    "/chat/completions", cast_to=httpx2.Response, body=request.body(self.model)
+                )
+                body = json.loads(raw.content)
+                answers = _read(body)
+                self._reasons_in_text |= any(answer.reasons_in_text for answer in answers)
+                if answers:
+                    usage = body.get("usage")
+                    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+                    if isinstance(tokens, int) and tokens > 0:
+                        self._timed.append((tokens / len(answers), max(time.perf_counter() - clock, 1e-6)))
+                    return answers
+                refused = _Refused(0, "no completion with a message")
+            except openai.APITimeoutError:
+                seconds = f"{self.endpoint.timeout:g}"
+                raise EndpointError(
+                    f"{url} lists its models but did not answer within {seconds} s. It may still be loading, or busy: "
+                    "see its log, then try again, with a longer timeout if needed."
+                ) from None
+            except openai.APIConnectionError as error:
+                cause = self.endpoint.short(error.__cause__ or error)
+                raise EndpointError(
+                    f"{url} cut the connection at the first request ({cause or 'no reason given'}). See the server's "
+                    "log: it may have run out of memory."
+                ) from None
+            except (openai.AuthenticationError, openai.PermissionDeniedError):
+                raise EndpointError(self.endpoint.refused) from None
+            except openai.RateLimitError as error:  # retries are the SDK's part, and over
+                raise EndpointError(
+                    f"{url} reports too many requests: {self.endpoint.short(error.message)}. Wait, or check the limits "
+                    "and the credit of this key, then try again."
+                ) from None
+            except openai.APIStatusError as error:
+                text = self.endpoint.short(error.message)
+                if cause_of(error.status_code, error.body) == NO_CREDIT:
+                    raise EndpointError(f"no credit left at {url}: {text}. Top up.") from None
+                about = getattr(error, "param", None)
+                return _Refused(error.status_code, text, about if isinstance(about, str) else "")
+            # Before the SDK's own errors, since it is one of them: what our bounds ended would end the same way again.
+            except AnswerRefused as error:
+                raise EndpointError(f"{url}: {self.endpoint.short(error.message)}.") from None
+            except (openai.OpenAIError, ValueError, RecursionError) as error:
+                refused = _Refused(0, self.endpoint.short(error))
+        return refused
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """One choice. thinking: it was cut at the limit before the thinking ended. reasons_in_text: the server left marked
-    reasoning in the text."""
+    """One choice. value: the JSON object that it is; None for other texts. thinking: it was cut at the limit before the
+    thinking ended. reasons_in_text: the server left marked reasoning in the text."""
 
-    text: str
+    value: Mapping[str, object] | None
     thinking: bool
     reasons_in_text: bool
 
     @property
-    def is_object(self) -> bool:
-        return _object(self.text) is not None
-
-    @property
     def fits(self) -> bool:
-        value = _object(self.text)
+        value = self.value
         return value is not None and set(value) <= {"colour", "shades"} and value.get("colour") in COLOURS
 
 
-def _completion_tokens(body: object) -> int:
-    usage = body.get("usage") if isinstance(body, dict) else None
-    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return tokens if isinstance(tokens, int) and tokens > 0 else 0
-
-
-def _object(text: str) -> Mapping[str, object] | None:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _read(completion: Any) -> list[_Answer]:
-    """The choices of a completion that have a message; none where it is something else."""
+    """Return the choices of a completion that have a message; none if it is something else."""
     choices = completion.get("choices") if isinstance(completion, dict) else None
     answers = []
     for choice in choices if isinstance(choices, list) else []:
         raw = choice.get("message") if isinstance(choice, dict) else None
         message = read_message(raw)
-        if message is not None and isinstance(raw, dict):
-            # Until the reasoning ends there is no message, whether a parser takes it out of the text or not.
-            thinking = choice.get("finish_reason") == "length" and not message.content.strip()
-            marked = isinstance(raw.get("content"), str) and message.content.strip() != raw["content"].strip()
-            answers.append(_Answer(message.content.strip(), thinking, marked))
+        if message is None or not isinstance(raw, dict):
+            continue
+        text = message.content.strip()
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = None
+        # Until the reasoning ends there is no message, whether a parser takes it out of the text or not.
+        thinking = choice.get("finish_reason") == "length" and not text
+        marked = isinstance(raw.get("content"), str) and text != raw["content"].strip()
+        answers.append(_Answer(value if isinstance(value, dict) else None, thinking, marked))
     return answers

@@ -46,12 +46,6 @@ class Engine:
         least, most = self.cluster.workers
         return ("--engine", RAY, f"--ray-address={self.cluster.address}", f"--workers={least}:{most}")
 
-    @property
-    def _details(self) -> dict[str, str]:
-        if self.cluster is None:
-            return {"engine": LOCAL}
-        return {"engine": RAY, "address": self.cluster.address, "workers": "{}:{}".format(*self.cluster.workers)}
-
 
 def missing(store: Store) -> str:
     """What to set and install so that a Ray cluster can work on this record, as a sentence; empty where nothing is
@@ -80,8 +74,13 @@ def checked_address(text: str) -> str:
 def record(connection: sa.Connection, work_id: str, engine: Engine) -> None:
     """Log that this engine does the work from now on. Nothing where that is known already: work that no cluster ever
     did has no entry."""
-    if (last(connection, work_id) or Engine()) != engine:
-        log.add(connection, f"{work.kind_of(work_id)}.engine", work_id, **engine._details)
+    if (last(connection, work_id) or Engine()) == engine:
+        return
+    details = {"engine": LOCAL}
+    if engine.cluster is not None:
+        workers = "{}:{}".format(*engine.cluster.workers)
+        details = {"engine": RAY, "address": engine.cluster.address, "workers": workers}
+    log.add(connection, f"{work.kind_of(work_id)}.engine", work_id, **details)
 
 
 def last(connection: sa.Connection, work_id: str) -> Engine | None:

@@ -192,27 +192,14 @@ LAST_STEP_SECONDS = 1.0  # for these threads to come to a place where they can e
 Settle = Callable[[sa.Connection, Mapping[int, Answer]], Sequence["Job | Deferred"]]
 
 
-class Together:
-    """A `settle` of a class whose outcomes are written together, by a few statements for all of one commit."""
-
-    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job | Deferred]:
-        return self.settle_all(connection, [(self, outcomes)])[0]
-
-    @classmethod
-    def settle_all(
-        cls, connection: sa.Connection, settled: Sequence[tuple[Any, Mapping[int, Answer]]]
-    ) -> Sequence[Sequence[Job | Deferred]]:
-        """What `settle` does, for several of this class with their outcomes; returns the jobs that come after each."""
-        raise NotImplementedError
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
     """One request and the draws wanted of it. `settle` writes what follows from the outcomes, inside the transaction
     that records them, and returns the jobs that come after.
 
-    work_id: the run whose calls these are, where it is another than the executor's own. opening: names a long beginning
-    that the request shares with others; the first of them is sent alone (Openings).
+    A `settle` with a method `settle_all` writes the outcomes of several jobs of one commit by a few statements
+    (scripts.Waiting). opening: names a long beginning that the request shares with others; the first of them is sent
+    alone (Openings).
     """
 
     kind: str
@@ -220,7 +207,6 @@ class Job:
     request: ChatRequest
     draws: tuple[int, ...]
     settle: Settle
-    work_id: str | None = None
     opening: str | None = None
 
 
@@ -286,9 +272,8 @@ class Execution:
         self._drain: str | None = None
         self._broken: BaseException | None = None
 
-    @property
     def ordered(self) -> bool:
-        """Whether it was told to end, in whichever way."""
+        """Return whether it was told to end, in whichever way."""
         return bool(self._stop or self._drain or self._broken)
 
     def stop(self, reason: str) -> None:
@@ -370,7 +355,8 @@ class Executor(Execution):
                     raise Stopped(self._stop)
                 # Requests that wait for an opening need no test of their own: the one that reads it is under way.
                 if not self._under_way:
-                    if self._drain is not None and (self._jobs_wait or self._making or not self._exhausted):
+                    wait = self._following or self._made or self._deferred or self._openings.ready
+                    if self._drain is not None and (wait or self._making or not self._exhausted):
                         raise Stopped(self._drain)
                     if not self._making:
                         return
@@ -394,13 +380,9 @@ class Executor(Execution):
                 with suppress(sa.exc.DBAPIError, StoreError):
                     await asyncio.to_thread(self.store.retry, partial(self._commit, tuple(self._outcomes)))
 
-    @property
-    def _jobs_wait(self) -> bool:
-        return bool(self._following or self._made or self._deferred or self._openings.ready)
-
     async def _fill(self, source: Iterator[Job | Deferred]) -> None:
         """Take as many jobs as may start now, and look all of them up in the record at once."""
-        while not self._is_ending():
+        while not self.ordered():
             # Only this method takes jobs, and what happens during the await below only makes more room: what is
             # computed here is never too large by then.
             room = min(self.concurrency - len(self._tasks), self._most_under_way - self._under_way)
@@ -421,14 +403,11 @@ class Executor(Execution):
             looked_up = await asyncio.to_thread(self._look_up, jobs, source, wanted)
             if not looked_up:
                 continue  # the source has ended or was put off; a commit meanwhile may have brought jobs that follow
-            if self._is_ending():  # told to while they were looked up: they are put back, and not begun
+            if self.ordered():  # told to while they were looked up: they are put back, and not begun
                 self._following.extendleft(item.job for item in reversed(looked_up))
                 return
             for item in looked_up:
                 self._begin(item)
-
-    def _is_ending(self) -> bool:
-        return bool(self._stop or self._drain or self._broken)
 
     def _begin_making(self) -> None:
         """Make deferred jobs, as many at once as may be."""
@@ -654,23 +633,22 @@ class Executor(Execution):
             # By identity: an outcome holds dicts and cannot be hashed. The record's answers, not ours: where another
             # process has asked the same, all go on with the text that came first.
             settled = dict(zip(map(id, fresh), calls.record_all(connection, exchanges), strict=True))
-            calls.link(connection, self._used(outcomes))
-            together: defaultdict[type[Together], list[tuple[Settle, Mapping[int, Answer]]]] = defaultdict(list)
+            if work.kind_of(self.work_id) is WorkKind.RUN:  # labellings and generations keep theirs themselves
+                used = (
+                    (self.work_id, answer.key, asked)
+                    for outcome in outcomes
+                    for asked, answers in ((True, outcome.fresh), (False, outcome.recorded.values()))
+                    for answer in answers
+                )
+                calls.link(connection, used)
+            together: defaultdict[Callable[..., Any], list[tuple[Settle, Mapping[int, Answer]]]] = defaultdict(list)
             for outcome in outcomes:
                 answers, settle = {**outcome.recorded, **settled.get(id(outcome), {})}, outcome.job.settle
-                if isinstance(settle, Together):
-                    together[type(settle)].append((settle, answers))
+                if settle_all := getattr(settle, "settle_all", None):
+                    together[settle_all].append((settle, answers))
                 else:
                     following.extend(settle(connection, answers))
-            for kind, of_kind in together.items():
-                following.extend(chain.from_iterable(kind.settle_all(connection, of_kind)))
+            for settle_all, of_kind in together.items():
+                following.extend(chain.from_iterable(settle_all(connection, of_kind)))
             work.bump(connection, self.work_id)
         return following
-
-    def _used(self, outcomes: Iterable[_Task]) -> Iterator[tuple[str, str, bool]]:
-        """(run, call, asked) for every call that a run used; labellings and generations keep theirs themselves."""
-        for outcome in outcomes:
-            user = outcome.job.work_id or self.work_id
-            if work.kind_of(user) is WorkKind.RUN:
-                yield from ((user, answer.key, True) for answer in outcome.fresh)
-                yield from ((user, answer.key, False) for answer in outcome.recorded.values())

@@ -12,13 +12,14 @@ import re
 import socket
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from cimemories.access.roles import Role
 from cimemories.llm import vllm_server
 from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up
-from cimemories.llm.local_vllm import command_of, is_local, spec_of
+from cimemories.llm.local_vllm import is_local, spec_of
+from cimemories.llm.vllm import server_command
 from cimemories.store import calls
 from cimemories.store.calls import Origin, ServerId, address_of, is_loopback
 from cimemories.store.engine import Store
@@ -36,42 +37,30 @@ _PLACEMENT = frozenset(
 
 
 def server_id(base_url: str, info: ServerInfo, store: Store) -> ServerId:
-    """The identity of the server at an address, which reported `info` of itself. Where the record is a database that
-    several machines share, an address of this machine has the machine's name too."""
+    """Return the identity of the server at an address, which reported `info` of itself. Where the record is a database
+    that several machines share, an address of this machine has the machine's name too."""
     if info.simulated:
         return ServerId(calls.SIMULATED.address, info.root, info.revision)
     if is_local(base_url):
-        return _of_command(spec_of(base_url).model, command_of(base_url))
+        spec = spec_of(base_url)
+        return managed_id(spec.model, server_command(Path("vllm"), spec, vllm_server.FIRST_PORT))
     address = address_of(base_url)
     if is_loopback(address):
-        managed = _managed(address, store)
-        if managed is not None:
-            return managed
+        port = urlsplit(address).port
+        for state in vllm_server.servers(store.workspace):
+            # `here`: the same port on another machine is another server.
+            if state.live and state.here and state.port == port:
+                return managed_id(state.model, state.command)
         # Each machine has its own 127.0.0.1, and other machines write to this record as well.
         if store.engine.dialect.name != "sqlite":
             address = f"{address} on {socket.gethostname()}"
     return ServerId(address, info.root, info.revision)
 
 
-def _managed(address: str, store: Store) -> ServerId | None:
-    """The managed vLLM that listens at an address of this machine, by its command; None where there is none."""
-    port = urlsplit(address).port
-    # `here`: the same port on another machine is another server.
-    for state in vllm_server.servers(store.workspace):
-        if state.live and state.here and state.port == port:
-            return _of_command(state.model, state.command)
-    return None
-
-
-def _of_command(model: str, command: Sequence[str]) -> ServerId:
-    return ServerId(" ".join(["vllm serve", model, *flags_of(command, model)]))
-
-
-def flags_of(command: Sequence[str], model: str) -> list[str]:
-    """The flags of a vLLM command that bear on answers, sorted, each with its values."""
-    arguments = list(command[list(command).index(model) + 1 :]) if model in command else list(command)
+def managed_id(model: str, command: Sequence[str]) -> ServerId:
+    """Return the identity of a managed vLLM: its model, and the flags of its command that bear on answers, sorted."""
     groups: list[list[str]] = []
-    for argument in arguments:
+    for argument in command[list(command).index(model) + 1 :] if model in command else command:
         if argument.startswith("--"):
             name, sign, value = argument.partition("=")
             # One spelling, as argparse takes several: --max_model_len=8 and --max-model-len 8 are the same flag.
@@ -79,7 +68,8 @@ def flags_of(command: Sequence[str], model: str) -> list[str]:
         elif groups:
             groups[-1].append(argument)
     kept = {group[0]: group for group in groups if group[0][2:] not in _PLACEMENT}  # of a flag given twice the last
-    return [re.sub(r"\s+", " ", " ".join(kept[name])) for name in sorted(kept)]
+    flags = [re.sub(r"\s+", " ", " ".join(kept[name])) for name in sorted(kept)]
+    return ServerId(" ".join(["vllm serve", model, *flags]))
 
 
 def origin_of(store: Store, simulated: bool, server: str | None, fresh: str | None = None) -> Origin:
@@ -112,15 +102,15 @@ async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origi
             f"{endpoint.base_url} is {now}, and this was planned with {before}. Give the planned server's address "
             "(on the command line: --base-url), or start new work on this one"
         )
-    return await asyncio.to_thread(store.retry, partial(_recorded, store, endpoint, info, planned, was))
 
+    def recorded() -> Origin:
+        server = server_id(endpoint.base_url, info, store)
+        if server == was:
+            return planned
+        with store.write(Role.OPERATOR, relaxed=True) as connection:
+            calls.keep_servers(connection, [server.text])
+        current = origin_of(store, planned.simulated, server.text, planned.fresh)
+        # A server that only moved keeps its answers from before the move; another build of the model shares none.
+        return replace(current, same=(was.text, *current.same)) if server.may_be(was) else current
 
-def _recorded(store: Store, endpoint: Endpoint, info: ServerInfo, planned: Origin, was: ServerId) -> Origin:
-    server = server_id(endpoint.base_url, info, store)
-    if server == was:
-        return planned
-    with store.write(Role.OPERATOR, relaxed=True) as connection:
-        calls.keep_servers(connection, [server.text])
-    current = origin_of(store, planned.simulated, server.text, planned.fresh)
-    # A server that only moved keeps its answers from before the move; another build of the model shares none.
-    return replace(current, same=(was.text, *current.same)) if server.may_be(was) else current
+    return await asyncio.to_thread(store.retry, recorded)

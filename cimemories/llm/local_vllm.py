@@ -37,15 +37,20 @@ def is_local(address: str) -> bool:
 
 
 def local_address(words: str) -> str:
-    """The address for a model, by its name or folder, and vLLM's flags as typed. Raises EndpointError for what a
+    """Return the address for a model, by its name or folder, and vLLM's flags as typed. Raises EndpointError for what a
     managed server must not be given: flags that load code or name files among them, since a record may come from
     others."""
+    _checked(words)
+    return PREFIX + shlex.join(split_extra([words]))
+
+
+def _checked(address: str) -> ServerSpec:
     try:
-        address = PREFIX + shlex.join(split_extra([words]))
-        command_of(address)
+        spec = spec_of(address)
+        server_command(Path("vllm"), spec, vllm_server.FIRST_PORT)
     except VllmError as error:
         raise EndpointError(str(error)) from None
-    return address
+    return spec
 
 
 class Servers:
@@ -107,11 +112,7 @@ def gpus_of(address: str) -> int:
 def planned_server(address: str, model: str, *, seed_wanted: bool) -> Server:
     """What work is planned on: nobody can be asked yet, and vLLM takes n, JSON schemas and seeds. Raises EndpointError
     where requests would call the model by another name than its server does."""
-    try:
-        spec = spec_of(address)
-        command_of(address)
-    except VllmError as error:
-        raise EndpointError(str(error)) from None
+    spec = _checked(address)
     if model != spec.name:
         raise EndpointError(f"{address} serves '{spec.name}', not '{model}'. Ask for it by that name.")
     return Server(
@@ -121,11 +122,6 @@ def planned_server(address: str, model: str, *, seed_wanted: bool) -> Server:
         seed=True if seed_wanted else None,
         notes=("nobody was asked what it can do: each worker starts a vLLM of its own",),
     )
-
-
-def command_of(address: str) -> list[str]:
-    """The command of its server, on some port. Raises VllmError as `server_command` does."""
-    return server_command(Path("vllm"), spec_of(address), vllm_server.FIRST_PORT)
 
 
 @asynccontextmanager
@@ -167,24 +163,24 @@ def kept_between(workspace: Path) -> Iterator[None]:
 
 
 async def _ready(address: str, workspace: Path, started: dict[str, str], stopping: Callable[[], bool]) -> str:
+    """Return where a server is found once it is ready; '' if the work is to stop before that."""
     if address in started and not vllm_server.state_named(workspace, started[address]).live:
         del started[address]  # it failed since
-    if address not in started:
-        state = await asyncio.to_thread(vllm_server.start, workspace, spec_of(address), started_by="work")
-        started[address] = state.id
-    ready, again = False, ANOTHER_PORT
-    while not ready and not stopping():
+    again = ANOTHER_PORT
+    while not stopping():
+        if address not in started:
+            state = await asyncio.to_thread(vllm_server.start, workspace, spec_of(address), started_by="work")
+            started[address] = state.id
         try:
-            await asyncio.to_thread(vllm_server.wait, workspace, started[address], timeout=LOOK_SECONDS)
-            ready = True
+            state = await asyncio.to_thread(vllm_server.wait, workspace, started[address], timeout=LOOK_SECONDS)
+            return state.base_url
         except VllmError as error:
             if error.cause == "port in use" and again:
                 again -= 1
-                state = await asyncio.to_thread(vllm_server.start, workspace, spec_of(address), started_by="work")
-                started[address] = state.id
+                del started[address]
             elif error.cause != "not ready":
                 raise
-    return vllm_server.state_named(workspace, started[address]).base_url
+    return ""
 
 
 async def _stop(workspace: Path, started: dict[str, str], addresses: Iterable[str]) -> None:

@@ -26,8 +26,8 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import astuple, dataclass, field
 from importlib.util import find_spec
 from itertools import chain
@@ -39,8 +39,8 @@ import sqlalchemy as sa
 
 from cimemories.llm.endpoint import keys_for_workers
 from cimemories.llm.executor import Deferred, Execution, Executor, Job, Progress, Stopped
-from cimemories.llm.local_vllm import gpus_of, is_local, serving
-from cimemories.llm.source import Clients, Source, Unit, all_reachable
+from cimemories.llm.local_vllm import gpus_of, is_local
+from cimemories.llm.source import Source, Unit, reached
 from cimemories.llm.vllm import VllmError
 from cimemories.store.engine import DATABASE_URL, DatabaseLost, Store, StoreError, open_patiently
 from cimemories.store.upkeep.problems import cause, first_line
@@ -116,14 +116,19 @@ class Cluster:
         # What its C++ core writes to standard error in passing is for those who work on Ray.
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         options: dict[str, Any] = {"include_dashboard": False} if self.address == "local" else {}
+        # Ray sets handlers of its own as it starts, with which SIGTERM would end us without a true status.
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with _own_signals():
-                ray.init(self.address, log_to_driver=False, logging_level=logging.ERROR, **options)
+            ray.init(self.address, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             raise ClusterError(
                 f"there is no Ray cluster at '{self.address}' ({without_credentials(first_line(error))}). Start one "
                 "with `ray start --head`, set RAY_AUTH_MODE=token if it has a token, or give --ray-address local."
             ) from None
+        finally:
+            if threading.current_thread() is threading.main_thread():
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
         # It prints of every worker that died, and on standard output, where our results go; no option ends that.
         ray._private.worker.print_to_stdstream = lambda data, **_: _log.info("%s", data.get("lines"))
 
@@ -153,18 +158,6 @@ def checked_workers(text: str) -> tuple[int, int]:
     if not 1 <= workers[0] <= workers[1]:
         raise ClusterError(f"--workers is MIN:MAX, for example 2:16, not '{text}'.")
     return workers
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Ray sets handlers of its own as it starts, with which SIGTERM would end us without a true status."""
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items() if main else ():
-            signal.signal(number, handler)
 
 
 # ---- board
@@ -217,7 +210,7 @@ class Assignment:
 
 
 class BlockWorker:
-    """Does blocks, one after the other; runs as a Ray actor. Ray makes one anew where its process or machine dies."""
+    """Does blocks, one after the other; runs as a Ray actor. Ray makes another where its process or machine dies."""
 
     def __init__(self, assignment: Assignment, board: Any) -> None:
         self.assignment, self.board = assignment, board
@@ -225,8 +218,10 @@ class BlockWorker:
         self.done = Progress()  # of the blocks before the present one
         # One loop for all blocks: clients keep their connections in the loop that opened them.
         self._loop = asyncio.new_event_loop()
-        self._stack, self._servers = ExitStack(), AsyncExitStack()
+        self._stack = AsyncExitStack()
         self._open: tuple[Store, Callable[[Unit], Iterable[Job | Deferred]]] | None = None
+        self._executor: Executor | None = None  # of the present block
+        self._order = CONTINUE
 
     def __call__(self, batch: Mapping[str, Sequence[str]]) -> dict[str, list[bool]]:
         """Do the blocks of a batch; says of each whether it came to its end. Errors go to the board: to Ray they would
@@ -255,7 +250,7 @@ class BlockWorker:
         ray.get(self.board.tell.remote(kind, without_credentials(text), tuple(map(without_credentials, lines))))
         return False
 
-    async def _opened(self, stopping: Callable[[], bool]) -> tuple[Store, Callable[[Unit], Iterable[Job | Deferred]]]:
+    async def _opened(self) -> tuple[Store, Callable[[Unit], Iterable[Job | Deferred]]]:
         if self._open is None:
             own = self.assignment
             if own.version != __version__:
@@ -269,72 +264,62 @@ class BlockWorker:
             if not folder.is_dir():
                 folder = Path(tempfile.gettempdir(), f"cimemories-{os.getuid()}")
             store = open_patiently(folder).patient().fenced(own.claim.share)
-            addresses = set(own.source.servers(store))
-            local = {address for address in addresses if is_local(address)}
-            urls = self._stack.enter_context(all_reachable(addresses - local))
-            urls |= await self._servers.enter_async_context(serving(local, folder, stopping))
-            self._open = store, own.source.opened(store, Clients(store, own.concurrency), urls)
+            clients, urls = await self._stack.enter_async_context(
+                reached(own.source.servers(store), store, own.concurrency, lambda: bool(self._order))
+            )
+            self._open = store, own.source.opened(store, clients, urls)
         return self._open
 
     async def _block(self, units: Sequence[Unit]) -> bool:
         # Before anything is opened: the last blocks of work that was stopped are only to be ticked off.
-        if await self._report(self.done):
+        if await self._report():
             return False
-        heard: list[str] = []
-        listening = asyncio.create_task(self._listen(heard))
+        reports = asyncio.create_task(self._keep_reporting())
         try:
-            store, jobs = await self._opened(lambda: bool(heard))
-        finally:
-            listening.cancel()
-        if heard:
-            return False
-        executor = Executor(store, self.assignment.claim.work_id, concurrency=self.assignment.concurrency)
-        orders: list[str] = []
-        reports = asyncio.create_task(self._keep_reporting(executor, orders))
-        try:
-            await executor.run(chain.from_iterable(map(jobs, units)))
+            store, jobs = await self._opened()
+            if self._order:  # came while a server of its own started
+                return False
+            self._executor = Executor(store, self.assignment.claim.work_id, concurrency=self.assignment.concurrency)
+            await self._executor.run(chain.from_iterable(map(jobs, units)))
         except Stopped:
-            if not orders:
+            if not self._order:
                 raise  # by itself: the server is gone
             return False
         finally:
             reports.cancel()
             await asyncio.gather(reports, return_exceptions=True)
-            self.done.include(executor.progress)
-            self.done.troubles = executor.progress.troubles
-            await self._report(self.done)
+            self.done, self._executor = self._total(), None
+            await self._report()
         return True
 
-    async def _listen(self, heard: list[str]) -> None:
-        """Wait for an order while a server of one's own starts."""
-        while not heard:
-            await asyncio.sleep(LOOK_SECONDS)
-            if order := await self._report(self.done):
-                heard.append(order)
-
-    async def _keep_reporting(self, executor: Executor, orders: list[str]) -> None:
+    async def _keep_reporting(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            executor.look()
-            total = Progress()
-            total.include(self.done)
-            total.include(executor.progress)
-            total.troubles = executor.progress.troubles  # all blocks of the worker have their servers in common
-            order = await self._report(total)
-            if order == STOP:
-                orders.append(order)
-                executor.stop("the driver said so")
-            elif order == DRAIN:
-                orders.append(order)
-                executor.drain("the driver said so")
+            if self._executor is not None:
+                self._executor.look()
+            order = await self._report()
+            if self._executor is not None and order == STOP:
+                self._executor.stop("the driver said so")
+            elif self._executor is not None and order == DRAIN:
+                self._executor.drain("the driver said so")
 
-    async def _report(self, done: Progress) -> str:
+    def _total(self) -> Progress:
+        if self._executor is None:
+            return self.done
+        total = Progress()
+        total.include(self.done)
+        total.include(self._executor.progress)
+        total.troubles = self._executor.progress.troubles  # all blocks of the worker have their servers in common
+        return total
+
+    async def _report(self) -> str:
+        """Report what was done; returns the orders, those of the last report where the board is away."""
         from ray.exceptions import RayError
 
-        try:
-            return str(await self.board.report.remote(self.name, done))
-        except RayError:
-            return CONTINUE  # the board's machine is away, and Ray makes it anew; without the driver the claim ends
+        # Ray makes the board again where its machine is gone; without the driver the claim ends.
+        with contextlib.suppress(RayError):
+            self._order = str(await self.board.report.remote(self.name, self._total()))
+        return self._order
 
 
 # ---- driver
@@ -365,6 +350,8 @@ class RayExecutor(Execution):
 
     async def run(self) -> None:
         """Have all that is owed done by the workers. Raises as Executor.run does; Stopped also where Ray fails."""
+        import ray
+
         blocks, environment = await asyncio.to_thread(self.store.retry, self._read)
         if not blocks:
             return
@@ -394,8 +381,24 @@ class RayExecutor(Execution):
             await self._look(board)
         finally:
             if not self._ended:
-                _abandon(board, thread)
-        self._raise()
+                with contextlib.suppress(Exception):
+                    board.look.remote(STOP)
+                # What the workers do is not waited for: Ray ends all processes of a driver that has left.
+                thread.join(3 * LOOK_SECONDS)
+                if thread.is_alive():
+                    ray.shutdown()
+        if self._broken is not None:
+            raise self._broken
+        if self._stop is not None:
+            raise Stopped(self._stop) from (VllmError(self._stop, lines=self._lines) if self._lines else None)
+        error = self._ended[0] if self._ended else None
+        if error is not None:
+            # The first line of what Ray's errors are about: they quote a traceback within a traceback.
+            inner = getattr(error, "cause", None) or error.__cause__ or error
+            about = first_line(str(inner).strip().splitlines()[-1] if str(inner).strip() else type(inner).__name__)
+            raise Stopped(f"the Ray cluster failed: {without_credentials(about)}") from error
+        if self._drain is not None and not (self._ended and self._whole):
+            raise Stopped(self._drain)
 
     def _read(self) -> tuple[list[list[Unit]], dict[str, str]]:
         profiles = self.source.profiles(self.store)
@@ -421,20 +424,18 @@ class RayExecutor(Execution):
             return  # seen at the next look, or the blocks end with an error of their own
         self.progress, self._workers, trouble = answer
         if trouble is not None:
-            self._take(*trouble)
+            kind, text, lines = trouble
+            if kind == "stopped":
+                self._lines = lines
+                self.stop(text)
+            else:
+                kinds = {"claim": ClaimLost, "lost": DatabaseLost, "refused": StoreError}
+                self.fail(kinds.get(kind, RuntimeError)(text))
         if self._on_progress:
             self._on_progress(self.progress)
         reason = await asyncio.to_thread(self._stop_when, self.progress) if self._stop_when else None
         if reason is not None:
             self.drain(reason)
-
-    def _take(self, kind: str, text: str, lines: tuple[str, ...]) -> None:
-        if kind == "stopped":
-            self._lines = lines
-            self.stop(text)
-        else:
-            kinds = {"claim": ClaimLost, "lost": DatabaseLost, "refused": StoreError}
-            self.fail(kinds.get(kind, RuntimeError)(text))
 
     def _consume(self, blocks: list[list[Unit]], assignment: Assignment, board: Any, loop: Any) -> None:
         """Stream the blocks through the workers. Runs in a thread."""
@@ -448,17 +449,6 @@ class RayExecutor(Execution):
         self._ended.append(error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(self._moved.set)
-
-    def _raise(self) -> None:
-        if self._broken is not None:
-            raise self._broken
-        if self._stop is not None:
-            raise Stopped(self._stop) from (VllmError(self._stop, lines=self._lines) if self._lines else None)
-        error = self._ended[0] if self._ended else None
-        if error is not None:
-            raise Stopped(f"the Ray cluster failed: {without_credentials(_innermost(error))}") from error
-        if self._drain is not None and not (self._ended and self._whole):
-            raise Stopped(self._drain)
 
 
 def _dataset(blocks: list[list[Unit]], assignment: Assignment, board: Any, workers: tuple[int, int], gpus: int) -> Any:
@@ -497,21 +487,3 @@ def _new_board() -> Any:
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": here}
     return ray.remote(**options)(Board).remote()
-
-
-def _abandon(board: Any, thread: threading.Thread) -> None:
-    """End the workers without waiting for what they do."""
-    import ray
-
-    with contextlib.suppress(Exception):
-        board.look.remote(STOP)
-    thread.join(3 * LOOK_SECONDS)
-    if thread.is_alive():
-        # Ray ends all processes of a driver that has left.
-        ray.shutdown()
-
-
-def _innermost(error: BaseException) -> str:
-    """The first line of what Ray's errors are about: they quote a traceback within a traceback."""
-    inner = getattr(error, "cause", None) or error.__cause__ or error
-    return first_line(str(inner).strip().splitlines()[-1] if str(inner).strip() else type(inner).__name__)

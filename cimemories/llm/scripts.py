@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 import sqlalchemy as sa
 
 from cimemories.llm.client import Client
-from cimemories.llm.executor import Deferred, Job, Together
+from cimemories.llm.executor import Deferred, Job
 from cimemories.llm.replies import status_of
 from cimemories.model import ChatRequest, ResponseStatus
 from cimemories.store.calls import Answer
@@ -168,11 +168,14 @@ def jobs_of(asked: Iterable[tuple[Ask, Branch]]) -> list[Job]:
 
 
 @dataclass(frozen=True, eq=False)
-class Waiting(Together):
+class Waiting:
     """Branches that wait for the answers to one request; settled, they go on."""
 
     ask: Ask
     branches: tuple[Branch, ...]
+
+    def __call__(self, connection: sa.Connection, outcomes: Mapping[int, Answer]) -> Sequence[Job | Deferred]:
+        return self.settle_all(connection, [(self, outcomes)])[0]
 
     def answers(self, outcomes: Mapping[int, Answer]) -> Iterator[tuple[Branch, Answer]]:
         """Yield each branch that has an answer, with it: of a batch file some may be missing."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,7 +24,7 @@ from cimemories.llm.endpoint import Endpoint, ServerInfo, probe
 from cimemories.llm.endpoint import origin as server_of
 from cimemories.llm.executor import Deferred, Job
 from cimemories.llm.identity import confirmed, origin_of
-from cimemories.llm.local_vllm import is_local, planned_server
+from cimemories.llm.local_vllm import is_local, planned_server, serving
 from cimemories.llm.traffic import Traffic
 from cimemories.simulator.server import running_simulator
 from cimemories.store.engine import Store
@@ -32,7 +32,6 @@ from cimemories.store.engine import Store
 SIMULATOR = "simulator"
 
 MakeClient = Callable[[Endpoint, bool], Client]
-MakeJobs = Callable[[Store, MakeClient], Iterable[Job | Deferred]]
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Source(ABC):
     """What a run, labelling or generation owes. Subclasses are dataclasses of plain values."""
 
     @abstractmethod
-    def servers(self, store: Store) -> Iterable[str]:
+    def servers(self, store: Store) -> Collection[str]:
         """The addresses that will be asked, or the word `simulator`."""
 
     @abstractmethod
@@ -96,14 +95,6 @@ def listed(base_url: str, key_env: str, model: str) -> ServerInfo:
         return probe(Endpoint(url, key_env), model)
 
 
-@contextmanager
-def all_reachable(addresses: Iterable[str]) -> Iterator[dict[str, str]]:
-    """The same of several: {address as planned: where it is found}. Each is entered once, so that a model and its
-    judges at the word `simulator` share one."""
-    with ExitStack() as stack:
-        yield {address: stack.enter_context(reachable(address)) for address in dict.fromkeys(addresses)}
-
-
 class Clients:
     """Makes the clients of one process, one an endpoint: they share its connections, its bound on requests and its
     look-up of the server; those of one server share its traffic. at_most: requests in flight at once."""
@@ -128,3 +119,19 @@ class Clients:
     async def close(self) -> None:
         for client in self._clients.values():
             await client.close()
+
+
+@asynccontextmanager
+async def reached(
+    addresses: Collection[str], store: Store, at_most: int, stopping: Callable[[], bool]
+) -> AsyncIterator[tuple[Clients, dict[str, str]]]:
+    """The clients of a process, and where each server is found, by its address as planned. What is to be started is,
+    once an address, so that a model and its judges at the word `simulator` share one; until `stopping`. Raises
+    VllmError."""
+    async with AsyncExitStack() as stack:
+        local = {address for address in addresses if is_local(address)}
+        urls = {address: stack.enter_context(reachable(address)) for address in set(addresses) - local}
+        urls |= await stack.enter_async_context(serving(local, store.workspace, stopping))
+        clients = Clients(store, at_most)
+        stack.push_async_callback(clients.close)
+        yield clients, urls

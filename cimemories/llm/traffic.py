@@ -78,24 +78,19 @@ class Trouble:
             min(self.seconds, other.seconds),
         )
 
-    def sentences(self, server: str) -> list[str]:
-        """Return what to tell a person; empty where there is no trouble. server: what to call it."""
-        texts = []
-        if self.limited:
-            rate = "" if self.per_minute is None else f": about {float(f'{self.per_minute:.2g}'):,.0f} a minute"
-            texts.append(f"{server} limits requests{rate}")
-        if self.timed_out:
-            tries = count(self.timed_out, "try")
-            texts.append(f"{tries} at {server} timed out after {self.seconds:g} s; {SETS_TIMEOUT}")
-        return texts
-
 
 def troubles_text(troubles: Mapping[str, Trouble]) -> str:
     """Return what slows work down, as one line; '' for nothing. troubles: by address, of all servers that it asks."""
     texts = []
     for address, trouble in troubles.items():
-        name = "the server" if len(troubles) == 1 else urlsplit(address).netloc or address
-        texts += trouble.sentences(name)
+        server = "the server" if len(troubles) == 1 else urlsplit(address).netloc or address
+        if trouble.limited:
+            rate = trouble.per_minute
+            measured = "" if rate is None else f": about {float(f'{rate:.2g}'):,.0f} a minute"
+            texts.append(f"{server} limits requests{measured}")
+        if trouble.timed_out:
+            tries = count(trouble.timed_out, "try")
+            texts.append(f"{tries} at {server} timed out after {trouble.seconds:g} s; {SETS_TIMEOUT}")
     return "; ".join(texts)
 
 

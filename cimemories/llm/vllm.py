@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 VLLM = "CIMEMORIES_VLLM"
 INSTALL = "python -m venv ~/vllm && ~/vllm/bin/pip install vllm"
-USUAL_PLACE = "~/vllm"
 HOST = "127.0.0.1"
 # Without it small models pad JSON with white space up to the token limit.
 STRUCTURED = '{"backend":"xgrammar","disable_any_whitespace":true}'
@@ -93,8 +92,8 @@ _SHORTEST_SECRET = 6  # characters; shorter values stand in ordinary words, whic
 
 
 class VllmError(Exception):
-    """A server could not be started, or failed. `cause` names the kind, `lines` are the last ones that vLLM wrote. The
-    message says what happened and what to do next, without the lines."""
+    """A server could not be started, or failed. `cause` names the kind where vLLM itself failed or is not ready,
+    `lines` are the last ones that vLLM wrote. The message says what happened and what to do next, without the lines."""
 
     def __init__(self, message: str, cause: str = "", lines: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -130,8 +129,7 @@ class ServerSpec:
         if preset.serve is None:
             raise VllmError(
                 f"{preset.title} is served by its maker at {preset.base_url}, not by vLLM. Use that base URL with the "
-                f"key in ${preset.api_key_env}.",
-                "hosted model",
+                f"key in ${preset.api_key_env}."
             )
         serve = preset.serve
         return replace(
@@ -163,60 +161,55 @@ def find_program(environ: Mapping[str, str] | None = None) -> Path:
     setting = environ.get(VLLM, "").strip()
     if setting:
         named = Path(setting).expanduser()
-        for path in (named, named / "bin" / "vllm", named / "vllm"):
-            if path.is_file() and os.access(path, os.X_OK):
-                return path.absolute()
-        raise VllmError(
-            f"{VLLM} names {setting}, where there is no `vllm` that can be run. Name the program itself or the "
-            f"environment it is installed in (created by: {INSTALL}).",
-            "no vllm",
-        )
-    usual = Path(environ.get("HOME", "~"), "vllm", "bin", "vllm").expanduser()
-    program = shutil.which("vllm", path=environ.get("PATH", "")) or (str(usual) if os.access(usual, os.X_OK) else None)
-    if program is None:
-        raise VllmError(
-            f"there is no `vllm` on PATH or in {USUAL_PLACE}. Install it into its own environment: {INSTALL}   "
-            f"(or set {VLLM} to where it is, or give the base URL of a server that already runs).",
-            "no vllm",
-        )
-    return Path(program).absolute()
+        places = [named, named / "bin" / "vllm", named / "vllm"]
+    else:
+        on_path = shutil.which("vllm", path=environ.get("PATH", ""))
+        places = [Path(on_path)] if on_path else []
+        places.append(Path(environ.get("HOME", "~"), "vllm", "bin", "vllm").expanduser())
+    for path in places:
+        if path.is_file() and os.access(path, os.X_OK):
+            return path.absolute()
+    raise VllmError(
+        f"{VLLM} names {setting}, where there is no `vllm` that can be run. Name the program itself or the "
+        f"environment it is installed in (created by: {INSTALL})."
+        if setting
+        else f"there is no `vllm` on PATH or in ~/vllm. Install it into its own environment: {INSTALL}   "
+        f"(or set {VLLM} to where it is, or give the base URL of a server that already runs)."
+    )
 
 
 def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
     """The command line. Raises VllmError for a setting that is not valid or that a managed server must not be given.
     What decides where it listens stands last, because of a flag given twice vLLM takes the last."""
     if not spec.model.strip() or spec.model.startswith("-"):
-        raise VllmError(
-            f"'{spec.model}' is not a model. Give a name on the Hugging Face hub or a folder.", "bad setting"
-        )
-    for name, text in (
-        ("model", spec.model),
-        ("served name", spec.name),
-        ("reasoning parser", spec.reasoning_parser),
-        ("quantisation", spec.quantisation),
-        # Extra arguments begin with dashes by nature; _flags looks at those.
-        *(("extra argument", argument) for argument in spec.extra),
-    ):
-        if has_control(text) or (name != "extra argument" and text.startswith("-")):
-            raise VllmError(
-                f"the {name} '{visible(text)}' starts with a dash or holds control characters.", "bad setting"
-            )
+        raise VllmError(f"'{spec.model}' is not a model. Give a name on the Hugging Face hub or a folder.")
+    texts = {
+        "model": spec.model,
+        "served name": spec.name,
+        "reasoning parser": spec.reasoning_parser,
+        "quantisation": spec.quantisation,
+    }
+    refused = [(name, text) for name, text in texts.items() if text.startswith("-") or has_control(text)]
+    # Extra arguments begin with dashes by nature; _flags looks at those.
+    refused += [("extra argument", argument) for argument in spec.extra if has_control(argument)]
+    for name, text in refused:
+        raise VllmError(f"the {name} '{visible(text)}' starts with a dash or holds control characters.")
     if spec.gpu_memory is not None and not 0 < spec.gpu_memory <= 1:
-        raise VllmError(f"GPU memory must be a share above 0 and at most 1, not {spec.gpu_memory:g}.", "bad setting")
+        raise VllmError(f"GPU memory must be a share above 0 and at most 1, not {spec.gpu_memory:g}.")
     numbers = {"tensor parallel": spec.tensor_parallel, "data parallel": spec.data_parallel}
     for name, number in {**numbers, "maximum length": spec.max_model_len}.items():
         if number is not None and number < 1:
-            raise VllmError(f"{name} must be at least 1, not {number}.", "bad setting")
+            raise VllmError(f"{name} must be at least 1, not {number}.")
     line = [str(program), "serve", str(Path(spec.model).expanduser()) if spec.model.startswith("~") else spec.model]
-    options: tuple[tuple[str, object], ...] = (
-        ("--gpu-memory-utilization", spec.gpu_memory),
-        ("--tensor-parallel-size", spec.tensor_parallel),
-        ("--data-parallel-size", spec.data_parallel),
-        ("--max-model-len", spec.max_model_len),
-        ("--reasoning-parser", spec.reasoning_parser),
-        ("--quantization", spec.quantisation),
-    )
-    for flag, value in options:
+    options = {
+        "--gpu-memory-utilization": spec.gpu_memory,
+        "--tensor-parallel-size": spec.tensor_parallel,
+        "--data-parallel-size": spec.data_parallel,
+        "--max-model-len": spec.max_model_len,
+        "--reasoning-parser": spec.reasoning_parser,
+        "--quantization": spec.quantisation,
+    }
+    for flag, value in options.items():
         if value:
             line += [flag, str(value)]
     given = _flags(spec.extra, trusted=spec.trusted)
@@ -229,52 +222,43 @@ def server_command(program: Path, spec: ServerSpec, port: int) -> list[str]:
 
 
 def _flags(arguments: Sequence[str], *, trusted: bool) -> list[str]:
-    """The names of the flags among extra arguments. Raises VllmError for one that is not taken, however it is spelt,
-    and for a word that belongs to none."""
+    """Return the names of the flags among extra arguments. Raises VllmError for one that is not taken, however it is
+    spelt, and for a word that belongs to none."""
     names: list[str] = []
     room: float = 0  # values that the flag before may still take
     for argument in arguments:
         # argparse takes -1 for a value, not for a flag.
         if not argument.startswith("-") or _NUMBER.fullmatch(argument):
             if room < 1:
-                raise VllmError(f"'{argument}' among the extra arguments belongs to no flag.", "bad setting")
+                raise VllmError(f"'{argument}' among the extra arguments belongs to no flag.")
             room -= 1
             continue
-        name, sign, _ = argument[2:].partition("=")
-        name = name.replace("_", "-")
-        _refuse(argument, name, trusted=trusted)
+        bare, sign, _ = argument.partition("=")  # a value may be a key
+        name = bare[2:].replace("_", "-")
+        if not bare.startswith("--") or not name:
+            raise VllmError(f"'{bare}' is a short form. Write the flag in full, with two dashes.")
+        plain = name.removeprefix("no-")
+        loads = name in TRUSTED_VALUES or plain in TRUSTED_SWITCHES
+        if loads and not trusted:
+            raise VllmError(
+                f"{bare} loads code or names files, so it can be set only from the command line: "
+                f'cimemories serve MODEL --extra "{bare} ...".'
+            )
+        if not (loads or name in VALUES or plain in SWITCHES):
+            # An abbreviation is refused in any case; here it gets the reason of the flag that argparse would take it
+            # for.
+            for ours, reason in _OURS.items():
+                if ours.startswith(name):
+                    raise VllmError(f"{bare} cannot be an extra argument: {reason}.")
+            raise VllmError(
+                f"a managed server does not take the flag {bare} (docs/models.md lists those it takes, written in "
+                "full). Start vLLM with it yourself, and give its base URL."
+            )
         names.append(name)
-        takes = name in VALUES or name in TRUSTED_VALUES
         # `--flag=value` takes no further word; a switch takes none at all.
-        room = 0 if sign or not takes else math.inf if name in _MANY else 1
+        takes = not sign and (name in VALUES or name in TRUSTED_VALUES)
+        room = (math.inf if name in _MANY else 1) if takes else 0
     return names
-
-
-def _refuse(word: str, name: str, *, trusted: bool) -> None:
-    """Raises VllmError for a flag that is not on the lists."""
-    bare = word.partition("=")[0]  # a value may be a key
-    if not word.startswith("--") or not name:
-        raise VllmError(f"'{bare}' is a short form. Write the flag in full, with two dashes.", "bad setting")
-    plain = name.removeprefix("no-")
-    if name in VALUES or plain in SWITCHES:
-        return
-    if name in TRUSTED_VALUES or plain in TRUSTED_SWITCHES:
-        if trusted:
-            return
-        raise VllmError(
-            f"{bare} loads code or names files, so it can be set only from the command line: "
-            f'cimemories serve MODEL --extra "{bare} ...".',
-            "bad setting",
-        )
-    for ours, reason in _OURS.items():
-        # An abbreviation is refused in any case; here it gets the reason of the flag that argparse would take it for.
-        if ours.startswith(name):
-            raise VllmError(f"{bare} cannot be an extra argument: {reason}.", "bad setting")
-    raise VllmError(
-        f"a managed server does not take the flag {bare} (docs/models.md lists those it takes, written in full). Start "
-        "vLLM with it yourself, and give its base URL.",
-        "bad setting",
-    )
 
 
 def split_extra(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -282,8 +266,7 @@ def split_extra(arguments: Sequence[str]) -> tuple[str, ...]:
     try:
         return tuple(part for argument in arguments for part in shlex.split(argument))
     except ValueError as error:
-        text = " ".join(arguments)
-        raise VllmError(f"the extra arguments cannot be read ({error}): {text}", "bad setting") from error
+        raise VllmError(f"the extra arguments cannot be read ({error}): {' '.join(arguments)}") from error
 
 
 def is_secret(name: str, value: str) -> bool:

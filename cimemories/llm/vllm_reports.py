@@ -17,12 +17,13 @@ import re
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 
-from cimemories.llm.vllm import INSTALL
+from cimemories.llm.vllm import INSTALL, VllmError
 
 # ---- figures
 
@@ -30,21 +31,24 @@ PATIENCE_SECONDS = 2.0  # short, since a person watches the figures come
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LARGEST_ANSWER = 8_000_000  # bytes
 _SAMPLE = re.compile(r"^(vllm:\w+)(?:\{[^}\n]*\})? +(\S+)", re.MULTILINE)
-# The second names are those of older servers.
-_RUNNING = ("vllm:num_requests_running",)
-_WAITING = ("vllm:num_requests_waiting",)
-_GENERATED = ("vllm:generation_tokens_total", "vllm:generation_tokens")
-_PROMPT = ("vllm:prompt_tokens_total", "vllm:prompt_tokens")
-_QUERIES = ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total")
-_HITS = ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total")
-_KV_USE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+# By figure, the name of today and that of older servers.
+_METRICS = {
+    "running": ("vllm:num_requests_running",),
+    "waiting": ("vllm:num_requests_waiting",),
+    "generated_tokens": ("vllm:generation_tokens_total", "vllm:generation_tokens"),
+    "prompt_tokens": ("vllm:prompt_tokens_total", "vllm:prompt_tokens"),
+    "cache_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+    "cache_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    "kv_use": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+}
 
 
 @dataclass(frozen=True)
 class ServerFigures:
     """One reading. `at`: seconds of the monotonic clock; requests as they are now; tokens since the server started.
     kv_use: share of the KV cache in use, 0 to 1, mean over the engines; None where the server does not report it.
-    cache_queries, cache_hits: prompt tokens looked up in the prefix cache, and those found there."""
+    cache_queries, cache_hits: prompt tokens looked up in the prefix cache, and those found there. tokens_per_second,
+    recent_hit_rate: since an earlier reading (`since`); None without one, or if nothing was looked up."""
 
     at: float
     running: int
@@ -54,28 +58,29 @@ class ServerFigures:
     cache_queries: float
     cache_hits: float
     kv_use: float | None
+    tokens_per_second: float | None = None
+    recent_hit_rate: float | None = None
 
     @property
     def hit_rate(self) -> float | None:
         """Share of looked-up prompt tokens found in the prefix cache since the server started; None before any."""
         return self.cache_hits / self.cache_queries if self.cache_queries else None
 
-
-@dataclass(frozen=True)
-class LiveFigures:
-    """A server's load and speed between two readings. Requests and kv_use are those of the later one.
-
-    tokens_per_second, prompt_tokens_per_second: written and read; None where there is no rate (the readings are of one
-    moment, or the server was restarted between them). hit_rate: of the prompt tokens looked up between them, 0 to 1;
-    None where none was.
-    """
-
-    running: int
-    waiting: int
-    tokens_per_second: float | None
-    prompt_tokens_per_second: float | None
-    hit_rate: float | None
-    kv_use: float | None
+    def since(self, before: ServerFigures | None) -> ServerFigures:
+        """Return this reading with its rates since an earlier one, if the server was not restarted between them."""
+        counters = ("generated_tokens", "prompt_tokens", "cache_queries")  # these only grow, until a restart
+        if (
+            before is None
+            or self.at <= before.at
+            or any(getattr(self, name) < getattr(before, name) for name in counters)
+        ):
+            return self
+        queries = self.cache_queries - before.cache_queries
+        return replace(
+            self,
+            tokens_per_second=(self.generated_tokens - before.generated_tokens) / (self.at - before.at),
+            recent_hit_rate=(self.cache_hits - before.cache_hits) / queries if queries > 0 else None,
+        )
 
 
 def metrics_url(base_url: str) -> str | None:
@@ -121,45 +126,16 @@ def parsed(text: str, at: float) -> ServerFigures | None:
             continue
         if math.isfinite(value):  # Prometheus writes NaN and +Inf as well
             samples.setdefault(name, []).append(value)
-    if not any(name in samples for name in (*_RUNNING, *_GENERATED)):
+    # The first name that there is, not both: a server that reports old and new names would be counted twice.
+    values = {
+        field: next((samples[name] for name in names if name in samples), []) for field, names in _METRICS.items()
+    }
+    if not values["running"] and not values["generated_tokens"]:
         return None
-
-    def values(names: tuple[str, ...]) -> list[float]:
-        # The first name that there is, not both: a server that reports old and new names would be counted twice.
-        return next((samples[name] for name in names if name in samples), [])
-
-    use = values(_KV_USE)
-    return ServerFigures(
-        at=at,
-        running=int(sum(values(_RUNNING))),
-        waiting=int(sum(values(_WAITING))),
-        generated_tokens=sum(values(_GENERATED)),
-        prompt_tokens=sum(values(_PROMPT)),
-        cache_queries=sum(values(_QUERIES)),
-        cache_hits=sum(values(_HITS)),
-        kv_use=sum(use) / len(use) if use else None,  # a share: averaged where counts are added
-    )
-
-
-def figures_between(before: ServerFigures | None, after: ServerFigures) -> LiveFigures:
-    """Load and speed from one reading to the next; without an earlier one there are no rates."""
-    counters = ("generated_tokens", "prompt_tokens", "cache_queries")  # these only grow, until a restart
-    if (
-        before is None
-        or after.at <= before.at
-        or any(getattr(after, name) < getattr(before, name) for name in counters)
-    ):
-        return LiveFigures(after.running, after.waiting, None, None, None, after.kv_use)
-    seconds = after.at - before.at
-    queries = after.cache_queries - before.cache_queries
-    return LiveFigures(
-        running=after.running,
-        waiting=after.waiting,
-        tokens_per_second=(after.generated_tokens - before.generated_tokens) / seconds,
-        prompt_tokens_per_second=(after.prompt_tokens - before.prompt_tokens) / seconds,
-        hit_rate=(after.cache_hits - before.cache_hits) / queries if queries > 0 else None,
-        kv_use=after.kv_use,
-    )
+    use = values.pop("kv_use")
+    sums: dict[str, Any] = {field: sum(numbers) for field, numbers in values.items()}
+    sums |= {field: int(sums[field]) for field in ("running", "waiting")}
+    return ServerFigures(at, **sums, kv_use=sum(use) / len(use) if use else None)  # a share is averaged
 
 
 # ---- failures
@@ -175,15 +151,6 @@ _TRACE = re.compile(
 _ERROR = re.compile(r"\b\w*(?:Error|Exception)\b: ?.|^Value error, |(?:^|: )error: ")
 # Ends that only say that another process ended for a reason given before.
 _ECHO = re.compile(r"See (?:root cause|stack trace)|initialization failed|check the stack trace")
-
-
-@dataclass(frozen=True)
-class Failure:
-    """cause: the kind, in two or three words. message: what it means and what to do. lines: the last of vLLM's log."""
-
-    cause: str
-    message: str
-    lines: tuple[str, ...]
 
 
 # (cause, pattern, message). The first pattern that matches counts; {0}, {1} are its groups.
@@ -303,11 +270,12 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Failure:
-    """Why vLLM ended. exit_code as subprocess has it: below zero is the number of the signal that killed it."""
+def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> VllmError:
+    """Return why vLLM ended, with the last lines of its log. exit_code: as of subprocess, so below zero it is the
+    number of the signal that killed it."""
     # One line, so that a message that was wrapped is found.
     text = " ".join(" ".join(_plain(line) for line in log.splitlines()).split())
-    lines = last_lines(log)
+    lines = _last_lines(log)
     when = "vLLM ended" if was_ready else "vLLM ended while it started"
     # Once it was ready the log also holds what requests brought about, which need not be why it ended.
     if not was_ready:
@@ -316,30 +284,27 @@ def explain(log: str, exit_code: int | None, *, was_ready: bool = False) -> Fail
             if match:
                 groups = [group or "it" for group in match.groups()]
                 # The message is ours and the groups are only put into it: braces in a log do no harm.
-                return Failure(cause, message.format(*groups), lines)
+                return VllmError(message.format(*groups), cause, lines)
     elif re.search(r"OutOfMemoryError|CUDA out of memory", text):
-        return Failure("out of memory", f"{when}: the GPU ran out of memory. Lower the share of memory.", lines)
+        return VllmError(f"{when}: the GPU ran out of memory. Lower the share of memory.", "out of memory", lines)
     # 128 + n is how a shell between us and vLLM reports signal n.
     if exit_code in (-signal.SIGKILL, 128 + signal.SIGKILL):
-        return Failure(
-            "killed",
-            f"{when}: it was killed from outside, most often because main memory ran out (see `dmesg`).",
-            lines,
-        )
+        reason = "it was killed from outside, most often because main memory ran out (see `dmesg`)"
+        return VllmError(f"{when}: {reason}.", "killed", lines)
     if exit_code is not None and exit_code < 0:
-        return Failure("killed", f"{when}: signal {signal.Signals(-exit_code).name} ended it.", lines)
+        return VllmError(f"{when}: signal {signal.Signals(-exit_code).name} ended it.", "killed", lines)
     root = f" ({_root(log)})" if _root(log) else ""
-    return Failure("ended", f"{when}, with exit code {exit_code}{root}. See its last lines and its log.", lines)
+    return VllmError(f"{when}, with exit code {exit_code}{root}. See its last lines and its log.", "ended", lines)
 
 
-def last_lines(log: str, count: int = LAST_LINES) -> tuple[str, ...]:
-    """The last meaningful lines: without stack frames, and with the root cause of an error where what follows only
-    points back at it."""
+def _last_lines(log: str) -> tuple[str, ...]:
+    """Return the last meaningful lines: without stack frames, and with the root cause of an error where what follows
+    only points back at it."""
     kept = [line for line in map(_plain, log.splitlines()) if line.strip() and not _TRACE.match(line)]
     kept = [line for before, line in zip(["", *kept], kept, strict=False) if line != before]
-    tail, root = kept[-count:], _root(log)
+    tail, root = kept[-LAST_LINES:], _root(log)
     if root and root not in tail:
-        tail = [root, *tail[1 - count :]]
+        tail = [root, *tail[1 - LAST_LINES :]]
     return tuple(line[:LONGEST_LINE] for line in tail)
 
 

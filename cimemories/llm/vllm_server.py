@@ -80,9 +80,6 @@ class Phase(StrEnum):
     FAILED = "failed"
 
 
-LIVE = (Phase.STARTING, Phase.READY)
-
-
 class Process(BaseModel):
     """A process, told from a later one of the same number by its start time (seconds since the epoch)."""
 
@@ -154,7 +151,7 @@ class ServerState(BaseModel):
 
     @property
     def live(self) -> bool:
-        return self.phase in LIVE
+        return self.phase in (Phase.STARTING, Phase.READY)
 
     @property
     def here(self) -> bool:
@@ -162,14 +159,9 @@ class ServerState(BaseModel):
         return self.host == socket.gethostname()
 
 
-def state_folder(workspace: Path) -> Path:
-    """The folder with the state files and locks of a workspace's servers."""
-    return workspace / "servers"
-
-
 def state_path(workspace: Path, server_id: str) -> Path:
-    """The state file of a server."""
-    return state_folder(workspace) / f"{server_id}.json"
+    """Return the state file of a server."""
+    return workspace / "servers" / f"{server_id}.json"
 
 
 def log_of(path: Path) -> Path:
@@ -210,28 +202,25 @@ def load_state(path: Path) -> ServerState | None:
     return state.model_copy(update={"log": str(log_of(path))}) if state.id == path.stem else None
 
 
-def observed(path: Path, state: ServerState) -> ServerState:
-    """The state in a file as it is to be shown: a server whose processes are gone is not ready, whatever its file
-    says."""
+def _observed(path: Path, state: ServerState) -> ServerState:
+    """Return the state in a file as it is to be shown: a server whose processes are gone is not ready, whatever its
+    file says."""
     if not state.live or not state.here:
         return state
     if state.supervisor is None:
-        late = time.time() - state.created > START_SECONDS
-        return state.model_copy(update=_gone("its supervisor did not start")) if late else state
-    lock = lock_of(path)
-    if state.supervisor.holds(lock) or (state.server is not None and state.server.holds(lock)):
-        return state
-    return state.model_copy(update=_gone("its supervisor was killed, and the server is gone too"))
-
-
-def _gone(reason: str) -> dict[str, object]:
-    return {"phase": Phase.FAILED, "cause": "supervisor gone", "error": f"{reason}. Start it again."}
+        reason = "its supervisor did not start"
+        lives = time.time() - state.created <= START_SECONDS
+    else:
+        reason = "its supervisor was killed, and the server is gone too"
+        lives = any(process.holds(lock_of(path)) for process in (state.supervisor, state.server) if process)
+    gone = {"phase": Phase.FAILED, "cause": "supervisor gone", "error": f"{reason}. Start it again."}
+    return state if lives else state.model_copy(update=gone)
 
 
 def servers(workspace: Path) -> list[ServerState]:
-    """Every managed server of a workspace as it is now: the running first, then the newest."""
-    files = [(path, load_state(path)) for path in state_folder(workspace).glob("server-*.json")]
-    states = [observed(path, state) for path, state in files if state is not None]
+    """Return every managed server of a workspace as it is now: the running first, then the newest."""
+    loaded = [(path, load_state(path)) for path in (workspace / "servers").glob("server-*.json")]
+    states = [_observed(path, state) for path, state in loaded if state is not None]
     return sorted(states, key=lambda state: (not state.live, -state.created))
 
 
@@ -242,18 +231,18 @@ def state_named(workspace: Path, name: str) -> ServerState:
         if name in (state.id, str(state.port)):
             return state
     there = ", ".join(f"{state.id} (port {state.port})" for state in states if state.live) or "none is running"
-    raise VllmError(f"there is no managed server '{name}' in this workspace: {there}.", "no such server")
+    raise VllmError(f"there is no managed server '{name}' in this workspace: {there}.")
 
 
 @contextmanager
 def reserving(workspace: Path) -> Iterator[None]:
     """A lock: one process at a time chooses a port and records that it is taken."""
-    path = state_folder(workspace) / ".lock"
+    path = workspace / "servers" / ".lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = open_lock(path)
     except OSError as error:
-        raise VllmError(f"{path} cannot be used ({error.strerror}). Remove it, then try again.", "no folder") from error
+        raise VllmError(f"{path} cannot be used ({error.strerror}). Remove it, then try again.") from error
     with open(handle, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the kernel frees it with the file, after a crash too
         yield
@@ -312,7 +301,11 @@ class Supervisor:
         pump.start()
         self._watch(server)
         pump.join(timeout=2)  # a child that outlived the server could hold the pipe open
-        self._record(ended=time.time(), exit_code=server.returncode, step="", **self._outcome(server.returncode))
+        outcome: dict[str, object] = {"phase": Phase.STOPPED, "error": self.stopping}
+        if not self.stopping:
+            failure = explain(tail(self.log, TAIL), server.returncode, was_ready=self.state.ready is not None)
+            outcome = {"phase": Phase.FAILED, "cause": failure.cause, "error": str(failure), "lines": failure.lines}
+        self._record(ended=time.time(), exit_code=server.returncode, step="", **outcome)
 
     def _watch(self, server: subprocess.Popen[bytes]) -> None:
         checked = 0.0
@@ -330,12 +323,6 @@ class Supervisor:
                     self._record(step=step)
             time.sleep(LOOK_SECONDS)
         end(server)
-
-    def _outcome(self, exit_code: int | None) -> dict[str, object]:
-        if self.stopping:
-            return {"phase": Phase.STOPPED, "error": self.stopping}
-        failure = explain(tail(self.log, TAIL), exit_code, was_ready=self.state.ready is not None)
-        return {"phase": Phase.FAILED, "cause": failure.cause, "error": failure.message, "lines": failure.lines}
 
     def _stop_because(self, reason: str) -> None:
         self.stopping = self.stopping or reason
@@ -442,11 +429,11 @@ def start(
     environ = os.environ if environ is None else environ
     program = find_program(environ)
     if is_path(spec.model) and not Path(spec.model).expanduser().exists():
-        raise VllmError(f"there is no model at {spec.model}. Check the path.", "missing model")
+        raise VllmError(f"there is no model at {spec.model}. Check the path.")
     workspace = workspace.absolute()
     # Held until the state file is written: by it, the next start sees that the port is taken.
     with reserving(workspace):
-        port = _port(spec.port, _taken(workspace))
+        port = free_port(workspace, spec.port)
         server_id = new_id("server")
         path = state_path(workspace, server_id)
         state = ServerState(
@@ -463,32 +450,10 @@ def start(
             log=str(log_of(path)),
         )
         save_state(path, state)
-    _launch(path, state, environ)
-    return state
-
-
-def _refuse_read_only() -> None:
-    if readonly.chosen():
-        raise VllmError(f"{readonly.REASON}: servers are neither started nor stopped.", "read-only")
-    if reason := roles.refused(Role.OPERATOR):
-        raise VllmError(f"{reason} No server was started or stopped.", "not allowed")
-
-
-def next_port(workspace: Path) -> int:
-    """The port that a server would be given now. Raises VllmError where none is free."""
-    return _port(None, _taken(workspace))
-
-
-def _taken(workspace: Path) -> dict[int, ServerState]:
-    """The running servers of this machine by port: one that is starting has not opened its port yet."""
-    return {state.port: state for state in servers(workspace) if state.live and state.here}
-
-
-def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
     try:
         subprocess.Popen(
             # The port for those who look for a free one: it is opened late, and other workspaces see no state file.
-            installation.python("cimemories.llm.vllm_server", str(path), "--port", str(state.port)),
+            installation.python("cimemories.llm.vllm_server", str(path), "--port", str(port)),
             env=installation.environment(environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -498,30 +463,37 @@ def _launch(path: Path, state: ServerState, environ: Mapping[str, str]) -> None:
     except OSError as error:
         reason = f"the server's supervisor could not be started ({error.strerror})."
         save_state(path, state.model_copy(update={"phase": Phase.FAILED, "error": reason, "ended": time.time()}))
-        raise VllmError(reason, "no supervisor") from error
+        raise VllmError(reason) from error
+    return state
 
 
-def _port(requested: int | None, taken: Mapping[int, ServerState]) -> int:
+def _refuse_read_only() -> None:
+    if readonly.chosen():
+        raise VllmError(f"{readonly.REASON}: servers are neither started nor stopped.")
+    if reason := roles.refused(Role.OPERATOR):
+        raise VllmError(f"{reason} No server was started or stopped.")
+
+
+def free_port(workspace: Path, requested: int | None = None) -> int:
+    """Return the port that a server would be given now: the requested one, else the first free one. Raises VllmError
+    where there is none."""
+    taken = {state.port: state for state in servers(workspace) if state.live and state.here}
     if requested is None:
         named = _named_ports()
         for port in range(FIRST_PORT, LAST_PORT + 1):
-            # None alone is enough: a server that is starting has not opened its port, and other programs have no state
-            # file.
+            # None alone is enough: a server that is starting has not opened its port yet, and other programs have no
+            # state file.
             if port not in taken and port not in named and _is_free(port):
                 return port
-        raise VllmError(f"no port from {FIRST_PORT} to {LAST_PORT} is free. Name another.", "port in use")
+        raise VllmError(f"no port from {FIRST_PORT} to {LAST_PORT} is free. Name another.")
     if requested in taken:
         other = taken[requested]
         raise VllmError(
             f"port {requested} is used by the managed server {other.id} ({other.served_name}, {other.phase}). Choose "
-            f"another port, or stop it: cimemories stop-server {requested}",
-            "port in use",
+            f"another port, or stop it: cimemories stop-server {requested}"
         )
     if not _is_free(requested):
-        raise VllmError(
-            f"port {requested} is in use{_by_whom(requested)}. Choose another port, or stop that program.",
-            "port in use",
-        )
+        raise VllmError(f"port {requested} is in use{_by_whom(requested)}. Choose another port, or stop that program.")
     return requested
 
 
@@ -573,7 +545,7 @@ def wait(
         if state.phase == Phase.FAILED:
             raise VllmError(f"{state.served_name} on port {state.port}: {state.error}", state.cause, state.lines)
         if state.phase == Phase.STOPPED:
-            raise VllmError(f"{state.served_name} on port {state.port} was stopped {state.error}.", "stopped")
+            raise VllmError(f"{state.served_name} on port {state.port} was stopped {state.error}.")
         if end is not None and time.monotonic() > end:
             raise VllmError(f"{state.id} is not ready after {timeout:g} s and is still starting.", "not ready")
         time.sleep(LOOK_SECONDS)
@@ -589,9 +561,7 @@ def stop(workspace: Path, name: str) -> ServerState:
     if not state.live:
         return state
     if not state.here:
-        raise VllmError(
-            f"{state.id} runs on {state.host}. Stop it there: cimemories stop-server {state.id}", "elsewhere"
-        )
+        raise VllmError(f"{state.id} runs on {state.host}. Stop it there: cimemories stop-server {state.id}")
     lock = lock_of(state_path(workspace, state.id))
     # The supervisor itself gives vLLM GRACE_SECONDS to terminate.
     patience = time.monotonic() + GRACE_SECONDS + 10
@@ -624,7 +594,7 @@ def forget(workspace: Path, server_id: str) -> None:
     _refuse_read_only()
     state = state_named(workspace, server_id)
     if state.live:
-        raise VllmError(f"{state.id} is {state.phase}. Stop it first.", "still alive")
+        raise VllmError(f"{state.id} is {state.phase}. Stop it first.")
     path = state_path(workspace, state.id)
     log = log_of(path)
     for file in (path, lock_of(path), log, log.with_name(f"{log.name}.1")):

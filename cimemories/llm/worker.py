@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import NoReturn, TypedDict
+from typing import NoReturn
 
 import sqlalchemy as sa
 
@@ -19,9 +18,8 @@ from cimemories import event_loop
 from cimemories.llm import engines
 from cimemories.llm.engines import Engine
 from cimemories.llm.executor import Deferred, Execution, Executor, Job, Progress, Stopped
-from cimemories.llm.local_vllm import is_local, serving
 from cimemories.llm.ray_engine import Cluster, ClusterError, RayExecutor
-from cimemories.llm.source import SIMULATOR, Clients, MakeClient, MakeJobs, Source, Unit, all_reachable, reachable
+from cimemories.llm.source import SIMULATOR, MakeClient, Source, Unit, reachable, reached
 from cimemories.llm.vllm import VllmError
 from cimemories.model import WorkStatus
 from cimemories.store import work
@@ -42,26 +40,23 @@ class WorkError(Exception):
     """The work ended early. The message says why and what to do next."""
 
 
-def begin(store: Store, work_id: str, *, queued: bool = False) -> Store:
-    """Claim the work; returns the store as its worker must use it, fenced by the claim and patient. `queued`: only if
-    it still waits for its worker. Raises StoreError where another process works on it."""
-    return store.patient().fenced(_claim(store, work_id, queued).hold)
-
-
-def _claim(store: Store, work_id: str, queued: bool) -> Claim:
+def begin(store: Store, work_id: str, *, queued: bool = False) -> tuple[Store, Claim]:
+    """Claim the work; returns the store as its worker must use it, fenced by the claim and patient, and the claim.
+    `queued`: only if it still waits for its worker. Raises StoreError where another process works on it."""
     patient = store.patient()
 
     def claimed() -> Claim:
         with patient.write(relaxed=True) as connection:
             return work.claim(connection, work_id, queued=queued)
 
-    return patient.retry(claimed)
+    claim = patient.retry(claimed)
+    return patient.fenced(claim.hold), claim
 
 
 def perform(
     store: Store,
     work_id: str,
-    make_jobs: MakeJobs | Source,
+    source: Source,
     *,
     concurrency: int,
     on_progress: Callable[[Progress], None] | None = None,
@@ -71,69 +66,81 @@ def perform(
 ) -> Progress:
     """Claim the work, run its jobs to the end, and set its status. Returns what was done.
 
-    `queued`: claim it only if it still waits for its worker. `make_jobs` is given the store, through which alone it may
-    write, and a maker of clients, which are closed at the end; a Source makes them wherever it is opened. `stop_when`
-    is called after each batch of outcomes: a text that it returns (a cap on cost is reached, say) ends the work for
-    that reason, once the calls in flight are recorded. Work that is paused on request returns what was done until then,
-    and its status is `paused`. cluster: the Ray cluster that does a Source; `concurrency` is then that of each worker.
+    `queued`: claim it only if it still waits for its worker. The source makes its jobs wherever it is opened.
+    `stop_when` is called after each batch of outcomes: a text that it returns (a cap on cost is reached, say) ends the
+    work for that reason, once the calls in flight are recorded. Work that is paused on request returns what was done
+    until then, and its status is `paused`. cluster: the Ray cluster that does it; `concurrency` is then that of each
+    worker.
 
     Raises StoreError where another process works on it, and WorkError where the work ended early: it is then
     `cancelled`, `interrupted` (can be resumed) or `failed`, or another process has taken it over.
     """
-    hooks: _Hooks = {"concurrency": concurrency, "on_progress": on_progress, "stop_when": stop_when}
     if cluster is not None:
-        if not isinstance(make_jobs, Source):
-            raise TypeError("only a Source can be done by workers of another process")
         try:
             cluster.connect(store)
         except ClusterError as error:
             refuse(store, work_id, str(error).rstrip("."), queued=queued)
-        claim = _claim(store, work_id, queued)
-        own = store.patient().fenced(claim.hold)
-        _note_engine(own, work_id, Engine(cluster))
-        there = RayExecutor(own, claim, make_jobs, cluster, **hooks)
-        return _attend(own, work_id, there, there.run)
-    addresses = set(make_jobs.servers(store) if isinstance(make_jobs, Source) else ())
+        own, claim = begin(store, work_id, queued=queued)
+        there = RayExecutor(
+            own, claim, source, cluster, concurrency=concurrency, on_progress=on_progress, stop_when=stop_when
+        )
+        return _attend(own, work_id, Engine(cluster), there, there.run)
+    addresses = source.servers(store)
     # Claimed before its own servers are started: that takes minutes, in which it can be paused and cancelled.
-    local = {address for address in addresses if is_local(address)}
-    with all_reachable(addresses - local) as urls:
-        own = begin(store, work_id, queued=queued)
-        _note_engine(own, work_id, Engine())
+    own, _ = begin(store, work_id, queued=queued)
+    here = Executor(
+        own,
+        work_id,
+        concurrency=concurrency,
         # A cap on cost looks at the record after each commit, and may be exceeded by the requests in flight alone.
-        here = Executor(own, work_id, unrecorded=0 if stop_when else UNRECORDED, **hooks)
-        jobs = partial(_jobs_of, make_jobs, urls) if isinstance(make_jobs, Source) else make_jobs
-        return _attend(own, work_id, here, partial(_run_here, own, jobs, here, local, urls))
+        unrecorded=0 if stop_when else UNRECORDED,
+        on_progress=on_progress,
+        stop_when=stop_when,
+    )
+
+    async def run() -> None:
+        try:
+            async with reached(addresses, own, concurrency, here.ordered) as (clients, urls):
+                # Its clients are closed after the run: its tasks have ended by then.
+                await here.run(_jobs(source, here.store, clients, urls))
+        except VllmError as error:
+            raise Stopped(str(error).rstrip(".")) from error
+
+    return _attend(own, work_id, Engine(), here, run)
 
 
-def _note_engine(own: Store, work_id: str, engine: Engine) -> None:
-    def noted() -> None:
-        with own.write(relaxed=True) as connection:
-            engines.record(connection, work_id, engine)
-
-    try:
-        own.retry(noted)
-    except ClaimLost as lost:
-        raise WorkError(str(lost)) from lost
-
-
-class _Hooks(TypedDict):
-    concurrency: int
-    on_progress: Callable[[Progress], None] | None
-    stop_when: Callable[[Progress], str | None] | None
-
-
-def _jobs_of(source: Source, urls: Mapping[str, str], store: Store, client: MakeClient) -> Iterator[Job | Deferred]:
+def _jobs(source: Source, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Iterator[Job | Deferred]:
     jobs = source.opened(store, client, urls)
     for profile in store.retry(partial(source.profiles, store)):
         yield from jobs(Unit(profile))
 
 
-def _attend(own: Store, work_id: str, execution: Execution, run: Callable[[], Awaitable[None]]) -> Progress:
-    """Run it with a heartbeat, and set the status at its end."""
+def _attend(
+    own: Store, work_id: str, engine: Engine, execution: Execution, run: Callable[[], Awaitable[None]]
+) -> Progress:
+    """Note in the log what does the work, run it with a heartbeat, and set the status at its end."""
+
+    def noted() -> None:
+        with own.write(relaxed=True) as connection:
+            engines.record(connection, work_id, engine)
+
+    async def with_heart() -> None:
+        # Not patient: a beat that waits for a lost database comes too late to say anything.
+        heart = asyncio.create_task(_beat(own.patient(0), work_id, execution))
+        try:
+            await run()
+        finally:
+            heart.cancel()
+            await asyncio.gather(heart, return_exceptions=True)
+
+    try:
+        own.retry(noted)
+    except ClaimLost as lost:
+        raise WorkError(str(lost)) from lost
     # The garbage collector walks no more through what is in memory by now: it took one in twenty calls a second.
     gc.freeze()
     try:
-        event_loop.run(_with_heart(own, work_id, execution, run))
+        event_loop.run(with_heart())
     except ClaimLost as lost:
         raise WorkError(str(lost)) from lost
     except Stopped as stop:
@@ -142,7 +149,10 @@ def _attend(own: Store, work_id: str, execution: Execution, run: Callable[[], Aw
             return execution.progress
         cancelled = str(stop) == CANCELLED
         _finish(own, work_id, WorkStatus.CANCELLED if cancelled else WorkStatus.INTERRUPTED, str(stop))
-        raise WorkError(stopped_message(work_id, str(stop)) + _last_words(stop)) from stop
+        # Of a vLLM that was started for the work and failed.
+        lines = stop.__cause__.lines if isinstance(stop.__cause__, VllmError) else ()
+        words = visible("".join(f"\n  {line}" for line in ("vLLM's last lines:", *lines))) if lines else ""
+        raise WorkError(stopped_message(work_id, str(stop)) + words) from stop
     except (KeyboardInterrupt, asyncio.CancelledError) as error:
         # Without patience: whoever pressed Ctrl-C is not kept waiting for a database.
         _finish(own.patient(0), work_id, WorkStatus.CANCELLED, "stopped by the keyboard")
@@ -171,17 +181,10 @@ def stopped_message(work_id: str, reason: str) -> str:
     return f"{work_id}: {reason}. Continue with `cimemories resume {work_id}`."
 
 
-def _last_words(stop: Stopped) -> str:
-    """The last lines of a vLLM that was started for the work and failed."""
-    failed = stop.__cause__
-    lines = failed.lines if isinstance(failed, VllmError) else ()
-    return visible("".join(f"\n  {line}" for line in ("vLLM's last lines:", *lines))) if lines else ""
-
-
 def refuse(store: Store, work_id: str, reason: str, *, queued: bool = False) -> NoReturn:
     """Leave work interrupted for that reason without having begun it. Raises WorkError, and what `perform` raises where
     another process works on it."""
-    own = begin(store, work_id, queued=queued)
+    own, _ = begin(store, work_id, queued=queued)
     _finish(own, work_id, WorkStatus.INTERRUPTED, reason)
     raise WorkError(f"{work_id}: {reason}.")
 
@@ -212,40 +215,21 @@ def _finish(store: Store, work_id: str, status: WorkStatus | None, error: str | 
         return  # on a full disk not even this can be written: the missing heartbeat then shows that it ended
 
 
-async def _run_here(
-    store: Store, make_jobs: MakeJobs, executor: Executor, local: Collection[str], urls: dict[str, str]
-) -> None:
-    """local: the addresses for which a server is started here; they are put into urls."""
-    clients = Clients(store, executor.concurrency)
-    async with AsyncExitStack() as stack:
-        try:
-            urls |= await stack.enter_async_context(serving(local, store.workspace, lambda: executor.ordered))
-        except VllmError as error:
-            raise Stopped(str(error).rstrip(".")) from error
-        try:
-            await executor.run(make_jobs(executor.store, clients))
-        finally:
-            # After the run: its tasks have ended by now, and none uses a closed client.
-            await clients.close()
-
-
-async def _with_heart(store: Store, work_id: str, execution: Execution, run: Callable[[], Awaitable[None]]) -> None:
-    # Not patient: a beat that waits for a lost database comes too late to say anything.
-    heart = asyncio.create_task(_beat(store.patient(0), work_id, execution))
-    try:
-        await run()
-    finally:
-        heart.cancel()
-        await asyncio.gather(heart, return_exceptions=True)
-
-
 async def _beat(store: Store, work_id: str, execution: Execution) -> None:
     slowed = ""  # as it was written last
+
+    def beat(slowed: str | None) -> WorkStatus:
+        # Relaxed: after a power cut nobody needs the last beat.
+        with store.write(relaxed=True) as connection:
+            if slowed is not None:
+                work.slow_down(connection, work_id, slowed)
+            return work.beat(connection, work_id)
+
     while True:
         execution.look()
         written, slowed = slowed, execution.progress.slowed
         try:
-            status = await asyncio.to_thread(_beat_once, store, work_id, slowed if slowed or written else None)
+            status = await asyncio.to_thread(beat, slowed if slowed or written else None)
         except ClaimLost as lost:
             # Another process has the work now: what is in flight here could not be recorded any more.
             execution.fail(lost)
@@ -257,11 +241,3 @@ async def _beat(store: Store, work_id: str, execution: Execution) -> None:
         elif status == WorkStatus.PAUSING:
             execution.drain(PAUSED)  # calls in flight end and are kept, where cancelling drops them
         await asyncio.sleep(HEARTBEAT_SECONDS)
-
-
-def _beat_once(store: Store, work_id: str, slowed: str | None) -> WorkStatus:
-    # Relaxed: after a power cut nobody needs the last beat.
-    with store.write(relaxed=True) as connection:
-        if slowed is not None:
-            work.slow_down(connection, work_id, slowed)
-        return work.beat(connection, work_id)

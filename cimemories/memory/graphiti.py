@@ -63,8 +63,7 @@ class Graphiti(Embedding):
         if model and search == "bm25":
             raise MemorySystemError("search=bm25 uses no vectors: leave the model out.")
         self.search, self.threshold = search, threshold
-        parts = (f"{part} {version(part)}" for part in ("graphiti-core", "kuzu"))
-        self.version = ", ".join([self.version, *parts])
+        self.version += f", graphiti-core {version('graphiti-core')}, kuzu {version('kuzu')}"
 
     def ingest(self, profile: Profile) -> Generator[Question, str, None]:
         texts, vectors = yield from self.vectors(profile)
@@ -167,13 +166,10 @@ def _started(vectors: Mapping[str, Sequence[float]]) -> tuple[Any, Any]:
         embedder=Given(),
         cross_encoder=OpenAIRerankerClient(nobody),
     )
-    weakref.finalize(graphiti, _close, driver.client, driver.db)
+    # The connection is closed first: what was registered last is called first.
+    weakref.finalize(graphiti, driver.db.close)
+    weakref.finalize(graphiti, driver.client.close)
     return graphiti, driver
-
-
-def _close(connection: Any, database: Any) -> None:
-    connection.close()
-    database.close()
 
 
 def _awaited(coroutine: Coroutine[Any, Any, T]) -> T:

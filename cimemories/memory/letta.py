@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from cimemories.llm.endpoint import EndpointError, checked_address
 from cimemories.memory.recalled import Line, MemorySystemError, Needs, Recalled
-from cimemories.memory.retrieval import ORDERS, query_of
+from cimemories.memory.retrieval import Ranked, query_of
 from cimemories.model import Context, Profile
 
 LOCAL = "http://localhost:8283"  # where a Letta server listens that was started without options
@@ -28,24 +28,22 @@ class LettaError(RuntimeError):
     """A Letta server does not answer, or answered what its archives cannot hold."""
 
 
-class Letta:
+class Letta(Ranked):
     """The k passages that Letta's search finds for the task. embedding: the handle of the embedding model on that
     server (''; its default). address: of the server (''; that of LETTA_BASE_URL, or LOCAL). Only that of LETTA_BASE_URL
     is sent the key of LETTA_API_KEY, so that nobody gets it who is named in a run alone."""
 
     name = "letta"
     needs: ClassVar = Needs("letta-client", ("letta_client",), "`pip install 'cimemories-studio[letta]'`")
-    choices: ClassVar = {"order": ORDERS}
     # A plan asks no server: that many statements stand in for what Letta will recall.
     stand_in: ClassVar = "embedding"
 
     def __init__(self, k: int = 20, order: str = "profile", embedding: str = "", address: str = "") -> None:
         if not 1 <= k <= MOST:
             raise MemorySystemError(f"k is a whole number from 1 to {MOST}, not {k}: Letta gives no more for a search.")
-        if order not in ORDERS:
-            raise MemorySystemError(f"order is {' or '.join(ORDERS)}, not '{order}'.")
+        super().__init__(k, order)
         own = os.environ.get("LETTA_BASE_URL", "").rstrip("/")
-        self.k, self.order, self.embedding = k, order, embedding
+        self.embedding = embedding
         self.address = address.rstrip("/") or own or LOCAL
         try:
             checked_address(self.address)
@@ -57,7 +55,6 @@ class Letta:
                 f"{'it' if len(named) == 1 else 'them'}."
             )
         self.version = f"1, letta-client {version('letta-client')}"
-        self.statements: tuple[str, ...] = ()
 
     def ingest(self, profile: Profile) -> None:
         from letta_client import APIConnectionError

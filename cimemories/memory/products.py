@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar
 
@@ -44,7 +45,9 @@ class Mem0(Embedding):
         if not 0 <= threshold <= 1:
             raise MemorySystemError(f"threshold is from 0 to 1, not {threshold}.")
         self.threshold = threshold
-        self.version = ", ".join([self.version, *(f"{part} {v}" for part in _PARTS if (v := _installed(part)))])
+        for part in _PARTS:
+            with suppress(PackageNotFoundError):
+                self.version += f", {part} {version(part)}"
 
     def ingest(self, profile: Profile) -> Generator[Question, str, None]:
         texts, vectors = yield from self.vectors(profile)
@@ -106,10 +109,3 @@ def _memory(vectors: Mapping[str, Sequence[float]]) -> Any:
 
 def _key(text: str) -> str:
     return text.strip()
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

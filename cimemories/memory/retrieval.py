@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float64]
 
 
-class _Ranked:
+class Ranked:
     """Recalls the statements with the k highest scores."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"order": ORDERS}
@@ -55,7 +55,7 @@ def query_of(context: Context) -> str:
     return f"{context.task} {context.recipient}"
 
 
-class Bm25(_Ranked):
+class Bm25(Ranked):
     """BM25 as Lucene has it, by the library bm25s (the extra `memory`). Words are runs of letters and digits in lower
     case. k1: how much a repeated word counts; b: how much a long statement is held back."""
 
@@ -87,7 +87,7 @@ class Bm25(_Ranked):
         return self.best([float(score) for score in scores])
 
 
-class Embedding(_Ranked):
+class Embedding(Ranked):
     """The statements whose vectors are nearest to the task's, by cosine. Without a model the vectors are TF-IDF of
     words and pairs of words, made here from the profile's own statements, and no server is asked. With one they are
     those of an embedding model behind the OpenAI embeddings endpoint: statements and tasks go in calls of AT_ONCE

@@ -76,7 +76,9 @@ class SystemSpec:
         model is served is not in it: the same system may be served elsewhere tomorrow."""
         usual = {option.name: option.default for option in options_of(self.name)}
         given = [
-            f"{n}={_text(v)}" for n, v in self.options.items() if n == "k" or (n not in PLACES and v != usual.get(n))
+            f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+            for name, value in self.options.items()
+            if name == "k" or (name not in PLACES and value != usual.get(name))
         ]
         return f"{PREFIX}{self.name}" + (f":{','.join(given)}" if given else "")
 
@@ -218,7 +220,3 @@ def _factory(name: str) -> Callable[..., MemorySystem]:
             f"the memory system '{name}' cannot be loaded: {type(error).__name__}: {error}"
         ) from error
     return factory
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -15,7 +15,7 @@ import streamlit as st
 from cimemories.flows import catalogue
 from cimemories.llm import vllm_server
 from cimemories.llm.vllm import ServerSpec, VllmError, find_program, server_command, split_extra
-from cimemories.llm.vllm_reports import LiveFigures, figures_between, read_metrics
+from cimemories.llm.vllm_reports import ServerFigures, read_metrics
 from cimemories.llm.vllm_server import Phase, ServerState
 from cimemories.seeds import SeedError
 from cimemories.seeds.presets import Kind, Preset, load_presets
@@ -147,7 +147,7 @@ def _title(state: ServerState) -> safe.Html:
     )
 
 
-def figures(base_url: str) -> LiveFigures | None:
+def figures(base_url: str) -> ServerFigures | None:
     """How a vLLM server does: requests now, tokens a second over the last seconds, prefix cache hits since its start,
     KV cache now; None where it says nothing."""
     key = f"run_servers.figures.{base_url}"
@@ -157,7 +157,7 @@ def figures(base_url: str) -> LiveFigures | None:
     # Against the oldest reading of the span: between two neighbours a rate would jump.
     readings = [seen for seen in st.session_state.get(key, []) if after.at - seen.at <= SPAN_SECONDS]
     st.session_state[key] = [*readings, after]
-    return replace(figures_between(readings[0] if readings else None, after), hit_rate=after.hit_rate)
+    return after.since(readings[0] if readings else None)
 
 
 def _figures(state: ServerState) -> safe.Html:
@@ -221,7 +221,7 @@ def _form(workspace: Path) -> None:
             flags = _flags(draft, preset, key)
         spec = replace(flags, model=model.strip(), port=None if port is None else int(port))
         line = (
-            server_command(Path(program.name), spec, spec.port or vllm_server.next_port(workspace))
+            server_command(Path(program.name), spec, spec.port or vllm_server.free_port(workspace))
             if model.strip()
             else []
         )

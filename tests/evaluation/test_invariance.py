@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from evaluating import add_labelled, assert_whole, numbers, simulated
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cimemories.evaluation import planning, runs
+from cimemories.llm.source import MakeClient
 from cimemories.llm.worker import WorkError, perform
 from cimemories.simulator.server import running_simulator
 from cimemories.store import judgements
@@ -62,16 +64,20 @@ def test_numbers_do_not_depend_on_concurrency_order_or_worker(
             limit = data.draw(st.integers(1, 25), label="after so many answers")
             order = Random(data.draw(st.integers(0, 999), label="order"))
 
-            def shuffled(own: Store, client: object, order: Random = order) -> list[object]:
-                jobs = list(runs.jobs_of(own, row, judges, client, lambda judge: url))  # type: ignore[arg-type]
-                order.shuffle(jobs)
-                return jobs
+            class Shuffled(runs.RunSource):
+                def profiles(self, store: Store) -> list[int]:
+                    return [0]
+
+                def opened(self, store: Store, client: MakeClient, urls: object, order: Random = order) -> Any:
+                    jobs = list(runs.jobs_of(store, row, judges, client, lambda judge: url))
+                    order.shuffle(jobs)
+                    return lambda unit: jobs
 
             try:
                 perform(
                     store,
                     run_id,
-                    shuffled,  # type: ignore[arg-type]
+                    Shuffled(run_id),
                     concurrency=data.draw(st.sampled_from([1, 2, 7]), label="at once"),
                     stop_when=lambda progress, limit=limit: "enough" if progress.done >= limit else None,
                 )

@@ -18,6 +18,7 @@ from cimemories.llm import worker
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Job, Progress
+from cimemories.llm.source import Source, Unit
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest, WorkStatus
 from cimemories.store import calls, runs, work
@@ -57,14 +58,39 @@ def request(number: int) -> ChatRequest:
     return ChatRequest("m", (("user", f"Question {number}"),))
 
 
-class Questions:
+class Owed(Source):
+    """Work of one unit, whose jobs `make` makes."""
+
+    def __init__(self, make: Callable[[Callable[[Endpoint, bool], Client]], list[Job]] = lambda _: []) -> None:
+        self.make = make
+
+    def servers(self, store: Store) -> list[str]:
+        return []
+
+    def key_variables(self, store: Store) -> list[str]:
+        return []
+
+    def profiles(self, store: Store) -> list[int]:
+        return [0]
+
+    def most_parts(self, store: Store) -> int:
+        return 1
+
+    def opened(
+        self, store: Store, client: Callable[[Endpoint, bool], Client], urls: Mapping[str, str]
+    ) -> Callable[[Unit], list[Job]]:
+        return lambda _: self.make(client)
+
+
+class Questions(Owed):
     """Jobs of one call each, every one followed by a second one, and which of them have settled."""
 
     def __init__(self, url: str, count: int = JOBS) -> None:
         self.url, self.count = url, count
         self.settled: list[str] = []
+        super().__init__(self.jobs)
 
-    def __call__(self, store: Store, client: Callable[[Endpoint, bool], Client]) -> list[Job]:
+    def jobs(self, client: Callable[[Endpoint, bool], Client]) -> list[Job]:
         asking = client(Endpoint(self.url, timeout=30.0), False)
         return [self.job(asking, "respond", number) for number in range(self.count)]
 
@@ -132,8 +158,8 @@ def test_what_nobody_works_on_is_paused_at_once_and_waits_for_no_worker(sqlite_s
         work.request_pause(connection, run_id)
     assert status(sqlite_store, run_id)[0] == WorkStatus.PAUSED
     with pytest.raises(StoreError, match="paused before its worker started"):
-        worker.perform(sqlite_store, run_id, lambda *_: [], concurrency=1, queued=True)
-    worker.perform(sqlite_store, run_id, lambda *_: [], concurrency=1)
+        worker.perform(sqlite_store, run_id, Owed(), concurrency=1, queued=True)
+    worker.perform(sqlite_store, run_id, Owed(), concurrency=1)
     assert status(sqlite_store, run_id)[0] == WorkStatus.FINISHED
     with sqlite_store.write() as connection:
         work.request_pause(connection, run_id)
@@ -210,12 +236,12 @@ def test_the_same_call_asked_twice_at_once_is_recorded_once(store: Store) -> Non
         heard.append(outcomes[0].content)
         return ()
 
-    def jobs(_: Store, client: Callable[[Endpoint, bool], Client]) -> list[Job]:
+    def jobs(client: Callable[[Endpoint, bool], Client]) -> list[Job]:
         asking = client(Endpoint(server.url), False)
         return [Job("respond", asking, request(0), (0,), settle) for _ in range(6)]
 
     with hostile_server(lambda chat_request: completion(f"answer {chat_request.number}")) as server:
-        worker.perform(store, run_id, jobs, concurrency=6)
+        worker.perform(store, run_id, Owed(jobs), concurrency=6)
     assert len(heard) == 6
     assert len(set(heard)) == 1
     assert recorded(store) == 1

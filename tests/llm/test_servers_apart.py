@@ -27,7 +27,7 @@ from cimemories.formats.batch_files import read_calls, write_calls
 from cimemories.llm import vllm_server
 from cimemories.llm.endpoint import EndpointError, ServerInfo
 from cimemories.llm.executor import Progress
-from cimemories.llm.identity import flags_of, server_id
+from cimemories.llm.identity import managed_id, server_id
 from cimemories.llm.vllm_server import Phase, ServerState, process_of
 from cimemories.llm.worker import WorkError
 from cimemories.metrics.warnings import run_warnings
@@ -147,9 +147,10 @@ def test_a_simulator_is_the_same_at_every_port_and_another_with_another_seed(sma
 def test_a_managed_server_is_told_by_its_model_and_flags_not_by_its_port() -> None:
     command = "/x/vllm serve m --host 127.0.0.1 --port {} --served-model-name m --max-model-len=4096 --quantization {}"
     first, moved, other = (
-        flags_of(command.format(*values).split(), "m") for values in ((8000, "fp8"), (8001, "fp8"), (8000, "awq"))
+        managed_id("m", command.format(*values).split()).text
+        for values in ((8000, "fp8"), (8001, "fp8"), (8000, "awq"))
     )
-    assert first == moved == ["--max-model-len 4096", "--quantization fp8"] != other
+    assert first == moved == "vllm serve m --max-model-len 4096 --quantization fp8" != other
 
 
 def test_the_address_of_a_managed_server_leads_to_what_it_serves(small: Store) -> None:

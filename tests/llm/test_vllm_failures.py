@@ -14,7 +14,7 @@ from serving import free_port
 
 from cimemories.llm import vllm, vllm_reports, vllm_server
 from cimemories.llm.vllm import ServerSpec, VllmError
-from cimemories.llm.vllm_reports import ServerFigures, explain, figures_between, metrics_url, parsed, read_metrics
+from cimemories.llm.vllm_reports import ServerFigures, explain, metrics_url, parsed, read_metrics
 
 WANTED = {
     "org/unknown-flag": ("unknown flag", "--from-the-future"),
@@ -39,8 +39,8 @@ def test_every_known_end_has_a_name_and_a_way_on(model: str) -> None:
     failure = explain(log, code)
     assert failure.cause == cause
     with pytest.raises(VllmError, match=message):
-        raise VllmError(failure.message)
-    assert failure.lines and "{" not in failure.message
+        raise failure
+    assert failure.lines and "{" not in str(failure)
 
 
 def test_the_cause_stands_among_the_last_lines_though_much_was_written_after_it() -> None:
@@ -106,13 +106,12 @@ def test_rates_are_those_between_two_readings() -> None:
     first = parsed(fake_vllm.METRICS, at=10.0)
     assert isinstance(first, ServerFigures)
     later = replace(first, at=12.0, generated_tokens=700, cache_queries=1500, cache_hits=900, running=0)
-    live = figures_between(first, later)
-    assert (live.running, live.tokens_per_second, live.prompt_tokens_per_second) == (0, 100, 0)
-    assert live.hit_rate == 0.2
-    assert figures_between(later, replace(later, at=13.0)).hit_rate is None  # nothing was looked up
+    live = later.since(first)
+    assert (live.running, live.tokens_per_second, live.recent_hit_rate) == (0, 100, 0.2)
+    assert replace(later, at=13.0).since(later).recent_hit_rate is None  # nothing was looked up
     for before in (None, later, replace(first, at=12.0)):  # none, a server that started anew, no time between
-        again = figures_between(before, replace(first, at=12.0))
-        assert (again.tokens_per_second, again.hit_rate, again.running) == (None, None, 5)
+        again = replace(first, at=12.0).since(before)
+        assert (again.tokens_per_second, again.recent_hit_rate, again.running) == (None, None, 5)
 
 
 @pytest.mark.parametrize("text", ["", "python_info 1", "vllm:num_requests_running NaN", "<html>", "vllm:x{ 3"])

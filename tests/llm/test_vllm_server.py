@@ -315,8 +315,8 @@ def test_a_planted_number_that_no_process_or_date_has_hides_no_other_server(
 def test_a_planted_lock_empties_no_other_file(workspace: Path) -> None:
     victim = workspace.parent / "victim.txt"
     victim.write_text("precious")
-    vllm_server.state_folder(workspace).mkdir(parents=True)
-    (vllm_server.state_folder(workspace) / ".lock").symlink_to(victim)
+    (workspace / "servers").mkdir(parents=True)
+    (workspace / "servers" / ".lock").symlink_to(victim)
     with pytest.raises(VllmError, match="symbolic link"):
         started(workspace)
     assert victim.read_text() == "precious"
@@ -362,7 +362,7 @@ def test_vllm_is_found_by_its_setting_on_the_path_or_in_the_usual_place(tmp_path
 
 def test_a_state_file_that_cannot_be_read_or_is_of_another_machine_hurts_nobody(workspace: Path) -> None:
     state = started(workspace, "org/never-ready")
-    (vllm_server.state_folder(workspace) / "server-broken.json").write_text('{"id": 3')
+    (workspace / "servers" / "server-broken.json").write_text('{"id": 3')
     elsewhere = state.model_copy(update={"id": "server-far", "host": "another-host", "phase": Phase.READY})
     vllm_server.save_state(vllm_server.state_path(workspace, "server-far"), elsewhere)
     assert {s.id for s in vllm_server.servers(workspace)} == {state.id, "server-far"}

@@ -148,7 +148,7 @@ def execute(store: Store, sweep_id: str, *, begin: Begin | None = None, queued: 
     status is `paused`. Raises StoreError where another process is at it, and WorkError where it ended early (cancelled,
     at its cap, a server is gone) or, once all others are done, where runs failed, naming them.
     """
-    own = worker.begin(store, sweep_id, queued=queued)
+    own, _ = worker.begin(store, sweep_id, queued=queued)
     # The sweep is claimed by `own`; each of its runs claims itself, so that a run can be looked at and paused alone.
     heart = _Heart(own, sweep_id)
     try:
