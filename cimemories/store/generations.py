@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -37,7 +38,7 @@ class GenerationRow:
     model: str
     endpoint: str
     simulated: bool
-    manifest: dict[str, object]
+    manifest: dict[str, Any]
     dataset: int | None
     status: WorkStatus
     error: str | None
@@ -61,16 +62,15 @@ class Part:
     """One part as it stands. `attempt` is the one that is owed, or the last that was made; `rejected` are records."""
 
     id: int
-    generation: str
     profile: int
     position: int
     event: str
-    attempt: int
-    status: str
-    cause: str | None
-    attributes: tuple[Attribute, ...]
-    rejected: tuple[dict[str, object], ...]
-    call: str | None
+    attempt: int = 0
+    status: str = OWED
+    cause: str | None = None
+    attributes: tuple[Attribute, ...] = ()
+    rejected: tuple[dict[str, object], ...] = ()
+    call: str | None = None
 
     @property
     def open(self) -> bool:
@@ -194,39 +194,26 @@ def owing_profiles(connection: sa.Connection, generation_id: str) -> list[int]:
     return list(connection.execute(query).scalars())
 
 
-def settle(
-    connection: sa.Connection,
-    part_id: int,
-    *,
-    status: str,
-    attempt: int,
-    cause: str | None,
-    call_key: str,
-    attributes: Sequence[Attribute],
-    rejected: Sequence[Mapping[str, object]],
-) -> None:
-    """Write how a part stands now: all that is accepted and rejected so far. One that is settled is left as it is."""
-    connection.execute(
-        sa.update(generation_part)
-        .where(generation_part.c.id == part_id, generation_part.c.status.in_(RETRIABLE))
-        .values(
-            status=status,
-            attempt=attempt,
-            cause=cause,
-            call=call_key,
-            attributes=json.dumps([vars(item) for item in attributes], ensure_ascii=False),
-            rejected=json.dumps(list(rejected), ensure_ascii=False),
+def settle(connection: sa.Connection, parts: Sequence[Part]) -> list[bool]:
+    """Write how these parts stand now; one that is settled is left as it is. Return for each whether it rests on its
+    call: where the end of a commit was not heard of, it is done again, and the part is settled."""
+    for part in parts:
+        connection.execute(
+            sa.update(generation_part)
+            .where(generation_part.c.id == part.id, generation_part.c.status.in_(RETRIABLE))
+            .values(
+                status=part.status,
+                attempt=part.attempt,
+                cause=part.cause,
+                call=part.call,
+                attributes=json.dumps([vars(item) for item in part.attributes], ensure_ascii=False),
+                rejected=json.dumps(part.rejected, ensure_ascii=False),
+            )
         )
-    )
-
-
-def fail(connection: sa.Connection, part_id: int, cause: str, call_key: str) -> None:
-    """Note that a part could not be asked for; a resume asks again."""
-    connection.execute(
-        sa.update(generation_part)
-        .where(generation_part.c.id == part_id, generation_part.c.status.in_(RETRIABLE))
-        .values(status=FAILED, cause=cause, call=call_key)
-    )
+    ids = [part.id for part in parts]
+    query = sa.select(generation_part.c.id, generation_part.c.call).where(generation_part.c.id.in_(ids))
+    calls = {row.id: row.call for row in connection.execute(query)}
+    return [calls.get(part.id) == part.call for part in parts]
 
 
 def delete(connection: sa.Connection, generation_id: str) -> None:
