@@ -22,7 +22,7 @@ from cimemories import seeds
 from cimemories.access.roles import Role
 from cimemories.curation import plans
 from cimemories.curation.authoring_rules import LONGEST_TEXT, MOST_ITEMS, Reason, Rejection, review
-from cimemories.curation.offline import Biography, faker_of, known_locale, sample_biography, seeded_source
+from cimemories.curation.offline import Biography, biographies
 from cimemories.curation.plans import Asked, Spec, ask_server
 from cimemories.evaluation.costs import capped, curation_cost
 from cimemories.evaluation.estimates import Estimate, Traversal, counting_client, refuse_misfits
@@ -78,16 +78,10 @@ def people(count: int, *, seed: int, locale: str, events: int) -> list[Person]:
     names = [event.name for event in seeds.load_events()]
     if not 1 <= events <= len(names):
         raise SeedError(f"{events} events per profile are not possible; the seeds have {len(names)}, take 1 or more.")
-    locale = known_locale(locale)
-    faker = faker_of(locale)
-    persons: list[Person] = []
-    taken: set[str] = set()
-    for index in range(count):
-        source = seeded_source(faker, locale, f"cimemories biography {seed} {index}")
-        biography = sample_biography(source, taken)
-        taken.add(biography.name)
-        persons.append(Person(**asdict(biography), events=tuple(source.random.sample(names, events))))
-    return persons
+    return [
+        Person(**vars(biography), events=tuple(source.random.sample(names, events)))
+        for source, biography in biographies(count, locale, f"cimemories biography {seed}")
+    ]
 
 
 # ---- what is to be written, and what that comes to before a server is asked
@@ -130,11 +124,6 @@ ATTEMPTS = 3  # the first, and two more for what was rejected
 MOST_REFUSED = 40  # lines; a model that went wrong more often than that is helped no further by reading on
 TOKENS_AN_ATTRIBUTE = 40  # of an answer: key, value and sentence, with the JSON around them
 FOR_GOOD = "rejected"  # an HTTP refusal of this request: no repetition can do better
-
-
-def attributes_of(event: str, per_domain: int, general: int) -> dict[str, int]:
-    """Return how many attributes a part is to have, by domain."""
-    return {GENERAL: general} if event == GENERAL else dict.fromkeys(DOMAINS, per_domain)
 
 
 @dataclass(frozen=True)
@@ -204,42 +193,35 @@ class Author:
         biography = person.attributes(self.sentences)
         memories: list[Attribute] = []
         for part in parts:
+            # The general attributes come first and know the events by name only; an event comes with its description.
+            level, about = "event", self.described.get(part.event)
+            if part.event == GENERAL:
+                level, about = GENERAL, ", ".join(person.events)
             while part.open:
-                there = Counter(item.domain for item in part.attributes)
-                whole = attributes_of(part.event, self.per_domain, self.general)
+                there, whole = Counter(item.domain for item in part.attributes), self.attributes_of(part.event)
                 missing = {domain: n - there[domain] for domain, n in whole.items() if n > there[domain]}
                 written = [*memories, *part.attributes]
-                answer = yield self._ask(asked, person, part, missing, biography, written)
-                part = _settled(part, answer, missing, [*biography, *written])
+                text = self.prompts[level].render(
+                    biography="\n".join(f"- {one_line(item.statement)}" for item in biography),
+                    memories="\n".join(f"- {item.key}: {one_line(item.statement)}" for item in written) or NONE,
+                    about=part.event if about is None else f"{part.event}: {about}",
+                    wanted="\n".join(f"- {domain}: {count}" for domain, count in missing.items()),
+                    refused="\n".join(map(_rejection_line, part.rejected[-MOST_REFUSED:])) or NONE,
+                )
+                form = response_format(answer_schema(missing), self.schema)
+                request = ChatRequest(self.model, (("user", text),), {**self.parameters, **form}, self.seed)
+                # The attempt is the draw: an answer that cannot be read would else be served from the record again.
+                ask = Ask("generate", asked, request, (_stand_in(missing, len(written)),), draw=part.attempt)
+                part = _settled(part, (yield ask), missing, [*biography, *written])
                 recorded = yield Keep(generations.settle, partial(replace, part))
                 if part.status == generations.FAILED or not recorded:
                     return  # a resume asks again, or another process writes this profile
             memories += part.attributes
         yield Keep(self.make_dataset, lambda: None)
 
-    def _ask(
-        self,
-        asked: Client,
-        person: Person,
-        part: Part,
-        missing: Mapping[str, int],
-        biography: Sequence[Attribute],
-        written: Sequence[Attribute],
-    ) -> Ask:
-        """Ask for what a part lacks. The general attributes come first and know the events by name only; an event comes
-        with its description."""
-        about = ", ".join(person.events) if part.event == GENERAL else self.described.get(part.event)
-        text = self.prompts[GENERAL if part.event == GENERAL else "event"].render(
-            biography="\n".join(f"- {one_line(item.statement)}" for item in biography),
-            memories="\n".join(f"- {item.key}: {one_line(item.statement)}" for item in written) or NONE,
-            about=part.event if about is None else f"{part.event}: {about}",
-            wanted="\n".join(f"- {domain}: {count}" for domain, count in missing.items()),
-            refused="\n".join(_rejection_line(item) for item in part.rejected[-MOST_REFUSED:]) or NONE,
-        )
-        form = response_format(answer_schema(missing), self.schema)
-        request = ChatRequest(self.model, (("user", text),), {**self.parameters, **form}, self.seed)
-        # The attempt is the draw: an answer that cannot be read would otherwise be served from the record again.
-        return Ask("generate", asked, request, (_stand_in(missing, len(written)),), draw=part.attempt)
+    def attributes_of(self, event: str) -> dict[str, int]:
+        """Return how many attributes a part is to have, by domain."""
+        return {GENERAL: self.general} if event == GENERAL else dict.fromkeys(DOMAINS, self.per_domain)
 
     def make_dataset(self, connection: sa.Connection, _: Sequence[None] = ()) -> None:
         """Make the dataset if no part is open any more, in this transaction."""
@@ -628,20 +610,14 @@ def report(store: Store, generation_id: str) -> Report:
         names = {item.id: item.name for item in datasets.all_rows(connection)}
     cost = curation_cost(store, generation_id)
     used = [stage.used for stage in cost.stages]
-    sizes = [attributes_of(part.event, row.manifest["per_domain"], row.manifest["general"]) for part in parts]
+    general, others = row.manifest["general"], row.manifest["per_domain"] * len(DOMAINS)
     # People with nothing but a biography, which is none of the model's work.
     empty = {part.profile for part in parts} - {part.profile for part in parts if part.attributes}
     return Report(
-        id=row.id,
-        name=row.name,
-        model=row.model,
-        simulated=row.simulated,
+        **{name: getattr(row, name) for name in ("id", "name", "model", "simulated", "error", "dataset", "parts")},
         status=str(row.status),
-        error=row.error,
-        dataset=row.dataset,
         dataset_name=None if row.dataset is None else names.get(row.dataset),
-        parts=row.parts,
-        wanted=sum(sum(size.values()) for size in sizes),
+        wanted=sum(general if part.event == GENERAL else others for part in parts),
         kept=sum(len(part.attributes) for part in parts),
         left_out=len(empty) if row.settled == row.expected else 0,
         rejected=rejected,

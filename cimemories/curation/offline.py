@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -74,16 +74,6 @@ def known_locale(locale: str) -> str:
     else:
         problem = f"Faker has no locale '{locale}'"
     raise SeedError(f"{problem}. Choose one of {', '.join(LOCALES)}")
-
-
-def faker_of(locale: str) -> Faker:
-    """A generator of its own for a locale of LOCALES; nothing else uses it. Raises SeedError where the installed Faker
-    lacks it. Without weighting rare names come as often as common ones, which is faster and leaves more names to
-    give."""
-    try:
-        return Faker(known_locale(locale), use_weighting=False)
-    except AttributeError:
-        raise SeedError(f"the installed Faker has no locale '{locale}' any more; install an earlier one") from None
 
 
 # ---- values: the mini language in which the offline templates say what value an attribute gets
@@ -371,23 +361,35 @@ class Biography:
         ]
 
 
-def seeded_source(faker: Faker, locale: str, seed: str) -> Source:
-    """Generators whose state depends on `seed` alone: a profile has one of its own, so the first k of n are the k."""
-    # Not hash(), which differs from process to process; each generator has half of the digest.
-    digest = hashlib.sha256(seed.encode()).digest()
-    # The instance's own generator: Faker.seed would seed those of all threads.
-    faker.seed_instance(int.from_bytes(digest[:16]))
-    return Source(random.Random(int.from_bytes(digest[16:])), faker, locale)
+def biographies(count: int, locale: str, seed: str) -> Iterator[tuple[Source, Biography]]:
+    """Return an iterator over `count` biographies, no name twice, each with the generators that it was drawn by, which
+    are those of a profile until the next one is asked for. Their state depends on `seed` and the number of the profile
+    alone, so the first k of n are the k. Raises SeedError for a locale that is none of LOCALES, and in the course of
+    it where the locale has too few names."""
+    locale = known_locale(locale)
+    try:
+        # One for each call: it carries the state of its random numbers, and pages run in several threads. Without
+        # weighting rare names come as often as common ones, which is faster and leaves more names to give.
+        faker = Faker(locale, use_weighting=False)
+    except AttributeError:
+        raise SeedError(f"the installed Faker has no locale '{locale}' any more; install an earlier one") from None
 
+    def drawn() -> Iterator[tuple[Source, Biography]]:
+        taken: set[str] = set()
+        for index in range(count):
+            # Not hash(), which differs from process to process; each generator has half of the digest.
+            digest = hashlib.sha256(f"{seed} {index}".encode()).digest()
+            # The instance's own generator: Faker.seed would seed those of all threads.
+            faker.seed_instance(int.from_bytes(digest[:16]))
+            source = Source(random.Random(int.from_bytes(digest[16:])), faker, locale)
+            sex = source.random.choice("MF")
+            name = next((n for _ in range(_NAME_TRIES) if (n := person_name(source, sex)) not in taken), None)
+            if name is None:
+                raise SeedError(f"locale '{locale}' has too few names for more than {len(taken)} profiles")
+            taken.add(name)
+            yield source, Biography(name, sex, postal_address(source), source.random.randint(YOUNGEST, OLDEST))
 
-def sample_biography(source: Source, taken: Collection[str]) -> Biography:
-    """A biography whose name is not among those taken. Raises SeedError where the locale has too few names."""
-    sex = source.random.choice("MF")
-    for _ in range(_NAME_TRIES):
-        name = person_name(source, sex)
-        if name not in taken:
-            return Biography(name, sex, postal_address(source), source.random.randint(YOUNGEST, OLDEST))
-    raise SeedError(f"locale '{source.locale}' has too few names for more than {len(taken)} profiles")
+    return drawn()
 
 
 # ---- profiles
@@ -457,23 +459,18 @@ def generate_profiles(
     if events > len(library.events):
         there = "are named" if among else "have offline templates"
         raise SeedError(f"{events} events are too many: only {len(library.events)} {there}")
-    # One Faker for each call, because it carries the state of its random numbers and pages run in several threads.
-    locale = known_locale(locale)
-    faker, shared = faker_of(locale), tuple(contexts)
-
-    def profiles() -> Iterator[Profile]:
-        names: set[str] = set()
-        for index in range(count):
-            source = seeded_source(faker, locale, f"cimemories offline {seed} {index}")
-            profile = _profile(source, library, events, per_domain, names)
-            names.add(profile.name)
-            yield replace(profile, contexts=shared)
-
-    return profiles()
+    drawn, shared = biographies(count, locale, f"cimemories offline {seed}"), tuple(contexts)
+    return (_profile(source, person, library, events, per_domain, shared) for source, person in drawn)
 
 
-def _profile(source: Source, library: _Library, events: int, per_domain: int, names: set[str]) -> Profile:
-    person = sample_biography(source, names)
+def _profile(
+    source: Source,
+    person: Biography,
+    library: _Library,
+    events: int,
+    per_domain: int,
+    contexts: tuple[Context, ...],
+) -> Profile:
     chosen = source.random.sample(library.events, events)
     attributes = person.attributes(library.bio)
     statements = {attribute.statement for attribute in attributes}
@@ -486,7 +483,7 @@ def _profile(source: Source, library: _Library, events: int, per_domain: int, na
         for domain in DOMAINS:
             for line in source.random.sample(event.domains[domain], per_domain):
                 attributes.append(_new_attribute(line, domain, event.name, source, statements))
-    return Profile(person.name, person.sex, person.address, person.age, tuple(attributes))
+    return Profile(person.name, person.sex, person.address, person.age, tuple(attributes), contexts)
 
 
 def _new_attribute(line: _Line, domain: str, event: str, source: Source, statements: set[str]) -> Attribute:

@@ -16,7 +16,6 @@ import sqlalchemy as sa
 
 from cimemories.model import Attribute, WorkStatus
 from cimemories.store import versions, work
-from cimemories.store.calls import TOKEN_SUMS
 from cimemories.store.engine import StoreError, canonical_json, in_chunks, new_id, now, plain_name, values_of
 from cimemories.store.runs import NOT_NOTED, ModelCalls, usage
 from cimemories.store.tables import call, generation, generation_part
@@ -253,27 +252,16 @@ def _refused(connection: sa.Connection, generation_id: str) -> list[tuple[str | 
 def calls_by_model(connection: sa.Connection, generation_id: str, since: str | None = None) -> list[ModelCalls]:
     """What a generation used, by kind and model, its earlier attempts too. since: only what was asked at or after that
     time."""
+    refused = _refused(connection, generation_id)
+    # A set: one call is named by each thing that was turned down of it.
+    keys = {key for key, _ in refused if key} | {str(item["call"]) for _, rejected in refused for item in rejected}
     total: dict[tuple[str, str], ModelCalls] = {}
-    for chunk in in_chunks(_call_keys(connection, generation_id)):
+    for chunk in in_chunks(keys):
         used = sa.select(call.c.key.label("call"), NOT_NOTED).where(call.c.key.in_(chunk))
         for part in usage(connection, used, since):
             key = part.kind, part.model
             total[key] = replace(total[key].plus(part), model=part.model) if key in total else part
     return list(total.values())
-
-
-def _call_keys(connection: sa.Connection, generation_id: str) -> set[str]:
-    refused = _refused(connection, generation_id)
-    # A set: one call is named by each thing that was turned down of it.
-    return {key for key, _ in refused if key} | {str(item["call"]) for _, rejected in refused for item in rejected}
-
-
-def tokens(connection: sa.Connection, generation_id: str) -> tuple[int, int, int]:
-    """Prompt, cached and completion tokens of all calls of a generation, those of earlier attempts among them; 0 where
-    the server counted none."""
-    used = calls_by_model(connection, generation_id)
-    prompt, cached, completion = (sum(getattr(part, token.name) for part in used) for token in TOKEN_SUMS)
-    return prompt, cached, completion
 
 
 def of_dataset(connection: sa.Connection, dataset_id: int) -> GenerationRow | None:
