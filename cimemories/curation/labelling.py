@@ -290,8 +290,22 @@ class LabellingSource(Source):
         with store.read() as connection:
             return len(datasets.contexts(connection, row.dataset))
 
+    def _planned(self, store: Store) -> tuple[labellings.LabellingRow, Mapping[str, Any]]:
+        with store.read() as connection:
+            row = next((r for r in labellings.all_rows(connection) if r.id == self.labelling_id), None)
+        if row is None:
+            raise StoreError(f"there is no labelling '{self.labelling_id}' in this workspace.")
+        return row, row.manifest
+
     def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterator[Job]]:
         row, manifest = store.retry(partial(self._planned, store))
+        prompt = seeds.load_prompt("label")
+        # Votes under two wordings would be added up as if they were one question.
+        if manifest["prompt"]["sha256"] != prompt.sha256:
+            raise StoreError(
+                f"the labelling prompt has changed since {row.id} was planned. Start a new labelling with "
+                "`cimemories label`, or restore the old wording."
+            )
         address = self.moved_to or row.endpoint
         endpoint = Endpoint(
             urls.get(address, address),
@@ -300,45 +314,25 @@ class LabellingSource(Source):
             n_at_once=manifest.get("n_at_once", True),
             server=manifest.get("server"),
         )
-        return _jobs_by_unit(store, self.labelling_id, manifest, row.model, client(endpoint, row.simulated))
-
-    def _planned(self, store: Store) -> tuple[labellings.LabellingRow, Mapping[str, Any]]:
         with store.read() as connection:
-            row = next((r for r in labellings.all_rows(connection) if r.id == self.labelling_id), None)
-        if row is None:
-            raise StoreError(f"there is no labelling '{self.labelling_id}' in this workspace.")
-        return row, row.manifest
+            personas = labellings.personas(connection, row.id)
+        # Planned before servers were tested: all were asked for a JSON schema then.
+        schema, asked = manifest.get("schema", "json_schema"), client(endpoint, row.simulated)
+        asks = _Asking(asked, row.model, prompt, manifest["parameters"], schema, manifest["seed"], personas)
 
+        def remaining(unit: Unit) -> tuple[ProfileRecord, list[BallotGroup]]:
+            with store.read() as connection:
+                record = datasets.profile_record(connection, unit.profile)
+                groups = labellings.owed(connection, row.id, unit.profile)
+            contexts = {context for position, context in enumerate(record.context_ids) if unit.holds(position)}
+            return record, [group for group in groups if group.context in contexts]
 
-def _jobs_by_unit(
-    store: Store, labelling_id: str, manifest: Mapping[str, Any], model: str, client: Client
-) -> Callable[[Unit], Iterator[Job]]:
-    prompt = seeds.load_prompt("label")
-    # Votes under two wordings would be added up as if they were one question.
-    if manifest["prompt"]["sha256"] != prompt.sha256:
-        raise StoreError(
-            f"the labelling prompt has changed since {labelling_id} was planned. Start a new labelling with "
-            "`cimemories label`, or restore the old wording."
-        )
+        def jobs(unit: Unit) -> Iterator[Job]:
+            # Read whole before jobs go out, so that no transaction is open while calls are made.
+            for branches in asks.branches(*store.retry(partial(remaining, unit))):
+                yield from Deferred(partial(begun, branches)).jobs(store)
 
-    def remaining(unit: Unit) -> tuple[ProfileRecord, list[BallotGroup]]:
-        with store.read() as connection:
-            record = datasets.profile_record(connection, unit.profile)
-            groups = labellings.owed(connection, labelling_id, unit.profile)
-        contexts = {context for position, context in enumerate(record.context_ids) if unit.holds(position)}
-        return record, [group for group in groups if group.context in contexts]
-
-    def jobs(unit: Unit) -> Iterator[Job]:
-        # Read whole before jobs go out, so that no transaction is open while calls are made.
-        for branches in asks.branches(*store.retry(partial(remaining, unit))):
-            yield from Deferred(partial(begun, branches)).jobs(store)
-
-    with store.read() as connection:
-        personas = labellings.personas(connection, labelling_id)
-    # Planned before servers were tested: all were asked for a JSON schema then.
-    schema = manifest.get("schema", "json_schema")
-    asks = _Asking(client, model, prompt, manifest["parameters"], schema, manifest["seed"], personas)
-    return jobs
+        return jobs
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from faker import Faker
 from faker.config import AVAILABLE_LOCALES
@@ -192,53 +193,38 @@ def _numbers(arguments: list[str], count: int, usage: str) -> list[Decimal]:
     return numbers
 
 
-def _whole(arguments: list[str], count: int, usage: str) -> list[int]:
+def _whole(arguments: list[str], count: int, usage: str) -> list[Decimal]:
     numbers = _numbers(arguments, count, usage)
     if any(number != int(number) for number in numbers):
         raise ExpressionError(f"expected {usage} with whole numbers")
-    return [int(number) for number in numbers]
+    return numbers
 
 
-def _money(arguments: list[str]) -> Sampler:
-    low, high, step = _whole(arguments, 3, "{money LOW HIGH STEP}")
-    if step < 1:
-        raise ExpressionError("expected {money LOW HIGH STEP}, STEP above 0")
+def _grid(usage: str, spoken: Callable[[Any], str], *, whole: bool = True) -> Callable[[list[str]], Sampler]:
+    """Return what reads the arguments of a number: two or three, as `usage` has, of which the last may be its step."""
 
-    def sample(source: Source) -> Sampled:
-        amount = low + step * source.random.randint(0, (high - low) // step)
-        return Sampled(amount, f"-${-amount:,}" if amount < 0 else f"${amount:,}")
+    def build(arguments: list[str]) -> Sampler:
+        low, high, *steps = (_whole if whole else _numbers)(arguments, usage.count(" "), usage)
+        step = steps[0] if steps else 1
+        if step <= 0:
+            raise ExpressionError(f"expected {usage}, STEP above 0")
 
-    return sample
+        def sample(source: Source) -> Sampled:
+            # On the grid in Decimal: 0.1 added up in binary would be spoken as 0.30000000000000004.
+            number = low + step * source.random.randint(0, int((high - low) / step))
+            value = int(number) if whole else float(number)
+            return Sampled(value, spoken(value))
 
+        return sample
 
-def _int(arguments: list[str]) -> Sampler:
-    low, high = _whole(arguments, 2, "{int LOW HIGH}")
-
-    def sample(source: Source) -> Sampled:
-        number = source.random.randint(low, high)
-        return Sampled(number, str(number))
-
-    return sample
-
-
-def _decimal(arguments: list[str]) -> Sampler:
-    low, high, step = _numbers(arguments, 3, "{decimal LOW HIGH STEP}")
-    if step <= 0:
-        raise ExpressionError("expected {decimal LOW HIGH STEP}, STEP above 0")
-
-    def sample(source: Source) -> Sampled:
-        # On the grid in Decimal: 0.1 added up in binary would be spoken as 0.30000000000000004.
-        number = float(low + step * source.random.randint(0, int((high - low) / step)))
-        return Sampled(number, str(number))
-
-    return sample
+    return build
 
 
 def _day(only_weekdays: bool) -> Callable[[list[str]], Sampler]:
     usage = "{weekday YEAR YEAR}" if only_weekdays else "{date YEAR YEAR}"
 
     def build(arguments: list[str]) -> Sampler:
-        first, last = _whole(arguments, 2, usage)
+        first, last = map(int, _whole(arguments, 2, usage))
         if not 1900 <= first <= last <= 2100:
             raise ExpressionError(f"expected {usage}, years from 1900 to 2100")
         start, days = date(first, 1, 1), (date(last, 12, 31) - date(first, 1, 1)).days
@@ -256,7 +242,7 @@ def _day(only_weekdays: bool) -> Callable[[list[str]], Sampler]:
 
 
 def _time(arguments: list[str]) -> Sampler:
-    first, last = _whole(arguments, 2, "{time HOUR HOUR}")
+    first, last = map(int, _whole(arguments, 2, "{time HOUR HOUR}"))
     if not 0 <= first <= last <= 23:
         raise ExpressionError("expected {time HOUR HOUR}, hours from 0 to 23")
 
@@ -278,9 +264,9 @@ def _phone(source: Source) -> str:
 
 
 _WITH_ARGUMENTS: dict[str, Callable[[list[str]], Sampler]] = {
-    "money": _money,
-    "int": _int,
-    "decimal": _decimal,
+    "money": _grid("{money LOW HIGH STEP}", lambda amount: f"{'-' * (amount < 0)}${abs(amount):,}"),
+    "int": _grid("{int LOW HIGH}", str),
+    "decimal": _grid("{decimal LOW HIGH STEP}", str, whole=False),
     "date": _day(only_weekdays=False),
     "weekday": _day(only_weekdays=True),
     "time": _time,
