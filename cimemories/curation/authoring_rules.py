@@ -11,15 +11,16 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
-from cimemories.model import BIO_KEYS, DOMAINS, GENERAL, Attribute, Scalar, Value, canonical_domain, is_bio
-from cimemories.store.engine import canonical_json, storable
+from cimemories.model import BIO_KEYS, DOMAINS, GENERAL, Attribute, canonical_domain, is_bio
+from cimemories.store.engine import canonical_json, one_line, storable
 
 # ---- whether a memory statement carries the value of its attribute, in whatever usual spelling
 #
@@ -62,27 +63,37 @@ _SMALL = frozenset(
 )
 
 
-def carries(statement: str, value: Value) -> bool:
-    """Whether the statement carries the whole value. Booleans are put in words, so any statement carries them; null and
-    empty texts and lists are carried by none; a list needs each of its items."""
+def carries(statement: str, value: object) -> bool:
+    """Return whether the statement carries the whole value. Booleans are put in words, so any statement carries them;
+    null, objects, and empty texts and lists are carried by none; a list needs each of its items."""
     if isinstance(value, bool):
         return True
-    folded = fold(statement)
     if isinstance(value, list):
-        return bool(value) and all(not isinstance(item, dict) and _carries(folded, item) for item in value)
-    return _carries(folded, value)
+        return bool(value) and all(carries(statement, item) for item in value)
+    folded = fold(statement)
+    if isinstance(value, int | float):
+        # Without sign: 'a loss of $300' states -300. By repr, since Decimal of a float is its binary fraction.
+        return abs(Decimal(repr(value))) in numbers(folded)
+    text = fold(value).strip(" .!") if isinstance(value, str) else ""
+    return bool(text) and (_is_whole_word(folded, text) or _all_words_in(folded, text))
 
 
 @lru_cache(maxsize=16_384)
 def fold(text: str) -> str:
-    """A text with its case, its spaces and its kinds of dashes and quotes made alike."""
+    """Return a text with its case, its spaces and its kinds of dashes and quotes made alike."""
     return " ".join(unicodedata.normalize("NFKC", text).translate(_SIGNS).casefold().split())
 
 
 def numbers(folded: str) -> set[Decimal]:
-    """The numbers that a folded text states, without sign: as figures, with k or million, and as words to 99. A
+    """Return the numbers that a folded text states, without sign: as figures, with k or million, and as words to 99. A
     percentage stands for itself and for its hundredth."""
-    values = set(_figures(folded))
+    values = set()
+    for match in _NUMBER.finditer(folded):
+        number = Decimal(match["body"].replace(",", "") + (match["part"] or ""))
+        if match["scale"] in ("%", "percent"):
+            # 12 % may be kept as 12 or as 0.12.
+            values.add(number / 100)
+        values.add(number.scaleb(_SCALES.get(match["scale"], 0)))
     # Signs and hyphens dropped: 'twenty-three' and 'twenty three' are the same pair of words.
     words = re.findall(r"[a-z]+", folded)
     values |= {Decimal(_SPELLED[word]) for word in words if word in _SPELLED}
@@ -92,38 +103,19 @@ def numbers(folded: str) -> set[Decimal]:
     return values
 
 
-def _figures(folded: str) -> Iterator[Decimal]:
-    for match in _NUMBER.finditer(folded):
-        number = Decimal(match["body"].replace(",", "") + (match["part"] or ""))
-        scale = match["scale"] or ""
-        if scale in ("%", "percent"):
-            # 12 % may be kept as 12 or as 0.12.
-            yield number / 100
-        yield number.scaleb(_SCALES.get(scale, 0))
-
-
-def _carries(folded: str, value: Scalar) -> bool:
-    if value is None:
-        return False
-    if isinstance(value, bool):
-        return True
-    if isinstance(value, int | float):
-        # Without sign: 'a loss of $300' states -300. By repr, since Decimal of a float is its binary fraction.
-        return abs(Decimal(repr(value))) in numbers(folded)
-    value_text = fold(value).strip(" .!")
-    return bool(value_text) and (_is_whole_word(folded, value_text) or _all_words_in(folded, value_text))
-
-
 def _is_whole_word(folded: str, text: str) -> bool:
-    """As it is, and not as a part of a longer word or number."""
+    """Return whether a text stands there as it is, and not as a part of a longer word or number."""
     return re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(text)}(?!\w|[.,]\d)", folded) is not None
 
 
 def _all_words_in(folded: str, text: str) -> bool:
-    """Whether every date, time, number and telling word of a text is in the statement, in any order."""
+    """Return whether every date, time, number and telling word of a text is in the statement, in any order."""
+    # Dates and times without what varies in them: '12th of april, 2025' is '12 april 2025', '3 p.m.' is '3 pm'.
+    plain = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", folded.replace(",", "").replace(" of ", " "))
+    plain = re.sub(r"(?<=\d)(\s?[ap])\.?\s?m\b\.?", r"\1m", plain)
     for pattern, spellings in ((_DATE, _spelled_date), (_TIME, _spelled_time)):
         for moment in pattern.finditer(text):
-            if not any(_is_whole_word(_plain(folded), spelling) for spelling in spellings(moment)):
+            if not any(_is_whole_word(plain, spelling) for spelling in spellings(moment)):
                 return False
     rest = _TIME.sub(" ", _DATE.sub(" ", text))
     words, figures = [w for w in _WORD.findall(rest) if w not in _SMALL], re.findall(r"\d[\d.,]*", rest)
@@ -131,28 +123,17 @@ def _all_words_in(folded: str, text: str) -> bool:
     if not words and not figures:
         return rest != text
     sums, stems = numbers(folded), {_stem(word) for word in _WORD.findall(folded)}
-    return all(_figure_in(figure.rstrip(".,"), folded, sums) for figure in figures) and all(
-        _stem(word) in stems or (word in _SPELLED and Decimal(_SPELLED[word]) in sums) for word in words
-    )
-
-
-def _figure_in(figure: str, folded: str, sums: set[Decimal]) -> bool:
-    """A figure inside a text: as a number, or letter by letter where it is a part of something else (a case number)."""
-    plain = figure.replace(",", "")
-    number = Decimal(plain) if plain.replace(".", "", 1).isascii() and re.fullmatch(r"\d+(\.\d+)?", plain) else None
-    return (number is not None and number in sums) or re.search(
-        rf"(?<!\d){re.escape(figure)}(?!\d|[.,]\d)", folded
-    ) is not None
-
-
-def _plain(folded: str) -> str:
-    """Dates and times without what varies in them: '12th of april, 2025' is '12 april 2025', '3 p.m.' is '3 pm'."""
-    bare = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", folded.replace(",", "").replace(" of ", " "))
-    return re.sub(r"(?<=\d)(\s?[ap])\.?\s?m\b\.?", r"\1m", bare)
+    for figure in (item.rstrip(".,") for item in figures):
+        # As a number, or letter by letter where it is a part of something else (a case number).
+        number = figure.replace(",", "")
+        is_stated = re.fullmatch(r"\d+(\.\d+)?", number, re.ASCII) and Decimal(number) in sums
+        if not is_stated and not re.search(rf"(?<!\d){re.escape(figure)}(?!\d|[.,]\d)", folded):
+            return False
+    return all(_stem(word) in stems or (word in _SPELLED and Decimal(_SPELLED[word]) in sums) for word in words)
 
 
 def _spelled_date(moment: re.Match[str]) -> Iterator[str]:
-    """2025-04-12, or 2025-04, in words and figures; nothing for a month that there is not."""
+    """Yield 2025-04-12, or 2025-04, in words and figures; nothing for a month that there is not."""
     year, month, day = int(moment[1]), int(moment[2]), int(moment[3] or 0)
     if not 1 <= month <= 12:
         return
@@ -166,7 +147,7 @@ def _spelled_date(moment: re.Match[str]) -> Iterator[str]:
 
 
 def _spelled_time(moment: re.Match[str]) -> Iterator[str]:
-    """15:30 by both clocks; a full hour also without its minutes."""
+    """Yield 15:30 by both clocks; a full hour also without its minutes."""
     hour, minute = int(moment[1]), moment[2]
     half = "am" if hour < 12 else "pm"
     for clock in (f"{hour % 12 or 12}:{minute}", *((f"{hour % 12 or 12}",) if minute == "00" else ())):
@@ -188,7 +169,7 @@ KEY = re.compile(r"[a-z][a-z0-9_]{0,79}")
 LONGEST_TEXT = 300
 LONGEST_STATEMENT = 500
 MOST_ITEMS = 20
-MOST_DIGITS = 15
+LARGEST = 10**15
 # Whole words; "us" and "we" count: a couple's memory is the user's own.
 _FIRST_PERSON = re.compile(r"(?<!\w)(?:i|me|my|mine|myself|we|us|our|ours|ourselves)(?!\w)")
 
@@ -228,31 +209,32 @@ class Rejection:
         return {**asdict(self), "reason": str(self.reason)}
 
 
-@dataclass(frozen=True)
-class Review:
-    """What became of one answer."""
-
-    accepted: tuple[Attribute, ...]
-    rejected: tuple[Rejection, ...]
+def alike(statement: str) -> str:
+    """Return a statement by its words and figures: other punctuation does not make it another statement."""
+    return " ".join(re.findall(r"\w+", fold(statement)))
 
 
-def broken_rules(attribute: Attribute, existing: Sequence[Attribute]) -> Iterator[Reason]:
-    """Every rule that an attribute breaks beside those that its profile holds already; nothing where it may be kept."""
+def broken_rules(attribute: Attribute, keys: Container[str], said: Container[str]) -> Iterator[Reason]:
+    """Yield every rule that an attribute breaks. keys: those that its profile holds already; said: its statements, as
+    `alike` gives them."""
+    items = attribute.value if isinstance(attribute.value, list) else [attribute.value]
+    folded = fold(attribute.statement)
     if not KEY.fullmatch(attribute.key):
         yield Reason.KEY
-    if attribute.domain not in (*DOMAINS, GENERAL):
-        yield Reason.UNKNOWN_DOMAIN
-    yield from _broken_by_value(attribute.value)
-    folded = fold(attribute.statement)
+    if not items or any(isinstance(item, str) and not item.strip() for item in items):
+        yield Reason.EMPTY_VALUE
+    if len(items) > MOST_ITEMS or any(
+        len(item) > LONGEST_TEXT if isinstance(item, str) else isinstance(item, int | float) and abs(item) >= LARGEST
+        for item in items
+    ):
+        yield Reason.TOO_LONG
     if not folded:
         yield Reason.EMPTY_STATEMENT
     elif len(attribute.statement) > LONGEST_STATEMENT:
         yield Reason.TOO_LONG
-    if any(attribute.key == other.key for other in existing) or (
-        attribute.key in BIO_KEYS or is_bio(attribute.key, attribute.domain)
-    ):
+    if attribute.key in keys or attribute.key in BIO_KEYS or is_bio(attribute.key, attribute.domain):
         yield Reason.DUPLICATE_KEY
-    if any(_alike(folded) == _alike(fold(other.statement)) for other in existing):
+    if alike(attribute.statement) in said:
         yield Reason.DUPLICATE_STATEMENT
     if folded and not _FIRST_PERSON.search(folded):
         yield Reason.NOT_FIRST_PERSON
@@ -262,8 +244,8 @@ def broken_rules(attribute: Attribute, existing: Sequence[Attribute]) -> Iterato
 
 def review(
     answer: Mapping[str, object], missing: Mapping[str, int], event: str, existing: Sequence[Attribute], attempt: int
-) -> Review:
-    """Sort what an answer holds into what is kept and what is not, in the order in which it was written.
+) -> tuple[list[Attribute], list[Rejection]]:
+    """Sort what an answer holds into what is accepted and what is rejected, in the order in which it was written.
 
     missing: how many attributes each domain still lacks; what goes beyond is surplus. existing: all of the profile,
     its biography among it; an attribute must also differ from those accepted before it in the same answer. Domains
@@ -271,95 +253,59 @@ def review(
     """
     accepted: list[Attribute] = []
     rejected: list[Rejection] = []
-    left = dict(missing)
+    left, keys = dict(missing), {item.key for item in existing}
+    said = {alike(item.statement) for item in existing}
     for group, items in answer.items():
         domain = canonical_domain(group)
         for item in items if isinstance(items, list) else [items]:
-            outcome = _checked(item, domain, left, event, [*existing, *accepted], attempt)
-            if isinstance(outcome, Rejection):
-                rejected.append(outcome)
-            else:
-                accepted.append(outcome)
+            checked = _checked(item, domain, left, event, keys, said)
+            if isinstance(checked, Attribute):
+                accepted.append(checked)
+                keys.add(checked.key)
+                said.add(alike(checked.statement))
                 left[domain] -= 1
+                continue
+            reason, detail = checked
+            fields: Mapping[str, object] = item if isinstance(item, dict) else {}
+            wording = str(fields.get("statement", "")) if fields else canonical_json(item)
+            key, quote = storable(str(fields.get("key", "")))[:80], storable(wording)[:LONGEST_TEXT]
+            rejected.append(Rejection(reason, attempt, storable(domain)[:80], key, quote, detail))
     for domain, count in left.items():
         # What was rejected is asked for again by its own line; only what never came is told as missing.
-        refused = sum(1 for r in rejected if r.domain == domain)
-        if count > refused:
-            detail = f"{count - refused} of {missing[domain]} are missing"
+        absent = count - sum(item.domain == domain for item in rejected)
+        if absent > 0:
+            detail = f"{absent} of {missing[domain]} are missing"
             rejected.append(Rejection(Reason.TOO_FEW, attempt, domain, detail=detail))
-    return Review(tuple(accepted), tuple(rejected))
+    return accepted, rejected
 
 
 def _checked(
-    item: object, domain: str, left: Mapping[str, int], event: str, existing: Sequence[Attribute], attempt: int
-) -> Attribute | Rejection:
-    fields: Mapping[str, object] = item if isinstance(item, dict) else {}
-    quote = storable(canonical_json(item) if not fields else str(fields.get("statement", "")))[:LONGEST_TEXT]
-    key = storable(str(fields.get("key", "")))[:80]
-
-    def no(reason: Reason, detail: str = "") -> Rejection:
-        return Rejection(reason, attempt, storable(domain)[:80], key, quote, detail)
-
+    item: object, domain: str, left: Mapping[str, int], event: str, keys: Container[str], said: Container[str]
+) -> Attribute | tuple[Reason, str]:
+    """Return an attribute that breaks no rule, or why it is none."""
+    fields: Mapping[str, Any] = item if isinstance(item, dict) else {}
     if domain not in (*DOMAINS, GENERAL):
-        return no(Reason.UNKNOWN_DOMAIN, f"there is no domain '{storable(domain)[:40]}'")
+        return Reason.UNKNOWN_DOMAIN, f"there is no domain '{storable(domain)[:40]}'"
     # Known, but complete or not a part of this call.
     if domain not in left:
-        return no(Reason.OFF_DOMAIN, f"nothing is wanted in '{domain}' here")
+        return Reason.OFF_DOMAIN, f"nothing is wanted in '{domain}' here"
     own = fields.get("domain")
     if isinstance(own, str) and canonical_domain(own) != domain:
-        return no(Reason.OFF_DOMAIN, f"it is listed under '{domain}' and says '{storable(own)[:40]}'")
+        return Reason.OFF_DOMAIN, f"it is listed under '{domain}' and says '{storable(own)[:40]}'"
     name, value, statement = fields.get("key"), fields.get("value"), fields.get("statement")
     if not isinstance(name, str) or not isinstance(statement, str):
-        return no(Reason.WRONG_TYPE, "key and statement must be texts")
-    if "value" not in fields or not _typed(value):
-        return no(Reason.WRONG_TYPE, "value must be a text, a number, true or false, or a list of these")
-    attribute = Attribute(snake_case(name), _clean(value), domain, event, " ".join(storable(statement).split()))
-    # One reason is enough for the model to try again.
-    broken = next(broken_rules(attribute, existing), None)
-    if broken is not None:
-        return no(broken)
-    # Last, so that surplus is only what could have been kept.
-    return no(Reason.SURPLUS) if left[domain] < 1 else attribute
-
-
-def snake_case(name: str) -> str:
-    """'Monthly Rent' as 'monthly_rent'. A key is a name and no wording, so its spelling is corrected, not refused."""
-    return re.sub(r"[^a-z0-9]+", "_", name.strip().lower()).strip("_") if name.isascii() else name.strip()
-
-
-def _typed(value: object) -> bool:
-    if isinstance(value, list):
-        return all(_typed(item) and not isinstance(item, list) for item in value)
-    return isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _clean(value: object) -> Value:
-    """A typed value as it is kept: texts without spaces at their ends and without what no engine can hold."""
-    return [_clean_item(item) for item in value] if isinstance(value, list) else _clean_item(value)
-
-
-def _clean_item(item: object) -> Scalar:
-    if isinstance(item, str):
-        return " ".join(storable(item).split())
-    return item if isinstance(item, bool | int | float) else None
-
-
-def _broken_by_value(value: Value) -> Iterator[Reason]:
-    if not _typed(value):
-        yield Reason.WRONG_TYPE
+        return Reason.WRONG_TYPE, "key and statement must be texts"
     items = value if isinstance(value, list) else [value]
-    if not items or any(isinstance(item, str) and not item.strip() for item in items):
-        yield Reason.EMPTY_VALUE
-    if len(items) > MOST_ITEMS or any(_long(item) for item in items):
-        yield Reason.TOO_LONG
-
-
-def _long(item: object) -> bool:
-    if isinstance(item, int | float) and not isinstance(item, bool):
-        return not -(10**MOST_DIGITS) < item < 10**MOST_DIGITS
-    return isinstance(item, str) and len(item) > LONGEST_TEXT
-
-
-def _alike(folded: str) -> str:
-    """A statement by its words and figures alone: other punctuation does not make it another statement."""
-    return " ".join(re.findall(r"\w+", folded))
+    if not all(isinstance(i, str | bool | int) or (isinstance(i, float) and math.isfinite(i)) for i in items):
+        return Reason.WRONG_TYPE, "value must be a text, a number, true or false, or a list of these"
+    cleaned = [one_line(i) if isinstance(i, str) else i for i in items]
+    # A key is a name and no wording, so its spelling is corrected ('Monthly Rent' is 'monthly_rent'), not refused.
+    key = re.sub(r"[^a-z0-9]+", "_", name.strip().lower()).strip("_") if name.isascii() else name.strip()
+    final = cleaned if isinstance(value, list) else cleaned[0]
+    attribute = Attribute(key, final, domain, event, one_line(statement))
+    # One reason is enough for the model to try again.
+    broken = next(broken_rules(attribute, keys, said), None)
+    if broken is not None:
+        return broken, ""
+    # Last, so that surplus is only what could have been kept.
+    return (Reason.SURPLUS, "") if left[domain] < 1 else attribute

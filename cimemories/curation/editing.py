@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -136,21 +136,6 @@ def edit_line(text: str) -> str:
     return " ".join(storable(text).split())
 
 
-def attribute_side(item: Attribute | None) -> Side | None:
-    if item is None:
-        return None
-    names = ("key", "value", "domain", "event", "statement")
-    return {name: getattr(item, name) for name in names}
-
-
-def context_side(item: Context | None) -> Side | None:
-    return None if item is None else {"task": item.task, "recipient": item.recipient, "sphere": item.sphere}
-
-
-def bio_side(item: Profile) -> Side:
-    return {"name": item.name, "sex": item.sex, "address": item.address, "age": item.age}
-
-
 def value_text(value: Value) -> str:
     """A typed value as one writes it: text as it is, everything else as JSON; text that would be read as something else
     (a number, a word like true) in quotes. `parse_value` reads it back to the same value."""
@@ -217,12 +202,13 @@ def checked_value(edit: Edit) -> Edit:
     return replace(edit, after=after)
 
 
-def _read_statement(value: object) -> object:
-    return checked_text(value, LONGEST_STATEMENT)
-
-
 _READ: dict[Kind, dict[str, Callable[[object], object]]] = {
-    "attribute": {"key": checked_text, "value": read_value, "event": checked_text, "statement": _read_statement},
+    "attribute": {
+        "key": checked_text,
+        "value": read_value,
+        "event": checked_text,
+        "statement": lambda value: checked_text(value, LONGEST_STATEMENT),
+    },
     "context": {"task": checked_text, "recipient": checked_text, "sphere": checked_text},
     "bio": {"name": checked_text, "sex": checked_text, "address": checked_text},
 }
@@ -303,22 +289,23 @@ class Saved:
 
 def attribute_edit(profile: int, before: Attribute | None, after: Attribute | None) -> Edit:
     """Add (no before), change or remove (no after) an attribute of the profile with that ordinal."""
-    return _edit("attribute", profile, attribute_side(before), attribute_side(after))
+    return _edit("attribute", profile, before, after, ("key", "value", "domain", "event", "statement"))
 
 
 def context_edit(profile: int | None, before: Context | None, after: Context | None) -> Edit:
-    """The same for a context of one profile, or of all (None)."""
-    return _edit("context", profile, context_side(before), context_side(after))
+    """Add, change or remove a context of one profile, or of all (None)."""
+    return _edit("context", profile, before, after, ("task", "recipient", "sphere"))
 
 
 def bio_edit(profile: int, before: Profile, after: Profile) -> Edit:
     """Change name, sex, address or age; attributes and contexts of the two do not matter."""
-    return _edit("bio", profile, bio_side(before), bio_side(after))
+    return _edit("bio", profile, before, after, ("name", "sex", "address", "age"))
 
 
-def _edit(kind: versions.Kind, profile: int | None, before: versions.Side | None, after: versions.Side | None) -> Edit:
+def _edit(kind: Kind, profile: int | None, before: object, after: object, names: Sequence[str]) -> Edit:
     action: versions.Action = "add" if before is None else "remove" if after is None else "change"
-    return Edit(kind, action, profile, before, after)
+    sides = [None if item is None else {name: getattr(item, name) for name in names} for item in (before, after)]
+    return Edit(kind, action, profile, *sides)
 
 
 def plan(store: Store, dataset_id: int, edit: Edit) -> Plan:

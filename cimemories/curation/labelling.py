@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,28 +21,22 @@ import sqlalchemy as sa
 
 from cimemories import seeds
 from cimemories.access.roles import Role
+from cimemories.curation import plans
+from cimemories.curation.plans import Asked, Spec, ask_server
 from cimemories.evaluation.costs import capped
-from cimemories.evaluation.estimates import (
-    Estimate,
-    OneKind,
-    Traversal,
-    counting_client,
-    refuse_misfits,
-    stages_of,
-)
-from cimemories.evaluation.planning import LookUp, look_up, served
-from cimemories.evaluation.prices import Prices, check_money
+from cimemories.evaluation.estimates import Estimate, Traversal, counting_client, refuse_misfits
+from cimemories.evaluation.planning import LookUp, look_up
+from cimemories.evaluation.prices import Prices
 from cimemories.llm import client as llm_client
 from cimemories.llm import worker
-from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
 from cimemories.llm.executor import Deferred, Job, Progress, opening_of
 from cimemories.llm.local_vllm import is_local
 from cimemories.llm.ray_engine import Cluster
 from cimemories.llm.replies import status_of
 from cimemories.llm.scripts import Ask, Branch, Keep, Script, begun
-from cimemories.llm.source import SIMULATOR, MakeClient, Source, Unit
+from cimemories.llm.source import MakeClient, Source, Unit
 from cimemories.model import ChatRequest, Persona, ResponseStatus, Verdict
 from cimemories.seeds import PersonaPack, packs
 from cimemories.seeds.prompts import Prompt
@@ -111,7 +105,7 @@ def _span(item: object) -> tuple[int, int] | None:
 
 
 @dataclass(frozen=True)
-class LabellingSpec:
+class LabellingSpec(Spec):
     """What a labelling is to be. `profiles` and `contexts` limit it to the first so many; None means all.
 
     personas: the pack whose personas vote, one that ships or one of the workspace. base_url: an OpenAI-compatible
@@ -136,53 +130,16 @@ class LabellingSpec:
     prices: Prices | None = None
     cap: float | None = None
 
-    @property
-    def fields(self) -> dict[str, object]:
-        """The further fields of its requests, without the limit on tokens."""
-        return {} if self.temperature is None else {"temperature": self.temperature}
 
-
-@dataclass(frozen=True)
-class Prepared:
-    """A labelling whose server has been looked up and whose wording has been read; nothing of it is written yet. spec:
-    with the server's right address."""
-
-    spec: LabellingSpec
-    pack: PersonaPack
-    prompt: Prompt
-    server: Server
-
-    @property
-    def parameters(self) -> dict[str, object]:
-        """The further fields of its requests, as sent."""
-        limit, fields = self.server.token_limit, self.server.accepted(self.spec.fields)
-        return fields if self.spec.max_tokens is None else {limit: self.spec.max_tokens, **fields}
-
-    @property
-    def identity(self) -> dict[str, object]:
-        """The same as they are asked for, whatever the server takes: by them a plan finds work that is there."""
-        limit = {} if self.spec.max_tokens is None else {"max_tokens": self.spec.max_tokens}
-        return {**limit, **self.spec.fields}
-
-    @property
-    def asked_seed(self) -> int | None:
-        return 0 if self.spec.seed is None and self.server.simulated else self.spec.seed
-
-    @property
-    def seed(self) -> int | None:
-        """The seed that is sent: none to a server that refuses seeds."""
-        return None if self.server.seed is False else self.asked_seed
-
-
-def prepare(store: Store, spec: LabellingSpec, look_up: LookUp = look_up) -> Prepared:
-    """Check what is asked for, read its wording and test its server; nothing is written. Raises StoreError, SeedError,
-    and EndpointError where the server cannot be used."""
+def prepare(
+    store: Store, spec: LabellingSpec, look_up: LookUp = look_up
+) -> tuple[Asked[LabellingSpec], PersonaPack, Prompt]:
+    """Check what is asked for, read its personas and wording, and test its server; nothing is written. Raises
+    StoreError, SeedError, and EndpointError if the server cannot be used."""
     if spec.draws < 1:
         raise StoreError("a labelling needs at least one draw for each persona (on the command line: --draws).")
-    check_money((spec.model, spec.prices), [], None, spec.cap)
     pack, prompt = packs.persona_pack(spec.personas, store.workspace), seeds.load_prompt("label")
-    server = served(store, spec.base_url, spec.api_key_env, spec.model, spec.draws, spec.seed, spec.fields, look_up)
-    return Prepared(replace(spec, base_url=server.base_url or spec.base_url), pack, prompt, server)
+    return ask_server(store, spec, look_up, draws=spec.draws, seed=spec.seed, simulator_seed=0), pack, prompt
 
 
 def plan(store: Store, spec: LabellingSpec, *, allow_too_long: bool = False) -> str:
@@ -194,10 +151,10 @@ def plan(store: Store, spec: LabellingSpec, *, allow_too_long: bool = False) -> 
     not above what it has cost, and, unless `allow_too_long`, where requests do not fit into the server's context.
     """
     # Before the transaction: a slow server must not hold the lock on writing.
-    prepared = prepare(store, spec)
-    if prepared.server.max_model_len and not allow_too_long:
-        refuse_misfits(_estimated(store, prepared, longest=True))
-    spec, server, prompt, pack = prepared.spec, prepared.server, prepared.prompt, prepared.pack
+    asked, pack, prompt = prepare(store, spec)
+    spec, server = asked.spec, asked.server
+    if server.max_model_len and not allow_too_long:
+        refuse_misfits(_estimated(store, asked, pack, prompt, longest=True))
     answering = str(server.identity)
     with store.write(Role.OPERATOR) as connection:
         dataset = datasets.named(connection, spec.dataset)
@@ -206,7 +163,7 @@ def plan(store: Store, spec: LabellingSpec, *, allow_too_long: bool = False) -> 
         persona_ids = labellings.personas_of(connection, pack.name, pack.personas)
         calls.keep_servers(connection, [answering])
         # What makes votes comparable. Draws, profiles and contexts are not in it: more of them extend a labelling.
-        what: list[object] = [prompt.sha256, persona_ids, prepared.identity, prepared.asked_seed]
+        what: list[object] = [prompt.sha256, persona_ids, asked.identity, asked.asked_seed]
         identity = [dataset.id, spec.model, server.simulated, *what]
         labelling_id = labellings.add(
             connection,
@@ -218,20 +175,14 @@ def plan(store: Store, spec: LabellingSpec, *, allow_too_long: bool = False) -> 
             pack=pack.name,
             draws=spec.draws,
             manifest={
+                **asked.manifest,
                 "personas": persona_ids,
                 "prompt": {"kind": prompt.kind, "level": prompt.level, "sha256": prompt.sha256},
-                "parameters": prepared.parameters,
-                "seed": prepared.seed,
-                "schema": server.schema,
                 "n_at_once": server.n,
-                "capabilities": server.as_json(),
                 "api_key_env": spec.api_key_env,
                 "timeout": spec.timeout,
                 "server": answering,
-                "prices": spec.prices.as_json() if spec.prices else None,
-                "cap": spec.cap,
                 "dataset_hash": datasets.dataset_hash(connection, dataset.id),
-                "asked": asdict(spec),
             },
         )
         labellings.plan(connection, labelling_id, profile_ids, context_ids, persona_ids, spec.draws)
@@ -245,27 +196,17 @@ def estimate(
 ) -> Estimate:
     """What a labelling would come to, by the jobs that its worker would make. Raises StoreError or SeedError where it
     could not be planned. A server that does not answer is taken to do all that is asked of it."""
-    unreachable: list[str] = []
-
-    def ask(*question: Any) -> Server:
-        try:
-            return look_up(*question)
-        except EndpointError as error:
-            unreachable.append(f"{str(error).rstrip('.')}: counted as if nothing was recorded")
-            return Server(simulated=spec.base_url == SIMULATOR)
-
-    prepared = prepare(store, spec, ask)
-    return replace(_estimated(store, prepared), concurrency=concurrency, unreachable=tuple(unreachable))
+    return plans.estimate(lambda ask: _estimated(store, *prepare(store, spec, ask)), spec, look_up, concurrency)
 
 
-def _estimated(store: Store, prepared: Prepared, *, longest: bool = False) -> Estimate:
+def _estimated(
+    store: Store, asked: Asked[LabellingSpec], pack: PersonaPack, prompt: Prompt, *, longest: bool = False
+) -> Estimate:
     """longest: only of the profile with the longest statements."""
-    spec, ballots, pairs = prepared.spec, 0, 0
-    client = counting_client(store, spec.base_url, prepared.server)
-    personas = dict(enumerate(prepared.pack.personas))
-    asks = _Asking(
-        client, spec.model, prepared.prompt, prepared.parameters, prepared.server.schema, prepared.seed, personas
-    )
+    spec, server, ballots, pairs = asked.spec, asked.server, 0, 0
+    client = counting_client(store, spec.base_url, server)
+    personas = dict(enumerate(pack.personas))
+    asks = _Asking(client, spec.model, prompt, asked.parameters, server.schema, asked.seed, personas)
     with store.snapshot() as connection:
         dataset = datasets.named(connection, spec.dataset)
         which = datasets.longest_profile if longest else datasets.profile_ids
@@ -278,10 +219,7 @@ def _estimated(store: Store, prepared: Prepared, *, longest: bool = False) -> Es
             groups = [BallotGroup(profile_id, context, persona, draws) for context in tested for persona in personas]
             counter.count(asks.branches(record, groups))
             pairs, ballots = pairs + len(tested), ballots + spec.draws * len(groups)
-        rows = reversed(labellings.all_rows(connection))
-        before = [row.id for row in rows if row.model == spec.model and row.simulated == prepared.server.simulated]
-        known = OneKind(connection, before, ballot_table, prepared.server, spec.max_tokens, spec.prices)
-        stages, assumptions = stages_of(known, counter)
+        stages, assumptions = asked.stages(connection, counter, labellings.all_rows(connection), ballot_table)
     return Estimate(pairs, ballots, stages, assumptions, 32, spec.cap, counts=("ballot", "ballot"))
 
 
@@ -352,8 +290,22 @@ class LabellingSource(Source):
         with store.read() as connection:
             return len(datasets.contexts(connection, row.dataset))
 
+    def _planned(self, store: Store) -> tuple[labellings.LabellingRow, Mapping[str, Any]]:
+        with store.read() as connection:
+            row = next((r for r in labellings.all_rows(connection) if r.id == self.labelling_id), None)
+        if row is None:
+            raise StoreError(f"there is no labelling '{self.labelling_id}' in this workspace.")
+        return row, row.manifest
+
     def opened(self, store: Store, client: MakeClient, urls: Mapping[str, str]) -> Callable[[Unit], Iterator[Job]]:
         row, manifest = store.retry(partial(self._planned, store))
+        prompt = seeds.load_prompt("label")
+        # Votes under two wordings would be added up as if they were one question.
+        if manifest["prompt"]["sha256"] != prompt.sha256:
+            raise StoreError(
+                f"the labelling prompt has changed since {row.id} was planned. Start a new labelling with "
+                "`cimemories label`, or restore the old wording."
+            )
         address = self.moved_to or row.endpoint
         endpoint = Endpoint(
             urls.get(address, address),
@@ -362,45 +314,25 @@ class LabellingSource(Source):
             n_at_once=manifest.get("n_at_once", True),
             server=manifest.get("server"),
         )
-        return _jobs_by_unit(store, self.labelling_id, manifest, row.model, client(endpoint, row.simulated))
-
-    def _planned(self, store: Store) -> tuple[labellings.LabellingRow, Mapping[str, Any]]:
         with store.read() as connection:
-            row = next((r for r in labellings.all_rows(connection) if r.id == self.labelling_id), None)
-        if row is None:
-            raise StoreError(f"there is no labelling '{self.labelling_id}' in this workspace.")
-        return row, row.manifest
+            personas = labellings.personas(connection, row.id)
+        # Planned before servers were tested: all were asked for a JSON schema then.
+        schema, asked = manifest.get("schema", "json_schema"), client(endpoint, row.simulated)
+        asks = _Asking(asked, row.model, prompt, manifest["parameters"], schema, manifest["seed"], personas)
 
+        def remaining(unit: Unit) -> tuple[ProfileRecord, list[BallotGroup]]:
+            with store.read() as connection:
+                record = datasets.profile_record(connection, unit.profile)
+                groups = labellings.owed(connection, row.id, unit.profile)
+            contexts = {context for position, context in enumerate(record.context_ids) if unit.holds(position)}
+            return record, [group for group in groups if group.context in contexts]
 
-def _jobs_by_unit(
-    store: Store, labelling_id: str, manifest: Mapping[str, Any], model: str, client: Client
-) -> Callable[[Unit], Iterator[Job]]:
-    prompt = seeds.load_prompt("label")
-    # Votes under two wordings would be added up as if they were one question.
-    if manifest["prompt"]["sha256"] != prompt.sha256:
-        raise StoreError(
-            f"the labelling prompt has changed since {labelling_id} was planned. Start a new labelling with "
-            "`cimemories label`, or restore the old wording."
-        )
+        def jobs(unit: Unit) -> Iterator[Job]:
+            # Read whole before jobs go out, so that no transaction is open while calls are made.
+            for branches in asks.branches(*store.retry(partial(remaining, unit))):
+                yield from Deferred(partial(begun, branches)).jobs(store)
 
-    def remaining(unit: Unit) -> tuple[ProfileRecord, list[BallotGroup]]:
-        with store.read() as connection:
-            record = datasets.profile_record(connection, unit.profile)
-            groups = labellings.owed(connection, labelling_id, unit.profile)
-        contexts = {context for position, context in enumerate(record.context_ids) if unit.holds(position)}
-        return record, [group for group in groups if group.context in contexts]
-
-    def jobs(unit: Unit) -> Iterator[Job]:
-        # Read whole before jobs go out, so that no transaction is open while calls are made.
-        for branches in asks.branches(*store.retry(partial(remaining, unit))):
-            yield from Deferred(partial(begun, branches)).jobs(store)
-
-    with store.read() as connection:
-        personas = labellings.personas(connection, labelling_id)
-    # Planned before servers were tested: all were asked for a JSON schema then.
-    schema = manifest.get("schema", "json_schema")
-    asks = _Asking(client, model, prompt, manifest["parameters"], schema, manifest["seed"], personas)
-    return jobs
+        return jobs
 
 
 @dataclass(frozen=True)

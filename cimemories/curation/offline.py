@@ -13,12 +13,13 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from faker import Faker
 from faker.config import AVAILABLE_LOCALES
@@ -74,16 +75,6 @@ def known_locale(locale: str) -> str:
     else:
         problem = f"Faker has no locale '{locale}'"
     raise SeedError(f"{problem}. Choose one of {', '.join(LOCALES)}")
-
-
-def faker_of(locale: str) -> Faker:
-    """A generator of its own for a locale of LOCALES; nothing else uses it. Raises SeedError where the installed Faker
-    lacks it. Without weighting rare names come as often as common ones, which is faster and leaves more names to
-    give."""
-    try:
-        return Faker(known_locale(locale), use_weighting=False)
-    except AttributeError:
-        raise SeedError(f"the installed Faker has no locale '{locale}' any more; install an earlier one") from None
 
 
 # ---- values: the mini language in which the offline templates say what value an attribute gets
@@ -202,53 +193,38 @@ def _numbers(arguments: list[str], count: int, usage: str) -> list[Decimal]:
     return numbers
 
 
-def _whole(arguments: list[str], count: int, usage: str) -> list[int]:
+def _whole(arguments: list[str], count: int, usage: str) -> list[Decimal]:
     numbers = _numbers(arguments, count, usage)
     if any(number != int(number) for number in numbers):
         raise ExpressionError(f"expected {usage} with whole numbers")
-    return [int(number) for number in numbers]
+    return numbers
 
 
-def _money(arguments: list[str]) -> Sampler:
-    low, high, step = _whole(arguments, 3, "{money LOW HIGH STEP}")
-    if step < 1:
-        raise ExpressionError("expected {money LOW HIGH STEP}, STEP above 0")
+def _grid(usage: str, spoken: Callable[[Any], str], *, whole: bool = True) -> Callable[[list[str]], Sampler]:
+    """Return what reads the arguments of a number: two or three, as `usage` has, of which the last may be its step."""
 
-    def sample(source: Source) -> Sampled:
-        amount = low + step * source.random.randint(0, (high - low) // step)
-        return Sampled(amount, f"-${-amount:,}" if amount < 0 else f"${amount:,}")
+    def build(arguments: list[str]) -> Sampler:
+        low, high, *steps = (_whole if whole else _numbers)(arguments, usage.count(" "), usage)
+        step = steps[0] if steps else 1
+        if step <= 0:
+            raise ExpressionError(f"expected {usage}, STEP above 0")
 
-    return sample
+        def sample(source: Source) -> Sampled:
+            # On the grid in Decimal: 0.1 added up in binary would be spoken as 0.30000000000000004.
+            number = low + step * source.random.randint(0, int((high - low) / step))
+            value = int(number) if whole else float(number)
+            return Sampled(value, spoken(value))
 
+        return sample
 
-def _int(arguments: list[str]) -> Sampler:
-    low, high = _whole(arguments, 2, "{int LOW HIGH}")
-
-    def sample(source: Source) -> Sampled:
-        number = source.random.randint(low, high)
-        return Sampled(number, str(number))
-
-    return sample
-
-
-def _decimal(arguments: list[str]) -> Sampler:
-    low, high, step = _numbers(arguments, 3, "{decimal LOW HIGH STEP}")
-    if step <= 0:
-        raise ExpressionError("expected {decimal LOW HIGH STEP}, STEP above 0")
-
-    def sample(source: Source) -> Sampled:
-        # On the grid in Decimal: 0.1 added up in binary would be spoken as 0.30000000000000004.
-        number = float(low + step * source.random.randint(0, int((high - low) / step)))
-        return Sampled(number, str(number))
-
-    return sample
+    return build
 
 
 def _day(only_weekdays: bool) -> Callable[[list[str]], Sampler]:
     usage = "{weekday YEAR YEAR}" if only_weekdays else "{date YEAR YEAR}"
 
     def build(arguments: list[str]) -> Sampler:
-        first, last = _whole(arguments, 2, usage)
+        first, last = map(int, _whole(arguments, 2, usage))
         if not 1900 <= first <= last <= 2100:
             raise ExpressionError(f"expected {usage}, years from 1900 to 2100")
         start, days = date(first, 1, 1), (date(last, 12, 31) - date(first, 1, 1)).days
@@ -266,7 +242,7 @@ def _day(only_weekdays: bool) -> Callable[[list[str]], Sampler]:
 
 
 def _time(arguments: list[str]) -> Sampler:
-    first, last = _whole(arguments, 2, "{time HOUR HOUR}")
+    first, last = map(int, _whole(arguments, 2, "{time HOUR HOUR}"))
     if not 0 <= first <= last <= 23:
         raise ExpressionError("expected {time HOUR HOUR}, hours from 0 to 23")
 
@@ -288,9 +264,9 @@ def _phone(source: Source) -> str:
 
 
 _WITH_ARGUMENTS: dict[str, Callable[[list[str]], Sampler]] = {
-    "money": _money,
-    "int": _int,
-    "decimal": _decimal,
+    "money": _grid("{money LOW HIGH STEP}", lambda amount: f"{'-' * (amount < 0)}${abs(amount):,}"),
+    "int": _grid("{int LOW HIGH}", str),
+    "decimal": _grid("{decimal LOW HIGH STEP}", str, whole=False),
     "date": _day(only_weekdays=False),
     "weekday": _day(only_weekdays=True),
     "time": _time,
@@ -371,23 +347,35 @@ class Biography:
         ]
 
 
-def seeded_source(faker: Faker, locale: str, seed: str) -> Source:
-    """Generators whose state depends on `seed` alone: a profile has one of its own, so the first k of n are the k."""
-    # Not hash(), which differs from process to process; each generator has half of the digest.
-    digest = hashlib.sha256(seed.encode()).digest()
-    # The instance's own generator: Faker.seed would seed those of all threads.
-    faker.seed_instance(int.from_bytes(digest[:16]))
-    return Source(random.Random(int.from_bytes(digest[16:])), faker, locale)
+def biographies(count: int, locale: str, seed: str) -> Iterator[tuple[Source, Biography]]:
+    """Return an iterator over `count` biographies, no name twice, each with the generators that it was drawn by, which
+    are those of a profile until the next one is asked for. Their state depends on `seed` and the number of the profile
+    alone, so the first k of n are the k. Raises SeedError for a locale that is none of LOCALES, and in the course of
+    it where the locale has too few names."""
+    locale = known_locale(locale)
+    try:
+        # One for each call: it carries the state of its random numbers, and pages run in several threads. Without
+        # weighting rare names come as often as common ones, which is faster and leaves more names to give.
+        faker = Faker(locale, use_weighting=False)
+    except AttributeError:
+        raise SeedError(f"the installed Faker has no locale '{locale}' any more; install an earlier one") from None
 
+    def drawn() -> Iterator[tuple[Source, Biography]]:
+        taken: set[str] = set()
+        for index in range(count):
+            # Not hash(), which differs from process to process; each generator has half of the digest.
+            digest = hashlib.sha256(f"{seed} {index}".encode()).digest()
+            # The instance's own generator: Faker.seed would seed those of all threads.
+            faker.seed_instance(int.from_bytes(digest[:16]))
+            source = Source(random.Random(int.from_bytes(digest[16:])), faker, locale)
+            sex = source.random.choice("MF")
+            name = next((n for _ in range(_NAME_TRIES) if (n := person_name(source, sex)) not in taken), None)
+            if name is None:
+                raise SeedError(f"locale '{locale}' has too few names for more than {len(taken)} profiles")
+            taken.add(name)
+            yield source, Biography(name, sex, postal_address(source), source.random.randint(YOUNGEST, OLDEST))
 
-def sample_biography(source: Source, taken: Collection[str]) -> Biography:
-    """A biography whose name is not among those taken. Raises SeedError where the locale has too few names."""
-    sex = source.random.choice("MF")
-    for _ in range(_NAME_TRIES):
-        name = person_name(source, sex)
-        if name not in taken:
-            return Biography(name, sex, postal_address(source), source.random.randint(YOUNGEST, OLDEST))
-    raise SeedError(f"locale '{source.locale}' has too few names for more than {len(taken)} profiles")
+    return drawn()
 
 
 # ---- profiles
@@ -457,23 +445,18 @@ def generate_profiles(
     if events > len(library.events):
         there = "are named" if among else "have offline templates"
         raise SeedError(f"{events} events are too many: only {len(library.events)} {there}")
-    # One Faker for each call, because it carries the state of its random numbers and pages run in several threads.
-    locale = known_locale(locale)
-    faker, shared = faker_of(locale), tuple(contexts)
-
-    def profiles() -> Iterator[Profile]:
-        names: set[str] = set()
-        for index in range(count):
-            source = seeded_source(faker, locale, f"cimemories offline {seed} {index}")
-            profile = _profile(source, library, events, per_domain, names)
-            names.add(profile.name)
-            yield replace(profile, contexts=shared)
-
-    return profiles()
+    drawn, shared = biographies(count, locale, f"cimemories offline {seed}"), tuple(contexts)
+    return (_profile(source, person, library, events, per_domain, shared) for source, person in drawn)
 
 
-def _profile(source: Source, library: _Library, events: int, per_domain: int, names: set[str]) -> Profile:
-    person = sample_biography(source, names)
+def _profile(
+    source: Source,
+    person: Biography,
+    library: _Library,
+    events: int,
+    per_domain: int,
+    contexts: tuple[Context, ...],
+) -> Profile:
     chosen = source.random.sample(library.events, events)
     attributes = person.attributes(library.bio)
     statements = {attribute.statement for attribute in attributes}
@@ -486,7 +469,7 @@ def _profile(source: Source, library: _Library, events: int, per_domain: int, na
         for domain in DOMAINS:
             for line in source.random.sample(event.domains[domain], per_domain):
                 attributes.append(_new_attribute(line, domain, event.name, source, statements))
-    return Profile(person.name, person.sex, person.address, person.age, tuple(attributes))
+    return Profile(person.name, person.sex, person.address, person.age, tuple(attributes), contexts)
 
 
 def _new_attribute(line: _Line, domain: str, event: str, source: Source, statements: set[str]) -> Attribute:

@@ -219,14 +219,14 @@ class Traversal:
             self._ask(item, item.times * len(job.draws))
         if not waiting.ask.placeholders:
             return
-        draw_of = {branch: 0 if waiting.ask.shared else branch.draw for branch in waiting.branches}
+        draw_of = {branch: waiting.ask.draw_of(branch) for branch in waiting.branches}
         recorded = [(branch, answers.get(draw)) for branch, draw in draw_of.items()]
         yield from map(_Planned, self._jobs([branch.after(answer) for branch, answer in recorded if answer]))
         missing = [branch for branch, draw in draw_of.items() if draw not in answers]
         if not missing:
             return
         # One placeholder stands for all samples that are missing: alike, they lead to the same jobs (`times`).
-        times = item.times if waiting.ask.shared else item.times * len(missing)
+        times = item.times if waiting.ask.draw is not None else item.times * len(missing)
         longest = self._followed(missing, waiting.ask, 0)
         shortest = longest
         if len(set(waiting.ask.placeholders)) > 1 or item.shortest not in (None, job):
@@ -241,7 +241,7 @@ class Traversal:
         """Return the jobs that follow from a placeholder: of all branches if they share the answer, else of one."""
         text = ask.placeholders[which]
         answer = Answer("", 0, calls.OK, "", 0.0, "", content=text, reasoning=text)
-        return self._jobs([branch.after(answer) for branch in (branches if ask.shared else branches[:1])])
+        return self._jobs([branch.after(answer) for branch in (branches if ask.draw is not None else branches[:1])])
 
     def _jobs(self, moves: Moves) -> list[Job]:
         return jobs_of(asked_next(moves, self._keep))

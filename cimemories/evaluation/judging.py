@@ -366,7 +366,7 @@ def asked_of_judge(
     """Return a question to the first judge that is a model, about something else than a message. Raises StopIteration
     if none is one: such a run is not planned."""
     judge, asks = next((judge, judge.client) for judge in judges if judge.kind == LLM and judge.client is not None)
-    return Ask(kind, asks, _request(judge, text, response_format(form, judge.schema)), placeholders, shared=True)
+    return Ask(kind, asks, _request(judge, text, response_format(form, judge.schema)), placeholders, draw=0)
 
 
 def _by_id(reveals: Sequence[Reveal], attribute_ids: Sequence[int]) -> list[Reveal]:

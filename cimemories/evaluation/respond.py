@@ -340,7 +340,7 @@ class Paraphrased:
         prompt = self.replay.paraphrase[1].render(statement=one_line(item.statement))
         request = self.writer.request(prompt, _room(self.writer))
         # Planned only if the statement itself states its value.
-        answer = yield Ask(PARAPHRASE, self.writer.client, request, (f"So: {item.statement}",), shared=True)
+        answer = yield Ask(PARAPHRASE, self.writer.client, request, (f"So: {item.statement}",), draw=0)
         try:
             wording = read_paraphrase(item, required(answer, PARAPHRASE))
         except client.AnswerError as error:
@@ -592,11 +592,11 @@ def _question(writer: Writer, question: Question) -> Ask:
     if writer.memory_model is not None:
         kind = EMBEDDING if writer.memory_model.embeds else MEMORY
         request = writer.memory_model.request(question)
-        return Ask(kind, writer.memory_model.client, request, placeholders, shared=True)
+        return Ask(kind, writer.memory_model.client, request, placeholders, draw=0)
     form = response_format(question.schema, writer.schema) if question.schema else {}
     # One draw: what is recalled is the same for all samples of a message.
     request = writer.request(question.text, {**_room(writer), **form})
-    return Ask(MEMORY, writer.client, request, placeholders, shared=True)
+    return Ask(MEMORY, writer.client, request, placeholders, draw=0)
 
 
 def _room(writer: Writer) -> dict[str, object]:

@@ -39,16 +39,19 @@ class Ask:
     """A question to a model.
 
     placeholders: answers for a plan, from the one that leads to the longest prompts to the one that leads to the
-    shortest; empty if nothing follows from any answer. shared: all samples get the same answer, which is draw 0.
-    opening: as of Job.
+    shortest; empty if nothing follows from any answer. draw: the one draw that all samples share; None: each has its
+    own. opening: as of Job.
     """
 
     kind: str
     client: Client
     request: ChatRequest
     placeholders: tuple[str, ...] = ()
-    shared: bool = False
+    draw: int | None = None
     opening: str | None = None
+
+    def draw_of(self, branch: Branch) -> int:
+        return branch.draw if self.draw is None else self.draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +143,19 @@ Moves: TypeAlias = Iterable[tuple[Branch, Item | None]]
 
 def jobs_of(asked: Iterable[tuple[Ask, Branch]]) -> list[Job]:
     """Return the jobs for what branches ask, in their order; equal requests for different samples are one job."""
-    groups: defaultdict[tuple[object, ...], list[tuple[Ask, dict[int, Branch], list[Branch]]]] = defaultdict(list)
+    groups: defaultdict[tuple[object, ...], list[tuple[Ask, set[int], list[Branch]]]] = defaultdict(list)
     ordered = []
     for ask, branch in asked:
-        alike = groups[ask.kind, ask.request.messages, ask.shared]
-        for first, by_draw, branches in alike:
+        alike = groups[ask.kind, ask.request.messages, ask.draw]
+        draw = ask.draw_of(branch)
+        for first, draws, branches in alike:
             same = first is ask or (first.client is ask.client and first.request == ask.request)
-            if same and (ask.shared or branch.draw not in by_draw):
-                by_draw[branch.draw] = branch
+            if same and (ask.draw is not None or draw not in draws):
+                draws.add(draw)
                 branches.append(branch)
                 break
         else:
-            group = ask, {branch.draw: branch}, [branch]
+            group = ask, {draw}, [branch]
             alike.append(group)
             ordered.append(group)
     return [
@@ -159,11 +163,11 @@ def jobs_of(asked: Iterable[tuple[Ask, Branch]]) -> list[Job]:
             ask.kind,
             ask.client,
             ask.request,
-            (0,) if ask.shared else tuple(sorted(by_draw)),
+            tuple(sorted(draws)),
             Waiting(ask, tuple(branches)),
             opening=ask.opening,
         )
-        for ask, by_draw, branches in ordered
+        for ask, draws, branches in ordered
     ]
 
 
@@ -180,7 +184,7 @@ class Waiting:
     def answers(self, outcomes: Mapping[int, Answer]) -> Iterator[tuple[Branch, Answer]]:
         """Yield each branch that has an answer, with it: of a batch file some may be missing."""
         for branch in self.branches:
-            if answer := outcomes.get(0 if self.ask.shared else branch.draw):
+            if answer := outcomes.get(self.ask.draw_of(branch)):
                 yield branch, answer
 
     @classmethod

@@ -10,12 +10,12 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import sqlalchemy as sa
 
 from cimemories.model import Attribute, WorkStatus
 from cimemories.store import versions, work
-from cimemories.store.calls import TOKEN_SUMS
 from cimemories.store.engine import StoreError, canonical_json, in_chunks, new_id, now, plain_name, values_of
 from cimemories.store.runs import NOT_NOTED, ModelCalls, usage
 from cimemories.store.tables import call, generation, generation_part
@@ -37,7 +37,7 @@ class GenerationRow:
     model: str
     endpoint: str
     simulated: bool
-    manifest: dict[str, object]
+    manifest: dict[str, Any]
     dataset: int | None
     status: WorkStatus
     error: str | None
@@ -61,16 +61,15 @@ class Part:
     """One part as it stands. `attempt` is the one that is owed, or the last that was made; `rejected` are records."""
 
     id: int
-    generation: str
     profile: int
     position: int
     event: str
-    attempt: int
-    status: str
-    cause: str | None
-    attributes: tuple[Attribute, ...]
-    rejected: tuple[dict[str, object], ...]
-    call: str | None
+    attempt: int = 0
+    status: str = OWED
+    cause: str | None = None
+    attributes: tuple[Attribute, ...] = ()
+    rejected: tuple[dict[str, object], ...] = ()
+    call: str | None = None
 
     @property
     def open(self) -> bool:
@@ -194,39 +193,26 @@ def owing_profiles(connection: sa.Connection, generation_id: str) -> list[int]:
     return list(connection.execute(query).scalars())
 
 
-def settle(
-    connection: sa.Connection,
-    part_id: int,
-    *,
-    status: str,
-    attempt: int,
-    cause: str | None,
-    call_key: str,
-    attributes: Sequence[Attribute],
-    rejected: Sequence[Mapping[str, object]],
-) -> None:
-    """Write how a part stands now: all that is accepted and rejected so far. One that is settled is left as it is."""
-    connection.execute(
-        sa.update(generation_part)
-        .where(generation_part.c.id == part_id, generation_part.c.status.in_(RETRIABLE))
-        .values(
-            status=status,
-            attempt=attempt,
-            cause=cause,
-            call=call_key,
-            attributes=json.dumps([vars(item) for item in attributes], ensure_ascii=False),
-            rejected=json.dumps(list(rejected), ensure_ascii=False),
+def settle(connection: sa.Connection, parts: Sequence[Part]) -> list[bool]:
+    """Write how these parts stand now; one that is settled is left as it is. Return for each whether it rests on its
+    call: where the end of a commit was not heard of, it is done again, and the part is settled."""
+    for part in parts:
+        connection.execute(
+            sa.update(generation_part)
+            .where(generation_part.c.id == part.id, generation_part.c.status.in_(RETRIABLE))
+            .values(
+                status=part.status,
+                attempt=part.attempt,
+                cause=part.cause,
+                call=part.call,
+                attributes=json.dumps([vars(item) for item in part.attributes], ensure_ascii=False),
+                rejected=json.dumps(part.rejected, ensure_ascii=False),
+            )
         )
-    )
-
-
-def fail(connection: sa.Connection, part_id: int, cause: str, call_key: str) -> None:
-    """Note that a part could not be asked for; a resume asks again."""
-    connection.execute(
-        sa.update(generation_part)
-        .where(generation_part.c.id == part_id, generation_part.c.status.in_(RETRIABLE))
-        .values(status=FAILED, cause=cause, call=call_key)
-    )
+    ids = [part.id for part in parts]
+    query = sa.select(generation_part.c.id, generation_part.c.call).where(generation_part.c.id.in_(ids))
+    calls = {row.id: row.call for row in connection.execute(query)}
+    return [calls.get(part.id) == part.call for part in parts]
 
 
 def delete(connection: sa.Connection, generation_id: str) -> None:
@@ -266,27 +252,16 @@ def _refused(connection: sa.Connection, generation_id: str) -> list[tuple[str | 
 def calls_by_model(connection: sa.Connection, generation_id: str, since: str | None = None) -> list[ModelCalls]:
     """What a generation used, by kind and model, its earlier attempts too. since: only what was asked at or after that
     time."""
+    refused = _refused(connection, generation_id)
+    # A set: one call is named by each thing that was turned down of it.
+    keys = {key for key, _ in refused if key} | {str(item["call"]) for _, rejected in refused for item in rejected}
     total: dict[tuple[str, str], ModelCalls] = {}
-    for chunk in in_chunks(_call_keys(connection, generation_id)):
+    for chunk in in_chunks(keys):
         used = sa.select(call.c.key.label("call"), NOT_NOTED).where(call.c.key.in_(chunk))
         for part in usage(connection, used, since):
             key = part.kind, part.model
             total[key] = replace(total[key].plus(part), model=part.model) if key in total else part
     return list(total.values())
-
-
-def _call_keys(connection: sa.Connection, generation_id: str) -> set[str]:
-    refused = _refused(connection, generation_id)
-    # A set: one call is named by each thing that was turned down of it.
-    return {key for key, _ in refused if key} | {str(item["call"]) for _, rejected in refused for item in rejected}
-
-
-def tokens(connection: sa.Connection, generation_id: str) -> tuple[int, int, int]:
-    """Prompt, cached and completion tokens of all calls of a generation, those of earlier attempts among them; 0 where
-    the server counted none."""
-    used = calls_by_model(connection, generation_id)
-    prompt, cached, completion = (sum(getattr(part, token.name) for part in used) for token in TOKEN_SUMS)
-    return prompt, cached, completion
 
 
 def of_dataset(connection: sa.Connection, dataset_id: int) -> GenerationRow | None:

@@ -1,0 +1,121 @@
+"""Settings, servers and estimates of labellings and generations, before anything of them is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Generic, TypeVar
+
+import sqlalchemy as sa
+
+from cimemories.evaluation.estimates import Estimate, OneKind, StageEstimate, Traversal, stages_of
+from cimemories.evaluation.planning import LookUp, served
+from cimemories.evaluation.prices import Prices, check_money
+from cimemories.llm.capabilities import Server
+from cimemories.llm.endpoint import EndpointError
+from cimemories.llm.source import SIMULATOR
+from cimemories.store.engine import Store
+from cimemories.store.generations import GenerationRow
+from cimemories.store.labellings import LabellingRow
+
+
+class Spec:
+    """Settings of a labelling or a generation, which are dataclasses; those that both have."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    model: str
+    base_url: str
+    api_key_env: str
+    temperature: float | None
+    max_tokens: int | None
+    prices: Prices | None
+    cap: float | None
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The further fields of its requests, without the limit on tokens."""
+        return {} if self.temperature is None else {"temperature": self.temperature}
+
+
+S = TypeVar("S", bound=Spec)
+
+
+@dataclass(frozen=True)
+class Asked(Generic[S]):
+    """Settings and the server that is asked by them. spec: with the server's right address. asked_seed: the seed that
+    is asked for."""
+
+    spec: S
+    server: Server
+    asked_seed: int | None
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """The further fields of its requests, as sent."""
+        limit, fields = self.server.token_limit, self.server.accepted(self.spec.fields)
+        return fields if self.spec.max_tokens is None else {limit: self.spec.max_tokens, **fields}
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """The same as they are asked for, whatever the server takes: by them a plan finds work that is there."""
+        limit = {} if self.spec.max_tokens is None else {"max_tokens": self.spec.max_tokens}
+        return {**limit, **self.spec.fields}
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that is sent: none to a server that refuses seeds."""
+        return None if self.server.seed is False else self.asked_seed
+
+    @property
+    def manifest(self) -> dict[str, object]:
+        """How the server is asked, for a manifest."""
+        return {
+            "parameters": self.parameters,
+            "seed": self.seed,
+            "schema": self.server.schema,
+            "capabilities": self.server.as_json(),
+            "prices": self.spec.prices.as_json() if self.spec.prices else None,
+            "cap": self.spec.cap,
+            "asked": asdict(self.spec),
+        }
+
+    def stages(
+        self,
+        connection: sa.Connection,
+        counter: Traversal,
+        works: Sequence[LabellingRow | GenerationRow],
+        used: sa.Table,
+        usual: tuple[int, str] | None = None,
+    ) -> tuple[tuple[StageEstimate, ...], tuple[str, ...]]:
+        """Return `stages_of` what was counted. works: of which those that asked the same before teach; used, usual: as
+        of OneKind."""
+        model, simulated = self.spec.model, self.server.simulated
+        before = [row.id for row in reversed(works) if row.model == model and row.simulated == simulated]
+        known = OneKind(connection, before, used, self.server, self.spec.max_tokens, self.spec.prices, usual)
+        return stages_of(known, counter)
+
+
+def ask_server(
+    store: Store, spec: S, look_up: LookUp, *, draws: int, seed: int | None, simulator_seed: int
+) -> Asked[S]:
+    """Look up the server of these settings. simulator_seed: that of the simulator where `seed` is None. Raises
+    StoreError for prices and a cap that do not go together, and EndpointError if the server cannot be used."""
+    check_money((spec.model, spec.prices), [], None, spec.cap)
+    server = served(store, spec.base_url, spec.api_key_env, spec.model, draws, seed, spec.fields, look_up)
+    asked_seed = simulator_seed if seed is None and server.simulated else seed
+    return Asked(replace(spec, base_url=server.base_url or spec.base_url), server, asked_seed)
+
+
+def estimate(price: Callable[[LookUp], Estimate], spec: Spec, look_up: LookUp, concurrency: int) -> Estimate:
+    """Return an estimate, in which a server that does not answer is taken to do all that is asked of it. price: makes
+    it with a way to look servers up."""
+    unreachable: list[str] = []
+
+    def ask(*question: Any) -> Server:
+        try:
+            return look_up(*question)
+        except EndpointError as error:
+            unreachable.append(f"{str(error).rstrip('.')}: counted as if nothing was recorded")
+            return Server(simulated=spec.base_url == SIMULATOR)
+
+    return replace(price(ask), concurrency=concurrency, unreachable=tuple(unreachable))
