@@ -19,7 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import cast
 
 import sqlalchemy as sa
@@ -66,7 +66,6 @@ from cimemories.llm.worker import SIMULATOR
 from cimemories.manifest import JudgePart, RunManifest, SystemPart
 from cimemories.store import calls, datasets
 from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, canonical_body
-from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.text import count
 
@@ -263,23 +262,6 @@ def _waiting(job: Job) -> Waiting:
     return cast(Waiting, job.settle)
 
 
-def slots_of(
-    record: ProfileRecord, samples: int, memories: Mapping[int, tuple[int, ...]] | None, contexts: Sequence[int]
-) -> list[Slot]:
-    """The slots of a profile in these contexts. memories: what `compose` gives; None: all attributes."""
-    responses = {sample: sample for sample in range(samples)}
-
-    @cache
-    def memory(positions: tuple[int, ...]) -> ProfileRecord:
-        return restrict(record, [record.attribute_ids[p] for p in positions])
-
-    return [
-        Slot(record if memories is None else memory(memories[context_id]), context_id, responses)
-        for context_id in record.context_ids
-        if context_id in contexts and (memories is None or context_id in memories)
-    ]
-
-
 # ---- estimates
 
 
@@ -364,20 +346,27 @@ class StageEstimate:
 
     def plus(self, other: StageEstimate) -> StageEstimate:
         """Both as one, with the kind, model and rates of this."""
-        counts = ("draws", "recorded", "requests", "requests_least", "cacheable")
+        counts = ("draws", "recorded", "requests", "requests_least", "cacheable", "too_long")
         tokens = ("prompt_tokens", "prompt_tokens_least", "completion_tokens")
-        sums = {name: getattr(self, name) + getattr(other, name) for name in (*counts, *tokens)}
-        known = self.completion_known and other.completion_known
-        # Of servers with one model the one with the shortest context decides what fits.
         return replace(
             self,
-            **sums,
-            completion_known=known,
+            **{name: getattr(self, name) + getattr(other, name) for name in (*counts, *tokens)},
+            completion_known=self.completion_known and other.completion_known,
             prices=self.prices or other.prices,
+            # Of servers with one model the one with the shortest context decides what fits.
             context=min((c for c in (self.context, other.context) if c), default=None),
-            too_long=self.too_long + other.too_long,
             longest=max(self.longest, other.longest),
         )
+
+
+class _Sum:
+    """An attribute of an estimate that adds up the attribute of this name over its stages."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, estimate: Estimate, owner: type) -> int:
+        return sum(getattr(stage, self.name) for stage in estimate.stages)
 
 
 @dataclass(frozen=True)
@@ -439,29 +428,8 @@ class Estimate:
             merged[key] = merged[key].plus(stage) if key in merged else stage
         return tuple(merged.values())
 
-    @property
-    def requests(self) -> int:
-        return sum(stage.requests for stage in self.stages)
-
-    @property
-    def draws(self) -> int:
-        return sum(stage.draws for stage in self.stages)
-
-    @property
-    def recorded(self) -> int:
-        return sum(stage.recorded for stage in self.stages)
-
-    @property
-    def prompt_tokens(self) -> int:
-        return sum(stage.prompt_tokens for stage in self.stages)
-
-    @property
-    def cacheable(self) -> int:
-        return sum(stage.cacheable for stage in self.stages)
-
-    @property
-    def completion_tokens(self) -> int:
-        return sum(stage.completion_tokens for stage in self.stages)
+    requests, draws, recorded = _Sum(), _Sum(), _Sum()
+    prompt_tokens, cacheable, completion_tokens = _Sum(), _Sum(), _Sum()
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -586,15 +554,22 @@ def _traversed(
 ) -> tuple[int, Traversal, list[str]]:
     """How many pairs of these profiles a run asks about, its calls counted, and what of them cannot be."""
     spec, what, places = prepared.spec, prepared.composition, 0
-    writer = _writer(store, prepared)
+    writer, responses = _writer(store, prepared), {sample: sample for sample in range(spec.samples)}
     with store.snapshot() as connection:
         counter = Traversal(connection, counted)
         dataset = datasets.named(connection, spec.dataset)
         contexts = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
         for profile_id in profile_ids:
             record = datasets.profile_record(connection, profile_id)
-            memories = None if what.is_plain else compose(what, record, source.labels if source else None)
-            slots = slots_of(record, spec.samples, memories, contexts)
+            tested = [context for context in record.context_ids if context in contexts]
+            if what.is_plain:
+                slots = [Slot(record, context, responses) for context in tested]
+            else:
+                held = compose(what, record, source.labels if source else None)
+                ids = record.attribute_ids
+                # One record for the contexts that share a memory: what is made of it is cached by it.
+                memories = {some: restrict(record, [ids[at] for at in some]) for some in set(held.values())}
+                slots = [Slot(memories[held[context]], context, responses) for context in tested if context in held]
             places += len(slots)
             if spec.sessions is not None:
                 by_id = {slot.context_id: slot for slot in slots}
