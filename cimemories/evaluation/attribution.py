@@ -86,10 +86,9 @@ class Variant:
 
     def as_json(self, profile: int) -> dict[str, object]:
         """As the manifest keeps it, of a profile by its id."""
-        shown = datasets.memory_hash(profile, self.shown)
         known: dict[str, object] = {
             "level": str(self.change),
-            "shown": shown,
+            "shown": datasets.memory_hash(profile, self.shown),
             "statement": self.statement,
             "removed": list(self.removed),
         }
@@ -134,29 +133,24 @@ class Attribution:
         return range(self.first, self.first + self.samples)
 
     def slots(self) -> list[Slot]:
-        """Where the messages of each variant are written."""
-        memory, context = restrict(self.record, self.held), self.leak.context
+        """Return where the messages of each variant are written."""
+        memory, leaked = restrict(self.record, self.held), self.leak.attribute
         responses = {number: number for number in self.numbers}
-        return [
-            Slot(memory, context, responses, replay=replay(self.record, v.shown, self._reworded(v), self._asked(v)))
-            for v in self.variants
-        ]
-
-    def _reworded(self, variant: Variant) -> dict[int, str]:
-        return {} if variant.statement is None else {self.leak.attribute: variant.statement}
-
-    def _asked(self, variant: Variant) -> tuple[int, Prompt] | None:
-        return None if variant.paraphrase is None else (self.leak.attribute, variant.paraphrase)
+        slots = []
+        for variant in self.variants:
+            reworded = {} if variant.statement is None else {leaked: variant.statement}
+            paraphrase = None if variant.paraphrase is None else (leaked, variant.paraphrase)
+            shown = replay(self.record, variant.shown, reworded, paraphrase)
+            slots.append(Slot(memory, self.leak.context, responses, replay=shown))
+        return slots
 
     def as_json(self) -> dict[str, object]:
         """As the manifest keeps it; `read_manifest` gives it back as an AttributionPart."""
-        leak = self.leak
-        variants = [variant.as_json(self.record.id) for variant in self.variants]
-        place = {name: getattr(leak, name) for name in ("response", "profile", "context", "attribute")}
+        place = {name: getattr(self.leak, name) for name in ("response", "profile", "context", "attribute")}
         return place | {
             "first": self.first,
             "samples": self.samples,
-            "variants": variants,
+            "variants": [variant.as_json(self.record.id) for variant in self.variants],
             "skipped": dict(self.skipped),
         }
 
@@ -187,33 +181,25 @@ def variants_of(
             f"the wording does not state the value of {item.key} ({item.value}) by the matcher's rules, so it is no "
             "paraphrase. Keep more words of its statement."
         )
-    made = {
-        Change.FIRST: Variant(Change.FIRST, (attribute, *others)),
-        Change.LAST: Variant(Change.LAST, (*others, attribute)),
-        Change.PARAPHRASED: Variant(
-            Change.PARAPHRASED, whole, text, paraphrase=load_prompt("paraphrase") if asks else None
-        ),
-        Change.WITHOUT: Variant(Change.WITHOUT, others, removed=(attribute,)),
-        Change.NO_NEIGHBOURS: Variant(Change.NO_NEIGHBOURS, tuple(a for a in whole if a not in near), removed=near),
-    }
-    cannot = {
-        Change.FIRST: "it stands first already" if whole[0] == attribute else "",
-        Change.LAST: "it stands last already" if whole[-1] == attribute else "",
-        Change.PARAPHRASED: _no_paraphrase(item, text, asks=asks),
-        Change.NO_NEIGHBOURS: "" if near else "no other memory is in the prompt",
-    }
-    wanted = [change for change in CHANGES if change in changes]
-    skipped = {str(change): cannot[change] for change in wanted if cannot.get(change)}
-    variants = [made[change] for change in wanted if not cannot.get(change)]
-    return (Variant(Change.BASELINE, whole), *variants), skipped
-
-
-def _no_paraphrase(item: Attribute, text: str | None, *, asks: bool) -> str:
-    """Why there is no paraphrase of this memory; empty where there is one, or the model can be asked for one."""
     if asks:
         stated = match((item,), item.statement)
-        return "" if stated else "its own statement does not state its value, so no answer could be checked"
-    return "" if text else "no note could be made that states its value; give a wording"
+        no_paraphrase = "" if stated else "its own statement does not state its value, so no answer could be checked"
+    else:
+        no_paraphrase = "" if text else "no note could be made that states its value; give a wording"
+    prompt = load_prompt("paraphrase") if asks else None
+    made = (  # each with why there is none, or ''
+        (Variant(Change.FIRST, (attribute, *others)), "it stands first already" if whole[0] == attribute else ""),
+        (Variant(Change.LAST, (*others, attribute)), "it stands last already" if whole[-1] == attribute else ""),
+        (Variant(Change.PARAPHRASED, whole, text, paraphrase=prompt), no_paraphrase),
+        (Variant(Change.WITHOUT, others, removed=(attribute,)), ""),
+        (
+            Variant(Change.NO_NEIGHBOURS, tuple(a for a in whole if a not in near), removed=near),
+            "" if near else "no other memory is in the prompt",
+        ),
+    )
+    skipped = {str(variant.change): why for variant, why in made if why and variant.change in changes}
+    variants = [variant for variant, why in made if not why and variant.change in changes]
+    return (Variant(Change.BASELINE, whole), *variants), skipped
 
 
 def neighbours(record: ProfileRecord, shown: Sequence[int], attribute: int) -> tuple[int, ...]:
@@ -243,20 +229,6 @@ def note_of(item: Attribute) -> str | None:
 # ---- planning
 
 
-def leaked_response(connection: sa.Connection, run_id: str, response_id: int, attribute: int) -> Leak:
-    """The reveal of an attribute in a response of a run. Raises StoreError where the run has no such response."""
-    query = sa.select(response).where(response.c.id == response_id, response.c.run == run_id)
-    row = connection.execute(query).mappings().first()
-    if row is None:
-        raise StoreError(f"{run_id} has no such message any more. Reload the leaks.")
-    if row["earlier"] and json.loads(row["earlier"]):
-        raise StoreError(
-            "earlier messages of its session were in the prompt of that message: that cannot be replayed yet."
-        )
-    names = ("profile", "context", "sample", "memory", "shown")
-    return Leak(response=response_id, attribute=attribute, **{name: row[name] for name in names})
-
-
 def prepare_attribution(
     store: Store,
     run_id: str,
@@ -280,9 +252,19 @@ def prepare_attribution(
             raise StoreError(f"{run_id} was imported from a file, so its messages cannot be requested again.")
         if row.explains:
             raise StoreError(f"{run_id} explains a leak itself. Ask about a message of {row.explains}.")
-        leak = leaked_response(connection, run_id, response_id, attribute)
+        query = sa.select(response).where(response.c.id == response_id, response.c.run == run_id)
+        leaked = connection.execute(query).mappings().first()
+        if leaked is None:
+            raise StoreError(f"{run_id} has no such message any more. Reload the leaks.")
+        if leaked["earlier"] and json.loads(leaked["earlier"]):
+            raise StoreError(
+                "earlier messages of its session were in the prompt of that message: that cannot be replayed yet."
+            )
+        names = ("profile", "context", "sample", "memory", "shown")
+        leak = Leak(response=response_id, attribute=attribute, **{name: leaked[name] for name in names})
         record = datasets.profile_record(connection, leak.profile)
-        _refuse_own_lines(connection, leak, record)
+        if leaked["recall"] is not None:
+            _refuse_own_lines(connection, leaked["recall"], record)
         lists = datasets.memories_of(connection, [digest for digest in (leak.memory, leak.shown) if digest])
         place = response.c.run == run_id, response.c.profile == leak.profile, response.c.context == leak.context
         first = connection.execute(sa.select(sa.func.max(response.c.sample)).where(*place)).scalar_one() + 1
@@ -298,11 +280,8 @@ def prepare_attribution(
     return plan
 
 
-def _refuse_own_lines(connection: sa.Connection, leak: Leak, record: ProfileRecord) -> None:
+def _refuse_own_lines(connection: sa.Connection, digest: str, record: ProfileRecord) -> None:
     """Raises StoreError where a memory system put other lines into the prompt than memory statements."""
-    digest = connection.execute(sa.select(response.c.recall).where(response.c.id == leak.response)).scalar_one()
-    if digest is None:
-        return
     of = dict(zip(record.attribute_ids, (a.statement for a in record.profile.attributes), strict=True))
     lines = datasets.recalls_of(connection, [digest])[digest].lines
     if any(len(line.attributes) != 1 or of.get(line.attributes[0]) != line.text for line in lines):

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from cimemories.access.roles import Role
 from cimemories.evaluation.runs import Addresses, jobs_of, judges_of
-from cimemories.formats.batch_files import BatchAnswer, BatchAnswers, batch_answers, request_line
+from cimemories.formats.batch_files import BatchAnswer, batch_answers, request_line
 from cimemories.llm.client import Client, refusal
 from cimemories.llm.endpoint import Endpoint
 from cimemories.llm.executor import Deferred, Job, all_jobs
@@ -94,7 +94,10 @@ def export_batch(
                         if model is not None and job.request.model != model:
                             result.elsewhere += 1
                             continue
-                        stream.write(request_line(key, body_of(job.request, draw)))
+                        body = request_body(job.request)
+                        if job.request.seed is not None:
+                            body["seed"] = job.request.seed + draw
+                        stream.write(request_line(key, body))
                         result.lines += 1
                         result.kinds[job.kind] += 1
                         result.models[job.request.model] += 1
@@ -110,14 +113,6 @@ def export_batch(
     return result
 
 
-def body_of(request: ChatRequest, draw: int) -> dict[str, object]:
-    """The body of the one request for this draw, with the seed of the draw where the run sends one."""
-    body = request_body(request)
-    if request.seed is not None:
-        body["seed"] = request.seed + draw
-    return body
-
-
 def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
     """Take the answers of a batch into a run. Importing a file twice changes nothing. A line that failed becomes a
     recorded failure with its cause: what it was asked for stays owed. Raises FormatError before anything is written
@@ -127,10 +122,17 @@ def import_batch(store: Store, run_id: str, path: Path) -> BatchImported:
         used: set[str] = set()
 
         def fresh(job: Job, owed: Mapping[int, str]) -> list[Answer]:
-            keys = {key for key in owed.values() if key in answers.offsets}
-            taken = [answer for answer in _from_file(job, owed, answers) if not _is_there(store, answer)]
-            used.update(keys)
-            result.there += len(keys) - len(taken)
+            assert isinstance(job.client, _FileClient)
+            taken = []
+            for draw, key in owed.items():
+                if (line := answers.get(key)) is None:
+                    continue
+                used.add(key)
+                answer = job.client.answer(line, job.request.model, draw, key)
+                if _is_there(store, answer):
+                    result.there += 1
+                else:
+                    taken.append(answer)
             result.settled += sum(answer.ok for answer in taken)
             result.failed.update(answer.status for answer in taken if not answer.ok)
             result.errors.update(f"{answer.status}: {answer.error}" for answer in taken if not answer.ok)
@@ -170,13 +172,6 @@ class _FileClient(Client):
             reason = "the answer has no choices with a message"
             return Answer(key, draw, "malformed", exchange, 0.0, now(), error=reason)
         return replace(read[draw], exchange=exchange)
-
-
-def _from_file(job: Job, owed: Mapping[int, str], answers: BatchAnswers) -> Iterator[Answer]:
-    assert isinstance(job.client, _FileClient)
-    for draw, key in owed.items():
-        if (line := answers.get(key)) is not None:
-            yield job.client.answer(line, job.request.model, draw, key)
 
 
 def _is_there(store: Store, answer: Answer) -> bool:

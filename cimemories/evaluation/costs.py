@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -167,19 +167,6 @@ def models_in(manifest: RunManifest, role: str) -> list[tuple[str, ModelPart | J
     return [(judge.model, judge) for judge in manifest.judges if judge.kind == LLM]
 
 
-def amount(used: ModelCalls, prices: PriceList) -> float | None:
-    """What the tokens of these calls cost, in the currency of the prices; None where their model has no known price.
-    Tokens that the server did not report are not in it."""
-    price = prices.get((role_of(used.kind), used.model))
-    return None if price is None else price.cost(used.prompt_tokens, used.cached_tokens, used.completion_tokens)
-
-
-def _uncounted(used: ModelCalls, prices: PriceList) -> bool:
-    """Whether these calls cost something that is in no sum: tokens that the server did not report."""
-    price = prices.get((role_of(used.kind), used.model))
-    return price is not None and not price.free and used.uncounted > 0
-
-
 def _runs_cost(connection: sa.Connection, rows: Sequence[RunRow], since: str, cap: float | None) -> Cost:
     run_ids = [row.id for row in rows]
     prices, unpriced = price_list([row.manifest for row in rows])
@@ -195,20 +182,28 @@ def _cost(
     unpriced: Sequence[str],
     cap: float | None,
 ) -> Cost:
-    stages = tuple(StageCost(u, amount(u, prices)) for u in all_calls)
-    known = sum(stage.amount or 0.0 for stage in stages)
-    missing = [s.used.model for s in stages if s.amount is None]
-    unknown = tuple(dict.fromkeys((*unpriced, *missing)))
-    uncounted = tuple(dict.fromkeys(s.used.model for s in stages if _uncounted(s.used, prices)))
+    def amount(used: ModelCalls) -> float | None:
+        """Return what the reported tokens of these calls cost, or None if their model has no known price."""
+        price = prices.get((role_of(used.kind), used.model))
+        return None if price is None else price.cost(used.prompt_tokens, used.cached_tokens, used.completion_tokens)
+
+    def uncounted(used: ModelCalls) -> bool:
+        """Return whether these calls cost something that is in no sum: tokens that the server did not report."""
+        price = prices.get((role_of(used.kind), used.model))
+        return price is not None and not price.free and used.uncounted > 0
+
+    known = sum(amount(used) or 0.0 for used in all_calls)
+    unknown = tuple(dict.fromkeys((*unpriced, *(used.model for used in all_calls if amount(used) is None))))
+    unreported = tuple(dict.fromkeys(used.model for used in all_calls if uncounted(used)))
     return Cost(
-        stages=tuple(replace(s, amount=None) if _uncounted(s.used, prices) else s for s in stages),
-        amount=None if unknown or uncounted else known,
+        stages=tuple(StageCost(used, None if uncounted(used) else amount(used)) for used in all_calls),
+        amount=None if unknown or unreported else known,
         known=known,
-        paid=sum(amount(u, prices) or 0.0 for u in paid),
+        paid=sum(amount(used) or 0.0 for used in paid),
         currency=next((p.currency for p in prices.values()), ""),
         unpriced=unknown,
-        uncounted=uncounted,
-        seconds=sum(stage.used.seconds for stage in stages),
+        uncounted=unreported,
+        seconds=sum(used.seconds for used in all_calls),
         prices=prices,
         cap=cap,
     )
@@ -276,9 +271,16 @@ class CapWatch:
         """Why to stop; None to go on."""
         if self.cap is None:
             return None
-        bound = self._bound(progress)
+        bound, missing = 0.0, False
+        for kind, tally in progress.by_kind.items():
+            # Progress is counted by kind, not by model: of several judges the dearest price bounds them all.
+            prices = [price for (role, _), price in self.prices.items() if role == role_of(kind)]
+            tokens = tally.prompt_tokens, tally.cached_tokens, tally.completion_tokens
+            bound += max((price.cost(*tokens) for price in prices), default=0.0)
+            # It costs something, and its tokens were not reported.
+            missing |= bool(tally.uncounted) and not all(price.free for price in prices)
         # The bound grows with this execution alone: what it was at the last look is in `paid` already.
-        if self.paid + bound - self.counted < self.cap and not self._misses_tokens(progress):
+        if self.paid + bound - self.counted < self.cap and not missing:
             return None
         self.paid, self.counted = self._look(), bound
         return self.reached()
@@ -298,20 +300,6 @@ class CapWatch:
             f"the cap on cost is reached ({paid} of {cap}). Raise it to continue: {page}with "
             f"`cimemories resume {self.work_id} --cap AMOUNT`"
         )
-
-    def _misses_tokens(self, progress: Progress) -> bool:
-        """Whether this execution asked something that costs, and its tokens were not reported."""
-        costly = {role for (role, _), price in self.prices.items() if not price.free}
-        return any(tally.uncounted and role_of(kind) in costly for kind, tally in progress.by_kind.items())
-
-    def _bound(self, progress: Progress) -> float:
-        total = 0.0
-        for kind, tally in progress.by_kind.items():
-            # Progress is counted by kind, not by model: of several judges the dearest price bounds them all.
-            prices = [price for (role, _), price in self.prices.items() if role == role_of(kind)]
-            tokens = tally.prompt_tokens, tally.cached_tokens, tally.completion_tokens
-            total += max((price.cost(*tokens) for price in prices), default=0.0)
-        return total
 
 
 def capped(store: Store, work_id: str, *, owes: Callable[[], bool], queued: bool) -> CapWatch | None:

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import math
 import sys
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import cast
 
 import sqlalchemy as sa
@@ -58,7 +57,6 @@ from cimemories.llm.worker import SIMULATOR
 from cimemories.manifest import JudgePart, RunManifest, SystemPart
 from cimemories.store import calls, datasets
 from cimemories.store.calls import NOT_KNOWN, Answer, Learned, Origin, Wanted, canonical_body
-from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import Store, StoreError
 from cimemories.text import count
 
@@ -255,23 +253,6 @@ def _waiting(job: Job) -> Waiting:
     return cast(Waiting, job.settle)
 
 
-def slots_of(
-    record: ProfileRecord, samples: int, memories: Mapping[int, tuple[int, ...]] | None, contexts: Sequence[int]
-) -> list[Slot]:
-    """The slots of a profile in these contexts. memories: what `compose` gives; None: all attributes."""
-    responses = {sample: sample for sample in range(samples)}
-
-    @cache
-    def memory(positions: tuple[int, ...]) -> ProfileRecord:
-        return restrict(record, [record.attribute_ids[p] for p in positions])
-
-    return [
-        Slot(record if memories is None else memory(memories[context_id]), context_id, responses)
-        for context_id in record.context_ids
-        if context_id in contexts and (memories is None or context_id in memories)
-    ]
-
-
 # ---- estimates
 
 
@@ -356,20 +337,27 @@ class StageEstimate:
 
     def plus(self, other: StageEstimate) -> StageEstimate:
         """Both as one, with the kind, model and rates of this."""
-        counts = ("draws", "recorded", "requests", "requests_least", "cacheable")
+        counts = ("draws", "recorded", "requests", "requests_least", "cacheable", "too_long")
         tokens = ("prompt_tokens", "prompt_tokens_least", "completion_tokens")
-        sums = {name: getattr(self, name) + getattr(other, name) for name in (*counts, *tokens)}
-        known = self.completion_known and other.completion_known
-        # Of servers with one model the one with the shortest context decides what fits.
         return replace(
             self,
-            **sums,
-            completion_known=known,
+            **{name: getattr(self, name) + getattr(other, name) for name in (*counts, *tokens)},
+            completion_known=self.completion_known and other.completion_known,
             prices=self.prices or other.prices,
+            # Of servers with one model the one with the shortest context decides what fits.
             context=min((c for c in (self.context, other.context) if c), default=None),
-            too_long=self.too_long + other.too_long,
             longest=max(self.longest, other.longest),
         )
+
+
+class _Sum:
+    """An attribute of an estimate that adds up the attribute of this name over its stages."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, estimate: Estimate, owner: type) -> int:
+        return sum(getattr(stage, self.name) for stage in estimate.stages)
 
 
 @dataclass(frozen=True)
@@ -431,29 +419,8 @@ class Estimate:
             merged[key] = merged[key].plus(stage) if key in merged else stage
         return tuple(merged.values())
 
-    @property
-    def requests(self) -> int:
-        return sum(stage.requests for stage in self.stages)
-
-    @property
-    def draws(self) -> int:
-        return sum(stage.draws for stage in self.stages)
-
-    @property
-    def recorded(self) -> int:
-        return sum(stage.recorded for stage in self.stages)
-
-    @property
-    def prompt_tokens(self) -> int:
-        return sum(stage.prompt_tokens for stage in self.stages)
-
-    @property
-    def cacheable(self) -> int:
-        return sum(stage.cacheable for stage in self.stages)
-
-    @property
-    def completion_tokens(self) -> int:
-        return sum(stage.completion_tokens for stage in self.stages)
+    requests, draws, recorded = _Sum(), _Sum(), _Sum()
+    prompt_tokens, cacheable, completion_tokens = _Sum(), _Sum(), _Sum()
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -566,7 +533,7 @@ def estimate(
     if not places:
         raise StoreError(f"'{spec.dataset}' has no context for the memory '{what.label}': there is nothing to run.")
     with store.read() as connection:
-        stages, assumptions = stages_of(_OfRun(connection, manifests, prepared.judges, prepared), counter)
+        stages, assumptions = stages_of(OfRun(connection, manifests, prepared.judges, prepared), counter)
     if late := prepared.server.too_slow(spec.max_tokens, spec.timeout):
         assumptions = (late, *assumptions)
     return Estimate(places, places * spec.samples, stages, assumptions, concurrency, spec.cap, tuple(unreachable))
@@ -577,15 +544,22 @@ def _traversed(
 ) -> tuple[int, Traversal, list[str]]:
     """How many pairs of these profiles a run asks about, its calls counted, and what of them cannot be."""
     spec, what, places = prepared.spec, prepared.composition, 0
-    writer = _writer(store, prepared)
+    writer, responses = _writer(store, prepared), {sample: sample for sample in range(spec.samples)}
     with store.snapshot() as connection:
         counter = Traversal(connection, counted)
         dataset = datasets.named(connection, spec.dataset)
         contexts = [row.id for row in datasets.contexts(connection, dataset.id)[: spec.contexts]]
         for profile_id in profile_ids:
             record = datasets.profile_record(connection, profile_id)
-            memories = None if what.is_plain else compose(what, record, source.labels if source else None)
-            slots = slots_of(record, spec.samples, memories, contexts)
+            tested = [context for context in record.context_ids if context in contexts]
+            if what.is_plain:
+                slots = [Slot(record, context, responses) for context in tested]
+            else:
+                held = compose(what, record, source.labels if source else None)
+                ids = record.attribute_ids
+                # One record for the contexts that share a memory: what is made of it is cached by it.
+                memories = {some: restrict(record, [ids[at] for at in some]) for some in set(held.values())}
+                slots = [Slot(memories[held[context]], context, responses) for context in tested if context in held]
             places += len(slots)
             if spec.remembered is not None:
                 by_id = {slot.context_id: slot for slot in slots}
@@ -607,7 +581,7 @@ def require_fit(store: Store, prepared: Prepared, labels: LabelsFor | None) -> N
         manifests = calls.manifests(connection)
     _, counter, _ = _traversed(store, prepared, labels.source if labels else None, longest, set())
     with store.read() as connection:
-        stages, _ = stages_of(_OfRun(connection, manifests, prepared.judges, prepared), counter)
+        stages, _ = stages_of(OfRun(connection, manifests, prepared.judges, prepared), counter)
     refuse_misfits(Estimate(0, 0, stages, (), 1))
 
 
@@ -627,7 +601,7 @@ def estimate_slots(store: Store, prepared: Prepared, slots: Sequence[Slot], *, c
     with store.read() as connection:
         counter = Traversal(connection, set())
         counter.count(message_branches(writer, slots))
-        known = _OfRun(connection, calls.manifests(connection), prepared.judges, prepared)
+        known = OfRun(connection, calls.manifests(connection), prepared.judges, prepared)
         stages, assumptions = stages_of(known, counter)
     responses = sum(len(slot.responses) for slot in slots)
     return Estimate(len(slots), responses, stages, assumptions, concurrency, prepared.spec.cap, unit="variant")
@@ -686,44 +660,29 @@ def _writer(store: Store, prepared: Prepared) -> Writer:
     )
 
 
-class Experience(ABC):
-    """What is known of calls to come, by their kind and model: what recorded calls teach, and what the plan says."""
+@dataclass(frozen=True)
+class Expected:
+    """What is known of calls of one kind to one model before they are made.
 
-    @abstractmethod
-    def learned(self, kind: str, model: str) -> Learned | None:
-        """Means over the recorded calls of this kind and model; None where there is none."""
+    learned: means over recorded calls of this kind; characters_a_token: of recorded prompts; None where none is
+    recorded. sent_limit: the most tokens of a completion as the request says it. limit: the most that one may have, and
+    what that is; limit_is_bound: else completions are about as long. message, message_limit: of messages that are not
+    written yet, what was learned, and the most tokens that one may have.
+    """
 
-    @abstractmethod
-    def characters_a_token(self, kind: str, model: str) -> float | None:
-        """Characters of a prompt over its tokens; None where no call is recorded."""
-
-    @abstractmethod
-    def sent_limit(self, kind: str, model: str) -> int | None:
-        """The most tokens of a completion as the request says it; None where it does not."""
-
-    @abstractmethod
-    def limit(self, kind: str, model: str) -> tuple[int, str]:
-        """The most tokens that one completion may have, and what that is."""
-
-    @abstractmethod
-    def prices(self, kind: str, model: str) -> Prices | None: ...
-
-    @abstractmethod
-    def server(self, kind: str, model: str) -> Server | None:
-        """The server that is asked; None where it is not known."""
-
-    @property
-    def limits_are_bounds(self) -> bool:
-        """Whether completions are at most as long as `limit` says; else about as long."""
-        return True
-
-    def message(self, kind: str) -> tuple[Learned | None, float]:
-        """Of messages that are not written yet: what was learned, and the most tokens that one may have."""
-        return None, 0.0
+    server: Server | None
+    prices: Prices | None
+    learned: Learned | None
+    characters_a_token: float | None
+    sent_limit: int | None
+    limit: tuple[int, str]
+    limit_is_bound: bool = True
+    message: Learned | None = None
+    message_limit: int = 0
 
 
 @dataclass(frozen=True)
-class OneKind(Experience):
+class OneKind:
     """Calls of one kind to one model, as of a labelling or a generation. works: those that asked the same before, the
     newest first; used: the table that names their calls. usual: the tokens of an answer where none is recorded."""
 
@@ -735,27 +694,73 @@ class OneKind(Experience):
     price: Prices | None
     usual: tuple[int, str] | None = None
 
-    def learned(self, kind: str, model: str) -> Learned | None:
-        return calls.learned(self.connection, self.works[:5], kind, model, self.asks.simulated, self.used)
+    def __call__(self, kind: str, model: str) -> Expected:
+        works, simulated = self.works[:5], self.asks.simulated
+        return Expected(
+            self.asks,
+            self.price,
+            calls.learned(self.connection, works, kind, model, simulated, self.used),
+            calls.characters_a_token(self.connection, works, model, simulated, self.used),
+            self.max_tokens,
+            self.usual or _limit([(self.max_tokens, self.asks)]),
+            limit_is_bound=self.usual is None,
+        )
 
-    def characters_a_token(self, kind: str, model: str) -> float | None:
-        return calls.characters_a_token(self.connection, self.works[:5], model, self.asks.simulated, self.used)
 
-    def sent_limit(self, kind: str, model: str) -> int | None:
-        return self.max_tokens
+@dataclass(frozen=True)
+class OfRun:
+    """Calls of a run, by what it says and what earlier runs teach (their manifests, the newest first). prepared: None
+    for the calls of its judges alone."""
 
-    @property
-    def limits_are_bounds(self) -> bool:
-        return self.usual is None
+    connection: sa.Connection
+    manifests: Manifests
+    judges: Sequence[PlannedJudge]
+    prepared: Prepared | None = None
 
-    def limit(self, kind: str, model: str) -> tuple[int, str]:
-        return self.usual or _limit([(self.max_tokens, self.asks)])
+    def __call__(self, kind: str, model: str) -> Expected:
+        expected = self._of_judge(kind, model) if role_of(kind) == JUDGE else self._of_model(kind, model)
+        if self.prepared is None:
+            return expected
+        # What is rewritten is a draft, what is judged is what a run ends with.
+        spec, server = self.prepared.spec, self.prepared.server
+        written = REWRITE if spec.mitigation == "rewrite" and kind != REWRITE else RESPOND
+        learned = calls.learned(self.connection, self._runs(written, spec.model), written, spec.model, server.simulated)
+        return replace(expected, message=learned, message_limit=_limit([(spec.max_tokens, server)])[0])
 
-    def prices(self, kind: str, model: str) -> Prices | None:
-        return self.price
+    def _of_judge(self, kind: str, model: str) -> Expected:
+        judges = [judge for judge in self.judges if judge.spec.model == model]
+        limits = [(judge_limit(judge.spec, judge.server), judge.server) for judge in judges if judge.server]
+        # Several judges of one model may be served in several places: the shortest context decides what fits.
+        server = min((server for _, server in limits), key=lambda server: server.max_model_len or sys.maxsize)
+        prices = next((judge.spec.prices for judge in judges if judge.spec.prices), None)
+        sent = max((limit for limit, _ in limits if limit is not None), default=None)
+        return self._expected(kind, model, server, prices, sent, _limit(limits))
 
-    def server(self, kind: str, model: str) -> Server | None:
-        return self.asks
+    def _of_model(self, kind: str, model: str) -> Expected:
+        assert self.prepared is not None
+        spec, server, prices = self.prepared.spec, self.prepared.server, self.prepared.spec.prices
+        if model != spec.model:
+            server, prices = self.prepared.memory_server or server, spec.memory_prices
+        sent: int | None
+        if kind == EMBEDDING:
+            sent, limit = None, (0, "vectors are no completion tokens")
+        else:
+            sent = MEMORY_TOKENS if kind in (MEMORY, PARAPHRASE) else spec.max_tokens
+            limit = _limit([(sent, self.prepared.server)])
+        return self._expected(kind, model, server, prices, sent, limit)
+
+    def _expected(
+        self, kind: str, model: str, server: Server, prices: Prices | None, sent: int | None, limit: tuple[int, str]
+    ) -> Expected:
+        run_ids, simulated = self._runs(kind, model), server.simulated
+        learned = calls.learned(self.connection, run_ids, kind, model, simulated)
+        ratio = calls.characters_a_token(self.connection, run_ids, model, simulated)
+        return Expected(server, prices, learned, ratio, sent, limit)
+
+    def _runs(self, kind: str, model: str) -> list[str]:
+        role = role_of(kind)
+        # The newest five: enough for a mean, where a query over all runs would grow with the workspace.
+        return [i for i, manifest in self.manifests if model in (name for name, _ in models_in(manifest, role))][:5]
 
 
 def _limit(limits: Sequence[tuple[int | None, Server]]) -> tuple[int, str]:
@@ -771,112 +776,28 @@ def _limit(limits: Sequence[tuple[int | None, Server]]) -> tuple[int, str]:
     return JUDGE_TOKENS, f"no limit is sent, and the server's is not known: {JUDGE_TOKENS:,} completion tokens each"
 
 
-@dataclass(frozen=True)
-class OfJudges(Experience):
-    """What earlier runs teach of judgements (their manifests, the newest first), and what the judges say."""
-
-    connection: sa.Connection
-    manifests: Manifests
-    judges: Sequence[PlannedJudge]
-
-    def _runs(self, kind: str, model: str) -> list[str]:
-        role = role_of(kind)
-        # The newest five: enough for a mean, where a query over all runs would grow with the workspace.
-        return [i for i, manifest in self.manifests if model in (name for name, _ in models_in(manifest, role))][:5]
-
-    def learned(self, kind: str, model: str) -> Learned | None:
-        run_ids, simulated = self._runs(kind, model), self.server(kind, model).simulated
-        return calls.learned(self.connection, run_ids, kind, model, simulated) if run_ids else None
-
-    def characters_a_token(self, kind: str, model: str) -> float | None:
-        simulated = self.server(kind, model).simulated
-        return calls.characters_a_token(self.connection, self._runs(kind, model), model, simulated)
-
-    def _limits(self, kind: str, model: str) -> list[tuple[int | None, Server]]:
-        judges = [judge for judge in self.judges if judge.server and judge.spec.model == model]
-        return [(judge_limit(judge.spec, judge.server), judge.server) for judge in judges if judge.server]
-
-    def sent_limit(self, kind: str, model: str) -> int | None:
-        return max((limit for limit, _ in self._limits(kind, model) if limit is not None), default=None)
-
-    def limit(self, kind: str, model: str) -> tuple[int, str]:
-        return _limit(self._limits(kind, model))
-
-    def prices(self, kind: str, model: str) -> Prices | None:
-        specs = [judge.spec for judge in self.judges]
-        return next((spec.prices for spec in specs if spec.model == model and spec.prices), None)
-
-    def server(self, kind: str, model: str) -> Server:
-        # Several judges of one model may be served in several places: the shortest context decides what fits.
-        servers = [judge.server for judge in self.judges if judge.spec.model == model and judge.server]
-        return min(servers, key=lambda server: server.max_model_len or sys.maxsize)
-
-
-@dataclass(frozen=True)
-class _OfRun(OfJudges):
-    """The same of all calls of a run."""
-
-    prepared: Prepared
-
-    def server(self, kind: str, model: str) -> Server:
-        if role_of(kind) == JUDGE:
-            return super().server(kind, model)
-        other = self.prepared.memory_server if model != self.prepared.spec.model else None
-        return other or self.prepared.server
-
-    def _limits(self, kind: str, model: str) -> list[tuple[int | None, Server]]:
-        if role_of(kind) == JUDGE:
-            return super()._limits(kind, model)
-        return [(self.prepared.spec.max_tokens, self.prepared.server)]
-
-    def sent_limit(self, kind: str, model: str) -> int | None:
-        if kind == EMBEDDING:
-            return None
-        return MEMORY_TOKENS if kind in (MEMORY, PARAPHRASE) else super().sent_limit(kind, model)
-
-    def limit(self, kind: str, model: str) -> tuple[int, str]:
-        if kind == EMBEDDING:
-            return 0, "vectors are no completion tokens"
-        if kind in (MEMORY, PARAPHRASE):
-            return MEMORY_TOKENS, f"the limit of {MEMORY_TOKENS:,} completion tokens each, as an upper bound"
-        return super().limit(kind, model)
-
-    def prices(self, kind: str, model: str) -> Prices | None:
-        if role_of(kind) == JUDGE:
-            return super().prices(kind, model)
-        spec = self.prepared.spec
-        return spec.prices if model == spec.model else spec.memory_prices
-
-    def message(self, kind: str) -> tuple[Learned | None, float]:
-        writer = self.prepared.spec.model
-        # What is rewritten is a draft, what is judged is what a run ends with.
-        rewritten = self.prepared.spec.mitigation == "rewrite" and kind != REWRITE
-        return self.learned(REWRITE if rewritten else RESPOND, writer), self.limit(RESPOND, writer)[0]
-
-
-def stages_of(known: Experience, counter: Traversal) -> tuple[tuple[StageEstimate, ...], tuple[str, ...]]:
-    """The stages in tokens, time and money, and what these numbers rest on."""
+def stages_of(
+    expects: Callable[[str, str], Expected], counter: Traversal
+) -> tuple[tuple[StageEstimate, ...], tuple[str, ...]]:
+    """The stages in tokens, time and money, and what these numbers rest on. expects: by kind and model."""
     stages: list[StageEstimate] = []
     assumptions: dict[str, None] = {}
     for (kind, model), counted in counter.kinds.items():
-        measured = known.characters_a_token(kind, model)
-        ratio = measured or CHARACTERS_A_TOKEN
+        expected = expects(kind, model)
+        learned, message, server = expected.learned, expected.message, expected.server
+        ratio = expected.characters_a_token or CHARACTERS_A_TOKEN
         if counted.requests:
             counts = f"{ratio:.2f} characters a token, as counted in recorded calls of {model}"
             guess = f"{ratio:g} characters a token: no call of {model} is recorded yet"
-            assumptions[counts if measured else guess] = None
+            assumptions[counts if expected.characters_a_token else guess] = None
         # A message that is not written yet is as long as others of its kind, or as its limit lets it be.
-        message, most = known.message(kind)
-        length = message.characters if message else most * ratio
+        unknown = counted.unknown * (message.characters if message else expected.message_limit * ratio)
         if counted.unknown and message is None:
             assumptions["a message that is not written yet is taken to be as long as its limit lets it be"] = None
-        limit, bound = known.limit(kind, model)
-        learned = known.learned(kind, model)
-        unknown = counted.unknown * length
-        server = known.server(kind, model)
+        limit, bound = expected.limit
         context = server.max_model_len if server else None
         # Most servers refuse a prompt whose answer might exceed their context; llama.cpp begins, and cuts the answer.
-        answer = 1 if server and server.cuts_answers else known.sent_limit(kind, model) or 1
+        answer = 1 if server and server.cuts_answers else expected.sent_limit or 1
         written = message.characters if message else 0.0
         tokens = {key: math.ceil((key[0] + key[1] * written) / ratio) + answer for key in counted.lengths}
         stage = StageEstimate(
@@ -891,9 +812,9 @@ def stages_of(known: Experience, counter: Traversal) -> tuple[tuple[StageEstimat
             prompt_tokens_least=round((counted.least + (unknown if message else 0)) / ratio),
             cacheable=round(counted.shared / ratio),
             completion_tokens=round(counted.owed * (learned.completion_tokens if learned else limit)),
-            completion_known=learned is not None or not known.limits_are_bounds,
+            completion_known=learned is not None or not expected.limit_is_bound,
             seconds=learned.seconds * counted.requests if learned else None,
-            prices=known.prices(kind, model),
+            prices=expected.prices,
             context=context,
             too_long=sum(counted.lengths[key] for key, n in tokens.items() if context and n > context),
             longest=max(tokens.values(), default=0),
@@ -904,11 +825,11 @@ def stages_of(known: Experience, counter: Traversal) -> tuple[tuple[StageEstimat
             assumptions[f"{stage.title}: {mean}, the mean of recorded calls of {model}"] = None
         elif stage.requests:
             assumptions[f"{stage.title}: {bound}; none is recorded yet"] = None
-    return tuple(stages), (*assumptions, *_general(stages, counter.unnamed))
+    return tuple(stages), (*assumptions, *_assumptions_of_all(stages, counter.unnamed))
 
 
-def _general(stages: Sequence[StageEstimate], unnamed: int) -> Iterator[str]:
-    """What the numbers of all stages rest on."""
+def _assumptions_of_all(stages: Sequence[StageEstimate], unnamed: int) -> Iterator[str]:
+    """Yield what the numbers of all stages rest on."""
     if not any(stage.requests for stage in stages):
         return
     if unnamed:

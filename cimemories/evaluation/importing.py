@@ -30,8 +30,8 @@ from cimemories.formats import importing
 from cimemories.formats.importing import Imported, Kind, with_one_sphere
 from cimemories.formats.inspect_log import InspectLog
 from cimemories.formats.official import FormatError, ProfileFile, file_hash, shown
-from cimemories.formats.results import FULL, ExportedRun, Result, ResultsFile
-from cimemories.model import JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength
+from cimemories.formats.results import FULL, Result, ResultsFile
+from cimemories.model import JudgementStatus, Profile, ResponseStatus, Reveal, Strength
 from cimemories.store import datasets, judgements, labellings, runs, work
 from cimemories.store.datasets import DatasetRow, ProfileRecord, RecallRecord, dataset_with
 from cimemories.store.engine import Store, StoreError, canonical_json, storable
@@ -117,9 +117,9 @@ def import_results(
     it the run of a log gets a dataset of its own. Raises FormatError for the file and StoreError for a name; then
     nothing is kept."""
     is_log = importing.recognise(path) == "inspect"
-    known = _known(store, path, "inspect" if is_log else "results")
-    if known is not None:
-        return known
+    with store.read() as connection:
+        if there := runs.runs_with_file(connection, file_hash(path)):
+            return _already(connection, there, "inspect" if is_log else "results")
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as spool:
         # Read and grounded before the transaction, which nobody else can write during.
         read = _read(InspectLog(path) if is_log else ResultsFile(path), spool)
@@ -149,13 +149,6 @@ def import_results(
     return Imported(row, True, (*notes, *_notes(read, ids)), read.file.kind, tuple(ids.values()))
 
 
-def _known(store: Store, path: Path, kind: Kind) -> Imported | None:
-    digest = file_hash(path)
-    with store.read() as connection:
-        ids = runs.runs_with_file(connection, digest)
-        return _already(connection, ids, kind) if ids else None
-
-
 def _already(connection: sa.Connection, ids: Sequence[str], kind: Kind) -> Imported:
     run = runs.named(connection, ids[0])
     row = next(row for row in datasets.all_rows(connection) if row.id == run.dataset)
@@ -174,19 +167,15 @@ def _labelled_alike(
         alike = list(datasets.datasets_with(connection, read.profiles, name or log.dataset))
     for row, records in alike:
         source = find_labels(store, row.id)
-        if all(
-            own == _labels_at(source.labels if source else {}, records[p], records[p].context_ids[c])
-            for (p, c), own in log.labels_by_context().items()
-        ):
+        labels: Labels = source.labels if source else {}
+        for (profile, context), own in log.labels_by_context().items():
+            pairs = [(attribute, records[profile].context_ids[context]) for attribute in records[profile].attribute_ids]
+            if own != {at: labels[pair] for at, pair in enumerate(pairs) if pair in labels}:
+                others.append(row.name)
+                break
+        else:
             return row.id, others
-        others.append(row.name)
     return None, others
-
-
-def _labels_at(labels: Labels, record: ProfileRecord, context: int) -> dict[int, Label]:
-    """What is labelled in a context, by position of the attribute."""
-    here = ((at, labels.get((attribute, context))) for at, attribute in enumerate(record.attribute_ids))
-    return {at: label for at, label in here if label is not None}
 
 
 def _read(file: ResultsFile | InspectLog, spool: IO[bytes]) -> _Read:
@@ -404,21 +393,12 @@ def _add_run(connection: sa.Connection, read: _Read, row: DatasetRow, label: str
             "dataset": {"name": row.name, "hash": data_hash, "source": row.source_name},
             "model": {"name": model, "endpoint": IMPORTED, "simulated": messages_simulated},
             "parameters": dict(read.file.parameters),
-            **_settings(own, label),
+            **({"memory": {"composition": label, "system": own.system.model_dump()}} if own and own.system else {}),
+            **({"mitigation": {"kind": own.mitigation}} if own and own.mitigation else {}),
+            **({"sessions": own.sessions.model_dump()} if own and own.sessions else {}),
             "versions": {"cimemories": __version__},
         },
     )
-
-
-def _settings(own: ExportedRun | None, label: str) -> dict[str, object]:
-    """What a run's manifest has of memory, mitigation and sessions, by our own export."""
-    if own is None:
-        return {}
-    return {
-        **({"memory": {"composition": label, "system": own.system.model_dump()}} if own.system else {}),
-        **({"mitigation": {"kind": own.mitigation}} if own.mitigation else {}),
-        **({"sessions": own.sessions.model_dump()} if own.sessions else {}),
-    }
 
 
 def _responses(

@@ -26,8 +26,6 @@ from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, Protocol
 
-import sqlalchemy as sa
-
 from cimemories.evaluation.matcher import folded_text, ground, match
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.spec import LLM, MATCHER
@@ -38,10 +36,9 @@ from cimemories.llm.replies import status_of
 from cimemories.llm.scripts import Ask, Asking, Keep, Script
 from cimemories.model import Attribute, ChatRequest, Context, JudgementStatus, ResponseStatus, Reveal, Strength
 from cimemories.seeds.prompts import KEYS, Prompt
-from cimemories.store import judgements
 from cimemories.store.calls import Answer
 from cimemories.store.datasets import ProfileRecord
-from cimemories.store.judgements import MESSAGE, REASONING, Settled
+from cimemories.store.judgements import MESSAGE, REASONING, Settled, settle_all
 
 # ---- the task check
 
@@ -91,14 +88,6 @@ def _opening(message: str) -> str:
     if len(text) < OPENING < len(message):  # white space and characters of no width
         text = folded_text(message).lstrip()
     return text[:OPENING]
-
-
-def read_check(text: str | None) -> Serves:
-    """The verdict in an answer. Raises client.AnswerError where it is none of the three."""
-    verdict = client.read_object(text).get("serves")
-    if verdict not in tuple(Serves):
-        raise client.AnswerError(f"'serves' is not one of {', '.join(Serves)}")
-    return Serves(verdict)
 
 
 # ---- the judge's answer
@@ -293,12 +282,12 @@ def judging(judge: Judge, read: JudgeInput) -> Script:
     settled = partial(Settled, read.response, judge.id)
     if not text.strip():
         cause = "no reasoning text came back" if judge.channel == REASONING else "no text"
-        yield Keep(_keep, lambda: settled(JudgementStatus.EMPTY, cause))
+        yield Keep(settle_all, lambda: settled(JudgementStatus.EMPTY, cause))
     elif judge.kind == MATCHER:
         attributes, ids = read.memory.profile.attributes, read.memory.attribute_ids
-        yield Keep(_keep, lambda: settled(JudgementStatus.OK, reveals=_by_id(match(attributes, text), ids)))
+        yield Keep(settle_all, lambda: settled(JudgementStatus.OK, reveals=_by_id(match(attributes, text), ids)))
     elif judge.kind == CHECK_RULES:
-        yield Keep(_keep, lambda: settled(JudgementStatus.OK, verdict=by_rules(text)))
+        yield Keep(settle_all, lambda: settled(JudgementStatus.OK, verdict=by_rules(text)))
     elif judge.client is not None and judge.prompt is not None:
         try:
             row = (
@@ -308,11 +297,7 @@ def judging(judge: Judge, read: JudgeInput) -> Script:
             )
         except MissingJudgement as missing:
             row = partial(settled, missing.status, missing.cause, missing.call)
-        yield Keep(_keep, row)
-
-
-def _keep(connection: sa.Connection, rows: Sequence[Settled]) -> None:
-    judgements.settle_all(connection, rows)
+        yield Keep(settle_all, row)
 
 
 def _judged(judge: Judge, asks: Client, prompt: Prompt, read: JudgeInput, text: str) -> Asking[Callable[[], Settled]]:
@@ -352,8 +337,10 @@ def _checked(judge: Judge, asks: Client, prompt: Prompt, read: JudgeInput) -> As
     request = _request(judge, prompt.render(message=read.message, **context), response_format(form, judge.schema))
     answer = yield Ask(CHECK, asks, request)
     with readable(answer) as content:
-        verdict = read_check(content)
-    return partial(Settled, read.response, judge.id, JudgementStatus.OK, call=answer.key, verdict=verdict)
+        verdict = client.read_object(content).get("serves")
+        if verdict not in tuple(Serves):
+            raise client.AnswerError(f"'serves' is not one of {', '.join(Serves)}")
+    return partial(Settled, read.response, judge.id, JudgementStatus.OK, call=answer.key, verdict=Serves(verdict))
 
 
 def _request(judge: Judge, text: str, form: Mapping[str, object]) -> ChatRequest:

@@ -143,18 +143,13 @@ def _find(needle: str, text: str) -> int | None:
     first = text.find(needle)
     if first < 0:
         return None
-    if _stands_alone(text, first, first + len(needle)):
-        return first
-    # The first place is inside a longer word: a later one that is not goes before it.
-    if len(needle) <= _BOUNDED_MAX_LENGTH and (bounded := re.search(rf"(?<!\w){re.escape(needle)}(?!\w)", text)):
-        return bounded.start()
+    end = first + len(needle)
+    around = text[max(0, first - 1) : first] + text[end : end + 1]
+    if any(c.isalnum() or c == "_" for c in around) and len(needle) <= _BOUNDED_MAX_LENGTH:
+        # The first place is inside a longer word: a later one that is not goes before it.
+        bounded = re.search(rf"(?<!\w){re.escape(needle)}(?!\w)", text)
+        return bounded.start() if bounded else first
     return first
-
-
-def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether text[start:end] has no letter, digit or underscore right before or after it."""
-    around = text[start - 1 : start] if start else ""
-    return not any(c.isalnum() or c == "_" for c in (*around, *text[end : end + 1]))
 
 
 def _fuzzy(needle: str, message: Folded) -> Span | None:
@@ -318,17 +313,14 @@ def _dates(text: str) -> Iterator[Mention]:
         if year and len(year) == 2:
             # Two digits are of this century up to 49, of the last one from 50.
             year = f"20{year}" if year < "50" else f"19{year}"
-        token = _date_token(int(year) if year else None, number, int(day) if day else None)
-        if token:
-            yield Mention(token, match.start(), match.end(), vague=token[0] == "day")
-
-
-def _date_token(year: int | None, month: int, day: int | None) -> Token | None:
-    if not 1 <= month <= 12 or (day is not None and not 1 <= day <= 31):
-        return None
-    if year is None:
-        return None if day is None else ("day", month, day)
-    return ("month", year, month) if day is None else ("date", year, month, day)
+        if not 1 <= number <= 12 or (day and not 1 <= int(day) <= 31):
+            continue
+        token: Token
+        if year:
+            token = ("date", int(year), number, int(day)) if day else ("month", int(year), number)
+        else:
+            token = ("day", number, int(day))
+        yield Mention(token, *match.span(), vague=not year)
 
 
 def _times(text: str) -> Iterator[Mention]:
@@ -438,7 +430,7 @@ def voices(statement: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """The statement (folded) as written, and as said by the user or of the user; only the subject's verb is changed."""
     name = "|".join(map(re.escape, names)) or "he"
     own = re.sub(rf"\b(?:his|her|their|(?:{name})'s)(?!\w)", "my", statement)
-    own = re.sub(rf"^(?:he|she|{name}) (\w+)", lambda match: f"i {_plain_wording(match[1])}", own)
+    own = re.sub(rf"^(?:he|she|{name}) (\w+)", lambda match: f"i {_with_i(match[1])}", own)
     voices = [statement, own]
     if not re.search(r"\b(?:i|me|we|our)\b", statement) and re.search(r"\bmy\b", statement):
         voices += [re.sub(r"\bmy\b", whose, statement) for whose in ("his", "her", "their")]
@@ -447,16 +439,9 @@ def voices(statement: str, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(voices))
 
 
-def _plain_wording(verb: str) -> str:
-    """A verb as it goes with 'I': 'has' gives 'have', 'pays' 'pay'; a past tense stays."""
-    if verb in _FIRST_PERSON:
-        return _FIRST_PERSON[verb]
-    return _singular(verb) if verb.endswith("s") else verb
-
-
-def words_of(text: str) -> frozenset[str]:
-    """The different words of a text or key, folded, without possessive or plural ending."""
-    return frozenset(word_of(token)[0] for token in TOKEN.findall(fold(text.replace("_", " ")).text))
+def _with_i(verb: str) -> str:
+    """Return a verb as it goes with 'I': 'has' gives 'have', 'pays' 'pay'; a past tense stays."""
+    return _FIRST_PERSON.get(verb) or (_singular(verb) if verb.endswith("s") else verb)
 
 
 @lru_cache(maxsize=32_768)
@@ -503,7 +488,6 @@ _STEM = 6
 _LONGEST_LINES = 200  # characters of a value of several lines behind its first sentence
 _NEAR = 25  # characters
 _BESIDE = 5
-_PARTIAL_FULL = (Strength.PARTIAL, Strength.FULL)
 
 
 # A full stop after one of these, or after a single letter (an initial), ends no sentence.
@@ -544,11 +528,8 @@ def stems(text: str) -> frozenset[str]:
 _COMMON_STEMS = frozenset(map(stem_of, COMMON))
 
 
-@dataclass(frozen=True)
-class _Number:
-    """A number, date or time that has to be stated, in any of these forms."""
-
-    forms: tuple[Token, ...]
+_Forms = tuple[Token, ...]  # of a number, date or time that has to be stated in any of them
+_Found = tuple[Strength, int, int, frozenset[int]]  # how far a value is stated, its span, and the places of a claim
 
 
 @dataclass(frozen=True)
@@ -562,12 +543,8 @@ class _Value:
     phrase: str = ""
     alone: bool = False
     pattern: re.Pattern[str] | None = None
-    numbers: tuple[_Number, ...] = ()
+    numbers: tuple[_Forms, ...] = ()
     stems: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def findable(self) -> bool:
-        return bool(self.phrase or self.pattern or self.numbers)
 
 
 @dataclass(frozen=True)
@@ -581,7 +558,7 @@ class _Plan:
     topic: Mapping[str, float]
     key: Mapping[str, float]
     statement: Mapping[str, float]
-    statement_numbers: tuple[_Number, ...]
+    statement_numbers: tuple[_Forms, ...]
     negated: bool
 
 
@@ -591,11 +568,11 @@ class _Claim:
     numbers and phrases begin, which another attribute takes that is told better there."""
 
     attribute: int
+    told: float
+    strength: Strength
     start: int
     end: int
-    strength: Strength
-    told: float
-    places: frozenset[int]
+    places: frozenset[int] = frozenset()
 
 
 class _Sentence:
@@ -630,8 +607,8 @@ class _Sentence:
         near = (self.stems[stem] for stem in weights if stem in self.stems)
         return any(0 <= place.start - end <= _BESIDE or 0 <= start - place.end <= _BESIDE for start, end in near)
 
-    def mention(self, number: _Number) -> Mention | None:
-        return next((self.mentions[form] for form in number.forms if form in self.mentions), None)
+    def mention(self, forms: _Forms) -> Mention | None:
+        return next((self.mentions[form] for form in forms if form in self.mentions), None)
 
 
 class _Message:
@@ -717,7 +694,9 @@ def match(attributes: Sequence[Attribute], message: str) -> list[Reveal]:
     for claim in claims:
         if any(_takes(rival, claim, plans) for place in claim.places for rival in at[place]):
             continue
-        if claim.attribute not in best or (best[claim.attribute].strength, claim.strength) == _PARTIAL_FULL:
+        # Of an attribute the first claim, but one in full goes before a partial one.
+        first = best.setdefault(claim.attribute, claim)
+        if first.strength == Strength.PARTIAL and claim.strength == Strength.FULL:
             best[claim.attribute] = claim
     reveals = []
     for claim in best.values():
@@ -738,12 +717,12 @@ def _takes(rival: _Claim, claim: _Claim, plans: Sequence[_Plan]) -> bool:
 def _claims(number: int, plan: _Plan, message: _Message) -> Iterator[_Claim]:
     for statement in plan.statements:
         for start, end in message.places(statement):
-            yield _Claim(number, start, end, Strength.FULL, 1.0, frozenset())
+            yield _Claim(number, 1.0, Strength.FULL, start, end)
     if len(plan.values) > 1:
         # The first item's place stands for the list; items may stand in different sentences.
         items = [_item_place(value, plan, message) for value in plan.values]
         if all(items) and items[0] is not None:
-            yield _Claim(number, *items[0], Strength.FULL, 1.0, frozenset())
+            yield _Claim(number, 1.0, Strength.FULL, *items[0])
     numbers = message.sentences_with(plan.statement, _STATEMENT_SHARE)
     if len(plan.values) == 1:
         numbers |= _sentences_of(plan.values[0], message)
@@ -756,7 +735,7 @@ def _sentences_of(value: _Value, message: _Message) -> set[int]:
     """Return the sentences in which a value may stand."""
     if value.numbers:
         # All of its numbers have to be there; a phrase or pattern holds them too, if in another reading.
-        numbers = {place for form in value.numbers[0].forms for place in message.holding.get(form, ())}
+        numbers = {place for form in value.numbers[0] for place in message.holding.get(form, ())}
     else:
         numbers = message.sentences_with(value.stems, _LOOSE_VALUE_SHARE) if value.stems else set()
     if value.phrase:
@@ -768,12 +747,9 @@ def _sentences_of(value: _Value, message: _Message) -> set[int]:
 
 def _claim(number: int, plan: _Plan, sentence: _Sentence, message: _Message) -> _Claim | None:
     told = sentence.share(plan.statement)
-    if len(plan.values) == 1:
-        found = _value_in(plan.values[0], plan, sentence, message)
-        if found is not None and found[0] == Strength.FULL:
-            return _Claim(number, found[1], found[2], found[0], told, found[3])
-    else:
-        found = None
+    found = _value_in(plan.values[0], plan, sentence, message) if len(plan.values) == 1 else None
+    if found is not None and found[0] == Strength.FULL:
+        return _Claim(number, told, *found)
     stated = [sentence.mention(item) for item in plan.statement_numbers]
     words = [stem for stem in plan.statement if stem in sentence.stems]
     # Of a short statement one other word makes another statement.
@@ -781,14 +757,12 @@ def _claim(number: int, plan: _Plan, sentence: _Sentence, message: _Message) -> 
     enough = len(words) >= _WORD_SHARE * len(plan.statement) and len(words) + len(stated) >= _MIN_WORDS
     if enough and told >= least and all(stated) and sentence.negates(*sentence.span(words)) == plan.negated:
         places = frozenset(mention.start for mention in stated if mention)
-        return _Claim(number, sentence.start, sentence.end, Strength.FULL, told, places)
-    return _Claim(number, found[1], found[2], found[0], told, found[3]) if found else None
+        return _Claim(number, told, Strength.FULL, sentence.start, sentence.end, places)
+    return _Claim(number, told, *found) if found else None
 
 
-def _value_in(
-    value: _Value, plan: _Plan, sentence: _Sentence, message: _Message
-) -> tuple[Strength, int, int, frozenset[int]] | None:
-    """Find a value in a sentence: how far it is stated, its span, and the places that other attributes may contest."""
+def _value_in(value: _Value, plan: _Plan, sentence: _Sentence, message: _Message) -> _Found | None:
+    """Return where and how far a sentence states a value, or None if it does not."""
     topic = max(sentence.share(plan.topic), sentence.share(plan.key))
     telling = sentence.telling(plan.topic) or sentence.telling(plan.key)
     phrase = value.phrase if value.alone or telling else ""
@@ -853,7 +827,9 @@ def _plain(folded: str) -> str:
 def _plans(attributes: tuple[tuple[str, str, str, str, str], ...], names: tuple[str, ...]) -> tuple[_Plan, ...]:
     """Return the plans of the attributes of one memory, each (key, value as JSON, statement, event, domain). As JSON: a
     list cannot be a cache key, and True must not meet 1."""
-    texts = [(_key_text(key), _statement_text(statement)) for key, _, statement, _, _ in attributes]
+    texts = [
+        (_key_text(key), _plain(fold(statement).text).strip().rstrip(". ")) for key, _, statement, _, _ in attributes
+    ]
     number_of = Counter(stem for key, statement in texts for stem in stems(key) | stems(statement))
     many = max(_SHARED_BY, len(attributes) // 20)
     shared = _COMMON_STEMS | {stem for stem, number in number_of.items() if number > many}
@@ -874,19 +850,15 @@ def _key_text(key: str) -> str:
     return fold(key.replace("_", " ")).text
 
 
-def _statement_text(statement: str) -> str:
-    return _plain(fold(statement).text).strip().rstrip(". ")
-
-
 def _plan(value: Value, key: str, statement: str, names: tuple[str, ...], weights: _Weights) -> _Plan:
-    values = tuple(
-        _value(item, f"{key} {statement}", weights, listed=isinstance(value, list)) for item in _scalars(value)
-    )
+    items = value if isinstance(value, list) else [value]
+    # Of a list each item has to be found, and of an object among them each field.
+    scalars = [inner for item in items for inner in (item.values() if isinstance(item, dict) else (item,))]
+    values = tuple(_value(item, f"{key} {statement}", weights, listed=isinstance(value, list)) for item in scalars)
     # One item that cannot be looked for leaves the whole list open: half of a list is no reveal in full.
-    values = values if all(item.findable for item in values) else ()
+    values = values if all(item.phrase or item.pattern or item.numbers for item in values) else ()
     own = frozenset(stem for item in values for stem in item.stems)
     in_statement = _numbers_in(statement)
-    numbers = tuple(_Number(_forms(mention.token, statement)) for mention in in_statement)
     whole = weights(stems(_without(statement, in_statement)))
     return _Plan(
         statements=voices(statement, names) if " " in statement else (),
@@ -894,7 +866,7 @@ def _plan(value: Value, key: str, statement: str, names: tuple[str, ...], weight
         topic={stem: w for stem, w in whole.items() if stem not in own} or weights(stems(key) - own),
         key={stem: w for stem, w in weights(stems(key)).items() if stem not in own},
         statement=whole,
-        statement_numbers=numbers,
+        statement_numbers=tuple(_forms(mention.token, statement) for mention in in_statement),
         negated=any(word_of(token)[1] for token in TOKEN.findall(statement)),
     )
 
@@ -902,26 +874,25 @@ def _plan(value: Value, key: str, statement: str, names: tuple[str, ...], weight
 def _value(value: Scalar, statement: str, weights: _Weights, *, listed: bool) -> _Value:
     token = token_of(value)
     if token is not None:
-        return _Value(numbers=(_Number(_forms(token, statement)),))
+        return _Value(numbers=(_forms(token, statement),))
     if not isinstance(value, str):
         return _Value()
     phrase = _ASIDE.sub("", _plain(fold(value).text).strip()).strip(" '\".;,")
     numbers = _numbers_in(phrase)
-    words = weights(stems(_without(phrase, numbers)))
-    telling = [word for word in words_of(phrase) if word not in STOP | NEGATIONS | COMMON]
+    words_of_it = {word_of(token)[0] for token in TOKEN.findall(phrase)} - STOP - NEGATIONS - COMMON
     letters = sum(character.isalpha() for character in phrase)
     digits = any(character.isdigit() for character in phrase)
     # Codes such as CR-2024-0189 need no company: hardly another text looks like them.
     code = digits and letters > 0 and len(phrase) >= _MIN_CODE
     least = _MIN_ITEM_LETTERS if listed else _MIN_LETTERS
-    lettered = any(any(character.isalpha() for character in word) for word in telling)
+    lettered = any(character.isalpha() for word in words_of_it for character in word)
     alone = lettered and (" " in phrase or letters >= least or code)
     return _Value(
         phrase=phrase if alone or (digits and len(phrase) > 2) else "",
         alone=alone,
         pattern=_lines(value) if alone else None,
-        numbers=tuple(_Number(_forms(mention.token, statement)) for mention in numbers),
-        stems=words,
+        numbers=tuple(_forms(mention.token, statement) for mention in numbers),
+        stems=weights(stems(_without(phrase, numbers))),
     )
 
 
@@ -943,14 +914,7 @@ def _without(text: str, numbers: Sequence[Mention]) -> str:
     return text
 
 
-def _scalars(value: Value) -> list[Scalar]:
-    """What has to be found of a value: a list's items, and of an object among them each field."""
-    if not isinstance(value, list):
-        return [value]
-    return [inner for item in value for inner in (item.values() if isinstance(item, dict) else (item,))]
-
-
-def _forms(token: Token, text: str) -> tuple[Token, ...]:
+def _forms(token: Token, text: str) -> _Forms:
     """The token and what else states it, by what is told of it (key and statement, folded). A date may stand without
     its year; a number as a percentage where it is one; a sum with or without its sign, but a small number with a
     currency sign only where it is a sum."""

@@ -143,17 +143,6 @@ class Replay:
     shown: str
     paraphrase: tuple[int, Prompt] | None = None
 
-    def paraphrased(self, text: str) -> Replay:
-        """With the wording that the model gave."""
-        assert self.paraphrase is not None
-        return Replay(_reworded(self.prompt, {self.paraphrase[0]: text}), self.shown)
-
-    @property
-    def item(self) -> Attribute:
-        """The attribute that is to be paraphrased."""
-        assert self.paraphrase is not None
-        return self.prompt.profile.attributes[self.prompt.attribute_ids.index(self.paraphrase[0])]
-
 
 def replay(
     record: ProfileRecord,
@@ -335,17 +324,18 @@ class Paraphrased:
     replay: Replay
 
     def write(self, task: Task, memory: Memory) -> Asking[Message]:
+        record = self.replay.prompt
         assert self.replay.paraphrase is not None
-        item = self.replay.item
-        prompt = self.replay.paraphrase[1].render(statement=one_line(item.statement))
-        request = self.writer.request(prompt, _room(self.writer))
+        attribute, prompt = self.replay.paraphrase
+        item = record.profile.attributes[record.attribute_ids.index(attribute)]
+        request = self.writer.request(prompt.render(statement=one_line(item.statement)), _room(self.writer))
         # Planned only if the statement itself states its value.
         answer = yield Ask(PARAPHRASE, self.writer.client, request, (f"So: {item.statement}",), draw=0)
         try:
             wording = read_paraphrase(item, required(answer, PARAPHRASE))
         except client.AnswerError as error:
             raise Missing(PARAPHRASE, answer, ResponseStatus.UNPARSED, str(error)) from None
-        shown = self.replay.paraphrased(wording).prompt.profile
+        shown = _reworded(record, {attribute: wording}).profile
         message = yield from self.inner.write(task, replace(memory, shown=shown))
         return replace(message, before=answer.key)
 
@@ -489,7 +479,13 @@ def _keep_messages(connection: sa.Connection, rows: Sequence[tuple[runs.Settled,
     """Write messages by one statement. Returns for each whether the response rests on its call now: where the end of a
     commit was not heard of, it is done again, and the message is there."""
     recalls = {id(recall): recall for _, recall in rows if recall is not None}
-    hashes = {key: _keep_recall(connection, recall) for key, recall in recalls.items()}
+    hashes = {
+        key: (
+            datasets.keep_memories(connection, recall.record.profile, recall.record.attributes),
+            datasets.keep_recall(connection, recall.record),
+        )
+        for key, recall in recalls.items()
+    }
     settled = []
     for item, recall in rows:
         shown, recalled = hashes.get(id(recall), (item.shown, None))
@@ -507,12 +503,6 @@ def _keep_memories(connection: sa.Connection, rows: Sequence[tuple[int, Sequence
         datasets.keep_memories(connection, profile, attribute_ids)
 
 
-def _keep_recall(connection: sa.Connection, recall: Recall) -> tuple[str, str]:
-    """Write what was recalled; return the hashes of its attributes and of itself."""
-    shown = datasets.keep_memories(connection, recall.record.profile, recall.record.attributes)
-    return shown, datasets.keep_recall(connection, recall.record)
-
-
 # ---- memory systems
 
 
@@ -520,26 +510,21 @@ def _remembering(writer: Writer, spec: SystemSpec, slots: Sequence[Slot]) -> Scr
     """Have a memory system take in a profile, recall for each task, and the messages written with what it recalled. A
     recall depends on the task and on nothing that was written before, so that all samples share it."""
     try:
-        system = yield from _answered(writer, ingesting(spec, slots[0].memory))
+        system: Ingested | RecallError = yield from _answered(writer, ingesting(spec, slots[0].memory))
     except RecallError as error:
-        failed: RecallError | None = error
-    else:
-        failed = None
+        system = error
     if writer.sessions is None:
         for slot in slots:
-            if failed is not None:
-                yield from _lost(writer, slot, slot.responses, failed, Task(slot.context))
-            else:
-                yield Start([Branch(partial(_recalling, writer, system, slot), slow=True)])
+            yield Start([Branch(partial(_recalling, writer, system, slot), slow=True)])
         return
     recalls: dict[int, Recall | RecallError] = {}
     for position, slot in enumerate(slots):
         if slot.responses:
-            recalls[position] = failed or (yield from _recalled(writer, system, slot))
+            recalls[position] = yield from _recalled(writer, system, slot)
     yield Start(_sessions(writer, writer.sessions, slots, recalls))
 
 
-def _recalling(writer: Writer, system: Ingested, slot: Slot) -> Script:
+def _recalling(writer: Writer, system: Ingested | RecallError, slot: Slot) -> Script:
     recall = yield from _recalled(writer, system, slot)
     if isinstance(recall, RecallError):
         yield from _lost(writer, slot, slot.responses, recall, Task(slot.context))
@@ -547,7 +532,9 @@ def _recalling(writer: Writer, system: Ingested, slot: Slot) -> Script:
         yield Start(_slot_branches(writer, slot, recall))
 
 
-def _recalled(writer: Writer, system: Ingested, slot: Slot) -> Asking[Recall | RecallError]:
+def _recalled(writer: Writer, system: Ingested | RecallError, slot: Slot) -> Asking[Recall | RecallError]:
+    if isinstance(system, RecallError):
+        return system
     bare = message_prompt(writer.wording, replace(slot.memory.profile, attributes=()), slot.context)[0]
     try:
         return (yield from _answered(writer, system.recalling(slot.context, bare)))

@@ -17,7 +17,7 @@ from cimemories.evaluation.compositions import restrict
 from cimemories.evaluation.costs import JUDGE, MODEL, capped, price_list, writes_no_more
 from cimemories.evaluation.estimates import (
     Estimate,
-    OfJudges,
+    OfRun,
     Traversal,
     counting_client,
     refuse_misfits,
@@ -620,7 +620,7 @@ def _estimated(store: Store, run_id: str, planned: Sequence[PlannedJudge], *, ch
                     messages.add(item.response)
                     texts += 1
             counter.count(branches)
-        stages, assumptions = stages_of(OfJudges(connection, calls.manifests(connection), judges), counter)
+        stages, assumptions = stages_of(OfRun(connection, calls.manifests(connection), judges), counter)
         waiting = row.expected - len(messages)
     if not messages:
         raise StoreError(f"{run_id} has no messages yet, so nothing of it can be judged.")
