@@ -33,13 +33,13 @@ from cimemories.evaluation.estimates import (
 )
 from cimemories.evaluation.planning import LookUp, look_up, served
 from cimemories.evaluation.prices import Prices, check_money, money
-from cimemories.llm import client, worker
+from cimemories.llm import replies, worker
 from cimemories.llm.capabilities import Server
-from cimemories.llm.client import Client, response_format
+from cimemories.llm.client import Client
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.executor import Job, Progress
 from cimemories.llm.ray_engine import Cluster
-from cimemories.llm.replies import status_of, truncated
+from cimemories.llm.replies import response_format, status_of, truncated
 from cimemories.llm.scripts import Ask, Branch, asking
 from cimemories.llm.source import SIMULATOR, MakeClient, Source, Unit
 from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, Profile, ResponseStatus, WorkStatus
@@ -114,8 +114,8 @@ def request_text(
     """One prompt. memories: all that is accepted so far beyond the biography; missing: how many attributes of each
     domain to write; rejected: records of what was rejected in this part."""
     return prompt.render(
-        biography="\n".join(f"- {client.one_line(item.statement)}" for item in biography),
-        memories="\n".join(f"- {item.key}: {client.one_line(item.statement)}" for item in memories) or NONE,
+        biography="\n".join(f"- {replies.one_line(item.statement)}" for item in biography),
+        memories="\n".join(f"- {item.key}: {replies.one_line(item.statement)}" for item in memories) or NONE,
         about=about,
         wanted="\n".join(f"- {domain}: {count}" for domain, count in missing.items()),
         refused="\n".join(_rejection_line(item) for item in rejected[-MOST_REFUSED:]) or NONE,
@@ -123,7 +123,7 @@ def request_text(
 
 
 def _rejection_line(item: Mapping[str, object]) -> str:
-    texts = {name: client.one_line(str(item.get(name) or "")) for name in ("domain", "key", "detail", "said")}
+    texts = {name: replies.one_line(str(item.get(name) or "")) for name in ("domain", "key", "detail", "said")}
     path = " / ".join(text for text in (texts["domain"], texts["key"]) if text)
     detail = f" ({texts['detail']})" if texts["detail"] else ""
     quote = f': "{texts["said"][:LONGEST_TEXT]}"' if texts["said"] else ""
@@ -151,12 +151,12 @@ def answer_schema(counts: Mapping[str, int]) -> dict[str, object]:
     text: dict[str, object] = {"type": "string"}
     items = {"type": "array", "items": text, "minItems": 1, "maxItems": MOST_ITEMS}
     value = {"anyOf": [text, {"type": "number"}, {"type": "boolean"}, items]}
-    attribute = client.object_schema({"key": text, "value": value, "statement": text})
+    attribute = replies.object_schema({"key": text, "value": value, "statement": text})
     lists = {
         domain: {"type": "array", "items": attribute, "minItems": count, "maxItems": count}
         for domain, count in counts.items()
     }
-    return client.answer_form("attributes", lists)
+    return replies.answer_form("attributes", lists)
 
 
 # ---- what is to be written, and what that comes to before a server is asked
@@ -776,8 +776,8 @@ class _Settle:
             detail = "write shorter statements, so that the whole object fits"
             return Review((), (Rejection(Reason.CUT, attempt, detail=detail),))
         try:
-            value = client.read_object(answer.content)
-        except client.AnswerError as error:
+            value = replies.read_object(answer.content)
+        except replies.AnswerError as error:
             # A model that only reasoned is told nothing new by "no JSON object".
             return Review((), (Rejection(Reason.UNREADABLE, attempt, detail=answer.error or str(error)),))
         return authoring_rules.review(value, self.missing, self.part.event, self.existing, attempt)

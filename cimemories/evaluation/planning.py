@@ -10,9 +10,9 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
+from importlib import metadata
 from typing import Any, get_args
 
-import openai
 import sqlalchemy as sa
 
 from cimemories import seeds, version
@@ -34,10 +34,10 @@ from cimemories.evaluation.respond import Mitigation, Wording
 from cimemories.evaluation.sessions import Sessions
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server, find_out
-from cimemories.llm.client import Schema
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.identity import server_id
 from cimemories.llm.local_vllm import is_local, planned_server
+from cimemories.llm.replies import Schema
 from cimemories.memory.systems import SystemSpec
 from cimemories.seeds.presets import preset
 from cimemories.seeds.prompts import KEYS, Prompt, PromptFile, reference_prompts
@@ -717,7 +717,7 @@ def _manifest(prepared: Prepared, dataset: DatasetRow, data_hash: str, source: L
         "versions": {
             "cimemories": version.__version__,
             "revision": version.revision(),
-            "openai": openai.__version__,
+            "openai": metadata.version("openai"),
             "python": platform.python_version(),
             "server": server.version,
         },
