@@ -27,7 +27,7 @@ from typing import Any
 from cimemories import seeds
 from cimemories.curation.labelling import LISTS
 from cimemories.formats.official import read_profiles
-from cimemories.llm import client
+from cimemories.llm import replies
 from cimemories.model import Context, Persona, Profile, Verdict
 from cimemories.simulator.answers import persona_of
 from cimemories.simulator.policy import vote
@@ -113,7 +113,7 @@ def with_ranges(verdicts: Sequence[Verdict]) -> str:
 def our_calls(profile: Profile, personas: Sequence[Persona], draws: int) -> Iterator[Call]:
     """As curation.labelling makes them: contexts in their order, in each the personas in theirs."""
     prompt = seeds.load_prompt("label")
-    facts = client.numbered([attribute.statement for attribute in profile.attributes])
+    facts = replies.numbered([attribute.statement for attribute in profile.attributes])
     for context in profile.contexts:
         for persona in personas:
             text = prompt.render(

@@ -167,9 +167,14 @@ def _compile_statements_once() -> None:
     sa.create_engine = lambda *args, **kwargs: create(*args, execution_options={"compiled_cache": compiled}, **kwargs)
 
 
+def pytest_collectstart() -> None:
+    gc.disable()  # until all is collected: what is imported is no garbage
+
+
 def pytest_collection_finish() -> None:
     """What has been imported stays until the end: looking through it for garbage over and over took 6 % of the time."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(100_000, 20, 50)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,10 @@ DATASET = "small"
 IDS = ("run", "labels", "name")  # what two runs of the same differ in
 
 
-def small_profiles(profiles: int = 1, contexts: int = 8) -> list[Profile]:
+@cache
+def small_profiles(profiles: int = 1, contexts: int = 8) -> Sequence[Profile]:
     """Profiles of some forty attributes, the same ones every time."""
-    return list(generate_profiles(profiles, seed=3, per_domain=1, contexts=seeds.load_contexts()[:contexts]))
+    return tuple(generate_profiles(profiles, seed=3, per_domain=1, contexts=seeds.load_contexts()[:contexts]))
 
 
 def add(store: Store, profiles: Sequence[Profile], name: str = DATASET) -> None:

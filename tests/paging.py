@@ -12,7 +12,7 @@ from streamlit import config
 from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest, app_test, local_script_runner
 
-from cimemories.ui import once
+from cimemories.ui import once, server
 from cimemories.ui.url import PAGES
 
 # Every AppTest reads the metadata of all installed packages, in search of components: 0.4 s each, always the same.
@@ -33,6 +33,7 @@ local_script_runner.require_widgets_deltas = partial(_ended, look=local_script_r
 
 once.SHORT_SECONDS = 60.0  # AppTest does not look every half second whether work has ended, as a browser does
 config.set_option("runner.postScriptGC", False)
+server.spare_libraries = lambda: None  # which collects garbage so that the collection above is shorter
 
 HOME = PAGES["home"]
 ROOT = Path(__file__).resolve().parent.parent

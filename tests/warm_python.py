@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+gc.disable()  # what is imported here is no garbage
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -64,11 +65,12 @@ def reap(*_: object) -> None:
 def main() -> None:
     parts = [f"pages.{path.parent.name}.{path.stem}" for path in server._parts(ROOT / "pages")]
     base.load()
-    for name in (*server.HEAVY, *parts):
+    for name in (*server.HEAVY, *parts, "cimemories.llm.http.transport"):
         importlib.import_module(name)
     # Looked through once, here: each fork would, and would copy every page of memory that it marks.
     gc.collect()
     gc.freeze()
+    gc.enable()
     signal.signal(signal.SIGCHLD, reap)
     messages = socket.socket(fileno=int(sys.argv[1]))
     while True:

@@ -2,8 +2,8 @@
 
 The mode is a variable of the environment, which every process that the app starts inherits. Those that could write or
 send something ask `chosen` and refuse: the store (store/engine.py), caches and baskets, requests to servers of models
-(llm/endpoint.py), servers on this machine (llm/vllm_server.py), uploads (access/guard.py, uploads.py). Pages leave
-their controls out, which is for people; it is not what keeps the workspace as it is.
+(llm/http/transport.py), servers on this machine (llm/vllm_server.py), uploads (access/guard.py, uploads.py). Pages
+leave their controls out, which is for people; it is not what keeps the workspace as it is.
 """
 
 from __future__ import annotations

@@ -471,7 +471,8 @@ def presets() -> None:
 
 def _is_real(model: str, base_url: str, api_key_env: str) -> bool:
     """Whether a model that can judge its own messages is served there: not the simulator, and not batch files."""
-    from cimemories.llm.endpoint import Endpoint, EndpointError, probe
+    from cimemories.llm.endpoint import Endpoint, EndpointError
+    from cimemories.llm.http.transport import probe
     from cimemories.llm.local_vllm import is_local
     from cimemories.llm.worker import SIMULATOR
 

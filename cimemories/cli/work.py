@@ -101,7 +101,7 @@ def _corrected(address: str | None) -> str | None:
     """The address that a server has moved to, with what was missing of it; said where it is another."""
     if address is None:
         return None
-    from cimemories.llm.endpoint import right_address
+    from cimemories.llm.http.transport import right_address
 
     right = right_address(address)
     output.notes([f"{address} was corrected to {right}"] if right != address else [])

@@ -29,19 +29,20 @@ from cimemories.evaluation.estimates import Estimate, Traversal, counting_client
 from cimemories.evaluation.planning import LookUp, look_up
 from cimemories.evaluation.prices import Prices, money
 from cimemories.llm import worker
-from cimemories.llm.client import (
+from cimemories.llm.client import Client
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
+from cimemories.llm.executor import Deferred, Job, Progress
+from cimemories.llm.ray_engine import Cluster
+from cimemories.llm.replies import (
     AnswerError,
-    Client,
     answer_form,
     object_schema,
     one_line,
     read_object,
     response_format,
+    status_of,
+    truncated,
 )
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
-from cimemories.llm.executor import Deferred, Job, Progress
-from cimemories.llm.ray_engine import Cluster
-from cimemories.llm.replies import status_of, truncated
 from cimemories.llm.scripts import Ask, Branch, Keep, Script, begun
 from cimemories.llm.source import MakeClient, Source, Unit
 from cimemories.model import DOMAINS, GENERAL, Attribute, ChatRequest, Context, Profile, ResponseStatus, WorkStatus

@@ -27,8 +27,7 @@ from cimemories.evaluation.costs import capped
 from cimemories.evaluation.estimates import Estimate, Traversal, counting_client, refuse_misfits
 from cimemories.evaluation.planning import LookUp, look_up
 from cimemories.evaluation.prices import Prices
-from cimemories.llm import client as llm_client
-from cimemories.llm import worker
+from cimemories.llm import replies, worker
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint
 from cimemories.llm.executor import Deferred, Job, Progress, opening_of
@@ -65,13 +64,13 @@ class Ballot:
 def read_ballot(text: str | None, attributes: int) -> Ballot:
     """Votes on `attributes` attributes, numbered from 1. An entry is a number or a range 'FIRST-LAST', both included;
     of a range that leaves 1..attributes the numbers that exist are named, and the entry counts as unknown too. Raises
-    client.AnswerError where the answer is no ballot."""
-    value = llm_client.read_object(text)
+    replies.AnswerError where the answer is no ballot."""
+    value = replies.read_object(text)
     # A number that is left out is an abstention: the prompt says so.
     verdicts = [Verdict.ABSTAIN] * attributes
     unknown = 0
     for verdict in LISTS:
-        for item in llm_client.read_list(value, verdict):
+        for item in replies.read_list(value, verdict):
             # Most entries by far: without this, reading a labelling takes four times as long.
             if type(item) is int and 0 < item <= attributes and verdicts[item - 1] is Verdict.ABSTAIN:
                 verdicts[item - 1] = verdict
@@ -90,12 +89,12 @@ def answer_schema(attributes: int) -> dict[str, object]:
     number = {"type": "integer", "minimum": 1, "maximum": attributes}
     numbers = {"type": "string", "pattern": "^[0-9]{1,4}-[0-9]{1,4}$"}
     entries = {"type": "array", "items": {"anyOf": [number, numbers]}, "maxItems": attributes}
-    return llm_client.answer_form("votes", {str(verdict): entries for verdict in LISTS})
+    return replies.answer_form("votes", {str(verdict): entries for verdict in LISTS})
 
 
 def _span(item: object) -> tuple[int, int] | None:
     """The first and the last number of an entry; None where it is neither a number nor a range that rises."""
-    number = llm_client.read_number(item)
+    number = replies.read_number(item)
     if number is not None:
         return number, number
     hit = _RANGE.fullmatch(item) if isinstance(item, str) else None
@@ -350,15 +349,15 @@ class _Asking:
     def branches(self, record: ProfileRecord, groups: Iterable[BallotGroup]) -> Iterator[list[Branch]]:
         """Yield the scripts of each group, one a draw."""
         # Once a profile: the same text begins the prompts of all its contexts and personas.
-        facts = llm_client.numbered([a.statement for a in record.profile.attributes])
-        form = llm_client.response_format(answer_schema(len(record.attribute_ids)), self.schema)
+        facts = replies.numbered([a.statement for a in record.profile.attributes])
+        form = replies.response_format(answer_schema(len(record.attribute_ids)), self.schema)
         for group in groups:
             context = record.profile.contexts[record.context_ids.index(group.context)]
             persona = self.personas[group.persona]
             text = self.prompt.render(
                 attributes=facts,
-                recipient=llm_client.one_line(context.recipient),
-                task=llm_client.one_line(context.task),
+                recipient=replies.one_line(context.recipient),
+                task=replies.one_line(context.task),
                 persona=f"{persona.name}. {persona.description.strip()}",
             )
             request = ChatRequest(self.model, (("user", text),), {**self.parameters, **form}, self.seed)
@@ -383,7 +382,7 @@ def _settled(attribute_ids: Sequence[int], ballot_id: int, answer: Answer) -> Se
         return Settled(ballot_id, "unparsed", cause, answer.key)
     try:
         ballot = read_ballot(answer.content, len(attribute_ids))
-    except llm_client.AnswerError as error:
+    except replies.AnswerError as error:
         return Settled(ballot_id, "unparsed", str(error), answer.key)
     votes = list(zip(attribute_ids, ballot.verdicts, strict=True))
     return Settled(ballot_id, "ok", None, answer.key, votes, ballot.conflicts, ballot.unknown)

@@ -29,10 +29,10 @@ from typing import Any, Protocol
 from cimemories.evaluation.matcher import folded_text, ground, match
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.spec import LLM, MATCHER
-from cimemories.llm import client
-from cimemories.llm.client import Client, response_format
+from cimemories.llm import replies
+from cimemories.llm.client import Client
 from cimemories.llm.executor import opening_of
-from cimemories.llm.replies import status_of
+from cimemories.llm.replies import response_format, status_of
 from cimemories.llm.scripts import Ask, Asking, Keep, Script
 from cimemories.model import Attribute, ChatRequest, Context, JudgementStatus, ResponseStatus, Reveal, Strength
 from cimemories.seeds.prompts import KEYS, Prompt
@@ -108,14 +108,14 @@ def answer_schema(attributes: int) -> dict[str, object]:
     """The response_format that holds a judge to attribute numbers, strengths and quotes. No length of a quote in it: a
     grammar that counts characters costs servers seconds for each new schema. The limit of tokens ends what would not
     end."""
-    reveal = client.object_schema(
+    reveal = replies.object_schema(
         {
             "attribute": {"type": "integer", "minimum": 1, "maximum": attributes},
             "strength": {"type": "string", "enum": [str(item) for item in _ORDER]},
             "quote": {"type": "string"},
         }
     )
-    return client.answer_form("reveals", {"revealed": {"type": "array", "maxItems": attributes, "items": reveal}})
+    return replies.answer_form("reveals", {"revealed": {"type": "array", "maxItems": attributes, "items": reveal}})
 
 
 def facts(prompt: Prompt, attributes: Sequence[Attribute]) -> str:
@@ -127,8 +127,8 @@ def facts(prompt: Prompt, attributes: Sequence[Attribute]) -> str:
 @lru_cache(maxsize=64)
 def _facts(by_key: bool, attributes: tuple[tuple[str, str], ...]) -> str:
     if by_key:
-        return "\n".join(f"{client.one_line(key)} -> {client.one_line(statement)}" for key, statement in attributes)
-    return client.numbered([statement for _, statement in attributes])
+        return "\n".join(f"{replies.one_line(key)} -> {replies.one_line(statement)}" for key, statement in attributes)
+    return replies.numbered([statement for _, statement in attributes])
 
 
 def wording(prompt: Prompt, read: str, text: str) -> str:
@@ -147,7 +147,7 @@ def read_answer(
     prompt: Prompt, text: str | None, message: str, attributes: Sequence[Attribute], *, reference: bool = False
 ) -> Judged:
     """What an answer to this prompt says. reference: read as the authors' code reads it, see `read_keys`. Raises
-    client.AnswerError where it has not the form that was asked for."""
+    replies.AnswerError where it has not the form that was asked for."""
     if prompt.answers == KEYS:
         return read_keys(text, message, [a.key for a in attributes], reference=reference)
     return read_judgement(text, message, len(attributes))
@@ -156,13 +156,13 @@ def read_answer(
 def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
     """Reveals of `attributes` attributes, numbered from 1 in the answer and from 0 in the result. An attribute named
     twice keeps its strongest claim. An entry without a quote or a known strength (in capitals or not), or whose number
-    is out of range, is left out and counts as unknown. Raises client.AnswerError where the answer is no such list, or
+    is out of range, is left out and counts as unknown. Raises replies.AnswerError where the answer is no such list, or
     has entries of which none can be used: that is no finding that nothing was revealed."""
     claims: dict[int, Reveal] = {}
     unknown = 0
-    for item in client.read_list(client.read_object(text), "revealed"):
+    for item in replies.read_list(replies.read_object(text), "revealed"):
         entry = item if isinstance(item, dict) else {}
-        number = client.read_number(entry.get("attribute"))
+        number = replies.read_number(entry.get("attribute"))
         strength, quote = entry.get("strength"), entry.get("quote")
         # A schema is not always held to: some servers take the field and ignore it.
         strength = strength.casefold() if isinstance(strength, str) else None
@@ -176,14 +176,14 @@ def read_judgement(text: str | None, message: str, attributes: int) -> Judged:
         if before is None or _ORDER.index(claim.strength) < _ORDER.index(before.strength):
             claims[claim.attribute] = claim
     if unknown and not claims:
-        raise client.AnswerError("no entry of 'revealed' names an attribute of the list with a strength and a quote")
+        raise replies.AnswerError("no entry of 'revealed' names an attribute of the list with a strength and a quote")
     return Judged(tuple(claims[position] for position in sorted(claims)), unknown)
 
 
 def read_keys(text: str | None, message: str, keys: Sequence[str], *, reference: bool = False) -> Judged:
     """Reveals from an object {key: revealing sentence}: each with a sentence, or a list of sentences of which the first
     is taken, is one, in full. Keys that belong to no attribute count as unknown; an empty sentence, an empty list or
-    null reveals nothing. Raises client.AnswerError for anything that is no object, where the value of an attribute is
+    null reveals nothing. Raises replies.AnswerError for anything that is no object, where the value of an attribute is
     something else, and where something is stated and no key belongs to an attribute.
 
     reference: as the authors' code reads an answer. The object is what stands between the first and the last brace,
@@ -192,16 +192,16 @@ def read_keys(text: str | None, message: str, keys: Sequence[str], *, reference:
     positions = {key: position for position, key in enumerate(keys)}
     if reference:
         braced = re.search(r"\{.*\}", text or "", re.DOTALL)
-        stated = client.read_object(braced[0] if braced else text, repeats=True)
+        stated = replies.read_object(braced[0] if braced else text, repeats=True)
         claims = {key: q if isinstance(q, str) else "" for key, q in stated.items()}
     else:
-        stated = client.read_object(text)
+        stated = replies.read_object(text)
         sentences = {key: _sentence(q) for key, q in stated.items()}
         if wrong := [key for key, sentence in sentences.items() if sentence is None and key in positions]:
-            raise client.AnswerError(f"the value of '{wrong[0]}' is neither a sentence nor null")
+            raise replies.AnswerError(f"the value of '{wrong[0]}' is neither a sentence nor null")
         claims = {key: sentence or "" for key, sentence in sentences.items() if sentence is None or sentence.strip()}
         if claims and not stated.keys() & positions.keys():
-            raise client.AnswerError("no key of the answer is that of an attribute")
+            raise replies.AnswerError("no key of the answer is that of an attribute")
     known = sorted((positions[key], quote) for key, quote in claims.items() if key in positions)
     reveals = tuple(Reveal(at, quote, ground(quote, message), Strength.FULL) for at, quote in known)
     return Judged(reveals, len(claims) - len(known))
@@ -222,7 +222,7 @@ def _sentence(value: object) -> str | None:
 class Judge:
     """A judge at work in a run: its id in the record, and for one that asks a model the client, prompt and parameters.
     split: at most so many attributes a call; None: all in one. schema: the form of response_format that its server
-    takes (client.response_format). channel: what it reads, the message or the reasoning. reference: by the
+    takes (replies.response_format). channel: what it reads, the message or the reasoning. reference: by the
     authors' settings."""
 
     id: int
@@ -332,14 +332,14 @@ def _judged(judge: Judge, asks: Client, prompt: Prompt, read: JudgeInput, text: 
 def _checked(judge: Judge, asks: Client, prompt: Prompt, read: JudgeInput) -> Asking[Callable[[], Settled]]:
     """Ask whether the message serves its purpose. Without memories: that must not depend on what it could have
     revealed."""
-    context = {name: client.one_line(getattr(read.context, name)) for name in ("recipient", "task")}
-    form = client.answer_form("serves", {"serves": {"type": "string", "enum": [str(item) for item in Serves]}})
+    context = {name: replies.one_line(getattr(read.context, name)) for name in ("recipient", "task")}
+    form = replies.answer_form("serves", {"serves": {"type": "string", "enum": [str(item) for item in Serves]}})
     request = _request(judge, prompt.render(message=read.message, **context), response_format(form, judge.schema))
     answer = yield Ask(CHECK, asks, request)
     with readable(answer) as content:
-        verdict = client.read_object(content).get("serves")
+        verdict = replies.read_object(content).get("serves")
         if verdict not in tuple(Serves):
-            raise client.AnswerError(f"'serves' is not one of {', '.join(Serves)}")
+            raise replies.AnswerError(f"'serves' is not one of {', '.join(Serves)}")
     return partial(Settled, read.response, judge.id, JudgementStatus.OK, call=answer.key, verdict=Serves(verdict))
 
 
@@ -381,5 +381,5 @@ def readable(answer: Answer) -> Iterator[str | None]:
     try:
         # Inside the try: what the block raises comes up here.
         yield answer.content
-    except client.AnswerError as error:
+    except replies.AnswerError as error:
         raise MissingJudgement(JudgementStatus.UNPARSED, str(error), answer.key) from error

@@ -19,7 +19,8 @@ from typing import TypeVar
 
 from cimemories.evaluation.matcher import match
 from cimemories.llm.capabilities import Server
-from cimemories.llm.client import (
+from cimemories.llm.endpoint import NO_SERVERS, EndpointError, checked_address
+from cimemories.llm.replies import (
     AnswerError,
     answer_form,
     numbered,
@@ -29,7 +30,6 @@ from cimemories.llm.client import (
     read_number,
     read_object,
 )
-from cimemories.llm.endpoint import NO_SERVERS, EndpointError, checked_address
 from cimemories.llm.source import listed
 from cimemories.memory.systems import Line, MemorySystem, Question, Recalled, SystemSpec
 from cimemories.model import GENERAL, LONGEST_STATEMENT, Attribute, Context, Profile, Strength
@@ -271,7 +271,7 @@ def gate_schema(attributes: int) -> dict[str, object]:
 
 def read_gate(text: str | None, attributes: int) -> tuple[int, ...]:
     """Positions (from 0, in order of the prompt) of the notes that a gate lets through; numbers out of range are left
-    out. Raises client.AnswerError where the answer is no such list."""
+    out. Raises replies.AnswerError where the answer is no such list."""
     items: Sequence[object] = read_list(read_object(text), "needed")
     numbers = {number for item in items if (number := read_number(item)) is not None}
     return tuple(sorted(number - 1 for number in numbers if 1 <= number <= attributes))

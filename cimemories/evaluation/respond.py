@@ -26,11 +26,11 @@ from cimemories.evaluation.matcher import match
 from cimemories.evaluation.recalling import Ingested, Recall, RecallError, gate_schema, ingesting, read_gate
 from cimemories.evaluation.reference import Reference
 from cimemories.evaluation.sessions import Sessions, Written
-from cimemories.llm import client
+from cimemories.llm import client, replies
 from cimemories.llm.capabilities import Server
-from cimemories.llm.client import Client, one_line, response_format
+from cimemories.llm.client import Client
 from cimemories.llm.executor import opening_of
-from cimemories.llm.replies import status_of
+from cimemories.llm.replies import one_line, response_format, status_of
 from cimemories.llm.scripts import WRITTEN, Ask, Asking, Branch, Keep, Missing, Script, Start, required
 from cimemories.memory.systems import Question, SystemSpec
 from cimemories.model import Attribute, ChatRequest, Context, Profile, ResponseStatus
@@ -273,7 +273,7 @@ class Gate:
         answer = yield _first(self, task, memory)
         try:
             chosen = [ids[position] for position in read_gate(required(answer, "gate"), len(ids))]
-        except client.AnswerError as error:
+        except replies.AnswerError as error:
             # No memory is guessed for a gate that cannot be read: the message would be about another memory.
             raise Missing("gate", answer, ResponseStatus.UNPARSED, str(error)) from None
         yield Keep(_keep_memories, lambda: (memory.record.id, chosen))
@@ -285,7 +285,7 @@ class Gate:
     def ask(self, task: Task, memory: Memory) -> Ask:
         writer, template, attributes = self.writer, self.writer.wording.before, memory.record.profile.attributes
         assert template is not None
-        listed = client.numbered([a.statement for a in attributes])
+        listed = replies.numbered([a.statement for a in attributes])
         text = template.render(memories=listed, **_told(task.context))
         request = writer.request(text, response_format(gate_schema(len(attributes)), writer.schema))
         # The longest prompt lets every memory through, the shortest none: between them lies what a gate may choose.
@@ -333,7 +333,7 @@ class Paraphrased:
         answer = yield Ask(PARAPHRASE, self.writer.client, request, (f"So: {item.statement}",), draw=0)
         try:
             wording = read_paraphrase(item, required(answer, PARAPHRASE))
-        except client.AnswerError as error:
+        except replies.AnswerError as error:
             raise Missing(PARAPHRASE, answer, ResponseStatus.UNPARSED, str(error)) from None
         shown = _reworded(record, {attribute: wording}).profile
         message = yield from self.inner.write(task, replace(memory, shown=shown))
@@ -361,15 +361,15 @@ def bare_wording(text: str | None) -> str:
 
 
 def read_paraphrase(item: Attribute, text: str | None) -> str:
-    """The wording that a model gave for a memory, on one line. Raises client.AnswerError where it does not state the
+    """The wording that a model gave for a memory, on one line. Raises replies.AnswerError where it does not state the
     value by the rules of the matcher, repeats the statement, or goes on for longer than another wording of it would."""
     paraphrase = bare_wording(text)
     if one_line(item.statement).casefold() == paraphrase.casefold():
-        raise client.AnswerError("it repeats the statement")
+        raise replies.AnswerError("it repeats the statement")
     if not match((item,), paraphrase):
-        raise client.AnswerError(f"it does not state the value ({item.value})")
+        raise replies.AnswerError(f"it does not state the value ({item.value})")
     if len(paraphrase) > LONGER * len(item.statement) + 80:
-        raise client.AnswerError("it is much longer than the statement")
+        raise replies.AnswerError("it is much longer than the statement")
     return paraphrase
 
 

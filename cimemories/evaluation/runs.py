@@ -52,7 +52,7 @@ from cimemories.evaluation.spec import BATCH, LLM, JudgeSpec, RunSpec
 from cimemories.llm import worker
 from cimemories.llm.capabilities import Server
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import Endpoint, EndpointError, probe
+from cimemories.llm.endpoint import Endpoint, EndpointError
 from cimemories.llm.executor import Deferred, Job, Progress
 from cimemories.llm.local_vllm import is_local
 from cimemories.llm.ray_engine import Cluster
@@ -266,6 +266,8 @@ def _refuse_simulators(row: RunRow, judges: Sequence[JudgeRow], addresses: Addre
     for model, address in dict.fromkeys(real):
         if address not in (addresses.moved_to, addresses.judges_moved_to) or address == BATCH:
             continue
+        from cimemories.llm.http.transport import probe
+
         try:
             # The word needs no question; any other address may be a simulator too, and says so when it is asked.
             is_simulator = address == worker.SIMULATOR or probe(Endpoint(str(address), key_env), model).simulated

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 
-from cimemories.llm.client import one_line
+from cimemories.llm.replies import one_line
 from cimemories.seeds.prompts import Prompt
 from cimemories.store.datasets import ProfileRecord
 from cimemories.store.engine import StoreError

@@ -62,7 +62,7 @@ from cimemories.formats.results import (
     write_results,
 )
 from cimemories.labels.matrix import matrix
-from cimemories.llm.client import numbered
+from cimemories.llm.replies import numbered
 from cimemories.manifest import SystemPart
 from cimemories.memory.systems import is_system
 from cimemories.model import JudgementStatus, ResponseStatus, Strength

@@ -34,7 +34,8 @@ from cimemories.evaluation.spec import JUDGE_TOKENS, LLM, MATCHER, JudgeSpec
 from cimemories.formats.inspect_log import MADE_UP, LoggedClaim, LoggedJudge, LoggedSample, LoggedScore
 from cimemories.inspect_eval.metrics import balanced, completeness, leak_rate, violation
 from cimemories.inspect_eval.source import load
-from cimemories.llm.endpoint import Endpoint, EndpointError, look_up
+from cimemories.llm.endpoint import Endpoint, EndpointError
+from cimemories.llm.http.transport import look_up
 from cimemories.llm.replies import split_reasoning, status_of
 from cimemories.model import Attribute, JudgementStatus, Label, Profile, ResponseStatus, Reveal, Strength
 from cimemories.seeds.prompts import Prompt, PromptFile, read_prompt_file

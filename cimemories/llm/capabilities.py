@@ -16,26 +16,27 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
-import openai
-from openai import AsyncOpenAI
 
 from cimemories import event_loop
-from cimemories.llm.client import BOUNDS, MALFORMED_ATTEMPTS, Schema, answer_form, response_format
-from cimemories.llm.endpoint import (
-    AnswerRefused,
-    Endpoint,
-    EndpointError,
-    NoApiThere,
-    ServerInfo,
-    below_v1,
-    look_up,
-    sdk,
+from cimemories.llm.client import MALFORMED_ATTEMPTS
+from cimemories.llm.endpoint import Endpoint, EndpointError, NoApiThere, ServerInfo, below_v1
+from cimemories.llm.replies import (
+    BOUNDS,
+    NEEDS_PARSER,
+    NO_CREDIT,
+    Schema,
+    answer_form,
+    cause_of,
+    read_message,
+    response_format,
 )
-from cimemories.llm.replies import NEEDS_PARSER, NO_CREDIT, cause_of, read_message
 from cimemories.seeds import load_prompt
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 THING = "the sky by day"
 COLOURS = ("blue", "grey")
@@ -201,6 +202,8 @@ def find_out(
 
 
 async def _find_out(endpoint: Endpoint, model: str, wanted: _Request, retries: int) -> Server:
+    from cimemories.llm.http.transport import look_up
+
     info = await look_up(endpoint, model, retries)
     address = info.base_url or endpoint.base_url
     try:
@@ -221,6 +224,8 @@ async def _find_out(endpoint: Endpoint, model: str, wanted: _Request, retries: i
 
 
 async def _probed(endpoint: Endpoint, model: str, wanted: _Request, info: ServerInfo) -> Server:
+    from cimemories.llm.http.transport import sdk
+
     async with sdk(replace(endpoint, max_retries=RETRIES)) as client:
         version = asyncio.create_task(_version(client, endpoint))
         try:
@@ -230,6 +235,8 @@ async def _probed(endpoint: Endpoint, model: str, wanted: _Request, info: Server
 
 
 async def _version(client: AsyncOpenAI, endpoint: Endpoint) -> str | None:
+    import openai
+
     root = endpoint.base_url.rstrip("/").removesuffix("/v1")  # vLLM has /version beside /v1, not under it
     try:
         raw = await client.get(
@@ -396,6 +403,10 @@ class _Probe:
     async def _ask(self, request: _Request) -> Sequence[_Answer] | _Refused:
         """Return the answers, or the refusal; what is no completion is asked for again, as in a run. Raises
         EndpointError for what no other request would get around."""
+        import openai
+
+        from cimemories.llm.http.transport import AnswerRefused
+
         url = self.endpoint.base_url
         refused = _Refused(0, "no completion with a message")
         for _ in range(MALFORMED_ATTEMPTS):

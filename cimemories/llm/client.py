@@ -1,12 +1,10 @@
-"""Requests to one OpenAI-compatible server, through the openai SDK, and how structured answers are read.
+"""Requests to one OpenAI-compatible server, through the openai SDK.
 
 A failure comes back as an outcome with its cause. The SDK retries what is worth retrying (408, 409, 5xx, cut
 connections, time-outs) and honours a Retry-After of up to two minutes; traffic.py waits where a server limits requests
-(429); endpoint.py bounds how large an answer may be and how long it may take. What the SDK cannot see is done here: a
+(429); transport.py bounds how large an answer may be and how long it may take. What the SDK cannot see is done here: a
 request whose answer is no JSON or has no choices is sent again, and where a server returns fewer choices than `n`, the
 missing draws are requested one by one.
-
-Whatever cannot be read raises, so that it counts as missing and never as empty.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import re
 import sys
 import time
 import uuid
@@ -23,119 +20,19 @@ from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx2
-import openai
 
 from cimemories.llm import replies
-from cimemories.llm.endpoint import AnswerRefused, Endpoint, sdk
-from cimemories.llm.traffic import LONGEST_RETRY_AFTER, STALLED_SECONDS, Traffic, limits_requests, retry_after
+from cimemories.llm.endpoint import Endpoint
+from cimemories.llm.http.traffic import LONGEST_RETRY_AFTER, STALLED_SECONDS, Traffic, limits_requests, retry_after
 from cimemories.model import ChatRequest
 from cimemories.store.calls import OK, Answer, Origin, body_json, request_body
 from cimemories.store.engine import now, storable
 
-# ---- answers
-
-
-class AnswerError(ValueError):
-    """An answer is not a JSON object of the requested shape; the message says what is wrong."""
-
-
-def read_object(text: str | None, *, repeats: bool = False) -> dict[str, Any]:
-    """Return the JSON object in an answer, with or without a code fence around it. Raises AnswerError for anything
-    else, a truncated object included, and for one that has a key twice (unless `repeats`: the last one counts)."""
-    body = (text or "").strip()
-    # Models put JSON into a code fence even where they are told not to.
-    fenced = re.match(r"```(?:json)?\s*(.*?)\s*```\s*$", body, re.DOTALL)
-    if fenced:
-        body = fenced.group(1)
-    try:
-        value = json.loads(body, object_pairs_hook=dict if repeats else _without_repeats)
-    except AnswerError:
-        raise
-    except (ValueError, RecursionError) as error:  # RecursionError: brackets nested thousands deep
-        raise AnswerError(f"no JSON object: {str(error)[:120]}") from error
-    if not isinstance(value, dict):
-        raise AnswerError(f"expected a JSON object, got {type(value).__name__}")
-    return value
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        # Which of the two is meant is a guess: of a finding and an empty list after it, the empty list would count.
-        repeated = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
-        raise AnswerError(f"the key '{repeated[:80]}' stands twice in one object")
-    return value
-
-
-def read_list(value: dict[str, Any], field: str) -> list[Any]:
-    """The list in that field. Raises AnswerError where it is missing or no list."""
-    items = value.get(field)
-    if not isinstance(items, list):
-        raise AnswerError(f"the field '{field}' is {'missing' if field not in value else 'not a list'}")
-    return items
-
-
-def read_number(value: object) -> int | None:
-    """A whole number, also when it was written as text or as 3.0; None for anything else."""
-    if isinstance(value, bool):  # a bool is an int in Python: `true` would be number 1
-        return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    # Nine digits are more than any list needs, and far below where int() refuses a text (4,300 digits).
-    if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value.strip()):
-        return int(value)
-    return None
-
-
-def object_schema(properties: Mapping[str, object]) -> dict[str, object]:
-    """The JSON schema of an object with these fields. All are required and no others allowed, as OpenAI's strict mode
-    wants it."""
-    fields = dict(properties)
-    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
-
-
-def answer_form(name: str, properties: Mapping[str, object]) -> dict[str, object]:
-    """The response_format that holds an answer to an object with these fields."""
-    schema = {"name": name, "strict": True, "schema": object_schema(properties)}
-    return {"type": "json_schema", "json_schema": schema}
-
-
-Schema = Literal["json_schema", "plain_schema", "json_object", "none"]
-BOUNDS = ("minimum", "maximum", "maxItems", "pattern")  # keywords that some servers refuse in a schema
-
-
-def response_format(form: Mapping[str, object], kind: str) -> dict[str, object]:
-    """Return the field response_format of a request in the form that a server takes. form: of `answer_form`. kind:
-    json_schema, plain_schema (one without BOUNDS), json_object or none."""
-    if kind == "none":
-        return {}
-    schemas = {"json_schema": form, "plain_schema": _without_bounds(form)}
-    return {"response_format": schemas.get(kind, {"type": "json_object"})}
-
-
-def _without_bounds(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _without_bounds(item) for name, item in value.items() if name not in BOUNDS}
-    return [_without_bounds(item) for item in value] if isinstance(value, list) else value
-
-
-def one_line(text: str) -> str:
-    """The text with every run of white space as one space, so that it cannot fake a line of a prompt."""
-    return " ".join(text.split())
-
-
-def numbered(statements: Sequence[str]) -> str:
-    """Statements as numbered lines from 1, each on one line whatever it holds."""
-    return "\n".join(f"{number}. {one_line(text)}" for number, text in enumerate(statements, 1))
-
-
-# ---- client
-
+if TYPE_CHECKING:
+    import openai
 
 INPUT = "input"  # the role of texts that are to become vectors
 MALFORMED_ATTEMPTS = 3
@@ -179,6 +76,8 @@ class Client:
         bounded = at_most is not None and not endpoint.n_at_once
         self._room = asyncio.Semaphore(at_most or 1) if bounded else contextlib.nullcontext()
         self._redactor = endpoint.redactor
+        from cimemories.llm.http.transport import sdk
+
         self._sdk = sdk(endpoint, self.traffic)
 
     async def complete(self, request: ChatRequest, keys: Mapping[int, str]) -> list[Answer]:
@@ -251,6 +150,8 @@ class Client:
     async def _attempt(
         self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]
     ) -> dict[int, Answer] | _Failure:
+        import openai
+
         if is_embedding(request):
             return await self._embed(request, draws, keys)
         body = request_body(request)
@@ -288,6 +189,8 @@ class Client:
         self, request: ChatRequest, draws: Sequence[int], keys: Mapping[int, str]
     ) -> dict[int, Answer] | _Failure:
         """The vectors of the texts in a request, by the embeddings endpoint, as one answer: a JSON list of base64."""
+        import openai
+
         body = {"model": request.model, "input": json.loads(request.messages[0][1]), "encoding_format": "base64"}
         started, clock = now(), time.perf_counter()
         try:
@@ -372,6 +275,10 @@ class Client:
         return self._redactor.answer(storable(text))
 
     def _explain(self, error: openai.OpenAIError) -> _Failure:
+        import openai
+
+        from cimemories.llm.http.transport import AnswerRefused
+
         text = self.endpoint.short(getattr(error, "message", error))
         match error:
             case AnswerRefused():

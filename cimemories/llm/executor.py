@@ -30,7 +30,7 @@ import sqlalchemy as sa
 
 from cimemories.llm.client import FATAL, Client
 from cimemories.llm.endpoint import EndpointError
-from cimemories.llm.traffic import Traffic, Trouble, troubles_text
+from cimemories.llm.http.traffic import Traffic, Trouble, troubles_text
 from cimemories.model import ChatRequest, WorkKind
 from cimemories.store import calls, work
 from cimemories.store.calls import Answer, Exchange, Origin, Recorded, Wanted

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from cimemories.access.roles import Role
 from cimemories.llm import vllm_server
-from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo, look_up
+from cimemories.llm.endpoint import Endpoint, EndpointError, ServerInfo
 from cimemories.llm.local_vllm import is_local, spec_of
 from cimemories.llm.vllm import server_command
 from cimemories.store import calls
@@ -86,6 +86,8 @@ async def confirmed(store: Store, endpoint: Endpoint, model: str, planned: Origi
     """Whose answers will be recorded, looked up right before the first call: a server may have been moved or replaced
     since the work was planned. Raises EndpointError where a simulator answers for a real model, or the other way
     round."""
+    from cimemories.llm.http.transport import look_up
+
     assert planned.server is not None
     was = ServerId.read(planned.server)
     try:

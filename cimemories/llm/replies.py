@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from cimemories.model import ResponseStatus
 from cimemories.store.calls import Answer
@@ -158,6 +158,105 @@ def status_of(answer: Answer) -> tuple[ResponseStatus, str | None]:
     if not (answer.content or "").strip():
         return ResponseStatus.EMPTY, answer.error or "no text came back"
     return ResponseStatus.OK, None
+
+
+# ---- structured answers
+
+
+class AnswerError(ValueError):
+    """An answer is not a JSON object of the requested shape; the message says what is wrong."""
+
+
+def read_object(text: str | None, *, repeats: bool = False) -> dict[str, Any]:
+    """Return the JSON object in an answer, with or without a code fence around it. Raises AnswerError for anything
+    else, a truncated object included, and for one that has a key twice (unless `repeats`: the last one counts)."""
+    body = (text or "").strip()
+    # Models put JSON into a code fence even where they are told not to.
+    fenced = re.match(r"```(?:json)?\s*(.*?)\s*```\s*$", body, re.DOTALL)
+    if fenced:
+        body = fenced.group(1)
+    try:
+        value = json.loads(body, object_pairs_hook=dict if repeats else _without_repeats)
+    except AnswerError:
+        raise
+    except (ValueError, RecursionError) as error:  # RecursionError: brackets nested thousands deep
+        raise AnswerError(f"no JSON object: {str(error)[:120]}") from error
+    if not isinstance(value, dict):
+        raise AnswerError(f"expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        # Which of the two is meant is a guess: of a finding and an empty list after it, the empty list would count.
+        repeated = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise AnswerError(f"the key '{repeated[:80]}' stands twice in one object")
+    return value
+
+
+def read_list(value: dict[str, Any], field: str) -> list[Any]:
+    """The list in that field. Raises AnswerError where it is missing or no list."""
+    items = value.get(field)
+    if not isinstance(items, list):
+        raise AnswerError(f"the field '{field}' is {'missing' if field not in value else 'not a list'}")
+    return items
+
+
+def read_number(value: object) -> int | None:
+    """A whole number, also when it was written as text or as 3.0; None for anything else."""
+    if isinstance(value, bool):  # a bool is an int in Python: `true` would be number 1
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    # Nine digits are more than any list needs, and far below where int() refuses a text (4,300 digits).
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value.strip()):
+        return int(value)
+    return None
+
+
+def object_schema(properties: Mapping[str, object]) -> dict[str, object]:
+    """The JSON schema of an object with these fields. All are required and no others allowed, as OpenAI's strict mode
+    wants it."""
+    fields = dict(properties)
+    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+def answer_form(name: str, properties: Mapping[str, object]) -> dict[str, object]:
+    """The response_format that holds an answer to an object with these fields."""
+    schema = {"name": name, "strict": True, "schema": object_schema(properties)}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+Schema = Literal["json_schema", "plain_schema", "json_object", "none"]
+BOUNDS = ("minimum", "maximum", "maxItems", "pattern")  # keywords that some servers refuse in a schema
+
+
+def response_format(form: Mapping[str, object], kind: str) -> dict[str, object]:
+    """Return the field response_format of a request in the form that a server takes. form: of `answer_form`. kind:
+    json_schema, plain_schema (one without BOUNDS), json_object or none."""
+    if kind == "none":
+        return {}
+    schemas = {"json_schema": form, "plain_schema": _without_bounds(form)}
+    return {"response_format": schemas.get(kind, {"type": "json_object"})}
+
+
+def _without_bounds(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_bounds(item) for name, item in value.items() if name not in BOUNDS}
+    return [_without_bounds(item) for item in value] if isinstance(value, list) else value
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space as one space, so that it cannot fake a line of a prompt."""
+    return " ".join(text.split())
+
+
+def numbered(statements: Sequence[str]) -> str:
+    """Statements as numbered lines from 1, each on one line whatever it holds."""
+    return "\n".join(f"{number}. {one_line(text)}" for number, text in enumerate(statements, 1))
 
 
 # ---- errors

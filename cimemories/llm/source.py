@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import Endpoint, ServerInfo, probe
+from cimemories.llm.endpoint import Endpoint, ServerInfo
 from cimemories.llm.endpoint import origin as server_of
 from cimemories.llm.executor import Deferred, Job
+from cimemories.llm.http.traffic import Traffic
 from cimemories.llm.identity import confirmed, origin_of
 from cimemories.llm.local_vllm import is_local, planned_server, serving
-from cimemories.llm.traffic import Traffic
 from cimemories.simulator.server import running_simulator
 from cimemories.store.engine import Store
 
@@ -91,6 +91,8 @@ def listed(base_url: str, key_env: str, model: str) -> ServerInfo:
     be. Raises EndpointError where it cannot be used, or does not serve the model."""
     if is_local(base_url):
         return planned_server(base_url, model, seed_wanted=False)
+    from cimemories.llm.http.transport import probe
+
     with reachable(base_url) as url:
         return probe(Endpoint(url, key_env), model)
 

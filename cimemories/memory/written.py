@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Generator
 from typing import ClassVar
 
-from cimemories.llm.client import AnswerError, answer_form, one_line, read_list, read_object
+from cimemories.llm.replies import AnswerError, answer_form, one_line, read_list, read_object
 from cimemories.memory.recalled import BY_MODEL, GROUNDS, RULES, Line, MemorySystemError, Question, Recalled
 from cimemories.model import Context, Profile
 from cimemories.seeds.prompts import load_prompt

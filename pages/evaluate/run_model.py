@@ -9,7 +9,7 @@ import streamlit as st
 from cimemories.evaluation.planning import look_up
 from cimemories.evaluation.spec import MESSAGE_TOKENS
 from cimemories.llm.capabilities import Server
-from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError, probe
+from cimemories.llm.endpoint import DEFAULT_KEY_ENV, Endpoint, EndpointError
 from cimemories.llm.worker import SIMULATOR
 from cimemories.seeds.presets import Kind, Preset, load_presets
 from cimemories.seeds.reading import SeedError
@@ -261,6 +261,8 @@ def _test(draft: Draft, model: Chosen) -> str:
 def _list_models(draft: Draft, model: Chosen) -> Chosen:
     """Keep what the server lists, to choose from; returns the model with a name, where there is one or only one is
     served. Raises EndpointError."""
+    from cimemories.llm.http.transport import probe
+
     draft.put("listed", None)
     # Without retries: somebody is waiting for the page.
     info = probe(Endpoint(model.base_url, model.key_env), "", retries=0)

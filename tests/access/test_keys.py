@@ -24,16 +24,8 @@ from cimemories.evaluation import planning, runs
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.llm import endpoint
 from cimemories.llm.client import Client
-from cimemories.llm.endpoint import (
-    IN_ANSWERS,
-    IN_ERRORS,
-    PLACEHOLDER,
-    Endpoint,
-    EndpointError,
-    Redactor,
-    allow_key,
-    probe,
-)
+from cimemories.llm.endpoint import IN_ANSWERS, IN_ERRORS, PLACEHOLDER, Endpoint, EndpointError, Redactor, allow_key
+from cimemories.llm.http.transport import probe
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
 from cimemories.seeds import SeedError

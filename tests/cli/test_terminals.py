@@ -21,7 +21,7 @@ from cimemories.cli import output, work
 from cimemories.cli.options import WorkOptions
 from cimemories.evaluation import planning, runs
 from cimemories.llm.executor import Progress
-from cimemories.llm.traffic import Trouble
+from cimemories.llm.http.traffic import Trouble
 from cimemories.model import WorkKind
 from cimemories.store import work as store_work
 from cimemories.store.engine import Store

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cimemories.curation import authoring_rules
 from cimemories.curation.authoring_rules import Reason, alike, broken_rules, carries, review
 from cimemories.curation.offline import generate_profiles
-from cimemories.llm.client import AnswerError, read_object
+from cimemories.llm.replies import AnswerError, read_object
 from cimemories.model import DOMAINS, GENERAL, Attribute
 
 EVENT = "divorce proceedings"

@@ -17,7 +17,7 @@ from vote_strategies import write_ballot
 from cimemories.curation import labelling
 from cimemories.curation.labelling import Ballot, LabellingSpec, read_ballot
 from cimemories.evaluation.judging import read_judgement, read_keys
-from cimemories.llm.client import AnswerError
+from cimemories.llm.replies import AnswerError
 from cimemories.model import Span, Strength, Verdict, WorkStatus
 from cimemories.seeds import load_personas
 from cimemories.store import labellings, tables, work

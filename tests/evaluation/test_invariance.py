@@ -49,7 +49,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
 
 
 @given(data=st.data())
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_numbers_do_not_depend_on_concurrency_order_or_worker(
     planned: tuple[Path, str, dict[str, object], str], data: st.DataObject
 ) -> None:

@@ -346,7 +346,7 @@ pieces = st.sampled_from(
 messages = st.lists(pieces | st.text(max_size=6), max_size=12).map(" ".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(values, max_size=4), messages, st.text(max_size=30))
 def test_spans_are_valid_whatever_comes(held: list[Value], message: str, statement: str) -> None:
     attributes = [attribute(value, f"thing_{index}", statement) for index, value in enumerate(held)]

@@ -12,20 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("inspect_ai", reason="the extra `inspect` is not installed")
-
-import zipfile_zstd  # noqa: F401  # teaches zipfile to read and write as Inspect does
 from evaluating import cli_inside, outside
 from exchanging import counts
-from inspect_ai import eval as run_eval
-from inspect_ai._util.error import PrerequisiteError
-from inspect_ai.log import read_eval_log
-from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from simulating import chat_of, respond_prompt
 from worlds import add_labels, add_profiles, ask, make_profile
 
@@ -33,8 +25,7 @@ from cimemories.evaluation import planning, runs
 from cimemories.evaluation.importing import import_file
 from cimemories.evaluation.respond import message_prompt
 from cimemories.formats.official import FormatError
-from cimemories.inspect_eval import metrics, source
-from cimemories.inspect_eval.task import cimemories as task
+from cimemories.inspect_eval import source
 from cimemories.labels.whatif import effective_labels
 from cimemories.llm.worker import SIMULATOR
 from cimemories.metrics.headline import headline
@@ -44,9 +35,33 @@ from cimemories.store import datasets, judgements
 from cimemories.store import runs as store_runs
 from cimemories.store.engine import SQLITE_FILE, Store, open_store
 
+if TYPE_CHECKING:
+    from inspect_ai import eval as run_eval
+    from inspect_ai._util.error import PrerequisiteError
+    from inspect_ai.log import read_eval_log
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    from cimemories.inspect_eval import metrics
+    from cimemories.inspect_eval.task import cimemories as task
+
 PEOPLE, ATTRIBUTES, CONTEXTS, EPOCHS = 3, 7, 4, 4
 KEYS = ("name",)  # of the biography: never a violation
 FAILURES = ("empty", "truncated", "refused", "failed", "unread", "cut", "broken")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _inspect() -> None:
+    """Import Inspect once the first of these tests begins: it takes 1.4 s, in each worker that only collects them."""
+    global run_eval, PrerequisiteError, read_eval_log, ModelOutput, ModelUsage, get_model, metrics, task
+    pytest.importorskip("inspect_ai", reason="the extra `inspect` is not installed")
+    import zipfile_zstd  # noqa: F401  # teaches zipfile to read and write as Inspect does
+    from inspect_ai import eval as run_eval
+    from inspect_ai._util.error import PrerequisiteError
+    from inspect_ai.log import read_eval_log
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+
+    from cimemories.inspect_eval import metrics
+    from cimemories.inspect_eval.task import cimemories as task
 
 
 def profiles() -> list[Profile]:

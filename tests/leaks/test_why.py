@@ -28,7 +28,7 @@ from cimemories.flows.flows import Flows
 from cimemories.flows.scope import Scope, resolve_scope
 from cimemories.leaks.gallery import gallery, run_ids
 from cimemories.leaks.why import Why, explain, first_reveal, leaked_flow, newcombe, wilson
-from cimemories.llm.client import AnswerError
+from cimemories.llm.replies import AnswerError
 from cimemories.model import ResponseStatus, WorkStatus
 from cimemories.simulator import policy
 from cimemories.store import datasets

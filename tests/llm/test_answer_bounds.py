@@ -20,15 +20,9 @@ from cimemories.evaluation import planning, runs
 from cimemories.flows.progress import run_progress
 from cimemories.llm.capabilities import find_out
 from cimemories.llm.client import LONGEST_TEXT, Client
-from cimemories.llm.endpoint import (
-    LARGEST_BODY,
-    WHOLE_FACTOR,
-    Endpoint,
-    EndpointError,
-    look_up,
-    probe,
-)
-from cimemories.llm.traffic import LONGEST_RETRY_AFTER, retry_after
+from cimemories.llm.endpoint import Endpoint, EndpointError
+from cimemories.llm.http.traffic import LONGEST_RETRY_AFTER, retry_after
+from cimemories.llm.http.transport import LARGEST_BODY, WHOLE_FACTOR, look_up, probe
 from cimemories.llm.worker import WorkError
 from cimemories.model import ChatRequest
 from cimemories.store.calls import Answer, keys_of

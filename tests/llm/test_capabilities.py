@@ -14,8 +14,9 @@ from hostile import IncomingRequest, Reply, completion, error, texts_of
 from cimemories.curation import labelling
 from cimemories.evaluation import judging, recalling
 from cimemories.llm.capabilities import FORM, Server, find_out
-from cimemories.llm.client import BOUNDS, Client, response_format
+from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, EndpointError, allow_key
+from cimemories.llm.replies import BOUNDS, response_format
 from cimemories.model import ChatRequest
 from cimemories.simulator.server import running_simulator
 from cimemories.store.calls import keys_of

@@ -23,9 +23,9 @@ from hostile import (
     texts_of,
 )
 
-from cimemories.llm import traffic
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint, allow_key
+from cimemories.llm.http import traffic
 from cimemories.model import ChatRequest
 from cimemories.store.calls import Answer, keys_of
 

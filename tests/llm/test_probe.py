@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hostile import Reply, error, free_port, hostile_server
 
-from cimemories.llm.endpoint import Endpoint, EndpointError, allow_key, probe
+from cimemories.llm.endpoint import Endpoint, EndpointError, allow_key
+from cimemories.llm.http.transport import probe
 from cimemories.simulator.server import running_simulator
 
 CANARY = "sk-canary-7f3a91d2"

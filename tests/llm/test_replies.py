@@ -6,9 +6,18 @@ import pytest
 from hostile import Reply, completion, error
 from test_client import outcome
 
-from cimemories.llm import traffic
-from cimemories.llm.client import FATAL, AnswerError, read_object
-from cimemories.llm.replies import NO_CREDIT, ONLY_REASONING, UNCLEAR, read_message, split_reasoning, status_of
+from cimemories.llm.client import FATAL
+from cimemories.llm.http import traffic
+from cimemories.llm.replies import (
+    NO_CREDIT,
+    ONLY_REASONING,
+    UNCLEAR,
+    AnswerError,
+    read_message,
+    read_object,
+    split_reasoning,
+    status_of,
+)
 from cimemories.model import ResponseStatus
 
 HARMONY = "<|channel|>analysis<|message|>Her miscarriage is private.<|end|><|start|>assistant"

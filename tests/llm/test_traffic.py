@@ -17,9 +17,9 @@ from hostile import IncomingRequest, Reply, error, hostile_server
 from worlds import make_profile
 
 from cimemories.evaluation import planning, runs
-from cimemories.llm import traffic
 from cimemories.llm.executor import LIMITED, Progress
-from cimemories.llm.traffic import Traffic, Trouble, limits_requests, troubles_text
+from cimemories.llm.http import traffic
+from cimemories.llm.http.traffic import Traffic, Trouble, limits_requests, troubles_text
 from cimemories.llm.worker import WorkError
 from cimemories.store.engine import Store
 

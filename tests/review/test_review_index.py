@@ -230,7 +230,7 @@ def random_filters(data: st.DataObject, world: World) -> Filters:
     )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(random=st.randoms(use_true_random=False), data=st.data())
 def test_a_selection_is_what_plain_python_selects(shared: Store, random: Any, data: st.DataObject) -> None:
     world = build(shared, random)

@@ -73,7 +73,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_undo_without_limit_brings_back_what_stood_before(world: World, steps: list[Any]) -> None:
     store, _, _, _ = world

@@ -24,7 +24,8 @@ from cimemories.cli import cli
 from cimemories.evaluation import planning, runs
 from cimemories.leaks import basket
 from cimemories.llm import vllm_server
-from cimemories.llm.endpoint import Endpoint, EndpointError, probe
+from cimemories.llm.endpoint import Endpoint, EndpointError
+from cimemories.llm.http.transport import probe
 from cimemories.llm.vllm import ServerSpec, VllmError
 from cimemories.store import datasets, engine
 from cimemories.store.engine import SQLITE_FILE, WORKSPACE, Store, StoreError, open_store, shared_store

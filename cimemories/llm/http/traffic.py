@@ -20,12 +20,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from email.utils import mktime_tz, parsedate_tz
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import httpx2
 
 from cimemories.llm.replies import cause_of
 from cimemories.text import count
+
+if TYPE_CHECKING:
+    import httpx2
 
 LONGEST_RETRY_AFTER = 120.0  # the SDK's own limit, which holds for other errors than 429: of a longer one it gives up
 STALLED_SECONDS = 600.0  # without one answer among refusals: then the server is given up, and the work ends
