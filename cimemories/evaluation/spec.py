@@ -164,11 +164,16 @@ class Group(StrEnum):
 
 
 SEEDED = "shuffled"
+NO_SESSIONS = (None, "none", "")
 
 
 def _has_order(values: Mapping[str, Any]) -> bool:
     # A memory system orders what it recalls itself.
     return not is_system(values["memory"])
+
+
+def _has_sessions(values: Mapping[str, Any]) -> bool:
+    return values["sessions"] not in NO_SESSIONS
 
 
 def _has_seed(values: Mapping[str, Any]) -> bool:
@@ -285,7 +290,7 @@ class RunSpec(Settings):
             "Order of a user's tasks: as in the dataset (fixed), or shuffled, another order for each user.",
             Group.MEMORY,
             labels={"fixed": "as in the dataset", "shuffled": "shuffled by the seed"},
-            when=lambda values: bool(values["sessions"]),
+            when=_has_sessions,
         ),
     ] = "fixed"
     session_seed: Annotated[
@@ -294,7 +299,7 @@ class RunSpec(Settings):
             "Task seed",
             "Decides the shuffled order of the tasks.",
             Group.MEMORY,
-            when=lambda values: bool(values["sessions"]) and values["session_order"] == SEEDED,
+            when=lambda values: _has_sessions(values) and values["session_order"] == SEEDED,
         ),
     ] = 0
     mitigation: Annotated[
@@ -491,7 +496,7 @@ class RunSpec(Settings):
     @field_validator("sessions", mode="before")
     @classmethod
     def _some_sessions(cls, value: object) -> object:
-        return None if value in ("none", "") else value
+        return None if value in NO_SESSIONS else value
 
     @model_validator(mode="after")
     def checked(self) -> Self:

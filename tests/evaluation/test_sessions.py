@@ -27,7 +27,7 @@ from cimemories.evaluation.estimates import estimate
 from cimemories.evaluation.planning import spec_of
 from cimemories.evaluation.respond import Mitigation, Slot, Wording, Writer, message_branches, message_prompt
 from cimemories.evaluation.sessions import Sessions, Written, read_sessions, session_order
-from cimemories.evaluation.spec import JudgeSpec, RunSpec, command_of
+from cimemories.evaluation.spec import MESSAGE_TOKENS, JudgeSpec, RunSpec, command_of
 from cimemories.evaluation.sweeps import check_sweep
 from cimemories.llm.client import Client
 from cimemories.llm.endpoint import Endpoint
@@ -155,7 +155,7 @@ def test_priced_before_exactly_as_it_is_asked(sqlite_store: Store) -> None:
     assert stages["respond"].draws == stages["judge"].draws == PEOPLE * CONTEXTS * SAMPLES
     # Each earlier message is counted, at the length of its limit: 0 + 1 + ... for each sample.
     plain = {s.kind: s for s in estimate(sqlite_store, simulated(samples=SAMPLES)).stages}["respond"]
-    earlier = PEOPLE * SAMPLES * sum(range(CONTEXTS)) * planning.MESSAGE_TOKENS
+    earlier = PEOPLE * SAMPLES * sum(range(CONTEXTS)) * MESSAGE_TOKENS
     assert stages["respond"].prompt_tokens > earlier + plain.prompt_tokens
     run_id = planning.plan(sqlite_store, planned)
     done = runs.execute(sqlite_store, run_id)
