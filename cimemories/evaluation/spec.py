@@ -183,7 +183,10 @@ class RunSpec(Settings):
     """
 
     dataset: Annotated[
-        str, Setting("Dataset", "Its profiles are the users that messages are written for.", Group.TASK, short="-d")
+        str,
+        Setting(
+            "Dataset", "Dataset whose profiles are the users; `cimemories datasets` lists them.", Group.TASK, short="-d"
+        ),
     ]
     model: Annotated[str, Setting("Model", "The model's name, as its server knows it.", Group.PLACE, short="-m")]
     base_url: Annotated[
@@ -421,6 +424,9 @@ class RunSpec(Settings):
             placeholder="none",
         ),
     ] = None
+    name: Annotated[
+        str | None, Setting("Name", "Name of the run, shown in tables.", Group.PLAN, placeholder="model on dataset")
+    ] = None
     fresh: Annotated[
         bool,
         Setting(
@@ -429,9 +435,6 @@ class RunSpec(Settings):
             Group.PLAN,
         ),
     ] = False
-    name: Annotated[
-        str | None, Setting("Name", "Name of the run, shown in tables.", Group.PLAN, placeholder="model on dataset")
-    ] = None
     prompts: Mapping[str, Own] = Field(default_factory=dict)
     reference: Annotated[InstanceOf[Reference], PlainSerializer(Reference.as_json)] | None = None
 
