@@ -602,7 +602,8 @@ def command_of(spec: RunSpec) -> str:
     for item in spec.described().values():
         value = getattr(spec, item.name)
         if item.name != "name" and value != usual.get(item.name, item.default):
-            options += _option(item.option, value)
+            # None that is not the default is a limit that is left to the server.
+            options += _option(item.option, SERVERS_LIMIT if value is None else value)
     options += _option("--prompt-file", _file(spec.prompts.get("respond")))
     return " ".join(shlex.quote(str(option)) for option in [*options, *_judge_options(spec)])
 
@@ -696,4 +697,6 @@ def settings_alike(spec: RunSpec, recorded: Mapping[str, Any]) -> bool:
     """Return whether a run that recorded this was asked for with the same settings. A setting that is newer than the
     run counts with its default."""
     usual = RunSpec(dataset=spec.dataset, model=spec.model, base_url=spec.base_url).as_json()
-    return bool(usual | upgraded(recorded) == json.loads(json.dumps(spec.as_json())))
+    asked = usual | upgraded(recorded)
+    asked["judges"] = [JudgeSpec().as_json() | judge for judge in asked["judges"]]
+    return bool(asked == json.loads(json.dumps(spec.as_json())))
